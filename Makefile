@@ -1,0 +1,120 @@
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+READY := $(VENV)/.ready
+CACHE := $(CURDIR)/$(VENV)/.cache
+BIN := $(VENV)/bin
+UV ?= uv
+JOBS ?= 2
+# Snapshots are compared as they stand; `.venv/bin/pytest --inline-snapshot=fix` in one process mends them.
+PYTEST := $(BIN)/python -m pytest -q --no-header --inline-snapshot=disable
+
+# The first Python that is new enough and complete. `make PYTHON=...` overrules it.
+USABLE := import ensurepip, sqlite3, ssl, sys, venv; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
+	"$$python" -c '$(USABLE)' >/dev/null 2>&1 && { echo "$$python"; break; }; done)
+
+# Nothing asks, nothing but pip's cache is written outside this folder, and a home may be missing or read-only.
+unexport PYTHONHOME PYTHONPATH
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+export PYRIGHT_PYTHON_CACHE_DIR := $(CACHE)/pyright
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+ifeq ($(HOME),)
+export HOME := $(CACHE)/home
+endif
+ifneq ($(shell test -w "$(HOME)" && echo yes),yes)
+export PIP_CACHE_DIR := $(CACHE)/pip
+endif
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: $(READY) ## Show a batch of calls on its way, offline, in seconds
+	@$(BIN)/python examples/demo.py
+
+.PHONY: test
+test: check ## Check everything, then run the tests
+	@echo "tests"
+	@$(PYTEST) -n $(JOBS) --dist worksteal --durations 5 --durations-min 1
+
+.PHONY: check
+check: check-format check-lint check-types check-imports check-docs ## Check format, lint, types, layers and generated docs
+
+.PHONY: check-format check-lint check-types check-imports check-docs
+check-format: $(READY)
+	@echo "format"
+	@$(BIN)/ruff format --check --quiet . || { echo "error: run 'make format'" >&2; exit 1; }
+
+check-lint: $(READY)
+	@echo "lint"
+	@$(BIN)/ruff check --quiet .
+
+check-types: $(READY)
+	@echo "types"
+	@$(BIN)/pyright --warnings
+
+check-imports: $(READY)
+	@echo "imports"
+	@$(BIN)/lint-imports --no-logo
+
+check-docs: $(READY)
+	@echo "docs"
+	@$(BIN)/python scripts/docs.py --check
+
+.PHONY: format
+format: $(READY) ## Format the code and mend what ruff can mend
+	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
+
+.PHONY: docs
+docs: $(READY) ## Write the generated parts of the docs
+	@$(BIN)/python scripts/docs.py
+
+.PHONY: shape
+shape: $(READY) ## Show the largest modules and functions
+	@$(BIN)/python scripts/shape.py
+
+.PHONY: cover
+cover: $(READY) ## Run the tests and show the branches they miss
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -q --no-header --inline-snapshot=disable -n $(JOBS) --dist worksteal
+	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report
+
+.PHONY: bench
+bench: $(READY) ## Measure the runtime's own cost
+	@$(BIN)/python -m bench
+
+.PHONY: soak
+soak: $(READY) ## Run the long tests, within 20 minutes
+	@$(PYTEST) -m soak --timeout 600 --session-timeout 1200
+
+.PHONY: lock
+lock: ## Choose dependency versions anew, none younger than a week (needs uv)
+	@$(UV) pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
+		--generate-hashes --no-header --no-annotate --no-emit-index-url --exclude-newer '7 days' \
+		--upgrade --quiet --output-file requirements/dev.txt
+
+.PHONY: clean
+clean: ## Remove the environment and everything generated
+	@rm -rf $(VENV) build dist .coverage .coverage.* .hypothesis .import_linter_cache .inline-snapshot \
+		.pytest_cache .ruff_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml requirements/dev.txt
+	@if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+		python="$(PYTHON)"; "$${python:-false}" -c '$(USABLE)' || \
+			{ echo "error: no complete Python >= 3.11 found; install one or set PYTHON" >&2; exit 1; }; \
+		echo "making $(VENV) with $$python"; \
+		"$$python" -m venv --clear $(VENV) || exit 1; \
+	fi; \
+	mkdir -p $(CACHE)/home; \
+	echo "installing requirements/dev.txt"; \
+	{ $(BIN)/python -m pip install --require-hashes -r requirements/dev.txt && \
+		$(BIN)/python -m pip install --no-deps --no-build-isolation --editable . ; \
+	} >$(VENV)/install.log 2>&1 || \
+		{ tail -n 20 $(VENV)/install.log >&2; echo "error: see $(VENV)/install.log" >&2; exit 1; }
+	@touch $@

@@ -1,0 +1,93 @@
+"""Interlock: the tool runtime for Python agents. A model proposes; Interlock decides, executes and remembers.
+
+Importing this package loads nothing else: a public name is loaded when it is first used, so a program pays for what it
+takes. `__init__.pyi` has the same names for type checkers; a test holds the two together.
+"""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_NAMES = {
+    "approvals.callback": ("CallbackInteractionProvider",),
+    "approvals.headless": ("HeadlessInteractionProvider",),
+    "approvals.interface": ("InteractionProvider",),
+    "artifacts.files": ("FileArtifacts",),
+    "artifacts.memory": ("MemoryArtifacts",),
+    "domain.call": ("Answer", "Question", "ToolIntent", "Waiting"),
+    "domain.decision": ("Decision", "Verdict"),
+    "domain.effects": ("SideEffect",),
+    "domain.envelope": ("render_for_model", "render_for_user", "render_untrusted_tool_message"),
+    "domain.errors": (
+        "AgentExecutionError",
+        "ArtifactError",
+        "ConfigurationError",
+        "DecisionConflictError",
+        "DuplicateToolError",
+        "InterlockError",
+        "LogCorruptError",
+        "LogError",
+        "LogFencedError",
+        "LogWriteError",
+        "RunEndedError",
+        "RunPausedError",
+        "ToolDeclarationError",
+        "ToolError",
+        "ToolExecutionError",
+        "ToolTimeoutError",
+        "ToolValidationError",
+        "UnknownToolError",
+    ),
+    "domain.event": ("Event",),
+    "domain.excerpt": ("apply_tool_output_limits",),
+    "domain.execution": ("ToolExecutionRecord", "ToolResult", "tool_result"),
+    "domain.fail_safe": ("FailSafeConfig",),
+    "domain.failure": ("CODES", "Failure"),
+    "domain.lifecycle": ("RunState",),
+    "domain.observation": ("Observation",),
+    "domain.phase": ("Phase",),
+    "domain.tool": (
+        "Menu",
+        "Middleware",
+        "Mode",
+        "Normalized",
+        "PostHook",
+        "PreHook",
+        "Problem",
+        "Risk",
+        "Situation",
+        "ToolContext",
+        "ToolDefinition",
+        "ToolSpec",
+    ),
+    "history.export": ("to_ndjson", "read_export"),
+    "history.replay": ("Replay",),
+    "history.run_handle_view": ("AgentRunEvent",),
+    "history.verify": ("verify",),
+    "log.interface": ("EventLog",),
+    "log.memory": ("MemoryLog",),
+    "log.sqlite": ("SqliteLog",),
+    "pipeline.parts": ("Clock", "Limits"),
+    "policy.interface": ("PolicyEngine", "PolicyEvent"),
+    "policy.rules": ("Rule", "RulePolicy"),
+    "registry.decorator": ("tool",),
+    "registry.memory": ("ToolRegistry",),
+    "registry.toolsets": ("filtered", "prefixed", "renamed"),
+    "runtime": ("BatchResult", "ToolRuntime"),
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names} | {"PolicyDecision": "domain.decision"}
+_RENAMED = {"PolicyDecision": "Decision"}
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module 'interlock' has no attribute {name!r}")
+    value = getattr(import_module(f".{module}", __name__), _RENAMED.get(name, name))
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_MODULES])

@@ -1,0 +1,180 @@
+"""Choose the parts and join them. The only module that knows every implementation.
+
+`App` is what the doors hold: it opens runs and moves them on. It has no opinion of its own.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
+from weakref import WeakValueDictionary
+
+from .approvals.headless import HeadlessInteractionProvider
+from .approvals.interface import InteractionProvider
+from .artifacts.interface import Artifacts
+from .artifacts.memory import MemoryArtifacts
+from .domain.call import Answer, ToolIntent
+from .domain.chain import Entry, decode_event
+from .domain.errors import DecisionConflictError, RunEndedError, RunPausedError
+from .domain.event import Event, RunCancelled, RunCompleted
+from .domain.fail_safe import FailSafeConfig
+from .domain.ids import new_run_id
+from .domain.lifecycle import ActionState, RunState
+from .domain.tool import Situation, ToolDefinition
+from .history.fold import load, snapshot_of
+from .log.interface import EventLog
+from .log.memory import MemoryLog
+from .pipeline.batch import BatchOutcome, run_batch
+from .pipeline.live import Run, open_run
+from .pipeline.parts import Clock, Limits, Parts
+from .pipeline.resume import unresolved
+from .pipeline.run import record_answer
+from .policy.interface import PolicyEngine
+from .policy.rules import RulePolicy
+from .registry.memory import ToolRegistry
+from .sandbox.local import LocalSandbox
+from .scheduler.local import Line
+from .secrets.patterns import SecretRedactor
+from .telemetry.otel import OtelTelemetry
+from .tools.read_artifact import read_artifact_tool
+
+_T = TypeVar("_T")
+
+#: Fewer events than this are folded faster than a snapshot is saved.
+_SNAPSHOT_EVENTS = 256
+
+
+class Options(TypedDict, total=False):
+    """What may be chosen. Everything has a default."""
+
+    #: Functions, `ToolDefinition`s, or a registry that is shared.
+    tools: Iterable[ToolDefinition | Callable[..., Any]] | ToolRegistry
+    #: Default: no rules, so a tool's declared risk decides.
+    policy: PolicyEngine
+    #: Who is asked. Default: nobody is there, so the answer is no.
+    interaction: InteractionProvider
+    #: Default: in memory.
+    log: EventLog
+    #: Default: in memory.
+    artifacts: Artifacts
+    #: Values by name that must never be shown or stored.
+    secrets: Mapping[str, str]
+    fail_safe: FailSafeConfig
+    limits: Limits
+    #: How many handlers may run at once, however many calls a model sends. Default: 128.
+    max_concurrency: int
+    #: What a call to a tool that is not there becomes. Default: an observation.
+    missing_tool: Literal["observe", "raise"]
+    #: Told what a running handler says: call id and message.
+    on_progress: Callable[[str, str], None]
+    clock: Clock
+
+
+class App:
+    def __init__(self, **options: Unpack[Options]) -> None:
+        tools = options.get("tools", ())
+        self.log: EventLog = _given(options.get("log"), MemoryLog)
+        self.artifacts: Artifacts = _given(options.get("artifacts"), MemoryArtifacts)
+        self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+        self.telemetry = OtelTelemetry()
+        self._runs: WeakValueDictionary[str, Run] = WeakValueDictionary()
+        if self.registry.find("read_artifact") is None:
+            self.registry.register(read_artifact_tool(self.artifacts, self._may_read))
+        self.parts = Parts(
+            registry=self.registry,
+            policy=_given(options.get("policy"), RulePolicy),
+            interaction=_given(options.get("interaction"), HeadlessInteractionProvider),
+            scheduler=Line(options.get("max_concurrency", 128)),
+            sandbox=LocalSandbox(),
+            artifacts=self.artifacts,
+            redactor=SecretRedactor(options.get("secrets", {})),
+            telemetry=self.telemetry,
+            clock=options.get("clock", Clock()),
+            limits=options.get("limits", Limits()),
+            fail_safe=options.get("fail_safe", FailSafeConfig()),
+            missing_tool=options.get("missing_tool", "observe"),
+            on_progress=options.get("on_progress", _unheard),
+        )
+
+    async def open(self, situation: Situation | None = None) -> Run:
+        """A run as the log has it: a new one, or one that is continued."""
+        where = situation or Situation(run_id=new_run_id())
+        loaded = await load(self.log, where.run_id)
+        run = open_run(self.parts, self.log, loaded.ledger, loaded.head_hash, where)
+        run.next_snapshot = loaded.ledger.next_seq + _SNAPSHOT_EVENTS
+        self._runs[where.run_id] = run
+        return run
+
+    async def execute(self, run: Run, intents: Sequence[ToolIntent]) -> BatchOutcome:
+        if run.background or run.ledger.state is not RunState.RUNNING:
+            await self._ready(run)
+        outcome = await run_batch(intents, run)
+        if run.ledger.next_seq >= run.next_snapshot:
+            await self._snapshot(run)
+        return outcome
+
+    async def resume(self, run: Run) -> BatchOutcome:
+        """Go on with the calls that have no observation: what was approved runs, what was refused is told."""
+        await self._ready(run)
+        return await run_batch(await unresolved(run), run)
+
+    async def decide(self, run: Run, action_id: str, answer: Answer) -> None:
+        """Record a person's answer to an open question. The first answer stands."""
+        action = run.ledger.actions.get(action_id)
+        if action is None:
+            raise DecisionConflictError(f"There is no question {action_id!r} in {run.ledger.run_id}.")
+        if action.state is not ActionState.PENDING:
+            raise DecisionConflictError(f"{action_id} was decided before: it is {action.state.value}.")
+        record_answer(action.question, answer, run)
+        await run.recorder.commit()
+
+    async def complete(self, run: Run, message: str = "") -> None:
+        await self._ready(run)
+        if run.ledger.state is not RunState.RUNNING:
+            raise RunPausedError(f"{run.ledger.run_id} waits for an answer; it cannot be complete.")
+        run.recorder.add(RunCompleted(message=message))
+        await run.recorder.commit()
+
+    async def cancel(self, run: Run, message: str = "") -> None:
+        """End the run: what runs is cancelled, what waits stays undone."""
+        await self._ready(run)
+        run.executions.end_all("call")
+        run.recorder.add(RunCancelled(message=message))
+        await run.recorder.commit()
+
+    async def entries(self, run: Run) -> list[Entry]:
+        await run.recorder.commit()
+        return await self.log.read(run.ledger.run_id)
+
+    async def events(self, run: Run, after_seq: int = -1) -> list[Event]:
+        """What is durable after `after_seq`; waits until there is something."""
+        await run.recorder.committed_after(after_seq)
+        return [decode_event(entry) for entry in await self.log.read(run.ledger.run_id, after_seq)]
+
+    async def close(self) -> None:
+        for run in list(self._runs.values()):
+            await run.settled()
+        await self.parts.sandbox.close()
+        await self.log.close()
+
+    async def _ready(self, run: Run) -> None:
+        await run.settled()
+        if run.ended:
+            raise RunEndedError(f"{run.ledger.run_id} is {run.ledger.state.value}. Nothing was executed.")
+
+    async def _snapshot(self, run: Run) -> None:
+        """Saved at growing distances, so that all of them together cost no more than the run's length."""
+        seq = run.ledger.next_seq
+        run.next_snapshot = seq + max(_SNAPSHOT_EVENTS, seq // 2)
+        await self.log.save_snapshot(run.ledger.run_id, snapshot_of(run.ledger, run.recorder.head))
+
+    def _may_read(self, run_id: str, artifact_id: str) -> bool:
+        run = self._runs.get(run_id)
+        return run is not None and artifact_id in run.ledger.artifact_ids
+
+
+def _given(part: _T | None, default: Callable[[], _T]) -> _T:
+    """The part that was chosen, whatever it is worth as a truth value."""
+    return default() if part is None else part
+
+
+def _unheard(call_id: str, message: str) -> None:
+    """Nobody asked to hear what handlers say while they run."""

@@ -1,0 +1,179 @@
+"""Artifacts as files, named after their content: `ab/cd/abcd...`.
+
+A file is written beside its place, flushed, renamed into it, and its folder flushed, so an artifact is there whole and
+for good, or not at all. Links are never followed below the store's folder. What is read is checked: a whole read
+against the digest, a range by checking the whole file once and then that nothing about the file has changed since.
+"""
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from hashlib import file_digest, sha256
+from pathlib import Path
+from secrets import token_hex
+from stat import S_ISREG
+
+from ..domain.errors import ArtifactError
+from .names import check_range, digest_in, id_of
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+#: How many files are remembered as checked.
+_MAX_CHECKED = 1_024
+
+
+class FileArtifacts:
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(folder).absolute()
+        #: By digest, what the file looked like when its content was last checked.
+        self._checked: dict[str, tuple[int, ...]] = {}
+        with _storage_errors(str(self._folder)):
+            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            parent = os.open(self._folder.parent, _FOLDER)
+            try:
+                _make_folder(parent, self._folder.name)
+            finally:
+                os.close(parent)
+
+    def keep(self, content: bytes) -> str:
+        artifact_id = id_of(content)
+        digest = digest_in(artifact_id)
+        with _storage_errors(artifact_id), self._open_folder(digest, create=True) as folder:
+            if not _holds(folder, digest):
+                _write(folder, digest, content)
+            os.fsync(folder)
+        return artifact_id
+
+    def read(self, artifact_id: str, start: int = 0, size_bytes: int | None = None) -> bytes:
+        check_range(start, size_bytes)
+        digest = digest_in(artifact_id)
+        with self._open(artifact_id) as file:
+            if start == 0 and size_bytes is None:
+                return _checked_content(file, digest)
+            self._check(file, digest)
+            size = os.fstat(file).st_size
+            end = size if size_bytes is None else min(size, start + size_bytes)
+            return _read_range(file, start, end)
+
+    def size_bytes(self, artifact_id: str) -> int:
+        with self._open(artifact_id) as file:
+            return os.fstat(file).st_size
+
+    def path(self, artifact_id: str) -> str:
+        with self._open(artifact_id):
+            return "/".join(_parts(digest_in(artifact_id)))
+
+    def _check(self, file: int, digest: str) -> None:
+        """Compare the content with the digest, unless this very file was compared before."""
+        seen = _appearance(file)
+        if self._checked.get(digest) == seen:
+            return
+        with open(file, "rb", closefd=False) as reader:
+            actual = file_digest(reader, sha256).hexdigest()
+        if actual != digest or _appearance(file) != seen:
+            raise _changed(digest)
+        if len(self._checked) >= _MAX_CHECKED:
+            self._checked.clear()
+        self._checked[digest] = seen
+
+    @contextmanager
+    def _open(self, artifact_id: str) -> Generator[int]:
+        digest = digest_in(artifact_id)
+        with _storage_errors(artifact_id):
+            try:
+                with self._open_folder(digest, create=False) as folder:
+                    file = os.open(digest, _READ, dir_fd=folder)
+            except FileNotFoundError:
+                raise ArtifactError(f"there is no artifact {artifact_id}") from None
+            try:
+                if not S_ISREG(os.fstat(file).st_mode):
+                    raise _changed(digest)
+                yield file
+            finally:
+                os.close(file)
+
+    @contextmanager
+    def _open_folder(self, digest: str, *, create: bool) -> Generator[int]:
+        folder = os.open(self._folder, _FOLDER)
+        try:
+            for part in _parts(digest)[:-1]:
+                if create:
+                    _make_folder(folder, part)
+                inner = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+                os.close(folder)
+                folder = inner
+            yield folder
+        finally:
+            os.close(folder)
+
+
+@contextmanager
+def _storage_errors(what: str) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ArtifactError(f"{what}: {error.strerror or error}") from error
+
+
+def _parts(digest: str) -> tuple[str, str, str]:
+    return digest[:2], digest[2:4], digest
+
+
+def _make_folder(parent: int, name: str) -> None:
+    with suppress(FileExistsError):
+        os.mkdir(name, 0o700, dir_fd=parent)
+        os.fsync(parent)
+
+
+def _holds(folder: int, digest: str) -> bool:
+    """Is the artifact there, whole? A damaged file is as good as none and gets replaced."""
+    try:
+        file = os.open(digest, _READ, dir_fd=folder)
+    except OSError:
+        return False
+    with open(file, "rb") as reader:
+        return S_ISREG(os.fstat(file).st_mode) and file_digest(reader, sha256).hexdigest() == digest
+
+
+def _write(folder: int, digest: str, content: bytes) -> None:
+    temporary = f".{token_hex(16)}.tmp"
+    try:
+        file = os.open(temporary, _WRITE, 0o600, dir_fd=folder)
+        with open(file, "wb") as writer:
+            writer.write(content)
+            writer.flush()
+            os.fsync(file)
+        os.replace(temporary, digest, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+
+
+def _checked_content(file: int, digest: str) -> bytes:
+    content = _read_range(file, 0, os.fstat(file).st_size)
+    if sha256(content).hexdigest() != digest:
+        raise _changed(digest)
+    return content
+
+
+def _read_range(file: int, start: int, end: int) -> bytes:
+    """Exactly these bytes: a file that ends before was cut while it was read."""
+    pieces: list[bytes] = []
+    while start < end:
+        piece = os.pread(file, end - start, start)
+        if not piece:
+            raise ArtifactError("the file was cut while it was read")
+        pieces.append(piece)
+        start += len(piece)
+    return b"".join(pieces)
+
+
+def _appearance(file: int) -> tuple[int, ...]:
+    status = os.fstat(file)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _changed(digest: str) -> ArtifactError:
+    return ArtifactError(f"artifact sha256:{digest} is not what was kept")

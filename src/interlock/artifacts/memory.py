@@ -1,0 +1,33 @@
+"""Artifacts for tests and for runs that need not outlive their process."""
+
+from ..domain.errors import ArtifactError
+from .names import check_range, digest_in, id_of
+
+
+class MemoryArtifacts:
+    def __init__(self) -> None:
+        self._contents: dict[str, bytes] = {}
+
+    def keep(self, content: bytes) -> str:
+        artifact_id = id_of(content)
+        self._contents[artifact_id] = content
+        return artifact_id
+
+    def read(self, artifact_id: str, start: int = 0, size_bytes: int | None = None) -> bytes:
+        check_range(start, size_bytes)
+        content = self._find(artifact_id)
+        return content[start:] if size_bytes is None else content[start : start + size_bytes]
+
+    def size_bytes(self, artifact_id: str) -> int:
+        return len(self._find(artifact_id))
+
+    def path(self, artifact_id: str) -> str:
+        self._find(artifact_id)
+        return ""
+
+    def _find(self, artifact_id: str) -> bytes:
+        digest_in(artifact_id)
+        try:
+            return self._contents[artifact_id]
+        except KeyError:
+            raise ArtifactError(f"there is no artifact {artifact_id}") from None

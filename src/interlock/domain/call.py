@@ -1,0 +1,103 @@
+"""One call, climbing the stages. Each type can only be made from the one before it."""
+
+from typing import Any, Literal
+
+import msgspec
+from pydantic import BaseModel
+
+from .decision import Decision
+from .tool import JsonObject, ToolContext, ToolDefinition
+
+
+class ToolIntent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What the model asked for. Untrusted: `arguments` is JSON text as the model wrote it, or what a client parsed."""
+
+    call_id: str
+    tool_name: str
+    arguments: Any
+    #: Why the model wants it. Recorded, never used to decide.
+    reason: str = ""
+
+
+class AcceptedCall(msgspec.Struct, frozen=True, gc=False):
+    """An intent seen for the first time, with sane JSON arguments."""
+
+    intent: ToolIntent
+    arguments: JsonObject
+    arguments_json: bytes
+
+
+class KnownCall(msgspec.Struct, frozen=True, gc=False):
+    """The tool exists and is visible in this run."""
+
+    accepted: AcceptedCall
+    tool: ToolDefinition
+
+
+class ValidCall(msgspec.Struct, frozen=True, gc=False):
+    """The input is well formed and doable now. `arguments` is what was checked, with defaults, as plain JSON."""
+
+    known: KnownCall
+    call_id: str
+    tool: ToolDefinition
+    checked: BaseModel
+    arguments: JsonObject
+
+
+class PermittedCall(msgspec.Struct, frozen=True, gc=False):
+    """Allowed by policy, or by a person: then `action_id` names the approval that its start consumes."""
+
+    valid: ValidCall
+    decision: Decision
+    action_id: str = ""
+
+
+class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """What a person is asked before a call may start."""
+
+    action_id: str
+    run_id: str
+    call_id: str
+    tool_name: str
+    kind: Literal["approval", "input"]
+    prompt: str
+    arguments: JsonObject
+    payload_hash: str
+    risk: tuple[str, ...] = ()
+    rule_ids: tuple[str, ...] = ()
+    target_arg: str = ""
+    asked_at: int = 0
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """What a person said. With `kind="input"`, `value` becomes the argument that was asked for."""
+
+    approved: bool
+    reason: str = ""
+    value: Any = None
+    by: str = ""
+    #: True when nobody answered in time and the fallback speaks.
+    expired: bool = False
+
+
+class Waiting(msgspec.Struct, frozen=True, gc=False):
+    """Paused until a person answers, or until the waiting call in front of it is done."""
+
+    valid: ValidCall
+    decision: Decision
+    question: Question | None
+    behind: str = ""
+
+
+class Invocation(msgspec.Struct, frozen=True, gc=False):
+    """A permitted call holding its turn, its limits and its executor."""
+
+    invocation_id: str
+    permitted: PermittedCall
+    valid: ValidCall
+    tool: ToolDefinition
+    context: ToolContext
+    executor: str
+    timeout_seconds: float
+    cwd: str = ""
+    sandbox: str = "none"

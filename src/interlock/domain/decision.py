@@ -1,0 +1,51 @@
+"""May this call start? Verdicts are ordered, so the strictest one wins by `max`."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+from .tool import Risk
+
+
+class Verdict(StrEnum):
+    ALLOW = "allow"
+    ASK = "ask"
+    REQUEST_INPUT = "request_input"
+    DENY = "deny"
+
+
+_STRICTNESS = {verdict: rank for rank, verdict in enumerate(Verdict)}
+
+
+class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    verdict: Verdict
+    reason: str
+    rule_ids: tuple[str, ...] = ()
+    #: Who decided: `project rule`, `user rule`, `permission mode`, `enterprise policy`, `path boundary`, `tool limit`,
+    #: or `default` where no rule matched.
+    layer: str = "default"
+    #: Concrete risk, for the person who is asked.
+    risk: tuple[str, ...] = ()
+    prompt: str = ""
+    suggested_rule: str = ""
+    #: For the model: what to do instead.
+    advice: str = ""
+    #: With `request_input`: the argument that the person's value becomes.
+    target_arg: str = ""
+    policy_digest: str = ""
+
+
+def strictest(decisions: Iterable[Decision]) -> Decision:
+    return max(decisions, key=lambda decision: _STRICTNESS[decision.verdict])
+
+
+def default_decision(risk: frozenset[Risk]) -> Decision:
+    """What happens when no rule matches: the tool's declared risk decides."""
+    if risk <= {Risk.READ}:
+        return ALLOWED_BY_DEFAULT
+    words = tuple(sorted(risk))
+    return Decision(verdict=Verdict.ASK, reason=f"No rule matches, and the tool may {', '.join(words)}.", risk=words)
+
+
+ALLOWED_BY_DEFAULT = Decision(verdict=Verdict.ALLOW, reason="No rule matches.")

@@ -1,0 +1,238 @@
+r"""How an observation is shown: to the model as runtime facts and quoted output, to a person as one line.
+
+The model's view is a line of JSON with what the runtime knows, then the tool's output in an envelope:
+
+    {"type":"tool.observation","tool":"bash","ok":true,"summary":"2 lines"}
+    <untrusted_tool_output trust="tool_output_untrusted" format="text">
+    | first line of output
+    | second line
+    </untrusted_tool_output>
+
+Every line of output stands behind the margin, so nothing in it begins a line: it cannot close the envelope,
+open another, start a chat turn or pass for the facts. `neutralize` also takes the power from what could act
+inside a line: characters that nobody sees (shown as `\u{200b}`), the tokens of chat templates, and everything
+that looks like a `<` when the text mentions the envelope. Other text passes unchanged, but CRLF becomes LF.
+
+An envelope protects readers, parsers and logs. It does not make a model obey; the gate decides what may run.
+"""
+
+import re
+from typing import Any, cast
+from unicodedata import normalize
+
+import msgspec
+
+from .effects import shown
+from .failure import Failure
+from .observation import TRUST, Content, Observation
+
+#: The version of this rendering; it is recorded with what was shown.
+RENDERER = 1
+
+TAG = "untrusted_tool_output"
+MAX_USER_CHARS = 240
+
+#: What nobody sees or what moves other text, as the inside of a character class: controls but tab and newline,
+#: format characters, line and paragraph separators, surrogates, private use, fillers, noncharacters, tags.
+UNSEEN = (
+    r"\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
+    r"\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\uf8ff\ufdd0-\ufdef\ufe00-\ufe0d\ufeff\uffa0"
+    r"\ufff0-\ufffb\ufffe\uffff\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    r"\U000e0000-\U0010ffff"
+)
+_LESS = r"<\u02c2\u1438\u2039\u226e\u2329\u276c\u276e\u2770\u27e8\u3008\ufe64\uff1c"
+_BAR = r"|\uff5c"
+_BRACKET = r"\[\ufe47\uff3b"
+
+#: Chat templates, after their first character.
+_AFTER_LESS = (
+    rf"[{_BAR}][\w\u2581./:-]{{1,64}}[{_BAR}]"
+    r"|</?SYS>"
+    r"|/?(?i:s|bos|eos|pad|unk|sop|eop|\w+_token|\w+_of_(?:turn|text|image|audio)|tool_(?:calls?|response|results?)|think"
+    r"|function_(?:calls|results)|system(?:-reminder|_instruction)?)\s*>"
+)
+_AFTER_BRACKET = (
+    r"/?(?:INST|SYS|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_\w+|ARGS|CALL_ID|IMG\w*|BOS|EOS|PAD|UNK|CLS|SEP|[gs]?MASK|THINK)"
+    r"[\]\uff3d\ufe48]"
+)
+#: An emoji may be followed by one variation selector; more of them carry hidden text.
+_STRAY_SELECTOR = r"(?<=[\ufe0e\ufe0f])(?<![\u203c-\u3299\U0001f000-\U0001faff][\ufe0e\ufe0f])"
+
+#: Plain ASCII text is decided by the first two. The others have large classes: compiled when first used.
+_suspect = re.compile(r"[\x00-\x08\x0b-\x1f\x7f<\[&]").search
+_header_suspect = re.compile(r"[<\x7f]|\[(?=/?[A-Zgs])").search
+_SUSPECT = rf"[{UNSEEN}{_LESS}{_BRACKET}\ufe0e\ufe0f&]"
+#: The one character to escape. It starts with a plain class, which is what makes the search fast.
+_UNSAFE = (
+    rf"[{UNSEEN}{_LESS}{_BRACKET}\ufe0e\ufe0f](?:(?<![{_LESS}{_BRACKET}\ufe0e\ufe0f])|{_STRAY_SELECTOR}"
+    rf"|(?<=[{_LESS}])(?={_AFTER_LESS})|(?<=[{_BRACKET}])(?={_AFTER_BRACKET}))"
+)
+_UNSAFE_IN_HEADER = rf"[{UNSEEN}{_LESS}]|[{_BRACKET}](?={_AFTER_BRACKET})"
+_OPENING = rf"[{_LESS}]|&(?=(?i:lt|#0*60|#x0*3c)\b)"
+_UNCOUNTED = rf"[{UNSEEN}\ufe0e\ufe0f\u0300-\u036f]+"
+_TAG_MENTION = r"untrusted[\W_]{0,3}tool[\W_]{0,3}output"
+#: Cyrillic, Greek and Armenian letters that look like those of the tag.
+_LOOKALIKES = str.maketrans(
+    "\u0435\u043e\u0440\u0455\u0442\u0433\u043f\u0501\u03c5\u03bf\u03c4\u03c1\u0578\u057d", "eopstrnduotpnu"
+)
+_encode = msgspec.json.Encoder().encode
+
+_DENIALS = {
+    "policy_denied": "Denied by policy",
+    "user_denied": "Denied by user",
+    "approval_expired": "Approval expired",
+}
+#: What a denial tells of its decision: key in `Failure.details`, key in the message.
+_DENIAL_DETAILS = (("reason", "reason"), ("rule_ids", "ruleIds"), ("layer", "layer"), ("advice", "advice"))
+
+
+def render_for_model(observation: Observation) -> str:
+    """The text of the tool message: the runtime's facts, then the output in its envelope."""
+    failure = observation.failure
+    if failure is not None and failure.code in _DENIALS:
+        return _line(_denial(observation, failure))
+    header = _line(_facts(observation))
+    content = observation.content
+    if content is None or not content.text:
+        return header
+    return f"{header}\n{_envelope(content)}"
+
+
+def render_for_user(observation: Observation) -> str:
+    """One short line for a person, without anything that acts on a terminal."""
+    failure = observation.failure
+    text = observation.user_text.strip() or observation.summary.strip() or (failure.message.strip() if failure else "")
+    line = " ".join(neutralize(text or f"{observation.tool}: {observation.code}").split())
+    return line if len(line) <= MAX_USER_CHARS else line[: MAX_USER_CHARS - 1] + "…"
+
+
+def render_untrusted_tool_message(tool_name: str, text: str, format: str = "text") -> str:
+    """The envelope alone, for output that has no observation."""
+    opening = f'<{TAG} trust="{TRUST}" format="{_attribute(format)}" tool="{_attribute(tool_name)}">'
+    return f"{opening}\n{_quoted(text)}\n</{TAG}>"
+
+
+def neutralize(text: str) -> str:
+    r"""The text with everything unseen, and every token of a template or the envelope, as `\u{..}`."""
+    if (_suspect(text) if text.isascii() else re.search(_SUSPECT, text)) is None:
+        return text
+    if "\r\n" in text:
+        text = text.replace("\r\n", "\n")
+    escaped = re.sub(_UNSAFE, _visible, text)
+    folded = text.lower() if escaped == text and text.isascii() else _folded(text)
+    return re.sub(_OPENING, _visible, escaped) if re.search(_TAG_MENTION, folded) else escaped
+
+
+def json_escape(text: str) -> str:
+    r"""Every character as JSON writes it in ASCII: `\u003c`."""
+    units = text.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def _facts(observation: Observation) -> dict[str, object]:
+    """What the runtime knows about the call. What says nothing is left out."""
+    facts: dict[str, object] = {"type": "tool.observation", "tool": observation.tool, "ok": observation.ok}
+    if observation.kind != "tool":
+        facts["kind"] = observation.kind
+    if observation.summary:
+        facts["summary"] = observation.summary
+    if observation.failure is not None:
+        _add_failure(facts, observation, observation.failure)
+    elif observation.side_effects:
+        facts["sideEffects"] = observation.side_effects
+    _add_output(facts, observation)
+    if observation.next_tool is not None:
+        hint = observation.next_tool
+        facts["suggestedNextTool"] = {"tool": hint.tool, "inputHint": hint.input_hint}
+    if observation.next_hint:
+        facts["nextHint"] = observation.next_hint
+    return facts
+
+
+def _add_failure(facts: dict[str, object], observation: Observation, failure: Failure) -> None:
+    facts["intentId"] = observation.call_id
+    facts["phase"] = failure.phase.word
+    facts["code"] = failure.code
+    facts["message"] = failure.message
+    facts["retryable"] = failure.retryable
+    facts["sideEffects"] = shown(failure.side_effects or observation.side_effects)
+
+
+def _add_output(facts: dict[str, object], observation: Observation) -> None:
+    if observation.exit_code is not None:
+        facts["exitCode"] = observation.exit_code
+        if observation.duration_ms is not None:
+            facts["durationMs"] = round(observation.duration_ms)
+    if observation.size is not None and observation.size.omitted > 0:
+        facts["truncated"] = True
+        facts["omittedBytes"] = observation.size.omitted
+    if observation.artifacts:
+        kept = [{"kind": ref.kind, "id": ref.id, "path": ref.path} for ref in observation.artifacts]
+        facts["artifact"] = kept[0]
+        facts["artifacts"] = kept
+
+
+def _denial(observation: Observation, failure: Failure) -> dict[str, object]:
+    """A refusal says first, and in fixed words, that it is one."""
+    facts: dict[str, object] = {
+        "success": False,
+        "error": _DENIALS[failure.code],
+        "tool_call_id": observation.call_id,
+        "type": "tool.observation",
+        "tool": observation.tool,
+        "ok": False,
+        "phase": failure.phase.word,
+        "code": failure.code,
+        "message": failure.message,
+        "retryable": failure.retryable,
+        "sideEffects": shown(failure.side_effects),
+    }
+    if "nothing was executed" not in failure.message.lower():
+        facts["message"] = f"{failure.message} Nothing was executed.".lstrip()
+    for key, name in _DENIAL_DETAILS:
+        if failure.details.get(key):
+            facts[name] = failure.details[key]
+    return facts
+
+
+def _line(facts: dict[str, object]) -> str:
+    """One line of JSON without any tag, template token or unseen character, whatever the facts hold."""
+    try:
+        text = _encode(facts).decode()
+    except UnicodeEncodeError:
+        text = _encode(_without_surrogates(msgspec.to_builtins(facts))).decode()
+    if text.isascii() and _header_suspect(text) is None:
+        return text
+    return re.sub(_UNSAFE_IN_HEADER, lambda match: json_escape(match[0]), text)
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return re.sub(r"[\ud800-\udfff]", _visible, value)
+    if isinstance(value, dict):
+        pairs = cast(dict[str, Any], value).items()
+        return {_without_surrogates(key): _without_surrogates(inner) for key, inner in pairs}
+    if isinstance(value, list):
+        return [_without_surrogates(inner) for inner in cast(list[Any], value)]
+    return value
+
+
+def _envelope(content: Content) -> str:
+    return f'<{TAG} trust="{content.trust}" format="{content.format}">\n{_quoted(content.text)}\n</{TAG}>'
+
+
+def _quoted(text: str) -> str:
+    return "| " + neutralize(text).replace("\n", "\n| ")
+
+
+def _attribute(text: str) -> str:
+    return re.sub(r"[^\w .:/@+-]", _visible, neutralize(text))
+
+
+def _visible(match: re.Match[str]) -> str:
+    return f"\\u{{{ord(match[0]):x}}}"
+
+
+def _folded(text: str) -> str:
+    """The text as a careless reader would compare it: one case, one width, no accents, nothing unseen."""
+    return re.sub(_UNCOUNTED, "", normalize("NFKD", text)).casefold().translate(_LOOKALIKES)

@@ -1,0 +1,220 @@
+"""The facts we keep. Frozen, one class per fact, appended once and never edited.
+
+An `Event` is a fact with its place in the run: dense `seq`, time, what it belongs to (`correlation_id`, a call or the
+run) and what caused it (`causation_id`, the `seq` of an earlier event). Times are nanoseconds since 1970, for people;
+order is `seq`.
+"""
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from .call import Answer, Question
+from .decision import Decision
+from .effects import SideEffects
+from .observation import Observation
+from .result import Exit
+
+
+class _Fact(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="type"):
+    pass
+
+
+class RunStarted(_Fact, frozen=True, gc=False, tag="run.started"):
+    #: The version of this vocabulary. A reader that does not know it refuses the run in words.
+    schema: int
+    agent: str = ""
+
+
+class RunPaused(_Fact, frozen=True, gc=False, tag="run.paused"):
+    kind: Literal["approval", "consent", "input"]
+    waiting: tuple[str, ...]
+
+
+class RunResumed(_Fact, frozen=True, gc=False, tag="run.resumed"):
+    pass
+
+
+class RunCompleted(_Fact, frozen=True, gc=False, tag="run.completed"):
+    message: str = ""
+
+
+class RunDegraded(_Fact, frozen=True, gc=False, tag="run.degraded"):
+    message: str
+
+
+class RunFailed(_Fact, frozen=True, gc=False, tag="run.failed"):
+    message: str
+
+
+class RunCancelled(_Fact, frozen=True, gc=False, tag="run.cancelled"):
+    message: str = ""
+
+
+class MenuShown(_Fact, frozen=True, gc=False, tag="model.menu"):
+    """The tools a model was shown. Recorded when it changes; batches name it by digest."""
+
+    digest: str
+    versions: dict[str, str]
+    #: The full menu: names, descriptions, schemas.
+    artifact_id: str
+
+
+class BatchStarted(_Fact, frozen=True, gc=False, tag="tool.batch.started"):
+    call_count: int
+    menu_digest: str = ""
+
+
+class CallProposed(_Fact, frozen=True, gc=False, tag="tool.intent"):
+    call_id: str
+    tool: str
+    #: The arguments as they came: JSON where they parse, else text. Large ones are an artifact.
+    raw_input: Any = None
+    raw_artifact_id: str = ""
+    raw_bytes: int = 0
+    digest: str = ""
+    tool_version: str = ""
+    reason: str = ""
+    #: True when the same call came before: it is answered from the log, not executed.
+    duplicate: bool = False
+
+
+class CallValidated(_Fact, frozen=True, gc=False, tag="tool.validation"):
+    call_id: str
+    ok: bool
+    errors: tuple[str, ...] = ()
+
+
+class CallJudged(_Fact, frozen=True, gc=False, tag="tool.permission"):
+    call_id: str
+    tool: str
+    decision: Decision
+
+
+class ApprovalRequested(_Fact, frozen=True, gc=False, tag="approval.requested"):
+    call_id: str
+    question: Question
+
+
+class ApprovalGranted(_Fact, frozen=True, gc=False, tag="approval.granted"):
+    call_id: str
+    action_id: str
+    answer: Answer
+
+
+class ApprovalRejected(_Fact, frozen=True, gc=False, tag="approval.rejected"):
+    call_id: str
+    action_id: str
+    answer: Answer
+
+
+class ApprovalExpired(_Fact, frozen=True, gc=False, tag="approval.expired"):
+    call_id: str
+    action_id: str
+    answer: Answer
+
+
+class InputRequested(_Fact, frozen=True, gc=False, tag="input.requested"):
+    call_id: str
+    question: Question
+
+
+class InputProvided(_Fact, frozen=True, gc=False, tag="input.provided"):
+    call_id: str
+    action_id: str
+    answer: Answer
+
+
+class InputRefused(_Fact, frozen=True, gc=False, tag="input.refused"):
+    call_id: str
+    action_id: str
+    answer: Answer
+
+
+class ActionVoided(_Fact, frozen=True, gc=False, tag="approval.voided"):
+    call_id: str
+    action_id: str
+    reason: str
+
+
+class InvocationStarted(_Fact, frozen=True, gc=False, tag="tool.invocation.started"):
+    """Committed before an effectful handler runs. It consumes the approval it names."""
+
+    invocation_id: str
+    call_id: str
+    tool: str
+    executor: str
+    tool_version: str
+    timeout_seconds: float
+    sandbox: str = "none"
+    cwd: str = ""
+    action_id: str = ""
+    #: What runs, where it is not what the model wrote: defaults, a person's value.
+    arguments: Any = None
+
+
+class InvocationCompleted(_Fact, frozen=True, gc=False, tag="tool.invocation.completed"):
+    invocation_id: str
+    call_id: str
+    exit: Exit
+    duration_ms: float
+    code: str = "ok"
+    side_effects: SideEffects = ()
+
+
+class CallObserved(_Fact, frozen=True, gc=False, tag="tool.observation"):
+    observation_id: str
+    observation: Observation
+    invocation_id: str = ""
+
+
+class Warned(_Fact, frozen=True, gc=False, tag="warning"):
+    message: str
+    call_id: str = ""
+
+
+Fact: TypeAlias = (
+    RunStarted
+    | RunPaused
+    | RunResumed
+    | RunCompleted
+    | RunDegraded
+    | RunFailed
+    | RunCancelled
+    | MenuShown
+    | BatchStarted
+    | CallProposed
+    | CallValidated
+    | CallJudged
+    | ApprovalRequested
+    | ApprovalGranted
+    | ApprovalRejected
+    | ApprovalExpired
+    | InputRequested
+    | InputProvided
+    | InputRefused
+    | ActionVoided
+    | InvocationStarted
+    | InvocationCompleted
+    | CallObserved
+    | Warned
+)
+
+SCHEMA_VERSION = 1
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    seq: int
+    run_id: str
+    at: int
+    correlation_id: str
+    causation_id: int | None
+    fact: Fact
+
+    @property
+    def type(self) -> str:
+        return type_of(self.fact)
+
+
+def type_of(fact: Fact) -> str:
+    return str(fact.__struct_config__.tag)

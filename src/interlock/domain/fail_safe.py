@@ -1,0 +1,14 @@
+"""What a refused or failed call does to its run: go on, end early with a message, or end in an error."""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+FailurePolicy: TypeAlias = Literal["continue", "degrade", "fail"]
+
+
+class FailSafeConfig(msgspec.Struct, frozen=True, kw_only=True):
+    #: After a tool ran and failed.
+    tool_failure_policy: FailurePolicy = "continue"
+    #: After policy or a person refused a call.
+    approval_denial_policy: FailurePolicy = "continue"

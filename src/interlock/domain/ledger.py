@@ -1,0 +1,238 @@
+"""The state of one run: a fold of its events. `apply` is the only way it changes, live and on replay alike.
+
+It holds what the next step needs and nothing that grows with output: a call keeps the `seq` of its observation, not
+the observation. It is plain data, so a snapshot is its encoding; a snapshot never beats the log.
+"""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+
+from . import event as facts
+from .call import Answer, Question
+from .decision import Verdict
+from .errors import IllegalTransitionError
+from .event import Event
+from .lifecycle import (
+    ACTION_TRANSITIONS,
+    CALL_TRANSITIONS,
+    RUN_TRANSITIONS,
+    ActionState,
+    CallState,
+    RunState,
+)
+
+
+class CallEntry(msgspec.Struct, gc=False, omit_defaults=True):
+    tool: str
+    digest: str
+    state: CallState
+    batch: int
+    proposed_seq: int
+    tool_version: str = ""
+    #: The start that has no recorded end, or -1.
+    started_seq: int = -1
+    observed_seq: int = -1
+    action_id: str = ""
+    ok: bool = False
+    latency_ms: float | None = None
+
+
+class ActionEntry(msgspec.Struct, omit_defaults=True):
+    """One question and its answer. The stored answer is never evaluated again."""
+
+    question: Question
+    state: ActionState = ActionState.PENDING
+    answer: Answer | None = None
+
+
+class Ledger(msgspec.Struct, kw_only=True):
+    run_id: str
+    state: RunState = RunState.RUNNING
+    #: The `seq` that the next event must have.
+    next_seq: int = 0
+    started: bool = False
+    batch: int = -1
+    menu_digest: str = ""
+    calls: dict[str, CallEntry] = {}
+    actions: dict[str, ActionEntry] = {}
+    artifact_ids: set[str] = set()
+
+    def apply(self, event: Event) -> None:
+        if event.seq != self.next_seq:
+            raise IllegalTransitionError(f"event {event.seq} of {self.run_id} is not the next one, {self.next_seq}")
+        fact = event.fact
+        try:
+            CHANGES[type(fact)](self, fact, event.seq)
+        except KeyError as unknown:
+            raise misfit(event, unknown) from None
+        self.next_seq = event.seq + 1
+
+    def open_calls(self) -> list[str]:
+        """Calls that have no observation yet, in model order."""
+        return [call_id for call_id, call in self.calls.items() if call.state is not CallState.OBSERVED]
+
+
+def misfit(event: Event, unknown: KeyError) -> IllegalTransitionError:
+    return IllegalTransitionError(
+        f"event {event.seq} of {event.run_id}, {event.type}, does not fit: there is no {unknown} here"
+    )
+
+
+def _nothing(ledger: Ledger, fact: Any, seq: int) -> None:
+    """The fact is for readers of the log; it changes no state."""
+
+
+def _started(ledger: Ledger, fact: facts.RunStarted, seq: int) -> None:
+    if ledger.started:
+        raise IllegalTransitionError(f"{ledger.run_id} started twice")
+    if fact.schema > facts.SCHEMA_VERSION:
+        raise IllegalTransitionError(
+            f"{ledger.run_id} was written with event schema {fact.schema}; this version reads up to "
+            f"{facts.SCHEMA_VERSION}"
+        )
+    ledger.started = True
+
+
+def _paused(ledger: Ledger, fact: facts.RunPaused, seq: int) -> None:
+    ledger.state = RUN_TRANSITIONS[ledger.state][f"paused for {fact.kind}"]
+
+
+def _run_moved(ledger: Ledger, fact: Any, seq: int) -> None:
+    ledger.state = RUN_TRANSITIONS[ledger.state][facts.type_of(fact)]
+
+
+def _menu(ledger: Ledger, fact: facts.MenuShown, seq: int) -> None:
+    ledger.menu_digest = fact.digest
+    ledger.artifact_ids.add(fact.artifact_id)
+
+
+def _batch(ledger: Ledger, fact: facts.BatchStarted, seq: int) -> None:
+    ledger.batch = seq
+
+
+def _proposed(ledger: Ledger, fact: facts.CallProposed, seq: int) -> None:
+    if fact.call_id not in ledger.calls:
+        ledger.calls[fact.call_id] = CallEntry(
+            fact.tool, fact.digest, CallState.PROPOSED, ledger.batch, seq, fact.tool_version
+        )
+
+
+def _validated(ledger: Ledger, fact: facts.CallValidated, seq: int) -> None:
+    call = ledger.calls[fact.call_id]
+    if call.state is CallState.PROPOSED:
+        call.state = CALL_TRANSITIONS[call.state]["validation passed" if fact.ok else "validation failed"]
+
+
+_JUDGED = {
+    Verdict.ALLOW: "allowed",
+    Verdict.ASK: "asked",
+    Verdict.REQUEST_INPUT: "asked",
+    Verdict.DENY: "denied",
+}
+
+
+def _judged(ledger: Ledger, fact: facts.CallJudged, seq: int) -> None:
+    call = ledger.calls[fact.call_id]
+    call.state = CALL_TRANSITIONS[call.state][_JUDGED[fact.decision.verdict]]
+
+
+def _asked(ledger: Ledger, fact: facts.ApprovalRequested | facts.InputRequested, seq: int) -> None:
+    question, call = fact.question, ledger.calls[fact.call_id]
+    if question.action_id in ledger.actions:
+        raise IllegalTransitionError(f"{question.action_id} was asked twice")
+    ledger.actions[question.action_id] = ActionEntry(question)
+    call.action_id = question.action_id
+
+
+def _action(ledger: Ledger, action_id: str, call_id: str) -> ActionEntry:
+    """The question about exactly this call: an answer to one call is never an answer to another."""
+    action = ledger.actions[action_id]
+    if action.question.call_id != call_id:
+        raise IllegalTransitionError(f"{action_id} is about {action.question.call_id}, not {call_id}")
+    return action
+
+
+_ANSWERED = {
+    facts.ApprovalGranted: "granted",
+    facts.InputProvided: "granted",
+    facts.ApprovalRejected: "rejected",
+    facts.InputRefused: "rejected",
+    facts.ApprovalExpired: "expired",
+}
+
+
+def _answered(ledger: Ledger, fact: Any, seq: int) -> None:
+    word = _ANSWERED[type(fact)]
+    action, call = _action(ledger, fact.action_id, fact.call_id), ledger.calls[fact.call_id]
+    action_state = ACTION_TRANSITIONS[action.state][word]
+    call.state = CALL_TRANSITIONS[call.state][word]
+    action.state, action.answer = action_state, fact.answer
+
+
+def _voided(ledger: Ledger, fact: facts.ActionVoided, seq: int) -> None:
+    action, call = _action(ledger, fact.action_id, fact.call_id), ledger.calls[fact.call_id]
+    action.state = ACTION_TRANSITIONS[action.state]["voided"]
+    call.action_id = ""
+
+
+def _invoked(ledger: Ledger, fact: facts.InvocationStarted, seq: int) -> None:
+    call = ledger.calls[fact.call_id]
+    state = CALL_TRANSITIONS[call.state]["tool.invocation.started"]
+    if fact.action_id != call.action_id:
+        raise IllegalTransitionError(f"{fact.call_id} starts with {fact.action_id!r}, not {call.action_id!r}")
+    if fact.action_id:
+        action = _action(ledger, fact.action_id, fact.call_id)
+        action.state = ACTION_TRANSITIONS[action.state]["tool.invocation.started"]
+    call.state, call.started_seq = state, seq
+
+
+def _completed(ledger: Ledger, fact: facts.InvocationCompleted, seq: int) -> None:
+    call = ledger.calls[fact.call_id]
+    call.state = CALL_TRANSITIONS[call.state]["tool.invocation.completed"]
+    call.started_seq = -1
+    call.latency_ms = fact.duration_ms
+
+
+def _observed(ledger: Ledger, fact: facts.CallObserved, seq: int) -> None:
+    observation = fact.observation
+    call = ledger.calls[observation.call_id]
+    call.state = CALL_TRANSITIONS[call.state]["tool.observation"]
+    call.observed_seq, call.ok = seq, observation.ok
+    if observation.artifacts:
+        ledger.artifact_ids.update(artifact.id for artifact in observation.artifacts)
+
+
+_Change = Callable[[Ledger, Any, int], None]
+
+#: What each fact changes. Each looks everything up before it writes, so a fact that does not fit changes nothing.
+CHANGES = cast(
+    dict[type, _Change],
+    {
+        facts.RunStarted: _started,
+        facts.RunPaused: _paused,
+        facts.RunResumed: _run_moved,
+        facts.RunCompleted: _run_moved,
+        facts.RunDegraded: _run_moved,
+        facts.RunFailed: _run_moved,
+        facts.RunCancelled: _run_moved,
+        facts.MenuShown: _menu,
+        facts.BatchStarted: _batch,
+        facts.Warned: _nothing,
+        facts.CallProposed: _proposed,
+        facts.CallValidated: _validated,
+        facts.CallJudged: _judged,
+        facts.ApprovalRequested: _asked,
+        facts.InputRequested: _asked,
+        facts.ApprovalGranted: _answered,
+        facts.ApprovalRejected: _answered,
+        facts.ApprovalExpired: _answered,
+        facts.InputProvided: _answered,
+        facts.InputRefused: _answered,
+        facts.ActionVoided: _voided,
+        facts.InvocationStarted: _invoked,
+        facts.InvocationCompleted: _completed,
+        facts.CallObserved: _observed,
+    },
+)

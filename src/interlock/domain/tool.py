@@ -1,0 +1,180 @@
+"""What a tool declares before it may run. Data and the developer's functions, nothing that executes them."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from enum import StrEnum
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from pydantic import BaseModel
+
+from .effects import SideEffect
+
+JsonObject: TypeAlias = dict[str, Any]
+
+
+class Risk(StrEnum):
+    READ = "read"
+    WRITE = "write"
+    EXECUTE = "execute"
+    NETWORK = "network"
+    DELEGATE = "delegate"
+
+
+class Mode(StrEnum):
+    """How much a run may do without asking."""
+
+    READ_ONLY = "read_only"
+    DEFAULT = "default"
+    ACCEPT_EDITS = "accept_edits"
+    TRUSTED = "trusted"
+
+
+Concurrency: TypeAlias = Literal["safe", "keyed", "exclusive"]
+Isolation: TypeAlias = Literal["thread", "process"]
+Origin: TypeAlias = Literal["local", "mcp", "skill", "extension"]
+TimeoutBehavior: TypeAlias = Literal["error_as_result", "raise_exception"]
+OutputFormat: TypeAlias = Literal["text", "json", "diff", "image", "artifact_ref"]
+
+
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a call is proposed: what visibility, checks and policies may depend on."""
+
+    run_id: str
+    agent: str = ""
+    mode: Mode = Mode.DEFAULT
+    #: The phase of the task, in the agent's own words.
+    task_phase: str = ""
+    interactive: bool = False
+
+
+class ToolContext:
+    """What a handler, hook or guardrail may know about its call, and the ways it may speak while it runs."""
+
+    __slots__ = ("_on_progress", "call_id", "cancelled", "effects", "run_id", "situation", "tool_name")
+
+    def __init__(
+        self, situation: Situation, call_id: str, tool_name: str, on_progress: Callable[[str, str], None]
+    ) -> None:
+        self.situation = situation
+        self.run_id = situation.run_id
+        self.call_id = call_id
+        self.tool_name = tool_name
+        #: True once the call timed out or was cancelled. A thread cannot be stopped: a long loop should look here.
+        self.cancelled = False
+        #: What this call said it changed outside.
+        self.effects: list[SideEffect] = []
+        self._on_progress = on_progress
+
+    def progress(self, message: str) -> None:
+        """Tell whoever watches the run. Not recorded, not shown to the model."""
+        self._on_progress(self.call_id, message)
+
+    def side_effect(self, kind: str, target: str, detail: str = "") -> None:
+        """State a fact about what this call changed outside."""
+        self.effects.append(SideEffect(kind=kind, target=target, detail=detail))
+
+
+class Normalized(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool's own `normalize` returns: its result in the shape that all tools share."""
+
+    ok: bool = True
+    code: str = "ok"
+    summary: str = ""
+    #: What the model reads; None takes the raw value as text or JSON.
+    text: str | None = None
+    #: The one line a person reads; empty takes the summary.
+    user_text: str = ""
+    format: OutputFormat = "text"
+    exit_code: int | None = None
+    side_effects: tuple[SideEffect, ...] | None = None
+    retryable: bool = True
+    #: Structured facts for the log.
+    facts: JsonObject = {}
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """What a runtime check returns when the call cannot be done now."""
+
+    message: str
+    code: Literal["runtime_precondition_failed", "ambiguous_target", "stale_file_baseline"] = (
+        "runtime_precondition_failed"
+    )
+
+
+#: True, or the reason why the tool is not available.
+Visibility: TypeAlias = Callable[[Situation], bool | str]
+Check: TypeAlias = Callable[[JsonObject, ToolContext], Problem | Awaitable[Problem | None] | None]
+Keys: TypeAlias = Callable[[JsonObject], frozenset[str]]
+#: PreHook: `(args)` or `(args, ctx)`, returns the arguments to use.
+PreHook: TypeAlias = Callable[..., Any]
+CallNext: TypeAlias = Callable[[JsonObject, ToolContext], Awaitable[Any]]
+Middleware: TypeAlias = Callable[[CallNext, JsonObject, ToolContext], Awaitable[Any]]
+#: PostHook: `({"output": ..., "tool_name": ...})` or the same and `ctx`, returns the output to use.
+PostHook: TypeAlias = Callable[..., Any]
+#: Guardrails return None, or the reason why they refuse.
+Guardrail: TypeAlias = Callable[..., str | Awaitable[str | None] | None]
+#: What happened to a call that started and has no recorded end: True it happened, False it did not, None unknown.
+Reconcile: TypeAlias = Callable[[JsonObject], bool | Awaitable[bool | None] | None]
+ErrorText: TypeAlias = Callable[[ToolContext, BaseException], str]
+
+
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model is told about a tool."""
+
+    name: str
+    description: str
+    parameters_schema: JsonObject
+
+
+class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
+    spec: ToolSpec
+    #: Given by the developer, or a digest of what the tool declares.
+    version: str
+    handler: Callable[..., Any]
+    is_async: bool
+    #: The handler's parameters: checked arguments as one object under this name, or one by one.
+    args_model: type[BaseModel]
+    args_parameter: str = ""
+    context_parameter: str = ""
+
+    risk: frozenset[Risk] = frozenset()
+    read_only: bool = False
+    idempotent: bool = False
+    concurrency: Concurrency = "safe"
+    read_keys: Keys | None = None
+    write_keys: Keys | None = None
+    timeout_seconds: float = 60.0
+    max_output_chars: int = 30_000
+    isolation: Isolation = "thread"
+    origin: Origin = "local"
+    #: The MCP server, skill folder or extension that it comes from.
+    source: str = ""
+
+    visible: Visibility | None = None
+    check: Check | None = None
+    #: The tool's own opinion on whether a call may start; the gate takes the strictest.
+    authorize: Callable[[JsonObject, Situation], Any] | None = None
+    normalize: Callable[[Any], Normalized] | None = None
+    reconcile: Reconcile | None = None
+    pre_hooks: tuple[PreHook, ...] = ()
+    middleware: tuple[Middleware, ...] = ()
+    post_hooks: tuple[PostHook, ...] = ()
+    input_guardrails: tuple[Guardrail, ...] = ()
+    output_guardrails: tuple[Guardrail, ...] = ()
+
+    raise_on_error: bool = False
+    failure_error_function: ErrorText | None = None
+    timeout_behavior: TimeoutBehavior = "error_as_result"
+    timeout_error_function: ErrorText | None = None
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+
+class Menu(msgspec.Struct, frozen=True, kw_only=True):
+    """The tools a model was shown: names, versions and schemas, under one digest."""
+
+    digest: str
+    tools: tuple[ToolSpec, ...]
+    versions: Mapping[str, str]

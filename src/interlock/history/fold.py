@@ -1,0 +1,93 @@
+"""Events to state. The log decides; a snapshot only saves reading what was folded before.
+
+`load` starts from the newest snapshot if the log still holds the event it was taken after, under the same hash, and if
+the snapshot is whole and of this version. A snapshot that fails any of this is ignored: folding from the start gives
+the same ledger, only later. The chain is checked over everything that is read, so a load from a snapshot checks the
+events after it; `verify` checks them all and never looks at a snapshot.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from ..domain.chain import Entry, decode_event, genesis, link
+from ..domain.errors import LogCorruptError
+from ..domain.ledger import Ledger
+from ..log.interface import EventLog, Snapshot
+
+#: Raise it with every change of what a ledger holds or of how a fact changes it: older snapshots are then ignored.
+SNAPSHOT_VERSION = 1
+
+_PAGE = 1000
+_SEAL_BYTES = 32
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Ledger).decode
+
+
+class Loaded(NamedTuple):
+    """The state of a run, and the hash that the next event is chained to."""
+
+    ledger: Ledger
+    head_hash: bytes
+
+
+def fold(run_id: str, entries: Iterable[Entry]) -> Ledger:
+    """The state of a run from its first event on."""
+    return extend(_start(run_id), entries).ledger
+
+
+def extend(loaded: Loaded, entries: Iterable[Entry]) -> Loaded:
+    """Fold the entries that follow into the same ledger."""
+    ledger, head_hash = loaded
+    for entry in entries:
+        if entry.seq != ledger.next_seq or entry.run_id != ledger.run_id or entry.hash != link(head_hash, entry.body):
+            raise LogCorruptError(f"event {ledger.next_seq} of {ledger.run_id} is not what was written")
+        ledger.apply(decode_event(entry))
+        head_hash = entry.hash
+    return Loaded(ledger, head_hash)
+
+
+async def load(log: EventLog, run_id: str) -> Loaded:
+    """The state of a run as the log has it now; an unknown run has the state before its first event."""
+    loaded = await _from_snapshot(log, run_id) or _start(run_id)
+    while entries := await log.read(run_id, loaded.ledger.next_seq - 1, _PAGE):
+        loaded = extend(loaded, entries)
+    return loaded
+
+
+def snapshot_of(ledger: Ledger, head_hash: bytes) -> Snapshot:
+    """What `load` starts from. The ledger must have at least one event."""
+    state = _encode(ledger)
+    return Snapshot(ledger.next_seq - 1, head_hash, _seal(head_hash, state) + state)
+
+
+async def _from_snapshot(log: EventLog, run_id: str) -> Loaded | None:
+    snapshot = await log.load_snapshot(run_id)
+    ledger = None if snapshot is None else _ledger_of(snapshot)
+    if snapshot is None or ledger is None or ledger.run_id != run_id or ledger.next_seq != snapshot.seq + 1:
+        return None
+    taken_after = await log.read(run_id, snapshot.seq - 1, 1)
+    if [(entry.seq, entry.hash) for entry in taken_after] != [(snapshot.seq, snapshot.hash)]:
+        return None
+    return Loaded(ledger, snapshot.hash)
+
+
+def _ledger_of(snapshot: Snapshot) -> Ledger | None:
+    seal, state = snapshot.state[:_SEAL_BYTES], snapshot.state[_SEAL_BYTES:]
+    if seal != _seal(snapshot.hash, state):
+        return None
+    try:
+        return _decode(state)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _seal(head_hash: bytes, state: bytes) -> bytes:
+    """Ties a state to its place in the chain and to this version, so that damage and age are both seen."""
+    return link(head_hash, b"%d\n" % SNAPSHOT_VERSION + state)
+
+
+def _start(run_id: str) -> Loaded:
+    return Loaded(Ledger(run_id=run_id), genesis(run_id))

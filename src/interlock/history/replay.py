@@ -1,0 +1,88 @@
+"""Go through a recorded run without executing anything.
+
+A `Replay` holds events and nothing else: no registry, no policy, no handler. So it works for tools that no longer
+exist, shows the definitions and decisions that were recorded, and has no way to act.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ..domain.chain import Entry, decode_event
+from ..domain.envelope import render_for_model
+from ..domain.errors import LogCorruptError
+from ..domain.event import BatchStarted, CallObserved, CallProposed, Event
+from ..domain.ledger import Ledger
+from ..domain.observation import Observation
+from .fold import fold
+
+
+class Message(NamedTuple):
+    """What the model was told about one call."""
+
+    call_id: str
+    text: str
+
+
+class Step:
+    """One event, and the state of the run right after it."""
+
+    __slots__ = ("_replay", "event")
+
+    def __init__(self, replay: "Replay", event: Event) -> None:
+        self._replay = replay
+        self.event = event
+
+    @property
+    def ledger(self) -> Ledger:
+        """A ledger of its own: looking at it, or changing it, touches no other step."""
+        return self._replay.at(self.event.seq)
+
+
+class Replay:
+    """A whole run, from its first event on. A log that is not what was written is refused."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        if not entries:
+            raise LogCorruptError("there is no event to replay")
+        self.run_id = entries[0].run_id
+        fold(self.run_id, entries)
+        self._events = tuple(decode_event(entry) for entry in entries)
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def __iter__(self) -> Iterator[Step]:
+        return (Step(self, event) for event in self._events)
+
+    def at(self, seq: int) -> Ledger:
+        """The state of the run right after event `seq`."""
+        if not 0 <= seq < len(self._events):
+            raise IndexError(f"{self.run_id} has events 0 to {len(self._events) - 1}, not {seq}")
+        ledger = Ledger(run_id=self.run_id)
+        for event in self._events[: seq + 1]:
+            ledger.apply(event)
+        return ledger
+
+    def observations(self) -> tuple[Observation, ...]:
+        """The recorded outcomes, in the order in which they were recorded."""
+        return tuple(event.fact.observation for event in self._events if isinstance(event.fact, CallObserved))
+
+    def messages(self) -> tuple[Message, ...]:
+        """What the model saw of its calls, in its own order: batch by batch, as it proposed them.
+
+        A call that came again is answered again with its observation. One that reused an id for something else was
+        answered with a refusal that belongs to no call; it is not repeated here.
+        """
+        batch = -1
+        digests: dict[str, str] = {}
+        proposed: dict[tuple[int, str], None] = {}
+        for event in self._events:
+            fact = event.fact
+            if isinstance(fact, BatchStarted):
+                batch = event.seq
+            elif isinstance(fact, CallProposed) and digests.setdefault(fact.call_id, fact.digest) == fact.digest:
+                proposed.setdefault((batch, fact.call_id))
+        observed = {observation.call_id: observation for observation in self.observations()}
+        return tuple(
+            Message(call_id, render_for_model(observed[call_id])) for _, call_id in proposed if call_id in observed
+        )

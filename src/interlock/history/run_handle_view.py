@@ -1,0 +1,106 @@
+"""The events that a run handle publishes: one fixed table from facts to `AgentRunEvent`s.
+
+| fact | event | data |
+|---|---|---|
+| `tool.batch.started` | `tool_batch_started` | `tool_call_count` |
+| `tool.permission` | `policy_decision` | `tool_name`, `action`, `reason` |
+| `approval.requested` | `run_paused` | `tool_name`, `reason`, `payload` |
+| `approval.granted`, `approval.rejected`, `approval.expired` | `run_resumed` | `approved` |
+| `tool.observation` | `tool_completed` | `tool_name`, `success`, `output`, `error`, `tool_call_id` |
+| `warning` | `warning` | `message` |
+
+Every other fact shows nothing here. Asking a person for a value (`input.*`) pauses the run too, but this vocabulary
+has no event for it.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from ..domain import event as facts
+from ..domain.decision import Verdict
+from ..domain.event import Event
+from ..domain.execution import error_of, output_of
+from ..domain.json import JsonObject
+
+
+class AgentRunEvent(msgspec.Struct, frozen=True):
+    type: str
+    data: JsonObject
+
+
+def run_handle_events(event: Event) -> tuple[AgentRunEvent, ...]:
+    show = _VIEW.get(event.type)
+    return () if show is None else (show(event.fact),)
+
+
+_ACTIONS: Mapping[Verdict, str] = {
+    Verdict.ALLOW: "allow",
+    Verdict.ASK: "defer",
+    Verdict.REQUEST_INPUT: "request_user_input",
+    Verdict.DENY: "deny",
+}
+
+
+def _batch_started(fact: facts.BatchStarted) -> AgentRunEvent:
+    return AgentRunEvent("tool_batch_started", {"tool_call_count": fact.call_count})
+
+
+def _policy_decision(fact: facts.CallJudged) -> AgentRunEvent:
+    decision = fact.decision
+    return AgentRunEvent(
+        "policy_decision",
+        {"tool_name": fact.tool, "action": _ACTIONS[decision.verdict], "reason": decision.reason},
+    )
+
+
+def _run_paused(fact: facts.ApprovalRequested) -> AgentRunEvent:
+    question = fact.question
+    payload = {
+        "action_id": question.action_id,
+        "tool_call_id": question.call_id,
+        "arguments": question.arguments,
+        "payload_hash": question.payload_hash,
+        "risk": list(question.risk),
+        "rule_ids": list(question.rule_ids),
+    }
+    return AgentRunEvent("run_paused", {"tool_name": question.tool_name, "reason": question.prompt, "payload": payload})
+
+
+def _approved(_: facts.ApprovalGranted) -> AgentRunEvent:
+    return AgentRunEvent("run_resumed", {"approved": True})
+
+
+def _not_approved(_: facts.ApprovalRejected | facts.ApprovalExpired) -> AgentRunEvent:
+    return AgentRunEvent("run_resumed", {"approved": False})
+
+
+def _tool_completed(fact: facts.CallObserved) -> AgentRunEvent:
+    observation = fact.observation
+    return AgentRunEvent(
+        "tool_completed",
+        {
+            "tool_name": observation.tool,
+            "success": observation.ok,
+            "output": output_of(observation),
+            "error": error_of(observation),
+            "tool_call_id": observation.call_id,
+        },
+    )
+
+
+def _warning(fact: facts.Warned) -> AgentRunEvent:
+    return AgentRunEvent("warning", {"message": fact.message})
+
+
+_VIEW: Mapping[str, Callable[[Any], AgentRunEvent]] = {
+    "tool.batch.started": _batch_started,
+    "tool.permission": _policy_decision,
+    "approval.requested": _run_paused,
+    "approval.granted": _approved,
+    "approval.rejected": _not_approved,
+    "approval.expired": _not_approved,
+    "tool.observation": _tool_completed,
+    "warning": _warning,
+}

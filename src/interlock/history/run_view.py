@@ -1,0 +1,173 @@
+"""The events and the status of a run as an operator sees them: one fixed table from facts to `RunEvent`s.
+
+| fact | event |
+|---|---|
+| `tool.invocation.started` | `TOOL_CALL` |
+| `approval.requested`, `input.requested` | `APPROVAL_REQUIRED` |
+| `approval.granted`, `input.provided` | `APPROVAL_GRANTED` |
+| `approval.rejected`, `input.refused` | `APPROVAL_REJECTED` |
+| `approval.expired` | `ERROR`, code `approval_expired`: nobody answered, which is not a rejection |
+| `approval.voided` | `ERROR`, code `approval_voided` |
+| `tool.observation` with the code `outcome_unknown` | `ERROR` |
+| `run.failed`, `run.cancelled` | `ERROR`, code `run_failed` or `run_cancelled` |
+| `run.completed`, `run.degraded` | `COMPLETED` |
+
+Every other fact shows nothing here. A call that was refused or that failed is an outcome the model goes on from, not
+an error of the run. A question for a value counts as an approval, as it does in the status. So a run whose status is
+`FAILED` ends in `ERROR`, and one whose status is `COMPLETED` ends in `COMPLETED`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from ..domain import event as facts
+from ..domain.event import Event
+from ..domain.json import JsonObject
+from ..domain.ledger import Ledger
+from ..domain.lifecycle import RUN_STATUS, RunState
+
+RunEventType: TypeAlias = Literal[
+    "TOOL_CALL",
+    "LLM_CALL",
+    "APPROVAL_REQUIRED",
+    "CONSENT_REQUIRED",
+    "APPROVAL_GRANTED",
+    "APPROVAL_REJECTED",
+    "ERROR",
+    "COMPLETED",
+]
+
+
+class RunEvent(msgspec.Struct, frozen=True):
+    type: RunEventType
+    #: The place and time of the fact it shows.
+    seq: int
+    at: int
+    data: JsonObject
+
+
+class RunStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    status: str
+    degraded: bool = False
+    cancelled: bool = False
+
+
+def run_events(event: Event) -> tuple[RunEvent, ...]:
+    show = _VIEW.get(event.type)
+    shown = None if show is None else show(event.fact)
+    return () if shown is None else (RunEvent(shown[0], event.seq, event.at, shown[1]),)
+
+
+def status(ledger: Ledger) -> RunStatus:
+    """One of five words for the run's state, and what the word alone does not say."""
+    return RunStatus(
+        status=RUN_STATUS[ledger.state],
+        degraded=ledger.state is RunState.DEGRADED,
+        cancelled=ledger.state is RunState.CANCELLED,
+    )
+
+
+_Shown: TypeAlias = tuple[RunEventType, JsonObject]
+
+
+def _tool_call(fact: facts.InvocationStarted) -> _Shown:
+    return "TOOL_CALL", {
+        "tool": fact.tool,
+        "call_id": fact.call_id,
+        "invocation_id": fact.invocation_id,
+        "action_id": fact.action_id,
+    }
+
+
+def _asked(fact: facts.ApprovalRequested | facts.InputRequested) -> _Shown:
+    question = fact.question
+    return "APPROVAL_REQUIRED", {
+        "tool": question.tool_name,
+        "call_id": question.call_id,
+        "action_id": question.action_id,
+        "kind": question.kind,
+        "prompt": question.prompt,
+        "payload_hash": question.payload_hash,
+        "status": "PENDING",
+    }
+
+
+def _granted(fact: facts.ApprovalGranted | facts.InputProvided) -> _Shown:
+    return "APPROVAL_GRANTED", _answer(fact)
+
+
+def _rejected(fact: facts.ApprovalRejected | facts.InputRefused) -> _Shown:
+    return "APPROVAL_REJECTED", _answer(fact)
+
+
+def _answer(
+    fact: facts.ApprovalGranted | facts.ApprovalRejected | facts.InputProvided | facts.InputRefused,
+) -> JsonObject:
+    return {
+        "call_id": fact.call_id,
+        "action_id": fact.action_id,
+        "by": fact.answer.by,
+        "reason": fact.answer.reason,
+    }
+
+
+def _expired(fact: facts.ApprovalExpired) -> _Shown:
+    return "ERROR", {
+        "code": "approval_expired",
+        "message": "Nobody answered in time.",
+        "call_id": fact.call_id,
+        "action_id": fact.action_id,
+    }
+
+
+def _voided(fact: facts.ActionVoided) -> _Shown:
+    return "ERROR", {
+        "code": "approval_voided",
+        "message": fact.reason,
+        "call_id": fact.call_id,
+        "action_id": fact.action_id,
+    }
+
+
+def _observed(fact: facts.CallObserved) -> _Shown | None:
+    observation = fact.observation
+    failure = observation.failure
+    if failure is None or failure.code != "outcome_unknown":
+        return None
+    return "ERROR", {"code": failure.code, "message": failure.message, "call_id": observation.call_id}
+
+
+def _failed(fact: facts.RunFailed) -> _Shown:
+    return "ERROR", {"code": "run_failed", "message": fact.message}
+
+
+def _cancelled(fact: facts.RunCancelled) -> _Shown:
+    return "ERROR", {"code": "run_cancelled", "message": fact.message}
+
+
+def _completed(fact: facts.RunCompleted) -> _Shown:
+    return "COMPLETED", {"message": fact.message, "degraded": False}
+
+
+def _degraded(fact: facts.RunDegraded) -> _Shown:
+    return "COMPLETED", {"message": fact.message, "degraded": True}
+
+
+_VIEW: Mapping[str, Callable[[Any], _Shown | None]] = {
+    "tool.invocation.started": _tool_call,
+    "approval.requested": _asked,
+    "input.requested": _asked,
+    "approval.granted": _granted,
+    "input.provided": _granted,
+    "approval.rejected": _rejected,
+    "input.refused": _rejected,
+    "approval.expired": _expired,
+    "approval.voided": _voided,
+    "tool.observation": _observed,
+    "run.failed": _failed,
+    "run.cancelled": _cancelled,
+    "run.completed": _completed,
+    "run.degraded": _degraded,
+}

@@ -1,0 +1,193 @@
+"""The thread that writes a SQLite log, with one commit for everybody who waits.
+
+Theory of operation. An append costs one hop to this thread and one back. While a commit runs, further appends of any
+run and any event loop queue up; the next commit takes them all. So one caller waits for one commit, and a hundred
+callers wait for one or two.
+
+A transaction holds the write lock from its first statement, so `PRAGMA data_version` tells for sure whether another
+connection wrote since our last commit. As long as it did not, the remembered heads are the heads in the file; when it
+did, they are read anew. An append that does not continue its run is left out of the transaction before anything of it
+is written, and only its caller is told (`LogFencedError`).
+
+Anything else that goes wrong ends the thread: every append of the group fails, the connection is closed so that its
+locks are free for whoever reopens the file, and from then on `refusal` says why nothing is accepted. `refusal` is set
+before the queue is emptied for the last time and looked at after an append was queued; so no append is forgotten.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread, current_thread
+from time import monotonic, sleep
+from typing import NamedTuple, TypeAlias
+
+from ..domain.chain import Entry
+from ..domain.errors import LogError, LogFencedError, LogWriteError
+from .interface import Snapshot
+
+#: Between commits without a break, so that another process that polls for the write lock gets it in time.
+PAUSE_SECONDS = 0.0002
+
+#: How long a write waits for another process that writes, and how often it looks.
+BUSY_SECONDS = 10.0
+POLL_SECONDS = 0.001
+
+#: Heads are remembered for this many runs and then forgotten together; a forgotten one is one query.
+MAX_HEADS = 10_000
+
+_LOAD_HEAD = """
+    SELECT number, (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE run = number) FROM runs WHERE run_id = ?
+"""
+_ADD_RUN = "INSERT INTO runs (run_id) VALUES (?)"
+_ADD_EVENT = "INSERT INTO events (run, seq, body, hash) VALUES (?, ?, ?, ?)"
+_SAVE_SNAPSHOT = "INSERT OR REPLACE INTO snapshots (run_id, seq, hash, state) VALUES (?, ?, ?, ?)"
+
+_Row: TypeAlias = tuple[int, int, bytes, bytes]
+_Answer: TypeAlias = tuple[asyncio.Future[None], LogError | None]
+
+
+class _Pending(NamedTuple):
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[None]
+    run_id: str
+    work: tuple[Entry, ...] | Snapshot
+
+
+class SqliteWriter:
+    """Takes over `connection`; nobody else may use it."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        #: Why nothing is accepted any more; empty as long as all is well.
+        self.refusal = ""
+        self._connection = connection
+        self._queue: SimpleQueue[_Pending | None] = SimpleQueue()
+        self._heads: dict[str, tuple[int, int]] = {}
+        self._version = -1
+        # A daemon, because the interpreter would wait for another thread before it runs the exit hook that stops it.
+        self._thread = Thread(target=self._run, name="interlock-log", daemon=True)
+        self._thread.start()
+
+    def submit(self, run_id: str, work: tuple[Entry, ...] | Snapshot) -> asyncio.Future[None]:
+        """Hand in. It will be written even if the caller stops waiting."""
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        if not self.refusal:
+            self._queue.put(_Pending(loop, future, run_id, work))
+        if self.refusal:
+            future.cancel()
+            raise LogWriteError(self.refusal)
+        return future
+
+    def stop(self) -> None:
+        """Finish what was handed in, then end. Blocks; may be called twice, and by the garbage collector."""
+        self._queue.put(None)
+        if self._thread is not current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while self._serve_group():
+            pass
+
+    def _serve_group(self) -> bool:
+        get = self._queue.get
+        taken = [get()]
+        taken += [get() for _ in range(self._queue.qsize())]
+        group = [pending for pending in taken if pending is not None]
+        try:
+            answers = self._write(group) if group else []
+        except BaseException as error:  # whatever it was, it may have been written
+            self._end(group, f"a write failed ({error}): reopen the run, the log decides what was written", error)
+            return False
+        back_to_back = self._queue.qsize() > 0
+        _tell(group, answers)
+        if len(group) < len(taken):
+            self._end([], "the log is closed", None)
+            return False
+        if back_to_back:
+            sleep(PAUSE_SECONDS)
+        return True
+
+    def _write(self, group: list[_Pending]) -> list[LogError | None]:
+        execute = self._connection.execute
+        execute_when_free(self._connection, "BEGIN IMMEDIATE")
+        (version,) = execute("PRAGMA data_version").fetchone()
+        if version != self._version or len(self._heads) > MAX_HEADS:
+            self._version = version
+            self._heads.clear()
+        rows: list[_Row] = []
+        answers = [self._stage(pending.run_id, pending.work, rows) for pending in group]
+        self._connection.executemany(_ADD_EVENT, rows)
+        execute("COMMIT")
+        return answers
+
+    def _stage(self, run_id: str, work: tuple[Entry, ...] | Snapshot, rows: list[_Row]) -> LogError | None:
+        """Add what continues its run to the transaction; the answer is for the caller."""
+        if isinstance(work, Snapshot):
+            self._connection.execute(_SAVE_SNAPSHOT, (run_id, work.seq, work.hash, work.state))
+            return None
+        number, seq = self._heads.get(run_id) or self._load_head(run_id)
+        for entry in work:
+            if entry.seq != seq or entry.run_id != run_id:
+                return LogFencedError(
+                    f"event {entry.seq} of {entry.run_id} does not continue {run_id}, whose next event is {seq}"
+                )
+            seq += 1
+        number = number or self._add_run(run_id)
+        rows += [(number, entry.seq, entry.body, entry.hash) for entry in work]
+        self._heads[run_id] = (number, seq)
+        return None
+
+    def _load_head(self, run_id: str) -> tuple[int, int]:
+        """The run's number, 0 for a new run, and its count of events."""
+        return self._connection.execute(_LOAD_HEAD, (run_id,)).fetchone() or (0, 0)
+
+    def _add_run(self, run_id: str) -> int:
+        return self._connection.execute(_ADD_RUN, (run_id,)).lastrowid or 0
+
+    def _end(self, group: list[_Pending], refusal: str, cause: BaseException | None) -> None:
+        self.refusal = refusal
+        with suppress(sqlite3.Error):
+            self._connection.close()
+        left = [self._queue.get() for _ in range(self._queue.qsize())]
+        group = group + [pending for pending in left if pending is not None]
+        _tell(group, [_refused(refusal, cause) for _ in group])
+
+
+def execute_when_free(connection: sqlite3.Connection, sql: str) -> sqlite3.Cursor:
+    """Wait for other writers. SQLite's own wait backs off to 100 ms, too seldom to meet a busy writer's pauses."""
+    deadline = monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            return connection.execute(sql)
+        except sqlite3.OperationalError as error:
+            busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+            if not busy or monotonic() > deadline:
+                raise
+        sleep(POLL_SECONDS)
+
+
+def _refused(refusal: str, cause: BaseException | None) -> LogWriteError:
+    error = LogWriteError(refusal)
+    error.__cause__ = cause
+    return error
+
+
+def _tell(group: list[_Pending], answers: Sequence[LogError | None]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Answer]] = {}
+    for pending, answer in zip(group, answers, strict=True):
+        by_loop.setdefault(pending.loop, []).append((pending.future, answer))
+    for loop, told in by_loop.items():
+        with suppress(RuntimeError):  # the loop is closed, nobody waits any more
+            loop.call_soon_threadsafe(_settle, told)
+
+
+def _settle(told: list[_Answer]) -> None:
+    for future, error in told:
+        if future.done():  # the caller was cancelled
+            continue
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)

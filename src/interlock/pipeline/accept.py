@@ -1,0 +1,77 @@
+"""Stage 1: take the intent in. Is it a sane request, and was it seen before?
+
+Nothing is trusted here: the id, the name and the arguments come from a model. Arguments are JSON text as the model
+wrote it, or an object that a client parsed; both must be the same strict JSON (`domain/json.py`).
+"""
+
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from ..domain.call import AcceptedCall, ToolIntent
+from ..domain.failure import Failure
+from ..domain.ids import MAX_NAME_CHARS, is_name
+from ..domain.json import BadJson, check, encode, encode_sorted, parse
+from .parts import Limits
+
+_MAX_SHOWN_CHARS = 2_000
+
+
+class Received(msgspec.Struct, frozen=True, gc=False):
+    """An intent with its digest, whether it is accepted or not: what the log and the duplicate check need."""
+
+    intent: ToolIntent
+    digest: str
+    #: The arguments as they came.
+    raw: bytes
+    outcome: AcceptedCall | Failure
+
+
+def accept(intent: ToolIntent, limits: Limits) -> Received:
+    if not is_name(intent.call_id) or not is_name(intent.tool_name):
+        return _unnamed(intent)
+    arguments: Any = intent.arguments
+    try:
+        raw = _raw_bytes(arguments)
+        if len(raw) > limits.max_argument_bytes:
+            message = f"The arguments are {len(raw)} bytes; the limit is {limits.max_argument_bytes}."
+            return _refused(intent, raw, "arguments_too_large", message)
+        parsed = parse(raw) if type(arguments) is str else arguments
+    except (BadJson, UnicodeEncodeError) as error:
+        return _refused(intent, _shown(arguments), "arguments_malformed", f"The arguments are not JSON: {error}.")
+    if type(parsed) is not dict:
+        message = f"The arguments must be a JSON object, not {type(parsed).__name__}."
+        return _refused(intent, raw, "arguments_malformed", message)
+    digest = sha256(encode_sorted((intent.tool_name, parsed))).hexdigest()
+    return Received(intent, digest, raw, AcceptedCall(intent, parsed, raw))
+
+
+def _unnamed(intent: ToolIntent) -> Received:
+    """Without a usable id or name there is nothing to answer to: an id is made up for the record."""
+    raw = _shown((intent.call_id, intent.tool_name, intent.arguments))
+    named = ToolIntent(call_id="invalid_" + sha256(raw).hexdigest()[:16], tool_name="", arguments="")
+    message = f"A call needs an id and a tool name of 1 to {MAX_NAME_CHARS} printable characters."
+    return _refused(named, raw, "call_id_invalid", message)
+
+
+def _shown(value: object) -> bytes:
+    """Something that is not JSON, as far as it can be shown."""
+    try:
+        text = value if isinstance(value, str) else repr(value)
+    except Exception:
+        text = f"<{type(value).__name__} that cannot be shown>"
+    return text[:_MAX_SHOWN_CHARS].encode(errors="backslashreplace")
+
+
+def _raw_bytes(arguments: Any) -> bytes:
+    """The arguments as JSON text. No text at all is what some models send when there are none."""
+    if type(arguments) is str:
+        return arguments.encode() or b"{}"
+    check(arguments)
+    return encode(arguments)
+
+
+def _refused(intent: ToolIntent, raw: bytes, code: str, message: str) -> Received:
+    digest = sha256(intent.tool_name.encode(errors="backslashreplace") + b"\n" + raw).hexdigest()
+    return Received(intent, digest, raw, Failure.of(code, message + " Nothing was executed."))

@@ -1,0 +1,177 @@
+"""All calls of one model turn: planned before anything happens, then carried out side by side, in model order.
+
+Plan. Every call is accepted, looked up, validated and judged first. The same call twice is one call; one id with
+different content is refused. A refusal that ends the run skips everything else, before any side effect.
+
+Carry out. Permitted and waiting calls take their places in line in model order (`siblings.py`).
+
+End. The outcomes are in model order, one per intent, and durable. Cancelling the batch from outside cancels what runs
+at once and shows the model nothing; how the handlers end is noticed in the background.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from ..domain.call import PermittedCall, ToolIntent, Waiting
+from ..domain.errors import RunPausedError, ToolError
+from ..domain.event import (
+    SCHEMA_VERSION,
+    BatchStarted,
+    MenuShown,
+    RunDegraded,
+    RunFailed,
+    RunPaused,
+    RunStarted,
+    Warned,
+)
+from ..domain.failure import Failure
+from ..domain.json import encode
+from ..domain.lifecycle import RunState
+from ..domain.observation import Observation
+from .accept import Received, accept
+from .live import Run
+from .observe import observe_failure
+from .resume import replan
+from .run import conclude, plan, record_repeat
+from .schedule import claim
+from .siblings import Ending, Outcome, Siblings
+
+_Plan: TypeAlias = PermittedCall | Waiting | Failure | Observation
+
+
+class BatchOutcome(msgspec.Struct, frozen=True):
+    """One outcome per intent, in model order; and what ended the run, if anything did."""
+
+    outcomes: list[Outcome]
+    ending: Ending = ""
+    message: str = ""
+    error: ToolError | None = None
+
+
+async def run_batch(intents: Sequence[ToolIntent], run: Run) -> BatchOutcome:
+    elapsed = run.parts.clock.elapsed
+    began = elapsed()
+    received = [accept(intent, run.parts.limits) for intent in intents]
+    _open(received, run)
+    siblings = Siblings(run)
+    plans = await _plan(received, run)
+    _start(plans, siblings, run)
+    await siblings.done()
+    _close(siblings, run)
+    await run.recorder.commit()
+    run.parts.telemetry.batch_finished(len(intents), siblings.failure_count, (elapsed() - began) / 1e6)
+    return BatchOutcome(
+        [siblings.outcomes[item.intent.call_id] for item in received],
+        siblings.ending,
+        siblings.reason,
+        _first_error(plans, siblings) if siblings.errors else None,
+    )
+
+
+def _open(received: list[Received], run: Run) -> None:
+    recorder, ledger = run.recorder, run.ledger
+    if not ledger.started:
+        recorder.add(RunStarted(schema=SCHEMA_VERSION, agent=run.situation.agent))
+    new = _has_news(received, run)
+    if new and ledger.state is not RunState.RUNNING:
+        waiting = ", ".join(ledger.open_calls())
+        raise RunPausedError(f"{ledger.run_id} waits for an answer ({waiting}). Nothing was executed.")
+    menu = run.parts.registry.menu(run.situation)
+    if menu.digest != ledger.menu_digest:
+        artifact_id = run.parts.artifacts.keep(encode(menu.tools))
+        recorder.add(MenuShown(digest=menu.digest, versions=dict(menu.versions), artifact_id=artifact_id))
+    if new:
+        recorder.add(BatchStarted(call_count=len(received), menu_digest=menu.digest))
+
+
+def _has_news(received: list[Received], run: Run) -> bool:
+    """Is this a turn that the log does not know yet?"""
+    calls = run.ledger.calls
+    for item in received:
+        if item.intent.call_id not in calls:
+            return True
+    return not received
+
+
+async def _plan(received: list[Received], run: Run) -> dict[str, _Plan]:
+    """What will be done about each call, by id, in model order. Nothing has happened yet."""
+    plans: dict[str, _Plan] = {}
+    calls = run.ledger.calls
+    refused = _refused(received, run) if len(received) > 1 else {}
+    for item in received:
+        call_id = item.intent.call_id
+        if call_id in plans:
+            record_repeat(item, run)
+        elif call_id in refused:
+            plans[call_id] = await plan(msgspec.structs.replace(item, outcome=refused[call_id]), run)
+        elif call_id not in calls:
+            plans[call_id] = await plan(item, run)
+        elif calls[call_id].digest == item.digest:
+            plans[call_id] = await replan(item, calls[call_id], run)
+        else:
+            plans[call_id] = _reused(item, run)
+    return plans
+
+
+def _start(plans: dict[str, _Plan], siblings: Siblings, run: Run) -> None:
+    """Refusals first: one that ends the run must come before anything happens."""
+    work: list[tuple[str, PermittedCall | Waiting]] = []
+    for call_id, planned in plans.items():
+        match planned:
+            case PermittedCall() | Waiting():
+                work.append((call_id, planned))
+            case Failure():
+                observation = conclude(call_id, run.ledger.calls[call_id].tool, planned, run)
+                siblings.outcomes[call_id] = observation
+                siblings.weigh(observation, planned)
+            case Observation():
+                siblings.outcomes[call_id] = planned
+    enter = run.parts.scheduler.enter
+    for call_id, planned in work:
+        siblings.start(call_id, planned, enter(call_id, claim(planned.valid)))
+
+
+def _first_error(plans: dict[str, _Plan], siblings: Siblings) -> ToolError | None:
+    """When several calls raise, the first in model order does."""
+    return next((siblings.errors[call_id] for call_id in plans if call_id in siblings.errors), None)
+
+
+def _close(siblings: Siblings, run: Run) -> None:
+    if siblings.ending == "fail":
+        run.recorder.add(RunFailed(message=siblings.reason))
+    elif siblings.ending == "degrade":
+        run.recorder.add(RunDegraded(message=siblings.reason))
+    elif siblings.waiting and run.ledger.state is RunState.RUNNING:
+        kinds = {waits.question.kind for waits in siblings.waiting.values() if waits.question is not None}
+        run.recorder.add(RunPaused(kind="input" if kinds == {"input"} else "approval", waiting=tuple(siblings.waiting)))
+
+
+def _refused(received: list[Received], run: Run) -> dict[str, Failure]:
+    """Calls that cannot be taken as they stand together: too many, or one id for different calls."""
+    limit = run.parts.limits.max_calls_per_batch
+    if len(received) > limit:
+        message = f"{len(received)} calls in one response; the limit is {limit}. Nothing was executed."
+        return {item.intent.call_id: Failure.of("batch_too_large", message) for item in received}
+    first: dict[str, str] = {}
+    refused: dict[str, Failure] = {}
+    for item in received:
+        call_id = item.intent.call_id
+        if first.setdefault(call_id, item.digest) != item.digest:
+            refused[call_id] = _conflict(call_id)
+    return refused
+
+
+def _conflict(call_id: str) -> Failure:
+    message = f"The id {call_id!r} stands for different calls. Nothing was executed; use one id per call."
+    return Failure.of("call_id_conflict", message)
+
+
+def _reused(item: Received, run: Run) -> Observation:
+    """The id belongs to an earlier call, whose outcome stands; this one is refused."""
+    record_repeat(item, run)
+    intent = item.intent
+    failure = _conflict(intent.call_id)
+    run.recorder.add(Warned(message=failure.message, call_id=intent.call_id), intent.call_id)
+    return observe_failure(intent.call_id, intent.tool_name, failure, run.parts.redactor)

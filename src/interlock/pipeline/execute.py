@@ -1,0 +1,251 @@
+"""Stage 6: pre-hooks, middleware, handler, post-hooks. The only stage that touches the world.
+
+The whole chain runs in the task of its call, under one deadline, so a hang in any layer is a timeout. An execution
+that is stopped gets a bounded time to end; one that ignores that is abandoned: its outcome is recorded without it, and
+its late end changes nothing. A failure says what may have happened outside: nothing when the handler did not run or
+only reads, else `unknown`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from inspect import iscoroutinefunction
+from typing import Any, Literal, TypeAlias, cast
+
+from ..domain.call import Invocation, ValidCall
+from ..domain.effects import NONE, UNKNOWN, SideEffects
+from ..domain.envelope import neutralize
+from ..domain.failure import Failure
+from ..domain.result import RawResult
+from ..domain.tool import CallNext, ErrorText, JsonObject, Middleware, ToolContext
+from ..sandbox.interface import Sandbox, SandboxFull
+from .parts import Clock
+
+#: Validates and judges arguments that a hook or middleware changed.
+Recheck: TypeAlias = Callable[[ValidCall, JsonObject], Awaitable[ValidCall | Failure]]
+#: Who stopped an execution: its deadline, somebody who cancelled this call, or the end of the run around it.
+Stop: TypeAlias = Literal["", "timeout", "call", "run"]
+
+_MAX_ERROR_CHARS = 2_000
+
+
+class _Stopped(Exception):
+    """Carries a failure through the developer's middleware."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class Execution:
+    """One invocation under way: where it is, how long it may take, and who stopped it."""
+
+    __slots__ = (
+        "abandoned",
+        "began",
+        "deadline",
+        "drain_seconds",
+        "duration_ms",
+        "invocation",
+        "layer",
+        "on_abandoned",
+        "recheck",
+        "stop",
+        "task",
+    )
+
+    def __init__(
+        self,
+        invocation: Invocation,
+        task: "asyncio.Task[None]",
+        recheck: Recheck,
+        on_abandoned: "Callable[[Execution], None]",
+        drain_seconds: float,
+    ) -> None:
+        self.invocation = invocation
+        self.task = task
+        self.recheck = recheck
+        self.on_abandoned = on_abandoned
+        self.drain_seconds = drain_seconds
+        self.layer = "handler"
+        self.stop: Stop = ""
+        self.abandoned = False
+        self.deadline = 0.0
+        self.began = 0
+        self.duration_ms = 0.0
+
+    def end(self, stop: Stop, now: float) -> None:
+        """Ask it to end. It has a bounded time to do so."""
+        if not self.stop:
+            self.stop = stop
+            self.invocation.context.cancelled = True
+            self.deadline = now + self.drain_seconds
+            self.task.cancel()
+
+    def overdue(self, now: float) -> None:
+        """Its deadline has passed: the one to finish, or the one to end."""
+        if not self.stop:
+            self.end("timeout", now)
+        elif not self.abandoned:
+            self.abandoned = True
+            self.deadline = float("inf")
+            self.on_abandoned(self)
+
+
+async def execute(execution: Execution, sandbox: Sandbox, clock: Clock) -> RawResult | Failure:
+    invocation, tool = execution.invocation, execution.invocation.tool
+    execution.began = clock.elapsed()
+    try:
+        if tool.pre_hooks or tool.middleware or tool.post_hooks:
+            value = await _chain(execution, sandbox)
+        else:
+            value = await sandbox.start(tool, invocation.valid.checked, invocation.context)
+    except asyncio.CancelledError:
+        return stopped(execution, clock)
+    except _Stopped as carried:
+        value = carried.failure
+    except SandboxFull as full:
+        value = Failure.of("no_capacity", f"{full} Nothing was executed.")
+    except (Exception, SystemExit) as error:
+        value = error
+    execution.duration_ms = (clock.elapsed() - execution.began) / 1e6
+    if execution.stop:
+        return stopped(execution, clock)
+    match value:
+        case Failure():
+            return value
+        case BaseException():
+            return _failed(execution, value)
+        case _:
+            effects = tuple(invocation.context.effects)
+            return RawResult(invocation, value, effects, execution.duration_ms)
+
+
+def stopped(execution: Execution, clock: Clock) -> Failure:
+    """What a stopped execution comes to. The end of the run around it is not an outcome of the call: it goes on up."""
+    execution.duration_ms = (clock.elapsed() - execution.began) / 1e6
+    if execution.stop == "run" or execution.abandoned:
+        raise asyncio.CancelledError
+    if execution.stop:
+        execution.task.uncancel()
+    return outcome_of_stop(execution)
+
+
+def outcome_of_stop(execution: Execution) -> Failure:
+    if execution.stop == "timeout":
+        return _timed_out(execution)
+    return Failure.of("cancelled", "The call was cancelled while it ran.", side_effects=_effects(execution))
+
+
+async def _chain(execution: Execution, sandbox: Sandbox) -> Any:
+    invocation, tool = execution.invocation, execution.invocation.tool
+    context = invocation.context
+
+    async def core(arguments: JsonObject, context: ToolContext) -> Any:
+        """The handler, with arguments that were validated and judged: those permitted, or checked again here."""
+        valid = invocation.valid
+        if arguments != valid.arguments:
+            again = await execution.recheck(valid, arguments)
+            if isinstance(again, Failure):
+                raise _Stopped(again)
+            valid = again
+        execution.layer = "handler"
+        return await sandbox.start(tool, valid.checked, context)
+
+    execution.layer = "pre-hook"
+    arguments = dict(invocation.valid.arguments)
+    for hook in tool.pre_hooks:
+        arguments = await _pre_hook(hook, arguments, context)
+    execution.layer = "middleware" if tool.middleware else "handler"
+    output = await _wrapped(tool.middleware, core)(arguments, context)
+    execution.layer = "post-hook"
+    for hook in tool.post_hooks:
+        output = await _post_hook(hook, output, invocation)
+    return output
+
+
+async def _pre_hook(hook: Callable[..., Any], arguments: JsonObject, context: ToolContext) -> JsonObject:
+    try:
+        changed = await _call(hook, arguments, context)
+    except Exception as error:
+        raise _Stopped(_hook_failed(f"A pre-hook failed: {error_text(error)}.")) from error
+    if not isinstance(changed, dict):
+        raise _Stopped(_hook_failed(f"A pre-hook returned {type(changed).__name__}, not a dict of arguments."))
+    return cast(JsonObject, changed)
+
+
+async def _post_hook(hook: Callable[..., Any], output: Any, invocation: Invocation) -> Any:
+    context = invocation.context
+    try:
+        return await _call(hook, {"output": output, "tool_name": context.tool_name}, context)
+    except Exception as error:
+        effects = NONE if invocation.tool.read_only else UNKNOWN
+        message = f"The tool ran, then a post-hook failed: {error_text(error)}."
+        raise _Stopped(Failure.of("post_hook_failed", message, side_effects=effects)) from error
+
+
+async def _call(hook: Callable[..., Any], value: Any, context: ToolContext) -> Any:
+    """A hook, in a thread when it is not asynchronous: it may block."""
+    if iscoroutinefunction(hook):
+        return await hook(value, context)
+    return await asyncio.to_thread(hook, value, context)
+
+
+def _wrapped(middleware: tuple[Middleware, ...], core: CallNext) -> CallNext:
+    """The first declared is the outermost."""
+    call = core
+    for layer in reversed(middleware):
+        call = _layer(layer, call)
+    return call
+
+
+def _layer(layer: Middleware, call_next: CallNext) -> CallNext:
+    async def call(arguments: JsonObject, context: ToolContext) -> Any:
+        return await layer(call_next, arguments, context)
+
+    return call
+
+
+def _effects(execution: Execution) -> SideEffects:
+    """What an execution that did not end well may have done."""
+    return NONE if execution.layer == "pre-hook" or execution.invocation.tool.read_only else UNKNOWN
+
+
+def _hook_failed(message: str) -> Failure:
+    return Failure.of("hook_failed", f"{message} The handler did not run.")
+
+
+def _timed_out(execution: Execution) -> Failure:
+    invocation, tool = execution.invocation, execution.invocation.tool
+    effects = _effects(execution)
+    message = f"{tool.name} did not finish in {invocation.timeout_seconds:g} s (in its {execution.layer})."
+    if effects == UNKNOWN:
+        message += " It may have had effects, and it is not run again."
+    message = _own_words(tool.timeout_error_function, invocation.context, TimeoutError(message), message)
+    return Failure.of("timed_out", message, side_effects=effects, details={"layer": execution.layer})
+
+
+def _failed(execution: Execution, error: BaseException) -> Failure:
+    invocation, tool = execution.invocation, execution.invocation.tool
+    plain = f"{tool.name} failed: {error_text(error)}"
+    message = _own_words(tool.failure_error_function, invocation.context, error, plain)
+    details = {"error_type": type(error).__name__}
+    return Failure.of("tool_failed", message, side_effects=_effects(execution), details=details)
+
+
+def _own_words(words: ErrorText | None, context: ToolContext, error: BaseException, plain: str) -> str:
+    """The message in the tool's own words, where it has any."""
+    if words is None:
+        return plain
+    try:
+        return neutralize(str(words(context, error)))
+    except Exception as broken:
+        return f"{plain} (and its own error text failed: {error_text(broken)})"
+
+
+def error_text(error: BaseException) -> str:
+    """An exception as one safe line: its text may come from anywhere."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:
+        text = type(error).__name__
+    return neutralize(text[:_MAX_ERROR_CHARS])

@@ -1,0 +1,125 @@
+"""One run as it is alive in this process: its parts, its recorder, what is under way and until when."""
+
+import asyncio
+from collections.abc import Coroutine
+
+from ..domain.call import ToolIntent
+from ..domain.chain import decode_event
+from ..domain.errors import LogCorruptError
+from ..domain.event import CallObserved
+from ..domain.ledger import Ledger
+from ..domain.lifecycle import RUN_TRANSITIONS
+from ..domain.observation import Observation
+from ..domain.tool import Situation, ToolContext
+from ..log.interface import EventLog
+from .execute import Execution, Stop
+from .parts import Parts
+from .record import Recorder
+
+
+def open_run(parts: Parts, log: EventLog, ledger: Ledger, head: bytes, situation: Situation) -> "Run":
+    """A run as the log has it: its ledger, and the hash that its next event is chained to."""
+    return Run(parts, log, Recorder(log, ledger, head, parts.clock.now), situation)
+
+
+class Run:
+    def __init__(self, parts: Parts, log: EventLog, recorder: Recorder, situation: Situation) -> None:
+        self.parts = parts
+        self.log = log
+        self.recorder = recorder
+        self.ledger = recorder.ledger
+        self.situation = situation
+        self.executions = Executions()
+        #: The `seq` at which a snapshot is worth its cost.
+        self.next_snapshot = 0
+        #: Calls that are not to start any more.
+        self.cancelled: set[str] = set()
+        self.background: set[asyncio.Task[None]] = set()
+
+    @property
+    def ended(self) -> bool:
+        return not RUN_TRANSITIONS[self.ledger.state]
+
+    def cancel_call(self, call_id: str) -> None:
+        self.cancelled.add(call_id)
+        self.executions.end(call_id, "call")
+
+    def in_background(self, work: Coroutine[None, None, None]) -> None:
+        """Finish something after a cancellation, which must not be delayed by it."""
+        task = asyncio.create_task(work)
+        self.background.add(task)
+        task.add_done_callback(self.background.discard)
+
+    async def settled(self) -> None:
+        """Wait for what is in the background, for a bounded time."""
+        if self.background:
+            await asyncio.wait(self.background, timeout=2 * self.parts.limits.drain_seconds)
+
+    def context(self, intent: ToolIntent) -> ToolContext:
+        return ToolContext(self.situation, intent.call_id, intent.tool_name, self.parts.on_progress)
+
+    async def recorded(self, observed_seq: int) -> Observation:
+        """An observation that is in the log."""
+        await self.recorder.commit()
+        entries = await self.log.read(self.ledger.run_id, observed_seq - 1, 1)
+        fact = decode_event(entries[0]).fact if entries else None
+        if not isinstance(fact, CallObserved):
+            raise LogCorruptError(f"event {observed_seq} of {self.ledger.run_id} is not an observation")
+        return fact.observation
+
+
+class Executions:
+    """What runs now, by call id, and one timer for all of it, set to the next deadline.
+
+    Most executions end long before their deadline, so the timer is not touched for each: it is set when there is none
+    or when a deadline comes before it, and looks again when it fires.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[str, Execution] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = float("inf")
+
+    def add(self, execution: Execution) -> None:
+        invocation = execution.invocation
+        self._running[invocation.valid.call_id] = execution
+        loop = asyncio.get_running_loop()
+        execution.deadline = deadline = loop.time() + invocation.timeout_seconds
+        if deadline < self._due or loop is not self._loop:
+            self._set_timer(loop, deadline)
+
+    def remove(self, execution: Execution) -> None:
+        self._running.pop(execution.invocation.valid.call_id, None)
+
+    def end(self, call_id: str, stop: Stop) -> None:
+        execution = self._running.get(call_id)
+        if execution is not None:
+            self._end([execution], stop)
+
+    def end_all(self, stop: Stop) -> None:
+        self._end(list(self._running.values()), stop)
+
+    def _end(self, executions: list[Execution], stop: Stop) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for execution in executions:
+            execution.end(stop, now)
+            if execution.deadline < self._due:
+                self._set_timer(loop, execution.deadline)
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._loop, self._due = loop, when
+        self._timer = loop.call_at(when, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer, self._due = None, float("inf")
+        now = loop.time()
+        for execution in list(self._running.values()):
+            if execution.deadline <= now:
+                execution.overdue(now)
+        due = min((execution.deadline for execution in self._running.values()), default=float("inf"))
+        if due < float("inf"):
+            self._set_timer(loop, due)

@@ -1,0 +1,86 @@
+"""Stage 7: one shape for every tool's result. The raw value goes no further than here."""
+
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from ..domain.effects import NONE, UNKNOWN, SideEffects
+from ..domain.envelope import neutralize
+from ..domain.failure import Failure
+from ..domain.json import encode
+from ..domain.result import NormalizedResult, RawResult
+from ..domain.tool import Normalized, OutputFormat, Risk
+
+#: Risks of a tool whose effects are unknown when it states none.
+_EFFECTFUL = frozenset({Risk.WRITE, Risk.EXECUTE, Risk.NETWORK, Risk.DELEGATE})
+
+_AS_IS = Normalized()
+
+
+def normalize(raw: RawResult) -> NormalizedResult | Failure:
+    tool = raw.invocation.tool
+    said = _AS_IS
+    if tool.normalize is not None:
+        try:
+            said = tool.normalize(raw.value)
+        except Exception as error:
+            return _misshapen(raw, neutralize(repr(error)))
+        if not isinstance(said, Normalized):  # pyright: ignore[reportUnnecessaryIsInstance] - the tool is not typed
+            return _misshapen(raw, f"it returned {type(said).__name__}")
+    text, form = (said.text, said.format) if said.text is not None else as_text(raw.value)
+    return NormalizedResult(
+        ok=said.ok,
+        code=said.code,
+        title=tool.spec.name,
+        summary=said.summary,
+        model_text=text,
+        user_text=said.user_text,
+        format=form,
+        side_effects=raw.side_effects if tool.read_only and not said.side_effects else _effects(raw, said),
+        exit_code=said.exit_code,
+        duration_ms=raw.duration_ms,
+        retryable=said.retryable,
+        facts=json_safe(said.facts) if said.facts else {},
+    )
+
+
+def as_text(value: Any) -> tuple[str, OutputFormat]:
+    """Any value as text, without ever raising: strings as they are, the rest as JSON."""
+    if type(value) is str:
+        return value, "text"
+    if value is None:
+        return "", "text"
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace"), "text"
+    return encode(json_safe(value)).decode(), "json"
+
+
+def json_safe(value: Any) -> Any:
+    """The value as plain JSON data; what JSON does not know becomes its text."""
+    try:
+        safe = to_jsonable_python(value, serialize_unknown=True, inf_nan_mode="strings", bytes_mode="base64")
+        encode(safe)
+    except (PydanticSerializationError, ValueError, TypeError, RecursionError, OverflowError):
+        return _described(value)
+    return safe
+
+
+def _described(value: Any) -> str:
+    try:
+        return repr(value).encode(errors="backslashreplace").decode()
+    except Exception:
+        return f"<{type(value).__name__} that cannot be shown>"
+
+
+def _effects(raw: RawResult, said: Normalized) -> SideEffects:
+    if said.side_effects is not None:
+        return raw.side_effects + said.side_effects
+    if raw.side_effects or not raw.invocation.tool.risk & _EFFECTFUL:
+        return raw.side_effects
+    return UNKNOWN
+
+
+def _misshapen(raw: RawResult, why: str) -> Failure:
+    effects: SideEffects = NONE if raw.invocation.tool.read_only else raw.side_effects or UNKNOWN
+    message = f"{raw.invocation.tool.name} ran, but its result could not be put in shape ({why})."
+    return Failure.of("normalize_failed", message, side_effects=effects)

@@ -1,0 +1,55 @@
+"""The parts a call passes through, chosen once in `app.py`, and the limits that hold for every call."""
+
+from collections.abc import Callable
+from time import perf_counter_ns, time_ns
+from typing import Literal
+
+import msgspec
+
+from ..approvals.interface import InteractionProvider
+from ..artifacts.interface import Artifacts
+from ..domain.fail_safe import FailSafeConfig
+from ..policy.interface import PolicyEngine
+from ..registry.interface import Registry
+from ..sandbox.interface import Sandbox
+from ..scheduler.interface import Scheduler
+from ..secrets.interface import Redactor
+from ..telemetry.interface import Telemetry
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    max_argument_bytes: int = 256 * 1024
+    max_calls_per_batch: int = 4096
+    #: Larger arguments are kept as an artifact; the event carries digest and reference.
+    max_event_input_bytes: int = 4 * 1024
+    #: How long a cancelled handler may take to end before it is left behind.
+    drain_seconds: float = 2.0
+    #: How long an asynchronous check, policy or guardrail may take.
+    check_seconds: float = 30.0
+    #: Also refuse early, before a person is asked. Guardrails always run again right before the start.
+    guardrails_before_approval: bool = True
+
+
+class Clock(msgspec.Struct, frozen=True, kw_only=True):
+    #: Nanoseconds since 1970, for people.
+    now: Callable[[], int] = time_ns
+    #: Nanoseconds for durations.
+    elapsed: Callable[[], int] = perf_counter_ns
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    registry: Registry
+    policy: PolicyEngine
+    interaction: InteractionProvider
+    scheduler: Scheduler
+    sandbox: Sandbox
+    artifacts: Artifacts
+    redactor: Redactor
+    telemetry: Telemetry
+    clock: Clock = Clock()
+    limits: Limits = Limits()
+    fail_safe: FailSafeConfig = FailSafeConfig()
+    #: What a call to a tool that is not there becomes: an observation, or an exception as well.
+    missing_tool: Literal["observe", "raise"] = "observe"
+    #: Told what a running handler says: call id and message.
+    on_progress: Callable[[str, str], None]

@@ -1,0 +1,111 @@
+"""Stage 9, and after every stage: append what happened.
+
+A fact is sealed at once: it gets its `seq` and time, is encoded, applied to the ledger and linked into the chain. It
+is written at the next `commit`, together with everything sealed meanwhile, so concurrent calls share commits. Whoever
+needs a fact to be durable awaits `commit`: before an effectful handler runs, before anything is shown outside.
+
+An append that fails stops the run in this process: no fact can be sealed or committed after it, so nothing starts.
+"""
+
+import asyncio
+from collections.abc import Callable
+from hashlib import sha256
+
+from ..domain.chain import Entry, encode_event, escape_line_breaks
+from ..domain.errors import LogError
+from ..domain.event import Event, Fact
+from ..domain.json import encode
+from ..domain.ledger import CHANGES, Ledger, misfit
+from ..log.interface import EventLog
+
+
+class Recorder:
+    def __init__(self, log: EventLog, ledger: Ledger, head: bytes, now: Callable[[], int]) -> None:
+        self.ledger = ledger
+        self.head = head
+        self.run_id = ledger.run_id
+        self._log = log
+        self._now = now
+        self._sealed: list[Entry] = []
+        self._durable = ledger.next_seq
+        self._writing: asyncio.Future[None] | None = None
+        self._error: LogError | None = None
+        self._watchers: list[asyncio.Future[None]] = []
+
+    def add(self, fact: Fact, correlation_id: str = "", causation_id: int | None = None) -> int:
+        """Seal a fact and return its `seq`. A fact that the state tables refuse is a bug and changes nothing."""
+        if self._error is not None:
+            raise self._error
+        ledger, run_id = self.ledger, self.run_id
+        seq = ledger.next_seq
+        event = Event(seq, run_id, self._now(), correlation_id or run_id, causation_id, fact)
+        try:
+            body = encode(event)
+        except UnicodeEncodeError:
+            body = encode_event(event)
+        if 0xE2 in body or 0xC2 in body:  # the first bytes of what may be a line break
+            body = escape_line_breaks(body)
+        try:
+            CHANGES[type(fact)](ledger, fact, seq)
+        except KeyError as unknown:
+            raise misfit(event, unknown) from None
+        ledger.next_seq = seq + 1
+        self.head = head = sha256(self.head + body).digest()
+        self._sealed.append(Entry(run_id, seq, body, head))
+        return seq
+
+    async def commit(self) -> None:
+        """Return when everything sealed so far is durable."""
+        wanted = self.ledger.next_seq
+        while self._durable < wanted:
+            if self._error is not None:
+                raise self._error
+            if self._writing is None:
+                self._write()
+            else:
+                await asyncio.wait((self._writing,))
+        if self._error is not None:
+            raise self._error
+
+    async def committed_after(self, seq: int) -> None:
+        """Wait until an event after `seq` is durable."""
+        while self._durable <= seq + 1:
+            if self._error is not None:
+                raise self._error
+            watcher = asyncio.get_running_loop().create_future()
+            self._watchers.append(watcher)
+            await watcher
+
+    def _write(self) -> None:
+        entries, self._sealed = self._sealed, []
+        try:
+            written = self._log.append(self.run_id, entries)
+        except LogError as error:
+            self._stop(error)
+            return
+        if written is None:
+            self._durable = entries[-1].seq + 1
+            if self._watchers:
+                self._wake()
+            return
+        self._writing = written
+        written.add_done_callback(lambda done: self._written(done, entries[-1].seq))
+
+    def _written(self, done: "asyncio.Future[None]", last_seq: int) -> None:
+        self._writing = None
+        error = done.exception()
+        if error is None:
+            self._durable = last_seq + 1
+            self._wake()
+        else:
+            self._stop(error if isinstance(error, LogError) else LogError(f"the log failed: {error}"))
+
+    def _stop(self, error: LogError) -> None:
+        self._error = error
+        self._wake()
+
+    def _wake(self) -> None:
+        watchers, self._watchers = self._watchers, []
+        for watcher in watchers:
+            if not watcher.done():
+                watcher.set_result(None)

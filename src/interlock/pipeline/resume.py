@@ -1,0 +1,132 @@
+"""A call that is already in the log: what a resumed turn does with it, which is not what a fresh one does.
+
+An answered question is not asked again, a finished call is not run again, and a call that started and has no recorded
+end is never run again silently: only when the tool says that it is idempotent, or its `reconcile` says that nothing
+happened.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+
+from ..domain.call import PermittedCall, ToolIntent, ValidCall, Waiting
+from ..domain.chain import decode_event
+from ..domain.decision import Decision, Verdict
+from ..domain.event import CallProposed
+from ..domain.failure import Failure
+from ..domain.json import BadJson, parse
+from ..domain.ledger import ActionEntry, CallEntry
+from ..domain.lifecycle import ActionState, CallState
+from ..domain.observation import Observation
+from .accept import Received
+from .live import Run
+from .lookup import lookup
+from .permit import denied_again, refused
+from .run import plan, record_repeat, resolve
+from .validate import validate
+
+
+async def replan(received: Received, entry: CallEntry, run: Run) -> PermittedCall | Waiting | Failure | Observation:
+    if entry.state is CallState.OBSERVED:
+        record_repeat(received, run)
+        observation = await run.recorded(entry.observed_seq)
+        _count_replay(observation, entry, run)
+        return observation
+    action = run.ledger.actions.get(entry.action_id)
+    if action is not None and action.state in _ANSWERED:
+        return _continue(received, action, run)
+    match entry.state:
+        case CallState.RUNNING:
+            return await _recover(received, run)
+        case CallState.ENDED:
+            message = f"{entry.tool} ended, and the run stopped before its result was recorded. It is not run again."
+            return Failure.of("outcome_unknown", message)
+        case CallState.REFUSED:
+            return denied_again(entry.tool)
+        case _:
+            return await plan(received, run)
+
+
+async def unresolved(run: Run) -> list[ToolIntent]:
+    """The intents of the calls that have no observation yet, in model order, as the log has them."""
+    return [await _recorded_intent(call_id, run) for call_id in run.ledger.open_calls()]
+
+
+_ANSWERED = frozenset({ActionState.PENDING, ActionState.APPROVED, ActionState.REJECTED, ActionState.EXPIRED})
+
+
+def _continue(received: Received, action: ActionEntry, run: Run) -> PermittedCall | Waiting | Failure:
+    """The question was asked: the stored answer stands, whatever the policy would say now."""
+    question, answer = action.question, action.answer
+    if answer is not None and not answer.approved:
+        return refused(question, answer)
+    valid = _valid_now(received, run)
+    if isinstance(valid, Failure):
+        return valid
+    reason = f"Asked as {question.action_id}."
+    decision = Decision(verdict=Verdict.ASK, reason=reason, rule_ids=question.rule_ids, risk=question.risk)
+    waiting = Waiting(valid, decision, question)
+    return waiting if answer is None else resolve(waiting, question, answer)
+
+
+def _valid_now(received: Received, run: Run) -> ValidCall | Failure:
+    if isinstance(received.outcome, Failure):
+        return received.outcome
+    known = lookup(received.outcome, run.parts.registry, run.situation)
+    return known if isinstance(known, Failure) else validate(known)
+
+
+async def _recover(received: Received, run: Run) -> PermittedCall | Waiting | Failure | Observation:
+    """It started, and the process that ran it is gone."""
+    valid = _valid_now(received, run)
+    if isinstance(valid, Failure):
+        return _unknown(received, "and the tool is not available now to say more")
+    if valid.tool.read_only or valid.tool.idempotent:
+        return await plan(received, run)
+    happened = await _reconciled(valid, run)
+    if happened is None:
+        return _unknown(received, "so whether it happened is not known")
+    if happened is False:
+        return await plan(received, run)
+    summary = f"{valid.tool.name} had been done before the run stopped; its output was not recorded."
+    return Observation(call_id=valid.call_id, tool=valid.tool.name, ok=True, summary=summary, side_effects="unknown")
+
+
+async def _reconciled(valid: ValidCall, run: Run) -> bool | None:
+    """What the tool finds when it looks: it happened, it did not, or nobody knows."""
+    if valid.tool.reconcile is None:
+        return None
+    try:
+        happened = valid.tool.reconcile(valid.arguments)
+        if isinstance(happened, Awaitable):
+            happened = await asyncio.wait_for(happened, run.parts.limits.check_seconds)
+    except Exception:
+        return None
+    return happened if isinstance(happened, bool) else None
+
+
+def _unknown(received: Received, why: str) -> Failure:
+    name = received.intent.tool_name
+    message = f"{name} started, and the run stopped before its end was recorded, {why}. It is not run again."
+    return Failure.of("outcome_unknown", message)
+
+
+def _count_replay(observation: Observation, entry: CallEntry, run: Run) -> None:
+    if entry.latency_ms is not None:
+        result = "success" if observation.ok else "error"
+        run.parts.telemetry.call_finished(entry.tool, result, "replay", entry.latency_ms)
+
+
+async def _recorded_intent(call_id: str, run: Run) -> ToolIntent:
+    """What the model asked for. Arguments that could not be written down come back as what the log has instead, so
+    their digest differs and the call is refused."""
+    entry = run.ledger.calls[call_id]
+    entries = await run.log.read(run.ledger.run_id, entry.proposed_seq - 1, 1)
+    fact = decode_event(entries[0]).fact
+    assert isinstance(fact, CallProposed)  # noqa: S101 - the ledger took the seq from this very event
+    arguments = fact.raw_input
+    if fact.raw_artifact_id:
+        try:
+            arguments = parse(run.parts.artifacts.read(fact.raw_artifact_id))
+        except BadJson:
+            arguments = ""
+    return ToolIntent(call_id=call_id, tool_name=fact.tool, arguments=arguments, reason=fact.reason)

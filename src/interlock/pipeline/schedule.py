@@ -1,0 +1,45 @@
+"""Stage 5: whose turn is it? What a call needs to itself, and the invocation it becomes when it has its turn."""
+
+from ..domain.call import Invocation, PermittedCall, ValidCall
+from ..domain.tool import Keys, ToolContext
+from ..sandbox.interface import Sandbox
+from ..scheduler.interface import Claim
+
+_SAFE = Claim("safe")
+_EXCLUSIVE = Claim("exclusive")
+
+
+def claim(valid: ValidCall) -> Claim:
+    """What must not run beside this call. Keys that cannot be computed claim everything."""
+    tool = valid.tool
+    match tool.concurrency:
+        case "safe":
+            return _SAFE
+        case "exclusive":
+            return _EXCLUSIVE
+        case "keyed":
+            try:
+                reads = _keys(tool.read_keys, valid)
+                writes = _keys(tool.write_keys, valid)
+            except Exception:
+                return _EXCLUSIVE
+            return Claim("keyed", reads, writes)
+
+
+def schedule(permitted: PermittedCall, context: ToolContext, sandbox: Sandbox, invocation_id: str) -> Invocation:
+    """The invocation of a call that has its turn."""
+    valid, tool = permitted.valid, permitted.valid.tool
+    return Invocation(
+        invocation_id,
+        permitted,
+        valid,
+        tool,
+        context,
+        sandbox.executor(tool),
+        tool.timeout_seconds,
+        sandbox=sandbox.name,
+    )
+
+
+def _keys(keys: Keys | None, valid: ValidCall) -> frozenset[str]:
+    return keys(valid.arguments) if keys is not None else frozenset()

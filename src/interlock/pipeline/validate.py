@@ -1,0 +1,79 @@
+"""Stage 3: does the input fit the schema, and can it be done now? Both before anybody is asked for permission."""
+
+import asyncio
+from collections.abc import Awaitable
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from ..domain.call import KnownCall, ValidCall
+from ..domain.envelope import neutralize
+from ..domain.failure import Failure
+from ..domain.json import encode
+from ..domain.tool import JsonObject, ToolContext, ToolDefinition
+
+_MAX_ERRORS = 20
+_MAX_ECHO_CHARS = 80
+
+
+def validate(known: KnownCall) -> ValidCall | Failure:
+    return _checked(known, known.accepted.arguments_json)
+
+
+def validate_again(valid: ValidCall, arguments: JsonObject) -> ValidCall | Failure:
+    """The same call with arguments that a hook or a person changed."""
+    return _checked(valid.known, encode(arguments))
+
+
+async def check_state(valid: ValidCall, context: ToolContext, seconds: float) -> Failure | None:
+    """The tool's own runtime check: read before edit, unique match, inside the workspace. None means doable."""
+    check = valid.tool.check
+    if check is None:
+        return None
+    try:
+        problem = check(valid.arguments, context)
+        if isinstance(problem, Awaitable):
+            problem = await asyncio.wait_for(problem, seconds)
+    except Exception as error:
+        return _precondition(f"The check of {valid.tool.name} failed: {neutralize(repr(error))}.")
+    if problem is None:
+        return None
+    return Failure.of(problem.code, f"{problem.message} Nothing was executed.")
+
+
+def _checked(known: KnownCall, arguments_json: bytes) -> ValidCall | Failure:
+    model = known.tool.args_model
+    try:
+        checked = model.__pydantic_validator__.validate_json(arguments_json)
+        arguments = model.__pydantic_serializer__.to_python(checked, mode="json", by_alias=True)
+    except ValidationError as error:
+        return _misfit(known.tool, error)
+    except Exception as error:
+        return _precondition(f"A validator of {known.tool.name} failed: {neutralize(repr(error))}.")
+    return ValidCall(known, known.accepted.intent.call_id, known.tool, checked, arguments)
+
+
+def _precondition(message: str) -> Failure:
+    return Failure.of("runtime_precondition_failed", f"{message} Nothing was executed.")
+
+
+def _misfit(tool: ToolDefinition, error: ValidationError) -> Failure:
+    found = error.errors(include_url=False, include_context=False)
+    errors = [_field_message(detail) for detail in found[:_MAX_ERRORS]]
+    if len(found) > _MAX_ERRORS:
+        errors.append(f"and {len(found) - _MAX_ERRORS} more")
+    message = f"The arguments do not fit {tool.name}: {'; '.join(errors)}. Nothing was executed."
+    return Failure.of("schema_invalid", message, details={"errors": errors})
+
+
+def _field_message(detail: ErrorDetails) -> str:
+    """`input.path is required`, `input.count: Input should be greater than 0 (got -1)`."""
+    field = ".".join(("input", *(str(part) for part in detail["loc"])))
+    match detail["type"]:
+        case "missing":
+            return f"{field} is required"
+        case "extra_forbidden":
+            return f"{neutralize(field)} is not a known field"
+        case _:
+            got = neutralize(repr(detail["input"])[:_MAX_ECHO_CHARS])
+            return f"{field}: {detail['msg']} (got {got})"

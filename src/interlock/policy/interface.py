@@ -1,0 +1,29 @@
+"""Who decides whether a call may start."""
+
+from collections.abc import Awaitable
+from typing import Literal, Protocol
+
+import msgspec
+
+from ..domain.decision import Decision
+from ..domain.tool import JsonObject, Situation, ToolDefinition
+
+
+class PolicyEvent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What a policy is asked about: a call that is valid and would run next."""
+
+    call_id: str
+    tool: ToolDefinition
+    arguments: JsonObject
+    situation: Situation
+    event_type: Literal["tool_before_execute"] = "tool_before_execute"
+
+    @property
+    def tool_name(self) -> str:
+        return self.tool.name
+
+
+class PolicyEngine(Protocol):
+    def evaluate(self, event: PolicyEvent) -> Decision | Awaitable[Decision]:
+        """Decide. An exception, or anything that is not a `Decision`, counts as deny."""
+        ...

@@ -1,0 +1,298 @@
+"""`tool` turns a function into a `ToolDefinition`: all that can be known about it before a call is proposed.
+
+A declaration that cannot work is refused here, in words, and not when a model first calls the tool.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
+from math import isfinite
+from typing import Any, TypeAlias, TypedDict, Unpack, get_args, overload
+
+import msgspec
+from pydantic import BaseModel
+
+from ..domain import json
+from ..domain.errors import ToolDeclarationError
+from ..domain.tool import (
+    Check,
+    Concurrency,
+    ErrorText,
+    Guardrail,
+    Isolation,
+    JsonObject,
+    Keys,
+    Middleware,
+    Normalized,
+    Origin,
+    PostHook,
+    PreHook,
+    Reconcile,
+    Risk,
+    Situation,
+    TimeoutBehavior,
+    ToolDefinition,
+    ToolSpec,
+    Visibility,
+)
+from .docstring import parse_docstring
+from .signature import accepts, arguments_schema, is_coroutine_function, read_signature, with_context
+
+Function: TypeAlias = Callable[..., Any]
+#: From the arguments to the name or names of what the call uses.
+KeysOf: TypeAlias = Callable[[JsonObject], str | Iterable[str]]
+
+
+class ToolOptions(TypedDict, total=False):
+    """What a developer may say about a tool. The meanings are those of `ToolDefinition`'s fields."""
+
+    #: Default: the function's name.
+    name: str
+    #: Default: the docstring without its sections.
+    description: str
+    #: Default: a digest of what the tool declares.
+    version: str
+    #: Default: made from the function's parameters.
+    args_model: type[BaseModel]
+    #: Default: none, which is a plain tool.
+    risk: str | Iterable[str]
+    #: Default: true when the only risk is `read`.
+    read_only: bool
+    idempotent: bool
+    #: Default: `keyed` with keys; else `exclusive` when it may write, execute or delegate; else `safe`.
+    concurrency: Concurrency
+    read_keys: KeysOf
+    write_keys: KeysOf
+    timeout_seconds: float
+    #: Another word for `timeout_seconds`.
+    default_timeout: float
+    max_output_chars: int
+    isolation: Isolation
+    origin: Origin
+    source: str
+    visible: Visibility
+    check: Check
+    authorize: Callable[[JsonObject, Situation], Any]
+    normalize: Callable[[Any], Normalized]
+    reconcile: Reconcile
+    pre_hooks: Iterable[PreHook]
+    middleware: Iterable[Middleware]
+    post_hooks: Iterable[PostHook]
+    input_guardrails: Iterable[Guardrail]
+    output_guardrails: Iterable[Guardrail]
+    raise_on_error: bool
+    failure_error_function: ErrorText
+    timeout_behavior: TimeoutBehavior
+    timeout_error_function: ErrorText
+
+
+#: The same, once inside.
+Options: TypeAlias = Mapping[str, Any]
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_SERIAL = {Risk.WRITE, Risk.EXECUTE, Risk.DELEGATE}
+_CHOICES = {
+    "concurrency": get_args(Concurrency),
+    "isolation": get_args(Isolation),
+    "origin": get_args(Origin),
+    "timeout_behavior": get_args(TimeoutBehavior),
+}
+#: Options that are one function, and how many arguments it is called with.
+_FUNCTIONS = {
+    "visible": 1,
+    "check": 2,
+    "authorize": 2,
+    "normalize": 1,
+    "reconcile": 1,
+    "read_keys": 1,
+    "write_keys": 1,
+    "failure_error_function": 2,
+    "timeout_error_function": 2,
+}
+_HOOKS = ("pre_hooks", "post_hooks", "input_guardrails", "output_guardrails")
+_AS_GIVEN = (
+    "idempotent",
+    "max_output_chars",
+    "isolation",
+    "origin",
+    "source",
+    "visible",
+    "check",
+    "authorize",
+    "normalize",
+    "reconcile",
+    "raise_on_error",
+    "failure_error_function",
+    "timeout_behavior",
+    "timeout_error_function",
+)
+
+
+@overload
+def tool(handler: Function, /, **options: Unpack[ToolOptions]) -> ToolDefinition: ...
+@overload
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Function], ToolDefinition]: ...
+def tool(
+    handler: Function | None = None, /, **options: Unpack[ToolOptions]
+) -> ToolDefinition | Callable[[Function], ToolDefinition]:
+    """Declare a tool: `@tool`, `@tool(...)` or `tool(function, ...)`."""
+    if handler is None:
+        return lambda decorated: _named(decorated, dict(options))
+    return _named(handler, dict(options))
+
+
+def check_name(name: str) -> None:
+    """The names that model providers take."""
+    if not _NAME.fullmatch(name):
+        raise ToolDeclarationError(f"a tool cannot be called {name!r}: 1 to 64 letters, digits, '_' or '-'")
+
+
+def definition_digest(definition: ToolDefinition) -> str:
+    """The version of a tool that was given none: the same declaration has the same digest."""
+    declared = {
+        "spec": definition.spec,
+        "risk": sorted(definition.risk),
+        "read_only": definition.read_only,
+        "idempotent": definition.idempotent,
+        "concurrency": definition.concurrency,
+        "isolation": definition.isolation,
+        "timeout_seconds": definition.timeout_seconds,
+        "timeout_behavior": definition.timeout_behavior,
+        "max_output_chars": definition.max_output_chars,
+        "origin": definition.origin,
+        "source": definition.source,
+        "raise_on_error": definition.raise_on_error,
+    }
+    return "sha256:" + sha256(json.encode_sorted(declared)).hexdigest()[:16]
+
+
+def _named(handler: Function, options: Options) -> ToolDefinition:
+    name = options.get("name", getattr(handler, "__name__", ""))
+    try:
+        return _declare(handler, name, options)
+    except ToolDeclarationError as error:
+        raise ToolDeclarationError(f"Tool {name!r}: {error}") from error.__cause__
+
+
+def _declare(handler: Function, name: str, options: Options) -> ToolDefinition:
+    _check_options(name, options)
+    signature = read_signature(handler, options.get("args_model"))
+    is_async = is_coroutine_function(handler)
+    if options.get("isolation") == "process":
+        _check_process(handler, is_async)
+    doc = parse_docstring(handler.__doc__)
+    spec = ToolSpec(
+        name=name,
+        description=options.get("description", doc.description),
+        parameters_schema=arguments_schema(signature.args_model, doc.parameters),
+    )
+    definition = ToolDefinition(
+        spec=spec,
+        version=options.get("version", ""),
+        handler=handler,
+        is_async=is_async,
+        args_model=signature.args_model,
+        args_parameter=signature.args_parameter,
+        context_parameter=signature.context_parameter,
+        **_limits(options),
+        **_functions(options),
+        **{key: options[key] for key in _AS_GIVEN if key in options},
+    )
+    if definition.version:
+        return definition
+    return msgspec.structs.replace(definition, version=definition_digest(definition))
+
+
+def _check_options(name: str, options: Options) -> None:
+    unknown = set(options) - set(ToolOptions.__annotations__)
+    if unknown:
+        raise ToolDeclarationError(f"there is no option {', '.join(sorted(unknown))}")
+    check_name(name)
+    for key, choices in _CHOICES.items():
+        if key in options and options[key] not in choices:
+            raise ToolDeclarationError(f"{key} is {options[key]!r}; it must be one of {', '.join(choices)}")
+    for key, argument_count in _FUNCTIONS.items():
+        if key in options:
+            _check_function(key, options[key], argument_count)
+
+
+def _check_function(key: str, function: object, argument_count: int) -> None:
+    if not callable(function) or not accepts(function, argument_count):
+        arguments = "1 argument" if argument_count == 1 else f"{argument_count} arguments"
+        raise ToolDeclarationError(f"{key} must be a function that takes {arguments}")
+
+
+def _check_process(handler: Function, is_async: bool) -> None:
+    if is_async:
+        raise ToolDeclarationError('isolation="process" needs a sync function; an async one runs in the loop')
+    if not inspect.isfunction(handler) or "." in handler.__qualname__ or handler.__name__ == "<lambda>":
+        raise ToolDeclarationError(
+            'isolation="process" needs a function at the top of a module, which the other process can import'
+        )
+
+
+def _limits(options: Options) -> dict[str, Any]:
+    """What the scheduler and the gate go by."""
+    risk = _risk(options.get("risk", ()))
+    read_only = options.get("read_only", risk == frozenset({Risk.READ}))
+    if read_only and Risk.WRITE in risk:
+        raise ToolDeclarationError("read_only contradicts the risk 'write'")
+    if not options.get("max_output_chars", 1) > 0:
+        raise ToolDeclarationError("max_output_chars must be positive")
+    concurrency = _concurrency(options, risk, read_only)
+    return {"risk": risk, "read_only": read_only, **concurrency, **_timeout(options)}
+
+
+def _risk(words: str | Iterable[str]) -> frozenset[Risk]:
+    try:
+        return frozenset(Risk(word) for word in ((words,) if isinstance(words, str) else words))
+    except ValueError as error:
+        raise ToolDeclarationError(f"{error}; a risk is one of {', '.join(Risk)}") from None
+
+
+def _concurrency(options: Options, risk: frozenset[Risk], read_only: bool) -> dict[str, Any]:
+    keys = {key: _as_set(options[key]) for key in ("read_keys", "write_keys") if key in options}
+    unlocked = "safe" if read_only or not risk & _SERIAL else "exclusive"
+    concurrency = options.get("concurrency", "keyed" if keys else unlocked)
+    if concurrency == "keyed" and not keys:
+        raise ToolDeclarationError('concurrency="keyed" needs read_keys or write_keys')
+    if keys and concurrency != "keyed":
+        raise ToolDeclarationError(f'{" and ".join(keys)} would be ignored with concurrency="{concurrency}"')
+    return {"concurrency": concurrency, **keys}
+
+
+def _as_set(keys_of: KeysOf) -> Keys:
+    def keys(arguments: JsonObject) -> frozenset[str]:
+        found = keys_of(arguments)
+        return frozenset((found,)) if isinstance(found, str) else frozenset(found)
+
+    return keys
+
+
+def _timeout(options: Options) -> dict[str, float]:
+    given = [key for key in ("timeout_seconds", "default_timeout") if key in options]
+    if not given:
+        return {}
+    if len(given) > 1:
+        raise ToolDeclarationError("timeout_seconds and default_timeout are the same; give one")
+    seconds = options[given[0]]
+    if not isinstance(seconds, int | float) or not isfinite(seconds) or not seconds > 0:
+        raise ToolDeclarationError(f"{given[0]} is {seconds!r}; it must be a number of seconds above 0")
+    return {"timeout_seconds": float(seconds)}
+
+
+def _functions(options: Options) -> dict[str, Any]:
+    hooks = {key: tuple(map(with_context, _several(options, key))) for key in _HOOKS}
+    middleware = _several(options, "middleware")
+    for layer in middleware:
+        _check_function("middleware", layer, 3)
+    return {**hooks, "middleware": middleware}
+
+
+def _several(options: Options, key: str) -> tuple[Function, ...]:
+    given: Any = options.get(key, ())
+    functions = () if callable(given) else tuple(given)
+    if callable(given) or not all(map(callable, functions)):
+        raise ToolDeclarationError(f"{key} must be a list of functions")
+    return functions

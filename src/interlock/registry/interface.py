@@ -1,0 +1,32 @@
+"""The single source of truth for which tools exist."""
+
+from typing import Protocol
+
+from ..domain.tool import Menu, Situation, ToolDefinition
+
+
+class Registry(Protocol):
+    def find(self, name: str) -> ToolDefinition | None: ...
+
+    def visible(self, situation: Situation) -> list[ToolDefinition]:
+        """The tools available in this situation, by name."""
+        ...
+
+    def menu(self, situation: Situation) -> Menu:
+        """What a model is shown now."""
+        ...
+
+
+def visibility(tool: ToolDefinition, situation: Situation) -> str:
+    """Why the tool is not available in this situation; empty when it is. A tool that cannot tell is not."""
+    if situation.mode == "read_only" and not tool.read_only:
+        return f"Tool {tool.name} is not available in read-only mode."
+    if tool.visible is None:
+        return ""
+    try:
+        answer = tool.visible(situation)
+    except Exception:
+        answer = False
+    if answer is True:
+        return ""
+    return answer if isinstance(answer, str) and answer else f"Tool {tool.name} is not available now."

@@ -1,0 +1,282 @@
+"""`ToolRuntime`: the door for people who have a loop of their own.
+
+    runtime = ToolRuntime(tools=[search, send_mail], policy=policy, log=SqliteLog("runs.db"))
+    result = await runtime.execute(response.tool_calls)
+    messages += result.messages
+
+One runtime is one run. Everything a model asks for goes through `execute`; there is no other way to a handler.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from types import TracebackType
+from typing import Any, TypeVar, Unpack
+
+import msgspec
+
+from .app import App, Options
+from .domain.call import Answer, Question, Waiting
+from .domain.errors import AgentExecutionError
+from .domain.event import CallObserved, Event
+from .domain.execution import ToolExecutionRecord, execution_record
+from .domain.ids import new_run_id
+from .domain.lifecycle import RUN_STATUS, RunState
+from .domain.observation import Observation
+from .domain.tool import Mode, Situation
+from .history.export import to_ndjson
+from .history.replay import Replay
+from .history.run_handle_view import AgentRunEvent, run_handle_events
+from .history.verify import Audit, verify
+from .pipeline.batch import BatchOutcome
+from .pipeline.live import Run
+from .registry.memory import ToolRegistry
+from .wire import Shape, messages, read_calls
+
+_T = TypeVar("_T")
+
+
+class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one model turn."""
+
+    #: In model order, one per call that has an outcome. The same call twice has the same observation twice.
+    observations: tuple[Observation, ...]
+    #: Ready to send to the model, in the shape that the calls came in, one per call id.
+    messages: list[dict[str, Any]]
+    #: The calls that wait for a person, or behind one that does.
+    waiting: tuple[Waiting, ...]
+    state: RunState
+    #: Why the run ended early, if it did.
+    message: str = ""
+
+    @property
+    def status(self) -> str:
+        return RUN_STATUS[self.state]
+
+    @property
+    def degraded(self) -> bool:
+        return self.state is RunState.DEGRADED
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """What people are asked right now."""
+        return tuple(waits.question for waits in self.waiting if waits.question is not None)
+
+    @property
+    def tool_executions(self) -> list[ToolExecutionRecord]:
+        return [execution_record(observation) for observation in self.observations]
+
+    def in_shape(self, shape: Shape) -> list[dict[str, Any]]:
+        """The messages for another provider: `openai`, `openai_responses` or `anthropic`."""
+        return messages(self.observations, shape)
+
+
+class ToolRuntime:
+    def __init__(
+        self,
+        *,
+        run_id: str = "",
+        agent: str = "",
+        mode: Mode | str = Mode.DEFAULT,
+        task_phase: str = "",
+        **options: Unpack[Options],
+    ) -> None:
+        """`run_id` continues a run that is in the log. The options are `app.Options`; each has a default."""
+        self._app = App(**options)
+        self._situation = Situation(
+            run_id=run_id or new_run_id(),
+            agent=agent,
+            mode=Mode(mode),
+            task_phase=task_phase,
+            interactive=self._app.parts.interaction.interactive,
+        )
+        self._run: Run | None = None
+        self._busy = False
+        self._queue: deque[asyncio.Future[None]] = deque()
+        self._runner: asyncio.Runner | None = None
+
+    @property
+    def run_id(self) -> str:
+        return self._situation.run_id
+
+    @property
+    def registry(self) -> ToolRegistry:
+        """The tools: `registry.to_openai_function_tools()` and `registry.to_anthropic_tools()` are what a model is
+        shown; tools may come and go while the run lives."""
+        return self._app.registry
+
+    @property
+    def situation(self) -> Situation:
+        return self._situation
+
+    def enter(self, *, mode: Mode | str | None = None, task_phase: str | None = None) -> None:
+        """Go on in another permission mode or phase of the task, from the next batch on."""
+        self._situation = msgspec.structs.replace(
+            self._situation,
+            mode=self._situation.mode if mode is None else Mode(mode),
+            task_phase=self._situation.task_phase if task_phase is None else task_phase,
+        )
+        if self._run is not None:
+            self._run.situation = self._situation
+
+    async def execute(self, calls: Iterable[Any]) -> BatchResult:
+        """Take all tool calls of one model response through the pipeline.
+
+        Calls are OpenAI or Anthropic tool calls, as dictionaries or SDK objects, or `ToolIntent`s. Whatever happens to
+        a call is an observation. Raises only where that was asked for (`raise_on_error`, `missing_tool="raise"`, a
+        fail-safe policy `fail`), when the log fails (`LogError`), or when this task is cancelled.
+        """
+        intents, shape = read_calls(calls)
+        if self._busy:
+            await self._turn()
+        self._busy = True
+        try:
+            run = self._run or await self._open()
+            return self._result(await self._app.execute(run, intents), run, shape)
+        finally:
+            self._next()
+
+    async def resume(self) -> BatchResult:
+        """Go on with the calls that have no outcome yet: after an answer, or after a crash."""
+        if self._busy:
+            await self._turn()
+        self._busy = True
+        try:
+            run = self._run or await self._open()
+            return self._result(await self._app.resume(run), run, "openai")
+        finally:
+            self._next()
+
+    async def decide(
+        self, action_id: str, *, approved: bool, reason: str = "", by: str = "", value: Any = None
+    ) -> None:
+        """Answer an open question. Then `resume`. The first answer stands: `DecisionConflictError` after it."""
+        run = self._run or await self._open()
+        await self._app.decide(run, action_id, Answer(approved=approved, reason=reason, by=by, value=value))
+
+    async def complete(self, message: str = "") -> None:
+        """The run is over, successfully."""
+        await self._app.complete(self._run or await self._open(), message)
+
+    async def cancel(self, message: str = "") -> None:
+        """End the run: what runs is cancelled."""
+        await self._app.cancel(self._run or await self._open(), message)
+
+    def cancel_call(self, call_id: str) -> None:
+        """Cancel one call. Its siblings go on; its observation says `cancelled`."""
+        if self._run is not None:
+            self._run.cancel_call(call_id)
+
+    async def state(self) -> RunState:
+        return (self._run or await self._open()).ledger.state
+
+    async def events(self, after_seq: int = -1) -> AsyncIterator[AgentRunEvent]:
+        """The run's events as they become durable, from `after_seq` on, until the run ends."""
+        async for event in self.log_events(after_seq):
+            for shown in run_handle_events(event):
+                yield shown
+
+    async def log_events(self, after_seq: int = -1) -> AsyncIterator[Event]:
+        """The same from the log, with every fact."""
+        run = self._run or await self._open()
+        while True:
+            for event in await self._app.events(run, after_seq):
+                yield event
+                after_seq = event.seq
+            if run.ended and after_seq == run.ledger.next_seq - 1:
+                return
+
+    async def tool_executions(self) -> list[ToolExecutionRecord]:
+        """A record for every call of the run, in the order they ended."""
+        replay = await self.replay()
+        facts = (step.event.fact for step in replay)
+        return [execution_record(fact.observation) for fact in facts if isinstance(fact, CallObserved)]
+
+    async def replay(self) -> Replay:
+        """Step through the run as the log has it. Nothing is executed: it has nothing to execute with."""
+        return Replay(await self._app.entries(self._run or await self._open()))
+
+    async def verify(self) -> Audit:
+        """Is the log what was written? Names the first event that is not."""
+        return verify(await self._app.entries(self._run or await self._open()), self.run_id)
+
+    async def export(self) -> bytes:
+        """The whole run as NDJSON, one event per line, verifiable by itself."""
+        return b"".join(to_ndjson(await self._app.entries(self._run or await self._open())))
+
+    def metrics(self) -> list[Any]:
+        """Latency histograms of this runtime, readable without any SDK."""
+        return self._app.telemetry.readings()
+
+    def execute_sync(self, calls: Iterable[Any]) -> BatchResult:
+        """`execute` for code without an event loop."""
+        return self._sync(self.execute(calls))
+
+    def close_sync(self) -> None:
+        self._sync(self.close())
+        if self._runner is not None:
+            self._runner.close()
+
+    async def close(self) -> None:
+        """Release threads and files. The run stays as it is in the log."""
+        await self._app.close()
+
+    async def __aenter__(self) -> "ToolRuntime":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __enter__(self) -> "ToolRuntime":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close_sync()
+
+    async def _turn(self) -> None:
+        """One batch at a time: wait for the one before."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._next()
+            raise
+
+    def _next(self) -> None:
+        self._busy = False
+        while self._queue:
+            turn = self._queue.popleft()
+            if not turn.done():
+                self._busy = True
+                turn.set_result(None)
+                return
+
+    async def _open(self) -> Run:
+        if self._run is None:
+            self._run = await self._app.open(self._situation)
+        return self._run
+
+    def _result(self, outcome: BatchOutcome, run: Run, shape: Shape) -> BatchResult:
+        observations = [item for item in outcome.outcomes if type(item) is Observation]
+        if outcome.error is not None:
+            raise outcome.error
+        if outcome.ending == "fail":
+            raise AgentExecutionError(outcome.message, tuple(observations))
+        return BatchResult(
+            observations=tuple(observations),
+            messages=messages(observations, shape),
+            waiting=tuple([item for item in outcome.outcomes if type(item) is Waiting]),
+            state=run.ledger.state,
+            message=outcome.message,
+        )
+
+    def _sync(self, work: Coroutine[Any, Any, _T]) -> _T:
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        return self._runner.run(work)

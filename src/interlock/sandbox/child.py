@@ -1,0 +1,207 @@
+"""The other side of `process.py`: a process that runs one handler and reports over the channel it was given.
+
+Its standard input is a socket: one line of JSON comes in (`Request`), lines of JSON go out (`Message`), the last one
+being `Returned` or `Raised`. Before the tool's code is loaded the socket is moved away, so that what the tool reads and
+prints cannot mix with it. When the channel closes, whoever asked is gone, and the process ends with all it started.
+"""
+
+import os
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from importlib.machinery import SourceFileLoader
+from operator import attrgetter
+from signal import SIGKILL
+from threading import Lock, Thread
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import msgspec
+from pydantic import ConfigDict, validate_call
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from ..domain.effects import SideEffect
+from ..domain.tool import Situation, ToolContext, ToolDefinition
+
+MAX_OUTPUT_BYTES = 10 * 1024 * 1024
+_MAX_ERROR_CHARS = 10_000
+
+#: What a script is called while its tool is looked up. Not `__main__`: its program must not start again.
+SCRIPT_MODULE = "__interlock_script__"
+
+#: The module that is being imported to find the tool; see `process.refuse_while_loading`.
+LOADING: set[str] = set()
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    module: str
+    #: The script to load when the handler is not in an importable module.
+    file: str
+    qualname: str
+    args_parameter: str
+    context_parameter: str
+    #: JSON text.
+    arguments: str
+    sys_path: tuple[str, ...]
+    situation: Situation
+    call_id: str
+    tool_name: str
+
+
+class _Message(msgspec.Struct, frozen=True, tag_field="type"):
+    pass
+
+
+class Progress(_Message, frozen=True, tag="progress"):
+    message: str
+
+
+class Effect(_Message, frozen=True, tag="effect"):
+    effect: SideEffect
+
+
+class Returned(_Message, frozen=True, tag="returned"):
+    value: msgspec.Raw
+
+
+class Raised(_Message, frozen=True, tag="raised"):
+    type_name: str
+    text: str
+
+
+Message: TypeAlias = Progress | Effect | Returned | Raised
+Send: TypeAlias = Callable[[Message], None]
+
+
+class _ReportingContext(ToolContext):
+    """A call's context that reports over the channel."""
+
+    __slots__ = ("_send",)
+
+    def __init__(self, request: Request, send: Send) -> None:
+        super().__init__(
+            situation=request.situation,
+            call_id=request.call_id,
+            tool_name=request.tool_name,
+            on_progress=lambda _, message: send(Progress(message)),
+        )
+        self._send = send
+
+    def side_effect(self, kind: str, target: str, detail: str = "") -> None:
+        super().side_effect(kind, target, detail)
+        self._send(Effect(self.effects[-1]))
+
+
+def outcome(request: Request, send: Send) -> Returned | Raised:
+    """Run the handler. Whatever it raises, and a value that cannot be JSON, is an outcome too."""
+    try:
+        returned = _call(request, _ReportingContext(request, send))
+        if isinstance(returned, BaseException):
+            raise returned
+        value = as_json(returned)
+    except BaseException as error:
+        return Raised(type(error).__name__, _text(error))
+    if len(value) > MAX_OUTPUT_BYTES:
+        return Raised("ValueError", f"the value is {len(value)} bytes of JSON, more than {MAX_OUTPUT_BYTES}")
+    return Returned(msgspec.Raw(value))
+
+
+def as_json(value: Any) -> bytes:
+    """What is no JSON becomes what is nearest to it: a list for a set, text for a path or an unknown object."""
+    try:
+        return to_json(value, inf_nan_mode="strings", fallback=_nearest)
+    except (PydanticSerializationError, UnicodeDecodeError):
+        # The one thing that can be put in another way: bytes that are no text.
+        return to_json(value, inf_nan_mode="strings", fallback=_nearest, bytes_mode="base64")
+
+
+def _nearest(value: Any) -> Any:
+    return msgspec.to_builtins(value, enc_hook=str)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)[:_MAX_ERROR_CHARS].encode(errors="backslashreplace").decode()
+    except Exception:
+        return ""
+
+
+def _call(request: Request, context: ToolContext) -> Any:
+    module = _load(request)
+    found = attrgetter(request.qualname)(module)
+    given = {request.context_parameter: context} if request.context_parameter else {}
+    tool = _definition(found, module)
+    if tool is None:
+        return _call_plain(found, request, given)
+    checked = tool.args_model.model_validate_json(request.arguments)
+    arguments = {request.args_parameter: checked} if request.args_parameter else checked.__dict__
+    return tool.handler(**arguments, **given)
+
+
+def _call_plain(function: Callable[..., Any], request: Request, given: dict[str, Any]) -> Any:
+    """A function whose definition the module does not name: its annotations say what the arguments are."""
+    arguments = from_json(request.arguments)
+    if request.args_parameter:
+        arguments = {request.args_parameter: arguments}
+    checked = validate_call(config=ConfigDict(arbitrary_types_allowed=True))(function)
+    return checked(**arguments, **given)
+
+
+def _definition(found: Any, module: ModuleType) -> ToolDefinition | None:
+    if isinstance(found, ToolDefinition):
+        return found
+    tools = (value for value in vars(module).values() if isinstance(value, ToolDefinition))
+    return next((tool for tool in tools if tool.handler is found), None)
+
+
+def _load(request: Request) -> ModuleType:
+    sys.path[:] = request.sys_path
+    LOADING.add(request.module)
+    try:
+        return _load_script(request.file) if request.file else import_module(request.module)
+    finally:
+        LOADING.clear()
+
+
+def _load_script(file: str) -> ModuleType:
+    module = sys.modules[SCRIPT_MODULE] = ModuleType(SCRIPT_MODULE)
+    module.__file__ = file
+    SourceFileLoader(SCRIPT_MODULE, file).exec_module(module)
+    return module
+
+
+def _take_channel() -> socket.socket:
+    channel = socket.socket(fileno=os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return channel
+
+
+def _end_with(channel: socket.socket) -> None:
+    with suppress(ConnectionError):
+        channel.recv(1)
+    os.killpg(os.getpgrp(), SIGKILL)
+
+
+def main() -> None:
+    channel = _take_channel()
+    # It was for finding this module; what the tool starts must not inherit it.
+    os.environ.pop("PYTHONPATH", None)
+    with channel.makefile("rb") as lines:
+        request = msgspec.json.decode(lines.readline(), type=Request)
+    Thread(target=_end_with, args=(channel,), daemon=True).start()
+    encode, sending = msgspec.json.Encoder().encode, Lock()
+
+    def send(message: Message) -> None:
+        line = encode(message) + b"\n"
+        with sending:
+            channel.sendall(line)
+
+    send(outcome(request, send))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""Where a handler runs, and what it can reach there."""
+
+from collections.abc import Awaitable
+from typing import Any, Protocol
+
+from pydantic import BaseModel
+
+from ..domain.tool import ToolContext, ToolDefinition
+
+
+class SandboxFull(Exception):
+    """No worker is free. Nothing was started."""
+
+
+class Sandbox(Protocol):
+    @property
+    def name(self) -> str:
+        """What holds a handler back: `none`, `bubblewrap`, ..."""
+        ...
+
+    def executor(self, tool: ToolDefinition) -> str:
+        """Who will run it, for the record: `async`, `thread`, `process`."""
+        ...
+
+    def start(self, tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Awaitable[Any]:
+        """Begin, and return what to wait for. Cancelling it stops the handler where that is possible."""
+        ...
+
+    async def close(self) -> None: ...

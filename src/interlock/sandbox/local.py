@@ -1,0 +1,37 @@
+"""Handlers run as they are, in this process or one of its own: nothing but the process boundary holds them back."""
+
+from collections.abc import Awaitable
+from typing import Any
+
+from pydantic import BaseModel
+
+from ..domain.tool import ToolContext, ToolDefinition
+from .process import run_in_process
+from .threads import ThreadPool
+
+
+class LocalSandbox:
+    """Implements `Sandbox`: coroutines in the loop, functions in threads, killable tools in processes."""
+
+    name = "none"
+
+    def __init__(self, max_threads: int = 512) -> None:
+        self._threads = ThreadPool(max_threads)
+
+    def executor(self, tool: ToolDefinition) -> str:
+        if tool.isolation == "process":
+            return "process"
+        return "async" if tool.is_async else "thread"
+
+    def start(self, tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Awaitable[Any]:
+        if tool.isolation == "process":
+            return run_in_process(tool, checked, context)
+        arguments = {tool.args_parameter: checked} if tool.args_parameter else checked.__dict__
+        if tool.context_parameter:
+            arguments = {**arguments, tool.context_parameter: context}
+        if tool.is_async:
+            return tool.handler(**arguments)
+        return self._threads.run(tool.handler, arguments)
+
+    async def close(self) -> None:
+        self._threads.close()

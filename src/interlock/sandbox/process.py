@@ -1,0 +1,227 @@
+"""A handler in a process of its own, which can be killed.
+
+The process is `child.py`, in a session and process group of its own. It inherits no environment but what a program
+needs to start, and gets its request as JSON over a socket. There is no pickle: what comes back is JSON data.
+However the call ends, the whole group is killed and the child is reaped, so nothing that the handler started stays,
+unless it left the group on purpose.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from subprocess import DEVNULL
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel
+
+from ..domain.tool import ToolContext, ToolDefinition
+from .child import MAX_OUTPUT_BYTES, Effect, Message, Progress, Raised, Request, Returned
+
+_PROGRAM = ("-P", "-m", "interlock.sandbox.child")
+_KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ")
+#: A message is a value and a few words around it.
+_MAX_MESSAGE_BYTES = MAX_OUTPUT_BYTES + 1024
+_STDERR_TAIL_BYTES = 2048
+#: How long a child may take to end by itself: after its result, and after SIGTERM.
+_GRACE_SECONDS = 0.25
+
+_encode = msgspec.json.Encoder().encode
+_decode: Callable[[bytes], Message] = msgspec.json.Decoder(Message).decode
+
+
+class ProcessToolError(RuntimeError):
+    """The handler raised, or its process died: the text says which exception or signal it was."""
+
+
+class _Tail(asyncio.Protocol):
+    """The end of what was written to standard error."""
+
+    def __init__(self) -> None:
+        self._kept = b""
+        self._ended = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        self._kept = (self._kept + data)[-_STDERR_TAIL_BYTES:]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ended.set()
+
+    async def read(self) -> str:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_GRACE_SECONDS):
+                await self._ended.wait()
+        return self._kept.decode(errors="replace").strip()
+
+
+class _Child:
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        channel: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        stderr: _Tail,
+    ) -> None:
+        self._process = process
+        self._reader, self._writer = channel
+        self._stderr = stderr
+
+    async def run(self, request: Request, context: ToolContext) -> Any:
+        self._writer.write(_encode(request) + b"\n")
+        exited = asyncio.ensure_future(self._process.wait())
+        exited.add_done_callback(self._hang_up_soon)
+        last = await self._last_message(context)
+        await asyncio.wait((exited,), timeout=_GRACE_SECONDS)
+        match last:
+            case Returned():
+                return msgspec.json.decode(last.value)
+            case Raised():
+                raise ProcessToolError(f"{last.type_name}: {last.text}")
+            case None:
+                raise ProcessToolError(await self._cause_of_death())
+
+    def _hang_up_soon(self, exited: object) -> None:
+        """What the child said is still read, but a process that it forked may not hold the channel open for ever."""
+        asyncio.get_running_loop().call_later(_GRACE_SECONDS, self._writer.transport.abort)
+
+    async def _last_message(self, context: ToolContext) -> Returned | Raised | None:
+        while True:
+            try:
+                message = _decode(await self._reader.readuntil())
+            except (asyncio.IncompleteReadError, ConnectionError):
+                return None
+            except asyncio.LimitOverrunError:
+                raise ProcessToolError(f"the tool sent more than {MAX_OUTPUT_BYTES} bytes") from None
+            match message:
+                case Progress():
+                    context.progress(message.message)
+                case Effect(effect=effect):
+                    context.side_effect(effect.kind, effect.target, effect.detail)
+                case Returned() | Raised():
+                    return message
+
+    async def _cause_of_death(self) -> str:
+        status = self._process.returncode
+        if status is None:
+            cause = "the tool's process hung up before it returned"
+        elif status < 0:
+            cause = f"the tool's process was ended by {signal.Signals(-status).name} before it returned"
+        else:
+            cause = f"the tool's process exited with status {status} before it returned"
+        stderr = await self._stderr.read()
+        return f"{cause}; its last words: {stderr}" if stderr else cause
+
+
+async def run_in_process(tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Any:
+    """The handler's value as JSON data, or `ProcessToolError`. Cancelling this kills the process."""
+    refuse_while_loading(tool)
+    request = _request(tool, checked, context)
+    async with _started() as child:
+        return await child.run(request, context)
+
+
+def refuse_while_loading(tool: ToolDefinition) -> None:
+    """A script that calls its tools when it is imported would start a child in each child, without end."""
+    if getattr(sys.modules.get("__main__"), "LOADING", None):
+        raise ProcessToolError(
+            f"{tool.name} was called while its module was imported to run it: "
+            'start the program under `if __name__ == "__main__":`'
+        )
+
+
+def _request(tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Request:
+    module, file = _place(tool.handler)
+    return Request(
+        module=module,
+        file=file,
+        qualname=tool.handler.__qualname__,
+        args_parameter=tool.args_parameter,
+        context_parameter=tool.context_parameter,
+        arguments=checked.model_dump_json(by_alias=True, round_trip=True),
+        sys_path=_sys_path(),
+        situation=context.situation,
+        call_id=context.call_id,
+        tool_name=context.tool_name,
+    )
+
+
+def _place(handler: Callable[..., Any]) -> tuple[str, str]:
+    """The module to import, or the script to load, that defines the handler."""
+    if handler.__module__ != "__main__":
+        return handler.__module__, ""
+    main = sys.modules["__main__"]
+    # Started as `python -m name`, it can be imported by that name.
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    if spec is not None:
+        return spec.name, ""
+    if file is None:
+        raise ProcessToolError(f"{handler.__qualname__} is defined in no file, so another process cannot load it")
+    return "__main__", os.path.abspath(file)
+
+
+def _sys_path() -> tuple[str, ...]:
+    return tuple(os.path.abspath(entry) for entry in sys.path)
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    return {**kept, "PYTHONPATH": os.pathsep.join(_sys_path())}
+
+
+@asynccontextmanager
+async def _started() -> AsyncGenerator[_Child]:
+    channel, its_channel = socket.socketpair()
+    stderr, its_stderr = socket.socketpair()
+    with channel, stderr:
+        with its_channel, its_stderr:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *_PROGRAM,
+                stdin=its_channel.fileno(),
+                stdout=DEVNULL,
+                stderr=its_stderr.fileno(),
+                env=_environment(),
+                start_new_session=True,
+            )
+        try:
+            async with _connected(process, channel, stderr) as child:
+                yield child
+        finally:
+            await _end(process)
+
+
+@asynccontextmanager
+async def _connected(
+    process: asyncio.subprocess.Process, channel: socket.socket, stderr: socket.socket
+) -> AsyncGenerator[_Child]:
+    reader, writer = await asyncio.open_connection(sock=channel, limit=_MAX_MESSAGE_BYTES)
+    try:
+        listener, tail = await asyncio.get_running_loop().create_connection(_Tail, sock=stderr)
+        try:
+            yield _Child(process, (reader, writer), tail)
+        finally:
+            listener.abort()
+    finally:
+        writer.transport.abort()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    try:
+        if process.returncode is None:
+            _signal_group(process, signal.SIGTERM)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_GRACE_SECONDS):
+                    await process.wait()
+    finally:
+        # Also when this is cancelled in turn: then without further grace.
+        _signal_group(process, signal.SIGKILL)
+        await process.wait()
+
+
+def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    # The number of a group that still has members is not given to anybody else, even when its first member is gone.
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)

@@ -1,0 +1,144 @@
+"""The ways in which a secret is written without being it: base64, hex, URL, JSON, HTML."""
+
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import NamedTuple
+from urllib.parse import quote, quote_plus
+
+import msgspec
+
+from ..domain.envelope import json_escape
+from .forms import FORMS, Form, Found, one_of
+
+#: What a known token begins with: enough bytes to be seen in an encoded text.
+_BEGINNINGS = (
+    *("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "sk-ant-", "sk-proj-"),
+    *("sk_live_", "rk_live_", "AKIA", "ASIA", "AIza", "npm_", "pypi-", "-----BEGIN"),
+)
+_HTML = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", ord('"'): "&quot;", ord("'"): "&#x27;"}
+_URL_SAFE = str.maketrans("+/", "-_")
+_STANDARD = str.maketrans("-_", "+/")
+#: No token is shorter, in any encoding.
+_long_run = re.compile(r"[A-Za-z0-9+/_-]{24}").search
+_base64_run = re.compile(r"[A-Za-z0-9+/_-]*={0,2}").match
+_hex_run = re.compile(r"[0-9a-f]*").match
+_last_bits = re.compile(r"[A-Za-z0-9+/_-]?={0,2}").match
+#: Enough of a token to see what it is, in base64 and in hex.
+_LOOK_CHARS = 128
+
+
+def spellings(value: str) -> Iterator[str]:
+    """The value as it is and as programs escape it."""
+    encoded = value.encode("utf-8", "surrogatepass")
+    percent = "".join(f"%{byte:02X}" for byte in encoded)
+    yield from (value, repr(value)[1:-1], value.translate(_HTML))
+    yield from (encoded.hex(), encoded.hex().upper(), percent, percent.lower())
+    yield from (escaped := _json_text(value), _json_text(escaped), _in_ascii(escaped), _json_text(_in_ascii(escaped)))
+    for url in (quote(encoded, safe=""), quote(encoded), quote_plus(encoded)):
+        yield url
+        yield re.sub("%..", lambda match: match[0].lower(), url)
+
+
+def _json_text(value: str) -> str:
+    return msgspec.json.encode(re.sub(r"[\ud800-\udfff]", "\ufffd", value)).decode()[1:-1]
+
+
+def _in_ascii(value: str) -> str:
+    return re.sub(r"[^\x00-\x7f]", lambda match: json_escape(match[0]), value)
+
+
+def base64_stems(value: str) -> Iterator[tuple[str, int]]:
+    """What base64 makes of the value for sure, when so many bytes stand before it in its first group of three."""
+    encoded = value.encode("utf-8", "surrogatepass")
+    for offset in range(3):
+        stem = b64encode(bytes(offset) + encoded).decode()[_chars(offset) : (offset + len(encoded)) * 8 // 6]
+        yield stem, offset
+        yield stem.translate(_URL_SAFE), offset
+
+
+def _chars(offset: int) -> int:
+    """How many base64 characters hold a bit of the bytes before."""
+    return -(-offset * 8 // 6)
+
+
+def base64_end(text: str, end: int) -> int:
+    """Where base64 that holds a stem up to `end` has the last bits of it."""
+    match = _last_bits(text, end)
+    return match.end() if match else end
+
+
+class _Stem(NamedTuple):
+    """What an encoded token begins with: how to decode it there, and which forms it may have."""
+
+    decode: Callable[[str, int], bytes]
+    run: Callable[[str, int], re.Match[str] | None]
+    forms: tuple[Form, ...]
+
+
+class _Stems(NamedTuple):
+    by_text: dict[str, _Stem]
+    search: Callable[[str, int], re.Match[str] | None]
+
+
+def _from_base64(offset: int) -> Callable[[str, int], bytes]:
+    before = _chars(offset)
+
+    def decode(text: str, at: int) -> bytes:
+        run = _base64_run(text[max(0, at - before) : at + _LOOK_CHARS])
+        characters = run[0].rstrip("=").translate(_STANDARD) if run else ""
+        characters = characters[:-1] if len(characters) % 4 == 1 else characters
+        return b64decode(characters + "=" * (-len(characters) % 4))[offset:]
+
+    return decode
+
+
+def _from_hex(text: str, at: int) -> bytes:
+    run = _hex_run(text[at : at + _LOOK_CHARS])
+    digits = run[0] if run else ""
+    return bytes.fromhex(digits[: len(digits) // 2 * 2])
+
+
+def _forms_of(beginning: str) -> tuple[Form, ...]:
+    return tuple(form for form in FORMS if any(beginning.lower().startswith(word) for word in form.words))
+
+
+@cache
+def _base64_tokens() -> _Stems:
+    stems = {
+        stem: _Stem(_from_base64(offset), _base64_run, _forms_of(word))
+        for word in _BEGINNINGS
+        for stem, offset in base64_stems(word)
+    }
+    return _Stems(stems, re.compile(one_of(stems)).search)
+
+
+@cache
+def _hex_tokens() -> _Stems:
+    stems = {word.encode().hex(): _Stem(_from_hex, _hex_run, _forms_of(word)) for word in _BEGINNINGS}
+    return _Stems(stems, re.compile(one_of(stems)).search)
+
+
+def find_encoded(text: str) -> list[Found]:
+    """Known tokens in base64 or hex. From the token on, the encoded text is taken whole."""
+    if _long_run(text) is None:
+        return []
+    found = [*_find_stems(text, _base64_tokens())]
+    lowered = text.lower()
+    if len(lowered) == len(text):
+        found += _find_stems(lowered, _hex_tokens())
+    return found
+
+
+def _find_stems(text: str, stems: _Stems) -> Iterator[Found]:
+    match = stems.search(text, 0)
+    while match is not None:
+        at = match.start()
+        stem = stems.by_text[match[0]]
+        token = stem.decode(text, at).decode("latin-1")
+        name = next((form.name for form in stem.forms if re.match(form.pattern, token)), "")
+        run = stem.run(text, at) if name else None
+        if run is not None:
+            yield Found(at, run.end(), name)
+        match = stems.search(text, run.end() if run else at + 1)

@@ -1,0 +1,242 @@
+r"""The well-known forms of secrets, as a table.
+
+A form is looked for only where one of its lower-case words stands in the text, so a text without any of them costs
+a few substring searches. A pattern starts at such a word and either has bounded parts or takes along what it has
+read, so a search is linear in the text, whatever the text is.
+
+Keyed values (`password = ...`) are the uncertain ones. A value counts when it does not look like code, prose, a path
+or a placeholder: `token = get_token()`, `token=token,`, "the token count is 5", `secret: ${SECRET}` and `tokens=1024`
+are left alone; `password=hunter2`, `"api_key": "q8Zr41"` and `DB_PASSWORD=swordfish` are not. A bare word after a
+colon or a spaced `=` (`password: swordfish`) cannot be told from prose and stays: declare such a secret.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+
+class Found(NamedTuple):
+    start: int
+    end: int
+    name: str
+
+
+class Form(NamedTuple):
+    name: str
+    words: tuple[str, ...]
+    #: Group `secret` is what is redacted; without it, all that matched.
+    pattern: str
+    check: Callable[[re.Match[str]], bool] | None = None
+
+
+def one_of(words: Iterable[str]) -> str:
+    """A pattern for any of the words that branches by their first letters: much faster than `a|b|c`."""
+    branches: dict[str, list[str]] = {}
+    for word in sorted(words):
+        if not word:
+            return ""
+        branches.setdefault(word[0], []).append(word[1:])
+    return "(?:" + "|".join(re.escape(letter) + one_of(rest) for letter, rest in branches.items()) + ")"
+
+
+def _form(name: str, words: str, pattern: str, check: Callable[[re.Match[str]], bool] | None = None) -> Form:
+    return Form(name, tuple(words.split()), pattern, check)
+
+
+_MIN_STRONG_CHARS = 6
+_MIN_MIXED_CASE_CHARS = 16
+
+_has_digit = re.compile(r"\d").search
+_has_letter = re.compile(r"[A-Za-z]").search
+_has_space = re.compile(r"\s").search
+_has_symbol = re.compile(r"[^\w.\-]").search
+_is_placeholder = re.compile(
+    r"[$<{%*].*|x{3,}|\.{3,}|\[redacted:.*|(?:your|my|some|the|example)[-_ ].*|os\.environ.*|process\.env.*"
+    r"|none|null|nil|true|false|undefined|required|optional|string|bytes|password|passwd|secret|token|\w+://.*",
+    re.IGNORECASE | re.DOTALL,
+).fullmatch
+#: `self.token`, `Settings.api_key`: code that names the value.
+_is_reference = re.compile(r"[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)+|\w*_?passw\w*_\w*|\w+_passw\w*").fullmatch
+#: `token_v2`, `prod-db-2`: a name of something in code or configuration.
+_is_name = re.compile(r"[a-z][a-z_-]*\d{0,2}").fullmatch
+#: The end of what an earlier redaction wrote.
+_is_mark = re.compile(r"\[redacted:[^\]\s]*\]$").search
+_is_path = re.compile(r"~?(?:/[\w.-]+){2,}/?|[/~.]").fullmatch
+
+
+def _is_strong(value: str) -> bool:
+    """More than words: letters with digits or symbols, or long and in mixed case."""
+    if len(value) < _MIN_STRONG_CHARS or not _has_letter(value):
+        return False
+    if _has_digit(value):
+        return True
+    if _has_space(value):
+        return False
+    mixed = value.isalnum() and value not in (value.lower(), value.upper())
+    return _has_symbol(value) is not None or (mixed and len(value) >= _MIN_MIXED_CASE_CHARS)
+
+
+def _holds_digit(match: re.Match[str]) -> bool:
+    return _has_digit(match[0]) is not None
+
+
+def _is_jwt(match: re.Match[str]) -> bool:
+    header, *rest = match[0].split(".")
+    return len(rest) > 1 and len(header) >= 12 and len(rest[0]) >= 4  # noqa: PLR2004 - `{"alg":""}` is the shortest
+
+
+def _holds_key(match: re.Match[str]) -> bool:
+    """A mention of the first line alone is no key."""
+    return len(match["body"]) > len(match["head"])
+
+
+def _is_aws_secret(match: re.Match[str]) -> bool:
+    secret = match["secret"]
+    return _has_digit(secret) is not None and secret not in (secret.lower(), secret.upper())
+
+
+def _is_credential(match: re.Match[str]) -> bool:
+    secret = match["secret"]
+    return not _is_placeholder(secret) and (match["scheme"] is not None or _is_strong(secret))
+
+
+def _is_no_placeholder(match: re.Match[str]) -> bool:
+    return not _is_placeholder(match["secret"])
+
+
+def _is_option_value(match: re.Match[str]) -> bool:
+    return _is_strong(match["secret"]) and not _is_name(match["secret"])
+
+
+def _is_keyed_secret(match: re.Match[str]) -> bool:
+    value = match["secret"]
+    key = match["key"].lower()
+    is_password = key.startswith(("passw", "passp", "pwd"))
+    if _is_placeholder(value) or _is_mark(match.string[max(0, match.start() - 64) : match.end("key") + 1]):
+        return False
+    if match["quote"]:
+        return (is_password and not _has_space(value)) or _is_strong(value)
+    after = match.string[match.end() : match.end() + 1]
+    if (after and after in "([{") or _is_path(value) or (key == "pwd" and value[0] in "/~."):
+        return False
+    if match["separator"] == "=" and not (after and after in ",)]}"):
+        return not _is_reference(value) and (is_password or (_is_strong(value) and not _is_name(value)))
+    if is_password:
+        return _has_digit(value) is not None and not _is_reference(value)
+    return _is_strong(value) and not _is_name(value) and not _is_reference(value)
+
+
+#: Not inside a word, where `\n` in JSON and `%3D` in a URL are not letters.
+_FREE = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))"
+_KEYS = (
+    r"(?i:passw(?:or)?d|passphrase|pwd|secret(?:[_-]?access)?(?:[_-]?key)?|token|api[_-]?key"
+    r"|(?:access|account|auth|encryption|master|private|shared|signing)[_-]?key|credentials?)"
+)
+_KEYED = (
+    rf"(?P<key>{_KEYS})_?\d{{0,2}}[\"'\\\]]{{0,4}}"
+    r"(?:[ \t]{0,2}:[ \t]{0,2}\w[\w\[\]|. ]{0,30}?(?=[ \t]?=))?"  # a type between name and value
+    r"(?P<separator>[ \t]{0,8}(?:=>|:=|={1,3}|!=|:)[ \t]{0,8})"
+    r"(?:[bfru]{0,2}\\{0,3}(?P<quote>[\"'`]))?"
+    rf"(?!{_KEYS}[\"'\\]{{0,3}}\s{{0,3}}[:=])"
+    r"(?P<secret>(?(quote)(?:(?!(?P=quote))[^\\\r\n]|\\[^\"'`]){4,512}|[^\s\"'`,;&<>(){}\[\]|\\]{4,512}))"
+)
+
+FORMS = (
+    _form("aws_access_key_id", "akia asia abia acca", r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}"),
+    _form("github_token", "ghp_ gho_ ghu_ ghs_ ghr_", r"gh[pousr]_[A-Za-z0-9]{30,255}"),
+    _form("github_token", "github_pat_", r"github_pat_\w{22,255}"),
+    _form("gitlab_token", "glpat- glptt- gldt- glrt- glcbt-", r"gl(?:pat|ptt|dt|rt|cbt)-[\w.-]{20,255}"),
+    _form("slack_token", "xox xapp-", r"xox[abceoprs]-[\w-]{10,255}|xapp-\d-[\w-]{10,255}"),
+    _form("slack_webhook", "hooks.slack.com", r"hooks\.slack\.com/[a-z]{1,20}/(?P<secret>[\w/]{20,255})"),
+    _form("stripe_key", "k_live_ k_test_", r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,255}"),
+    _form("webhook_secret", "whsec_", r"whsec_[A-Za-z0-9+/]{24,255}"),
+    _form("anthropic_key", "sk-ant-", r"sk-ant-[\w-]{20,255}"),
+    _form("openai_key", "sk-", rf"{_FREE}sk-[\w-]{{20,255}}", _holds_digit),
+    _form("google_api_key", "aiza", r"AIza[\w-]{35}"),
+    _form("google_token", "ya29. gocspx-", r"ya29\.[\w-]{20,512}|GOCSPX-[\w-]{20,64}"),
+    _form("npm_token", "npm_", r"npm_[A-Za-z0-9]{36}"),
+    _form("pypi_token", "pypi-", r"pypi-[\w-]{50,512}"),
+    _form("huggingface_token", "hf_", rf"{_FREE}hf_[A-Za-z0-9]{{30,64}}"),
+    _form("sendgrid_key", "sg.", r"SG\.[\w-]{16,32}\.[\w-]{32,64}"),
+    _form("docker_token", "dckr_pat_", r"dckr_pat_[\w-]{20,64}"),
+    _form("digitalocean_token", "doo_v1_ dop_v1_ dor_v1_", r"do[opr]_v1_[a-f0-9]{64}"),
+    _form("vault_token", "hvs. hvb.", rf"{_FREE}hv[sb]\.[\w-]{{24,255}}"),
+    _form("age_key", "age-secret-key-", r"AGE-SECRET-KEY-1[A-Z0-9]{50,64}"),
+    _form("jwt", "eyj", r"eyJ[\w-]*(?:\.[\w-]*){0,4}", _is_jwt),
+    _form(
+        "private_key",
+        "-----begin",
+        r"(?P<head>-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)"
+        r"(?P<body>(?:[A-Za-z0-9+/=\s\\:,.]|-(?!----))*+)(?:-----END [A-Z0-9 ]{0,60}-----)?",
+        _holds_key,
+    ),
+    _form(
+        "aws_secret_access_key",
+        "akia asia",
+        r"A[KS]IA[A-Z0-9]{16}[^A-Za-z0-9/+](?s:.{0,120}?)(?<![A-Za-z0-9/+])"
+        r"(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
+        _is_aws_secret,
+    ),
+    _form(
+        "authorization",
+        "authorization",
+        r"(?i:authorization)[\"'\\\]]{0,4}[ \t]{0,3}[:=,][ \t]{0,3}[\"'\\]{0,3}"
+        r"(?P<scheme>(?i:bearer|basic|token|digest|negotiate|apikey|key|aws4-hmac-sha256)[ \t]{1,3})?"
+        r"(?P<secret>[^\s\"'\\]{8,4096}(?:,[ \t]{0,2}[\w-]{1,40}=[^\s\"'\\]{1,512}){0,8})",
+        _is_credential,
+    ),
+    _form("bearer_token", "bearer", r"(?i:bearer)\s{1,3}(?P<secret>[\w.~+/-]{16,4096}={0,2})", _holds_digit),
+    _form(
+        "url_password",
+        "://",
+        r"://[^\s/@:\"'<>]{0,128}:(?P<secret>[^\s/?#\"'<>]{1,256}(?=@)|(?!\d{1,5}[/?#])[^\s@\"'<>]{1,256}(?=@))",
+        _is_no_placeholder,
+    ),
+    _form(
+        "cookie",
+        "cookie",
+        r"(?i:cookie)[\"'\\\]]{0,4}\s{0,3}[:=,]\s{0,3}[\"'\\]{0,3}"
+        r"(?P<secret>[\w.-]{1,64}=[^\s\"'\\][^\r\n\"'\\]{5,8192})",
+    ),
+    _form(
+        "option_value",
+        "--",
+        rf"(?<!-)--(?:\w|-(?!-)){{0,30}}?{_KEYS}[ \t]{{1,2}}[\"']?(?P<secret>[^\s\"'`<>(){{}}\[\]$]{{6,512}})",
+        _is_option_value,
+    ),
+    _form(
+        "element_value",
+        "</",
+        rf"<[\w:.-]{{0,40}}?{_KEYS}>(?P<secret>[^<\s][^<\n]{{3,512}})</",
+        _is_no_placeholder,
+    ),
+    _form(
+        "keyed_value",
+        "passw passphrase pwd secret token credential _key -key apikey accesskey accountkey authkey privatekey",
+        _KEYED,
+        _is_keyed_secret,
+    ),
+)
+
+
+@cache
+def _any_word() -> Callable[[str], re.Match[str] | None]:
+    return re.compile(one_of(word for form in FORMS for word in form.words)).search
+
+
+def find_forms(text: str) -> list[Found]:
+    """Everything that looks like a secret, the surer forms first."""
+    lowered = text.lower()
+    if _any_word()(lowered) is None:
+        return []
+    return [found for form in FORMS if any(word in lowered for word in form.words) for found in _matches(form, text)]
+
+
+def _matches(form: Form, text: str) -> Iterator[Found]:
+    pattern = re.compile(form.pattern)
+    group = "secret" if "secret" in pattern.groupindex else 0
+    for match in pattern.finditer(text):
+        if form.check is None or form.check(match):
+            name = match["key"].lower().replace("-", "_") if "key" in pattern.groupindex else form.name
+            yield Found(*match.span(group), name)

@@ -1,0 +1,110 @@
+"""Redacts declared secrets in every usual spelling, and what looks like a secret.
+
+A declared value is found as it is, in base64, hex, URL and JSON form, and with unseen characters or the line breaks
+of base64 put between its letters. `forms` knows what secrets look like that nobody declared. A secret becomes
+`[redacted:NAME]`, so a reader sees that something was there and what.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ..domain.envelope import UNSEEN
+from .encodings import base64_end, base64_stems, find_encoded, spellings
+from .forms import Found, find_forms
+
+MIN_SECRET_CHARS = 6
+
+_WRAP = r"(?:(?<=[A-Za-z0-9+/]{60}\n)|(?<=[A-Za-z0-9+/]{60}\r\n))(?=[A-Za-z0-9+/=])"
+#: Unseen characters, and the line breaks inside wrapped base64.
+_SPLIT = rf"[{UNSEEN}\ufe0e\ufe0f\n](?:(?<!\n)|{_WRAP})"
+
+
+class SecretRedactor:
+    """A `Redactor`. Declared values are name to value; a value that is too short to be told apart is refused."""
+
+    __slots__ = ("_base64", "_spellings")
+
+    def __init__(self, declared: Mapping[str, str] = {}) -> None:
+        for name, value in declared.items():
+            if len(value) < MIN_SECRET_CHARS:
+                raise ValueError(f"secret {name!r} has fewer than {MIN_SECRET_CHARS} characters")
+        self._spellings = tuple({text: name for name, value in declared.items() for text in spellings(value)}.items())
+        self._base64 = tuple(
+            {stem: name for name, value in declared.items() for stem, _ in base64_stems(value)}.items()
+        )
+
+    def redact(self, text: str) -> str:
+        found = self._find(text)
+        if _is_split(text):
+            joined = _Joined.of(text)
+            found += [joined.back(item) for item in self._find(joined.text)]
+        return _replaced(text, found) if found else text
+
+    def _find(self, text: str) -> list[Found]:
+        found: list[Found] = []
+        for spelling, name in self._spellings:
+            if spelling in text:
+                found += [Found(m.start(), m.end(), name) for m in re.finditer(re.escape(spelling), text)]
+        for stem, name in self._base64:
+            if stem in text:
+                found += [Found(m.start(), base64_end(text, m.end()), name) for m in re.finditer(re.escape(stem), text)]
+        return found + find_forms(text) + find_encoded(text)
+
+
+def _is_split(text: str) -> bool:
+    """May there be a word that is split? Quick for the common text."""
+    if not text.isascii():
+        return re.search(_SPLIT, text) is not None
+    if "\n" in text:
+        if re.search(rf"\n{_WRAP}", text):
+            return True
+        text = text.replace("\r\n", "").replace("\n", "")
+    return not text.replace("\t", "").isprintable()
+
+
+class _Joined(NamedTuple):
+    """A text without what splits its words, and the way back to the places in the original."""
+
+    text: str
+    #: Where a kept piece starts in the joined text, and how far it was moved.
+    starts: list[int]
+    shifts: list[int]
+
+    @classmethod
+    def of(cls, text: str) -> "_Joined":
+        pieces: list[str] = []
+        starts, shifts = [0], [0]
+        kept = end = 0
+        for match in re.finditer(_SPLIT, text):
+            pieces.append(text[end : match.start()])
+            kept += match.start() - end
+            end = match.end()
+            starts.append(kept)
+            shifts.append(end - kept)
+        pieces.append(text[end:])
+        return cls("".join(pieces), starts, shifts)
+
+    def back(self, found: Found) -> Found:
+        return Found(self._original(found.start), self._original(found.end - 1) + 1, found.name)
+
+    def _original(self, at: int) -> int:
+        return at + self.shifts[bisect_right(self.starts, at) - 1]
+
+
+def _replaced(text: str, found: list[Found]) -> str:
+    """Each stretch of overlapping finds becomes one mark, named after the surest of them: the one found first."""
+    pieces: list[str] = []
+    end = 0
+    surest = len(found)
+    for rank in sorted(range(len(found)), key=lambda rank: found[rank].start):
+        item = found[rank]
+        if item.start >= end:
+            if end:
+                pieces.append(f"[redacted:{found[surest].name}]")
+            pieces.append(text[end : item.start])
+            surest = rank
+        surest = min(surest, rank)
+        end = max(end, item.end)
+    return "".join((*pieces, f"[redacted:{found[surest].name}]", text[end:]))

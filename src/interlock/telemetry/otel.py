@@ -1,0 +1,126 @@
+"""Measurements and spans through the OpenTelemetry API, and readable in this process without an SDK.
+
+Metrics have no unit: exporters append it to the name, and the names already end in `_ms`. Spans follow the GenAI
+conventions. Neither arguments nor results, nor the texts of exceptions, which may quote them, are recorded.
+"""
+
+import sys
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Literal, TypeAlias
+
+from opentelemetry import metrics, trace
+
+from .histogram import BOUNDS_MS, Attributes, Histogram, Reading
+
+CALL_LATENCY = "agent.tool_call.latency_ms"
+BATCH_LATENCY = "agent.tool_batch.latency_ms"
+CALL_COUNT = "agent.tool_calls"
+
+_SCOPE = "interlock"
+#: Without this module nobody can collect spans.
+_SDK = "opentelemetry.sdk.trace"
+_CallKey: TypeAlias = tuple[str, Literal["success", "error"], Literal["execute", "replay"]]
+_BatchKey: TypeAlias = tuple[int, int]
+
+
+class CallSpan:
+    """The span of one execution. Entered, it is the current span of whatever the tool does."""
+
+    __slots__ = ("_active", "_span")
+
+    def __init__(self, span: trace.Span) -> None:
+        self._span = span
+        self._active: AbstractContextManager[trace.Span] = trace.use_span(
+            span, end_on_exit=True, record_exception=False, set_status_on_exception=False
+        )
+
+    def fail(self, error_type: str) -> None:
+        """Mark the execution as failed. An exception that passes through does the same."""
+        self._span.set_attribute("error.type", error_type)
+        self._span.set_status(trace.StatusCode.ERROR)
+
+    def __enter__(self) -> "CallSpan":
+        self._active.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.fail(kind.__qualname__)
+        self._active.__exit__(kind, error, traceback)
+
+
+class OtelTelemetry:
+    """Implements `Telemetry`. Without providers it uses the global ones, also when they are set later."""
+
+    def __init__(
+        self,
+        meter_provider: metrics.MeterProvider | None = None,
+        tracer_provider: trace.TracerProvider | None = None,
+    ) -> None:
+        meter = (meter_provider or metrics.get_meter_provider()).get_meter(_SCOPE)
+        self._record_call = _latency(meter, CALL_LATENCY, "From the start of a tool's handler to its end.").record
+        self._record_batch = _latency(meter, BATCH_LATENCY, "All calls of one model turn, wall clock.").record
+        self._count_call = meter.create_counter(CALL_COUNT, description="Tool calls that were executed.").add
+        self._calls: Histogram[_CallKey] = Histogram(CALL_LATENCY)
+        self._batches: Histogram[_BatchKey] = Histogram(BATCH_LATENCY)
+        self._tracer_provider = tracer_provider
+        self._tracer: trace.Tracer | None = None
+        self._find_tracer()
+
+    def call_finished(
+        self,
+        tool_name: str,
+        result: Literal["success", "error"],
+        source: Literal["execute", "replay"],
+        latency_ms: float,
+    ) -> None:
+        key = (tool_name, result, source)
+        try:
+            series = self._calls.series[key]
+        except KeyError:
+            attributes: Attributes = {"tool_name": tool_name, "result": result, "source": source}
+            series = self._calls.open(key, attributes)
+        series.add(latency_ms)
+        self._record_call(latency_ms, series.attributes)
+        self._count_call(1, series.attributes)
+
+    def batch_finished(self, call_count: int, failure_count: int, latency_ms: float) -> None:
+        key = (call_count, failure_count)
+        try:
+            series = self._batches.series[key]
+        except KeyError:
+            attributes: Attributes = {"call_count": call_count, "failure_count": failure_count}
+            series = self._batches.open(key, attributes)
+        series.add(latency_ms)
+        self._record_batch(latency_ms, series.attributes)
+        if self._tracer is None and _SDK in sys.modules:
+            self._find_tracer()
+
+    def call_span(self, tool_name: str, call_id: str, run_id: str) -> CallSpan | None:
+        if self._tracer is None:
+            return None
+        attributes = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": tool_name,
+            "gen_ai.tool.call.id": call_id,
+            "gen_ai.tool.type": "function",
+            "interlock.run.id": run_id,
+        }
+        return CallSpan(self._tracer.start_span(f"execute_tool {tool_name}", attributes=attributes))
+
+    def readings(self) -> list[Reading]:
+        """Everything measured so far by this object."""
+        return self._calls.readings() + self._batches.readings()
+
+    def _find_tracer(self) -> None:
+        """Looked for only when there may be one: asking for the global provider reads the environment."""
+        provider = self._tracer_provider or trace.get_tracer_provider()
+        if not isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
+            self._tracer = provider.get_tracer(_SCOPE)
+
+
+def _latency(meter: metrics.Meter, name: str, description: str) -> metrics.Histogram:
+    return meter.create_histogram(name, description=description, explicit_bucket_boundaries_advisory=BOUNDS_MS)

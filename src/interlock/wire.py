@@ -1,0 +1,103 @@
+"""Calls as models send them, and answers as models take them. Shapes only: nothing here decides anything.
+
+Read: OpenAI chat completions and responses, Anthropic messages, and our own, as dictionaries or as the SDKs' objects.
+What has none of these shapes becomes an intent without an id, which is refused like any other bad input.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeAlias, cast
+
+from .domain.call import ToolIntent
+from .domain.envelope import render_for_model
+from .domain.observation import Observation
+
+Shape: TypeAlias = Literal["openai", "openai_responses", "anthropic", "interlock"]
+
+
+def read_calls(calls: Iterable[Any]) -> tuple[list[ToolIntent], Shape]:
+    """The intents, in model order, and the shape they came in."""
+    shape: Shape = "openai"
+    intents: list[ToolIntent] = []
+    for call in calls:
+        intent, shape = read_call(call)
+        intents.append(intent)
+    return intents, shape
+
+
+def read_call(call: Any) -> tuple[ToolIntent, Shape]:
+    match call:
+        case {"id": call_id, "function": {"name": name, "arguments": arguments}}:
+            return ToolIntent(call_id=call_id, tool_name=name, arguments=arguments), "openai"
+        case {"type": "tool_use", "id": call_id, "name": name, "input": arguments}:
+            return ToolIntent(call_id=call_id, tool_name=name, arguments=arguments), "anthropic"
+        case {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}:
+            return ToolIntent(call_id=call_id, tool_name=name, arguments=arguments), "openai_responses"
+        case {"id": call_id, "tool_name": name} | {"id": call_id, "name": name}:
+            return _own(call_id, name, cast(Mapping[str, Any], call)), "interlock"
+        case _:
+            return _unusual(call)
+
+
+def messages(observations: Iterable[Observation], shape: Shape) -> list[dict[str, Any]]:
+    """Ready to send, in the order given, one answer per call id."""
+    match shape:
+        case "openai" | "interlock":
+            answer = _openai
+        case "openai_responses":
+            answer = _openai_responses
+        case "anthropic":
+            answer = _anthropic
+    answers = list({observation.call_id: answer(observation) for observation in observations}.values())
+    return [{"role": "user", "content": answers}] if shape == "anthropic" else answers
+
+
+def _openai(observation: Observation) -> dict[str, Any]:
+    return {
+        "role": "tool",
+        "tool_call_id": observation.call_id,
+        "name": observation.tool,
+        "content": render_for_model(observation),
+    }
+
+
+def _openai_responses(observation: Observation) -> dict[str, Any]:
+    return {
+        "type": "function_call_output",
+        "call_id": observation.call_id,
+        "output": render_for_model(observation),
+    }
+
+
+def _anthropic(observation: Observation) -> dict[str, Any]:
+    return {
+        "type": "tool_result",
+        "tool_use_id": observation.call_id,
+        "content": render_for_model(observation),
+        "is_error": not observation.ok,
+    }
+
+
+def _unusual(call: Any) -> tuple[ToolIntent, Shape]:
+    if isinstance(call, ToolIntent):
+        return call, "interlock"
+    if isinstance(call, Mapping | str) or call is None:
+        return ToolIntent(call_id="", tool_name="", arguments=call), "interlock"
+    return read_call(_fields(call))
+
+
+def _own(call_id: Any, name: Any, call: Mapping[str, Any]) -> ToolIntent:
+    reason = call.get("reason")
+    return ToolIntent(
+        call_id=call_id,
+        tool_name=name,
+        arguments=call.get("arguments", {}),
+        reason=reason if isinstance(reason, str) else "",
+    )
+
+
+def _fields(call: Any) -> dict[str, Any]:
+    """An SDK's object as the dictionary it stands for."""
+    names = ("id", "call_id", "type", "name", "tool_name", "input", "arguments", "reason")
+    fields = {name: getattr(call, name) for name in names if hasattr(call, name)}
+    function = getattr(call, "function", None)
+    return fields if function is None else {**fields, "function": _fields(function)}

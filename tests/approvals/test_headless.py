@@ -1,0 +1,40 @@
+"""The provider for runs without a person."""
+
+from typing import Any
+
+import pytest
+
+from interlock.approvals.headless import HeadlessInteractionProvider
+from interlock.approvals.interface import InteractionProvider
+from interlock.domain.call import Answer
+from tests.approvals.conformance import ProviderConformance, make_question
+
+
+class TestHeadless(ProviderConformance):
+    def make(self, **settings: Any) -> InteractionProvider:
+        return HeadlessInteractionProvider(**settings)
+
+
+@pytest.mark.requirement("R030")
+async def test_the_answer_is_no_unless_configured_otherwise() -> None:
+    refused = Answer(approved=False, reason="Nobody is there to ask.", by="headless")
+    approved = Answer(approved=True, reason="Nobody is there to ask.", by="headless")
+
+    assert await HeadlessInteractionProvider().ask(make_question()) == refused
+    assert await HeadlessInteractionProvider("deny").ask(make_question()) == refused
+    assert await HeadlessInteractionProvider("approve").ask(make_question()) == approved
+
+
+async def test_with_wait_the_question_stays_open() -> None:
+    assert await HeadlessInteractionProvider("wait").ask(make_question()) is None
+    assert await HeadlessInteractionProvider("wait").ask(make_question("input")) is None
+
+
+async def test_a_value_that_nobody_can_give_is_refused_even_with_approve() -> None:
+    answer = await HeadlessInteractionProvider("approve").ask(make_question("input"))
+
+    assert answer == Answer(approved=False, reason="Nobody is there to ask.", by="headless")
+
+
+def test_nobody_is_there() -> None:
+    assert HeadlessInteractionProvider().interactive is False

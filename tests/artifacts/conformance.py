@@ -1,0 +1,85 @@
+"""What every artifact store promises. A store's test class inherits this and says how to make one."""
+
+from hashlib import sha256
+
+import pytest
+
+from interlock.artifacts.interface import Artifacts
+from interlock.artifacts.names import MAX_ARTIFACT_BYTES
+from interlock.domain.errors import ArtifactError
+
+CONTENT = b"line one\nline two\n\x00\xff caf\xc3\xa9\n"
+UNKNOWN = "sha256:" + "0" * 64
+
+
+class ArtifactsConformance:
+    @pytest.fixture
+    def artifacts(self) -> Artifacts:
+        raise NotImplementedError
+
+    def test_the_id_is_the_digest_of_the_content(self, artifacts: Artifacts) -> None:
+        assert artifacts.keep(CONTENT) == "sha256:" + sha256(CONTENT).hexdigest()
+
+    @pytest.mark.requirement("R246")
+    def test_what_is_read_is_what_was_kept(self, artifacts: Artifacts) -> None:
+        artifact_id = artifacts.keep(CONTENT)
+
+        assert artifacts.read(artifact_id) == CONTENT
+        assert artifacts.size_bytes(artifact_id) == len(CONTENT)
+
+    def test_nothing_is_content_too(self, artifacts: Artifacts) -> None:
+        artifact_id = artifacts.keep(b"")
+
+        assert (artifacts.read(artifact_id), artifacts.size_bytes(artifact_id)) == (b"", 0)
+
+    def test_keeping_twice_is_keeping_once(self, artifacts: Artifacts) -> None:
+        assert artifacts.keep(CONTENT) == artifacts.keep(bytes(CONTENT))
+        assert artifacts.read(artifacts.keep(CONTENT)) == CONTENT
+
+    @pytest.mark.parametrize("size_bytes", [None, 0, 1, 7, len(CONTENT), 1_000])
+    def test_a_range_is_that_slice_of_the_content(self, artifacts: Artifacts, size_bytes: int | None) -> None:
+        artifact_id = artifacts.keep(CONTENT)
+
+        for start in range(len(CONTENT) + 2):
+            stop = None if size_bytes is None else start + size_bytes
+            assert artifacts.read(artifact_id, start, size_bytes) == CONTENT[start:stop]
+
+    def test_a_range_that_is_none_is_refused(self, artifacts: Artifacts) -> None:
+        artifact_id = artifacts.keep(CONTENT)
+
+        with pytest.raises(ArtifactError, match="no range"):
+            artifacts.read(artifact_id, -1)
+        with pytest.raises(ArtifactError, match="no range"):
+            artifacts.read(artifact_id, 0, -1)
+
+    def test_an_unknown_artifact_is_an_error_for_everybody(self, artifacts: Artifacts) -> None:
+        artifacts.keep(CONTENT)
+
+        for ask in (artifacts.read, artifacts.size_bytes, artifacts.path):
+            with pytest.raises(ArtifactError, match="there is no artifact"):
+                ask(UNKNOWN)
+
+    @pytest.mark.parametrize(
+        "artifact_id",
+        [
+            "",
+            "0" * 64,
+            "sha256:" + "0" * 63,
+            "sha256:" + "0" * 64 + "\n",
+            "sha256:" + "A" * 64,
+            "sha256:" + "\u0660" * 64,
+            "sha256:../../etc/passwd",
+            "sha256:" + "../" * 21 + "a",
+            "md5:" + "0" * 64,
+            "/etc/passwd",
+            "\ud800",
+        ],
+    )
+    def test_what_is_no_id_is_refused_as_such(self, artifacts: Artifacts, artifact_id: str) -> None:
+        for ask in (artifacts.read, artifacts.size_bytes, artifacts.path):
+            with pytest.raises(ArtifactError, match="is not an artifact id"):
+                ask(artifact_id)
+
+    def test_an_artifact_over_the_limit_is_refused(self, artifacts: Artifacts) -> None:
+        with pytest.raises(ArtifactError, match="over the limit"):
+            artifacts.keep(bytes(MAX_ARTIFACT_BYTES + 1))

@@ -1,0 +1,308 @@
+"""The ledger walks the tables and nothing else: what does not fit is refused and changes nothing."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interlock.domain.call import Answer
+from interlock.domain.decision import Decision, Verdict
+from interlock.domain.errors import IllegalTransitionError
+from interlock.domain.event import (
+    ActionVoided,
+    ApprovalExpired,
+    ApprovalGranted,
+    ApprovalRejected,
+    ApprovalRequested,
+    BatchStarted,
+    CallJudged,
+    CallProposed,
+    CallValidated,
+    Fact,
+    InputProvided,
+    InputRefused,
+    InputRequested,
+    MenuShown,
+    RunCancelled,
+    RunCompleted,
+    RunDegraded,
+    RunFailed,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+    Warned,
+    type_of,
+)
+from interlock.domain.ledger import Ledger
+from interlock.domain.lifecycle import (
+    ACTION_TRANSITIONS,
+    CALL_TRANSITIONS,
+    RUN_TRANSITIONS,
+    ActionState,
+    CallState,
+    RunState,
+)
+from interlock.domain.observation import ArtifactRef, Observation
+from tests.history.recorded import ALLOW, ASK, FACTS, RUN, ended, event, observed, proposed, question, started
+
+_bytes = msgspec.json.Encoder(order="deterministic").encode
+
+YES = Answer(approved=True, by="ada")
+NO = Answer(approved=False, by="ada")
+
+
+def ledger_of(*facts: Fact) -> Ledger:
+    ledger = Ledger(run_id=RUN)
+    for seq, fact in enumerate(facts):
+        ledger.apply(event(seq, fact))
+    return ledger
+
+
+def observation(call_id: str) -> Observation:
+    return Observation(call_id=call_id, tool="write_file", ok=True, summary="Done.")
+
+
+def asked(call_id: str = "write") -> list[Fact]:
+    return [
+        RunStarted(schema=1),
+        BatchStarted(call_count=1),
+        proposed(call_id, "write_file"),
+        CallValidated(call_id=call_id, ok=True),
+        CallJudged(call_id=call_id, tool="write_file", decision=ASK),
+        ApprovalRequested(call_id=call_id, question=question(call_id)),
+    ]
+
+
+GRANTED = ApprovalGranted(call_id="write", action_id="act_1", answer=YES)
+REJECTED = ApprovalRejected(call_id="write", action_id="act_1", answer=NO)
+EXPIRED = ApprovalExpired(call_id="write", action_id="act_1", answer=NO)
+VOIDED = ActionVoided(call_id="write", action_id="act_1", reason="The file changed.")
+START = started("write", "write_file", 7, action_id="act_1")
+
+# Any fact, about few enough calls and actions that they meet.
+CALL_IDS = st.sampled_from(["read", "push", "invalid", "write", "never"])
+ACTION_IDS = st.sampled_from(["act_1", "act_2"])
+ANSWERED: list[Callable[..., Fact]] = [
+    ApprovalGranted,
+    ApprovalRejected,
+    ApprovalExpired,
+    InputProvided,
+    InputRefused,
+]
+ANY_FACT: st.SearchStrategy[Fact] = st.one_of(
+    st.builds(RunStarted, schema=st.integers(1, 2)),
+    st.builds(RunPaused, kind=st.sampled_from(["approval", "consent", "input"]), waiting=st.just(())),
+    st.sampled_from([RunResumed(), RunCompleted(), RunCancelled(), RunFailed(message=""), RunDegraded(message="")]),
+    st.sampled_from(
+        [
+            MenuShown(digest="m", versions={}, artifact_id="sha256:m"),
+            BatchStarted(call_count=1),
+            Warned(message="Careful."),
+        ]
+    ),
+    st.builds(proposed, CALL_IDS, st.just("write_file")),
+    st.builds(CallValidated, call_id=CALL_IDS, ok=st.booleans()),
+    st.builds(
+        CallJudged,
+        call_id=CALL_IDS,
+        tool=st.just("write_file"),
+        decision=st.builds(Decision, verdict=st.sampled_from(Verdict), reason=st.just("")),
+    ),
+    *(
+        st.builds(kind, call_id=CALL_IDS, question=st.builds(question, CALL_IDS, ACTION_IDS))
+        for kind in (ApprovalRequested, InputRequested)
+    ),
+    *(st.builds(kind, call_id=CALL_IDS, action_id=ACTION_IDS, answer=st.sampled_from([YES, NO])) for kind in ANSWERED),
+    st.builds(ActionVoided, call_id=CALL_IDS, action_id=ACTION_IDS, reason=st.just("")),
+    st.builds(started, CALL_IDS, st.just("write_file"), st.just(1), ACTION_IDS | st.just("")),
+    st.builds(ended, CALL_IDS, st.just(1)),
+    CALL_IDS.map(lambda call_id: observed(observation(call_id))),
+)
+
+
+def moves(before: Ledger, after: Ledger) -> list[tuple[object, object]]:
+    """Every state that is not what it was: from, to."""
+    changed: list[tuple[object, object]] = [(before.state, after.state)]
+    changed += [(before.calls[name].state, call.state) for name, call in after.calls.items() if name in before.calls]
+    changed += [
+        (before.actions[name].state, action.state) for name, action in after.actions.items() if name in before.actions
+    ]
+    return [(old, new) for old, new in changed if old is not new]
+
+
+EDGES: set[tuple[object, object]] = {
+    (state, after)
+    for table in (RUN_TRANSITIONS, CALL_TRANSITIONS, ACTION_TRANSITIONS)
+    for state, row in table.items()
+    for after in row.values()
+}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, len(FACTS)), st.lists(ANY_FACT, max_size=30))
+def test_no_list_of_facts_leaves_the_tables(recorded: int, more: list[Fact]) -> None:
+    ledger = ledger_of(*FACTS[:recorded])
+    for fact in more:
+        stored = _bytes(ledger)
+        before = msgspec.json.decode(stored, type=Ledger)
+        try:
+            ledger.apply(event(ledger.next_seq, fact))
+        except IllegalTransitionError:
+            assert _bytes(ledger) == stored
+        else:
+            assert ledger.next_seq == before.next_seq + 1
+            assert set(moves(before, ledger)) <= EDGES
+
+
+@pytest.mark.parametrize("seq", [0, 2, 99, -1])
+def test_an_event_out_of_its_order_is_refused(seq: int) -> None:
+    ledger = ledger_of(RunStarted(schema=1))
+
+    with pytest.raises(IllegalTransitionError, match=f"event {seq} of run_1 is not the next one, 1"):
+        ledger.apply(event(seq, Warned(message="Careful.")))
+    assert ledger == ledger_of(RunStarted(schema=1))
+
+
+ABOUT_NOTHING: list[Fact] = [
+    CallValidated(call_id="never", ok=True),
+    CallJudged(call_id="never", tool="write_file", decision=ALLOW),
+    ApprovalRequested(call_id="never", question=question("never", "act_2")),
+    InputRequested(call_id="never", question=question("never", "act_2", "input")),
+    ApprovalGranted(call_id="never", action_id="act_1", answer=YES),
+    ApprovalGranted(call_id="write", action_id="act_2", answer=YES),
+    ActionVoided(call_id="never", action_id="act_1", reason=""),
+    ActionVoided(call_id="write", action_id="act_2", reason=""),
+    started("never", "write_file", 1),
+    ended("never", 1),
+    observed(observation("never")),
+]
+
+
+@pytest.mark.parametrize("fact", ABOUT_NOTHING, ids=type_of)
+def test_a_fact_about_a_call_or_question_that_is_not_there_is_refused(fact: Fact) -> None:
+    ledger = ledger_of(*asked())
+
+    with pytest.raises(IllegalTransitionError):
+        ledger.apply(event(ledger.next_seq, fact))
+    assert ledger == ledger_of(*asked())
+
+
+def test_a_granted_call_starts_once_and_uses_its_approval_up() -> None:
+    ledger = ledger_of(*asked(), GRANTED, START)
+
+    assert ledger.calls["write"].state is CallState.RUNNING
+    assert ledger.calls["write"].started_seq == 7
+    assert ledger.actions["act_1"].state is ActionState.EXECUTED
+    with pytest.raises(IllegalTransitionError):
+        ledger.apply(event(8, START))
+
+
+@pytest.mark.requirement("P02")
+@pytest.mark.parametrize("answer", [REJECTED, EXPIRED], ids=type_of)
+@pytest.mark.parametrize(
+    "later",
+    [GRANTED, CallJudged(call_id="write", tool="write_file", decision=ALLOW), START, VOIDED],
+    ids=type_of,
+)
+def test_a_refusal_stands_whatever_is_said_later(answer: Fact, later: Fact) -> None:
+    ledger = ledger_of(*asked(), answer)
+
+    with pytest.raises(IllegalTransitionError):
+        ledger.apply(event(ledger.next_seq, later))
+    assert ledger.calls["write"].state is CallState.REFUSED
+    assert ledger.actions["act_1"].answer == NO
+
+
+@pytest.mark.parametrize("later", [GRANTED, REJECTED, EXPIRED], ids=type_of)
+def test_a_question_is_answered_once(later: Fact) -> None:
+    ledger = ledger_of(*asked(), GRANTED)
+
+    with pytest.raises(IllegalTransitionError):
+        ledger.apply(event(ledger.next_seq, later))
+    assert ledger.actions["act_1"].answer == YES
+
+
+def test_a_voided_approval_cannot_start_its_call() -> None:
+    ledger = ledger_of(*asked(), GRANTED, VOIDED)
+
+    assert ledger.actions["act_1"].state is ActionState.VOID
+    assert ledger.calls["write"].action_id == ""
+    with pytest.raises(IllegalTransitionError):
+        ledger.apply(event(ledger.next_seq, START))
+
+
+def test_a_waiting_call_cannot_start() -> None:
+    ledger = ledger_of(*asked())
+
+    with pytest.raises(IllegalTransitionError, match="CallState 'waiting' has no transition"):
+        ledger.apply(event(ledger.next_seq, started("write", "write_file", 6)))
+
+
+def test_the_same_call_proposed_again_changes_nothing_but_the_place() -> None:
+    ledger = ledger_of(*asked())
+    ledger.apply(event(6, CallProposed(call_id="write", tool="bash", digest="other", duplicate=True)))
+
+    expected = ledger_of(*asked())
+    expected.next_seq = 7
+    assert ledger == expected
+
+
+def test_a_run_that_starts_twice_is_refused() -> None:
+    with pytest.raises(IllegalTransitionError, match="run_1 started twice"):
+        ledger_of(RunStarted(schema=1), RunStarted(schema=1))
+
+
+def test_an_ended_invocation_is_open_no_more_and_keeps_its_time() -> None:
+    call = ledger_of(*asked(), GRANTED, START, ended("write", 7)).calls["write"]
+
+    assert (call.state, call.started_seq, call.latency_ms) == (CallState.ENDED, -1, 1.5)
+
+
+def test_a_start_without_an_end_stays_open() -> None:
+    """After a crash this is how an unknown outcome is found."""
+    ledger = ledger_of(*asked(), GRANTED, START)
+
+    assert ledger.open_calls() == ["write"]
+    assert ledger.calls["write"].started_seq == 7
+
+
+def test_open_calls_are_in_model_order_and_end_with_their_observation() -> None:
+    facts: list[Fact] = [RunStarted(schema=1), *(proposed(name, "grep") for name in ("c", "a", "b"))]
+    ledger = ledger_of(*facts, observed(observation("a")))
+
+    assert ledger.open_calls() == ["c", "b"]
+
+
+def test_the_ledger_knows_every_artifact_of_its_run() -> None:
+    kept = ArtifactRef(id="sha256:1", kind="output", size_bytes=1)
+    seen = msgspec.structs.replace(observation("write"), artifacts=(kept,))
+    menu = MenuShown(digest="m", versions={}, artifact_id="sha256:m")
+
+    assert ledger_of(menu, proposed("write", "grep"), observed(seen)).artifact_ids == {"sha256:m", "sha256:1"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [
+        ("approval", RunState.PAUSED_APPROVAL),
+        ("consent", RunState.PAUSED_CONSENT),
+        ("input", RunState.PAUSED_INPUT),
+    ],
+)
+def test_a_run_pauses_for_what_it_waits_for_and_goes_on(kind: str, state: RunState) -> None:
+    paused = msgspec.convert({"type": "run.paused", "kind": kind, "waiting": ["act_1"]}, RunPaused)
+    ledger = ledger_of(RunStarted(schema=1), paused)
+
+    assert ledger.state is state
+    ledger.apply(event(2, RunResumed()))
+    assert ledger.state is RunState.RUNNING
+
+
+def test_two_ledgers_share_nothing() -> None:
+    first, second = Ledger(run_id=RUN), Ledger(run_id=RUN)
+    first.artifact_ids.add("sha256:1")
+    first.apply(event(0, proposed("write", "grep")))
+
+    assert second == Ledger(run_id=RUN)

@@ -1,0 +1,14 @@
+import pytest
+
+from interlock.log.memory import MemoryLog
+
+from .conformance import LogConformance, OpenLog
+
+
+class TestMemoryLog(LogConformance):
+    @pytest.fixture
+    def open_log(self) -> OpenLog:
+        def open_(name: str = "log") -> MemoryLog:
+            return MemoryLog()
+
+        return open_
