@@ -32,6 +32,7 @@ _NAMES = {
         "LogWriteError",
         "RunEndedError",
         "RunPausedError",
+        "SandboxDeniedError",
         "ToolDeclarationError",
         "ToolError",
         "ToolExecutionError",

@@ -134,7 +134,9 @@ class ToolRuntime:
             run = self._run or await self._open()
             return self._result(await self._app.execute(run, intents), run, shape)
         finally:
-            self._next()
+            self._busy = False
+            if self._queue:
+                self._next()
 
     async def resume(self) -> BatchResult:
         """Go on with the calls that have no outcome yet: after an answer, or after a crash."""
@@ -145,7 +147,9 @@ class ToolRuntime:
             run = self._run or await self._open()
             return self._result(await self._app.resume(run), run, "openai")
         finally:
-            self._next()
+            self._busy = False
+            if self._queue:
+                self._next()
 
     async def decide(
         self, action_id: str, *, approved: bool, reason: str = "", by: str = "", value: Any = None
@@ -271,7 +275,7 @@ class ToolRuntime:
         return BatchResult(
             observations=tuple(observations),
             messages=messages(observations, shape),
-            waiting=tuple([item for item in outcome.outcomes if type(item) is Waiting]),
+            waiting=outcome.waiting,
             state=run.ledger.state,
             message=outcome.message,
         )

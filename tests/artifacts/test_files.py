@@ -73,6 +73,15 @@ def test_a_damaged_artifact_is_never_returned(store: FileArtifacts, tmp_path: Pa
             store.read(artifact_id, start, size_bytes)
 
 
+def test_ranges_stay_right_when_the_store_forgets_what_it_checked(
+    store: FileArtifacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interlock.artifacts.files._MAX_CHECKED", 1)
+    ids = [store.keep(CONTENT + bytes([number])) for number in range(3)]
+
+    assert [store.read(artifact_id, len(CONTENT), 1) for artifact_id in ids * 2] == [b"\0", b"\1", b"\2"] * 2
+
+
 def test_keeping_again_repairs_a_damaged_artifact(store: FileArtifacts, tmp_path: Path) -> None:
     artifact_id = store.keep(CONTENT)
     file_of(store, tmp_path, artifact_id).write_bytes(b"damaged")
@@ -136,8 +145,11 @@ def test_a_write_that_fails_keeps_nothing(
 
 def test_a_file_that_is_cut_while_it_is_read_is_noticed(store: FileArtifacts, monkeypatch: pytest.MonkeyPatch) -> None:
     artifact_id = store.keep(CONTENT)
-    monkeypatch.setattr("interlock.artifacts.files.os.pread", lambda *_: b"")
 
+    def nothing(_file: int, _size: int, _start: int) -> bytes:
+        return b""
+
+    monkeypatch.setattr("interlock.artifacts.files.os.pread", nothing)
     with pytest.raises(ArtifactError, match="cut while it was read"):
         store.read(artifact_id)
 

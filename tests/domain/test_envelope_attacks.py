@@ -145,32 +145,24 @@ def exported(bodies: list[bytes]) -> bytes:
     return b"".join(to_ndjson(entries))
 
 
-def can_be_written(text: str) -> bool:
-    return not re.search("[\ud800-\udfff]", text)
-
-
-@pytest.mark.parametrize("payload", [text for text in PAYLOADS if can_be_written(text)])
+@pytest.mark.parametrize("payload", PAYLOADS)
 def test_what_is_recorded_is_one_line_of_json_and_reads_back_as_it_was(payload: str) -> None:
     bodies = recorded(payload)
+    # No UTF-8 has a lone surrogate: it is recorded as an escape.
+    written = payload.encode(errors="backslashreplace").decode()
 
     for body in bodies:
         assert body.splitlines() == [body]
         assert body.decode().splitlines() == [body.decode()]
-    assert json.loads(bodies[0])["fact"] == {"type": "warning", "message": payload}
-    assert decode_event(Entry("run_1", 0, bodies[0], b"")).fact == Warned(message=payload)
-    assert json.loads(bodies[1])["fact"]["observation"]["content"]["text"] == payload
+    assert json.loads(bodies[0])["fact"] == {"type": "warning", "message": written}
+    assert decode_event(Entry("run_1", 0, bodies[0], b"")).fact == Warned(message=written)
+    assert json.loads(bodies[1])["fact"]["observation"]["content"]["text"] == written
 
 
-@given(hostile_text.filter(can_be_written))
+@given(hostile_text)
 def test_an_export_has_one_line_per_event_whatever_the_events_say(payload: str) -> None:
     bodies = recorded(payload)
 
     lines = exported(bodies).decode().splitlines()
 
     assert [json.loads(line)["event"] for line in lines] == [json.loads(body) for body in bodies]
-
-
-@given(hostile_text)
-def test_what_was_neutralized_can_always_be_recorded(payload: str) -> None:
-    for body in recorded(neutralize(payload)):
-        assert body.decode().splitlines() == [body.decode()]

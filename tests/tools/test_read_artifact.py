@@ -172,6 +172,16 @@ def test_what_the_model_reads_begins_with_the_range() -> None:
     assert normalized.facts == {"start": 0, "end": 6, "total": 6, "matches": 1}
 
 
+def test_a_range_has_no_matches_to_tell_of_and_no_match_has_no_range() -> None:
+    artifacts = MemoryArtifacts()
+    tool = declared(artifacts)
+    artifact_id = artifacts.keep(b"text")
+    assert tool.normalize is not None
+
+    assert tool.normalize(called(tool, artifact_id=artifact_id)).facts == {"start": 0, "end": 4, "total": 4}
+    assert tool.normalize(called(tool, artifact_id=artifact_id, around="nowhere")).summary == "no match"
+
+
 def test_an_artifact_of_another_run_is_refused_by_the_check() -> None:
     artifacts = MemoryArtifacts()
     artifact_id = artifacts.keep(b"private")

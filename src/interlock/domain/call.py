@@ -49,6 +49,8 @@ class PermittedCall(msgspec.Struct, frozen=True, gc=False):
 
     valid: ValidCall
     decision: Decision
+    #: The `seq` of the event that permitted it.
+    cause: int | None = None
     action_id: str = ""
 
 

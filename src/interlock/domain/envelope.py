@@ -17,7 +17,7 @@ An envelope protects readers, parsers and logs. It does not make a model obey; t
 """
 
 import re
-from typing import Any, cast
+from typing import Any, cast, get_args
 from unicodedata import normalize
 
 import msgspec
@@ -25,11 +25,13 @@ import msgspec
 from .effects import shown
 from .failure import Failure
 from .observation import TRUST, Content, Observation
+from .tool import OutputFormat
 
 #: The version of this rendering; it is recorded with what was shown.
 RENDERER = 1
 
 TAG = "untrusted_tool_output"
+_FORMATS = get_args(OutputFormat)
 MAX_USER_CHARS = 240
 
 #: What nobody sees or what moves other text, as the inside of a character class: controls but tab and newline,
@@ -134,10 +136,11 @@ def _facts(observation: Observation) -> dict[str, object]:
     facts: dict[str, object] = {"type": "tool.observation", "tool": observation.tool, "ok": observation.ok}
     if observation.kind != "tool":
         facts["kind"] = observation.kind
-    if observation.summary:
+    failure = observation.failure
+    if observation.summary and (failure is None or observation.summary != failure.message):
         facts["summary"] = observation.summary
-    if observation.failure is not None:
-        _add_failure(facts, observation, observation.failure)
+    if failure is not None:
+        _add_failure(facts, observation, failure)
     elif observation.side_effects:
         facts["sideEffects"] = observation.side_effects
     _add_output(facts, observation)
@@ -218,7 +221,8 @@ def _without_surrogates(value: Any) -> Any:
 
 
 def _envelope(content: Content) -> str:
-    return f'<{TAG} trust="{content.trust}" format="{content.format}">\n{_quoted(content.text)}\n</{TAG}>'
+    format = content.format if content.format in _FORMATS else "text"
+    return f'<{TAG} trust="{TRUST}" format="{format}">\n{_quoted(content.text)}\n</{TAG}>'
 
 
 def _quoted(text: str) -> str:

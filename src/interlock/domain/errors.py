@@ -14,6 +14,7 @@ InterlockError
 │   ├── LogWriteError
 │   ├── LogFencedError
 │   └── LogCorruptError
+├── SandboxDeniedError       the sandbox refused what a tool tried
 ├── ArtifactError            an artifact could not be kept or found
 ├── RunEndedError            the run is over; nothing more can be executed in it
 ├── RunPausedError           the run waits for an answer; new calls have to wait, too
@@ -90,6 +91,10 @@ class LogFencedError(LogError):
 
 class LogCorruptError(LogError):
     """A stored event is not what was written."""
+
+
+class SandboxDeniedError(InterlockError):
+    """The sandbox refused what a tool tried. Raised by sandboxes and by tools that have limits of their own."""
 
 
 class ArtifactError(InterlockError):

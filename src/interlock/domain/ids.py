@@ -1,8 +1,12 @@
 """Names for runs, actions and what they produce."""
 
+import re
 from secrets import token_hex
 
 MAX_NAME_CHARS = 256
+
+#: The common name, told at once: short and of visible ASCII.
+is_plain_name = re.compile(r"[!-~]{1,256}").fullmatch
 
 
 def new_run_id() -> str:

@@ -35,12 +35,15 @@ class BadJson(ValueError):
 
 def parse(text: str | bytes) -> Json:
     try:
-        if type(text) is str:
-            text = text.encode()
-        value = _from_json(text, allow_inf_nan=False, catch_duplicate_keys=True)
+        match text:
+            case bytes():
+                raw = text
+            case str():
+                raw = text.encode()
+        value = _from_json(raw, allow_inf_nan=False, catch_duplicate_keys=True)
     except ValueError as error:  # UnicodeEncodeError is one, too
         raise BadJson(str(error)) from None
-    if _large_number(text) or (len(text) > MAX_DEPTH and text.count(b"{") + text.count(b"[") > MAX_DEPTH):
+    if _large_number(raw) or (len(raw) > MAX_DEPTH and raw.count(b"{") + raw.count(b"[") > MAX_DEPTH):
         check(value)
     return value
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 from pydantic import BaseModel
@@ -47,13 +47,39 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     interactive: bool = False
 
 
-class ToolContext:
-    """What a handler, hook or guardrail may know about its call, and the ways it may speak while it runs."""
+class ArtifactReader(Protocol):
+    """The artifacts of one run. `ArtifactError` for any other."""
 
-    __slots__ = ("_on_progress", "call_id", "cancelled", "effects", "run_id", "situation", "tool_name")
+    def read(self, artifact_id: str, start: int = 0, size_bytes: int | None = None) -> bytes: ...
+
+    def size_bytes(self, artifact_id: str) -> int: ...
+
+
+class ToolContext:
+    """What a handler, hook or guardrail may know about its call, and the ways it may speak while it runs.
+
+    A handler in a thread may use all of it.
+    """
+
+    __slots__ = (
+        "_on_progress",
+        "artifacts",
+        "call_id",
+        "cancelled",
+        "effects",
+        "run_id",
+        "situation",
+        "tool_name",
+        "warnings",
+    )
 
     def __init__(
-        self, situation: Situation, call_id: str, tool_name: str, on_progress: Callable[[str, str], None]
+        self,
+        situation: Situation,
+        call_id: str,
+        tool_name: str,
+        on_progress: Callable[[str, str], None],
+        artifacts: ArtifactReader | None = None,
     ) -> None:
         self.situation = situation
         self.run_id = situation.run_id
@@ -63,11 +89,18 @@ class ToolContext:
         self.cancelled = False
         #: What this call said it changed outside.
         self.effects: list[SideEffect] = []
+        #: What this call said that people should know.
+        self.warnings: list[str] = []
+        self.artifacts = artifacts
         self._on_progress = on_progress
 
     def progress(self, message: str) -> None:
         """Tell whoever watches the run. Not recorded, not shown to the model."""
         self._on_progress(self.call_id, message)
+
+    def warn(self, message: str) -> None:
+        """Record something that the call survives and people should know."""
+        self.warnings.append(message)
 
     def side_effect(self, kind: str, target: str, detail: str = "") -> None:
         """State a fact about what this call changed outside."""

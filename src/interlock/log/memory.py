@@ -19,7 +19,10 @@ class MemoryLog:
     def append(self, run_id: str, entries: Sequence[Entry]) -> None:
         if self._closed:
             raise LogWriteError("the log is closed")
-        run = self._runs[run_id] if run_id in self._runs else []
+        try:
+            run = self._runs[run_id]
+        except KeyError:
+            run = []
         seq = len(run)
         for entry in entries:
             if entry.seq != seq or entry.run_id != run_id:

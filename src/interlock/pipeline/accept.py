@@ -11,8 +11,8 @@ import msgspec
 
 from ..domain.call import AcceptedCall, ToolIntent
 from ..domain.failure import Failure
-from ..domain.ids import MAX_NAME_CHARS, is_name
-from ..domain.json import BadJson, check, encode, encode_sorted, parse
+from ..domain.ids import MAX_NAME_CHARS, is_name, is_plain_name
+from ..domain.json import BadJson, JsonObject, check, encode, encode_sorted, parse
 from .parts import Limits
 
 _MAX_SHOWN_CHARS = 2_000
@@ -29,7 +29,11 @@ class Received(msgspec.Struct, frozen=True, gc=False):
 
 
 def accept(intent: ToolIntent, limits: Limits) -> Received:
-    if not is_name(intent.call_id) or not is_name(intent.tool_name):
+    try:
+        plain = is_plain_name(intent.call_id) and is_plain_name(intent.tool_name)
+    except TypeError:
+        plain = None
+    if not plain and not (is_name(intent.call_id) and is_name(intent.tool_name)):
         return _unnamed(intent)
     arguments: Any = intent.arguments
     try:
@@ -37,14 +41,15 @@ def accept(intent: ToolIntent, limits: Limits) -> Received:
         if len(raw) > limits.max_argument_bytes:
             message = f"The arguments are {len(raw)} bytes; the limit is {limits.max_argument_bytes}."
             return _refused(intent, raw, "arguments_too_large", message)
-        parsed = parse(raw) if type(arguments) is str else arguments
+        parsed: Any = parse(raw) if type(arguments) is str else arguments
     except (BadJson, UnicodeEncodeError) as error:
         return _refused(intent, _shown(arguments), "arguments_malformed", f"The arguments are not JSON: {error}.")
+    accepted: JsonObject = parsed
     if type(parsed) is not dict:
         message = f"The arguments must be a JSON object, not {type(parsed).__name__}."
         return _refused(intent, raw, "arguments_malformed", message)
-    digest = sha256(encode_sorted((intent.tool_name, parsed))).hexdigest()
-    return Received(intent, digest, raw, AcceptedCall(intent, parsed, raw))
+    digest = sha256(encode_sorted((intent.tool_name, accepted))).hexdigest()
+    return Received(intent, digest, raw, AcceptedCall(intent, accepted, raw))
 
 
 def _unnamed(intent: ToolIntent) -> Received:

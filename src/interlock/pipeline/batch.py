@@ -45,6 +45,7 @@ class BatchOutcome(msgspec.Struct, frozen=True):
     """One outcome per intent, in model order; and what ended the run, if anything did."""
 
     outcomes: list[Outcome]
+    waiting: tuple[Waiting, ...] = ()
     ending: Ending = ""
     message: str = ""
     error: ToolError | None = None
@@ -64,6 +65,7 @@ async def run_batch(intents: Sequence[ToolIntent], run: Run) -> BatchOutcome:
     run.parts.telemetry.batch_finished(len(intents), siblings.failure_count, (elapsed() - began) / 1e6)
     return BatchOutcome(
         [siblings.outcomes[item.intent.call_id] for item in received],
+        tuple(siblings.waiting.values()) if siblings.waiting else (),
         siblings.ending,
         siblings.reason,
         _first_error(plans, siblings) if siblings.errors else None,
@@ -74,7 +76,11 @@ def _open(received: list[Received], run: Run) -> None:
     recorder, ledger = run.recorder, run.ledger
     if not ledger.started:
         recorder.add(RunStarted(schema=SCHEMA_VERSION, agent=run.situation.agent))
-    new = _has_news(received, run)
+    new = not received
+    for item in received:
+        if item.intent.call_id not in ledger.calls:
+            new = True
+            break
     if new and ledger.state is not RunState.RUNNING:
         waiting = ", ".join(ledger.open_calls())
         raise RunPausedError(f"{ledger.run_id} waits for an answer ({waiting}). Nothing was executed.")
@@ -84,15 +90,6 @@ def _open(received: list[Received], run: Run) -> None:
         recorder.add(MenuShown(digest=menu.digest, versions=dict(menu.versions), artifact_id=artifact_id))
     if new:
         recorder.add(BatchStarted(call_count=len(received), menu_digest=menu.digest))
-
-
-def _has_news(received: list[Received], run: Run) -> bool:
-    """Is this a turn that the log does not know yet?"""
-    calls = run.ledger.calls
-    for item in received:
-        if item.intent.call_id not in calls:
-            return True
-    return not received
 
 
 async def _plan(received: list[Received], run: Run) -> dict[str, _Plan]:

@@ -8,12 +8,16 @@ only reads, else `unknown`.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, Literal, TypeAlias, cast
+
+import msgspec
 
 from ..domain.call import Invocation, ValidCall
 from ..domain.effects import NONE, UNKNOWN, SideEffects
 from ..domain.envelope import neutralize
+from ..domain.errors import SandboxDeniedError
 from ..domain.failure import Failure
 from ..domain.result import RawResult
 from ..domain.tool import CallNext, ErrorText, JsonObject, Middleware, ToolContext
@@ -36,42 +40,23 @@ class _Stopped(Exception):
         self.failure = failure
 
 
-class Execution:
+class Execution(msgspec.Struct):
     """One invocation under way: where it is, how long it may take, and who stopped it."""
 
-    __slots__ = (
-        "abandoned",
-        "began",
-        "deadline",
-        "drain_seconds",
-        "duration_ms",
-        "invocation",
-        "layer",
-        "on_abandoned",
-        "recheck",
-        "stop",
-        "task",
-    )
-
-    def __init__(
-        self,
-        invocation: Invocation,
-        task: "asyncio.Task[None]",
-        recheck: Recheck,
-        on_abandoned: "Callable[[Execution], None]",
-        drain_seconds: float,
-    ) -> None:
-        self.invocation = invocation
-        self.task = task
-        self.recheck = recheck
-        self.on_abandoned = on_abandoned
-        self.drain_seconds = drain_seconds
-        self.layer = "handler"
-        self.stop: Stop = ""
-        self.abandoned = False
-        self.deadline = 0.0
-        self.began = 0
-        self.duration_ms = 0.0
+    invocation: Invocation
+    started_seq: int
+    #: The task of the call, which also runs the handler.
+    task: "asyncio.Task[None]"
+    recheck: Recheck
+    #: Told when the execution did not end in the time it was given to do so.
+    on_abandoned: "Callable[[Execution], None]"
+    drain_seconds: float
+    layer: str = "handler"
+    stop: Stop = ""
+    abandoned: bool = False
+    deadline: float = 0.0
+    began: int = 0
+    duration_ms: float = 0.0
 
     def end(self, stop: Stop, now: float) -> None:
         """Ask it to end. It has a bounded time to do so."""
@@ -105,6 +90,8 @@ async def execute(execution: Execution, sandbox: Sandbox, clock: Clock) -> RawRe
         value = carried.failure
     except SandboxFull as full:
         value = Failure.of("no_capacity", f"{full} Nothing was executed.")
+    except SandboxDeniedError as denied:
+        value = Failure.of("sandbox_denied", error_text(denied), side_effects=_effects(execution))
     except (Exception, SystemExit) as error:
         value = error
     execution.duration_ms = (clock.elapsed() - execution.began) / 1e6
@@ -154,18 +141,20 @@ async def _chain(execution: Execution, sandbox: Sandbox) -> Any:
     execution.layer = "pre-hook"
     arguments = dict(invocation.valid.arguments)
     for hook in tool.pre_hooks:
-        arguments = await _pre_hook(hook, arguments, context)
+        arguments = await _pre_hook(hook, arguments, context, sandbox)
     execution.layer = "middleware" if tool.middleware else "handler"
     output = await _wrapped(tool.middleware, core)(arguments, context)
     execution.layer = "post-hook"
     for hook in tool.post_hooks:
-        output = await _post_hook(hook, output, invocation)
+        output = await _post_hook(hook, output, invocation, sandbox)
     return output
 
 
-async def _pre_hook(hook: Callable[..., Any], arguments: JsonObject, context: ToolContext) -> JsonObject:
+async def _pre_hook(
+    hook: Callable[..., Any], arguments: JsonObject, context: ToolContext, sandbox: Sandbox
+) -> JsonObject:
     try:
-        changed = await _call(hook, arguments, context)
+        changed = await _call(hook, arguments, context, sandbox)
     except Exception as error:
         raise _Stopped(_hook_failed(f"A pre-hook failed: {error_text(error)}.")) from error
     if not isinstance(changed, dict):
@@ -173,21 +162,21 @@ async def _pre_hook(hook: Callable[..., Any], arguments: JsonObject, context: To
     return cast(JsonObject, changed)
 
 
-async def _post_hook(hook: Callable[..., Any], output: Any, invocation: Invocation) -> Any:
+async def _post_hook(hook: Callable[..., Any], output: Any, invocation: Invocation, sandbox: Sandbox) -> Any:
     context = invocation.context
     try:
-        return await _call(hook, {"output": output, "tool_name": context.tool_name}, context)
+        return await _call(hook, {"output": output, "tool_name": context.tool_name}, context, sandbox)
     except Exception as error:
         effects = NONE if invocation.tool.read_only else UNKNOWN
         message = f"The tool ran, then a post-hook failed: {error_text(error)}."
         raise _Stopped(Failure.of("post_hook_failed", message, side_effects=effects)) from error
 
 
-async def _call(hook: Callable[..., Any], value: Any, context: ToolContext) -> Any:
+async def _call(hook: Callable[..., Any], value: Any, context: ToolContext, sandbox: Sandbox) -> Any:
     """A hook, in a thread when it is not asynchronous: it may block."""
     if iscoroutinefunction(hook):
         return await hook(value, context)
-    return await asyncio.to_thread(hook, value, context)
+    return await sandbox.call(partial(hook, value, context))
 
 
 def _wrapped(middleware: tuple[Middleware, ...], core: CallNext) -> CallNext:

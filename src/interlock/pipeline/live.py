@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Coroutine
 
+from ..artifacts.interface import Artifacts
 from ..domain.call import ToolIntent
 from ..domain.chain import decode_event
-from ..domain.errors import LogCorruptError
+from ..domain.errors import ArtifactError, LogCorruptError
 from ..domain.event import CallObserved
 from ..domain.ledger import Ledger
 from ..domain.lifecycle import RUN_TRANSITIONS
@@ -29,6 +30,7 @@ class Run:
         self.recorder = recorder
         self.ledger = recorder.ledger
         self.situation = situation
+        self.artifacts = RunArtifacts(parts.artifacts, recorder.ledger)
         self.executions = Executions()
         #: The `seq` at which a snapshot is worth its cost.
         self.next_snapshot = 0
@@ -56,7 +58,8 @@ class Run:
             await asyncio.wait(self.background, timeout=2 * self.parts.limits.drain_seconds)
 
     def context(self, intent: ToolIntent) -> ToolContext:
-        return ToolContext(self.situation, intent.call_id, intent.tool_name, self.parts.on_progress)
+        parts = self.parts
+        return ToolContext(self.situation, intent.call_id, intent.tool_name, parts.on_progress, self.artifacts)
 
     async def recorded(self, observed_seq: int) -> Observation:
         """An observation that is in the log."""
@@ -66,6 +69,25 @@ class Run:
         if not isinstance(fact, CallObserved):
             raise LogCorruptError(f"event {observed_seq} of {self.ledger.run_id} is not an observation")
         return fact.observation
+
+
+class RunArtifacts:
+    """The artifacts that this run knows: nobody reads those of another by guessing an id."""
+
+    def __init__(self, artifacts: Artifacts, ledger: Ledger) -> None:
+        self._artifacts = artifacts
+        self._ledger = ledger
+
+    def read(self, artifact_id: str, start: int = 0, size_bytes: int | None = None) -> bytes:
+        return self._artifacts.read(self._known(artifact_id), start, size_bytes)
+
+    def size_bytes(self, artifact_id: str) -> int:
+        return self._artifacts.size_bytes(self._known(artifact_id))
+
+    def _known(self, artifact_id: str) -> str:
+        if artifact_id not in self._ledger.artifact_ids:
+            raise ArtifactError(f"there is no artifact {artifact_id[:80]!r} in this run")
+        return artifact_id
 
 
 class Executions:
@@ -90,7 +112,9 @@ class Executions:
             self._set_timer(loop, deadline)
 
     def remove(self, execution: Execution) -> None:
-        self._running.pop(execution.invocation.valid.call_id, None)
+        call_id = execution.invocation.valid.call_id
+        if call_id in self._running:
+            del self._running[call_id]
 
     def end(self, call_id: str, stop: Stop) -> None:
         execution = self._running.get(call_id)

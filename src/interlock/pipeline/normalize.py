@@ -27,7 +27,12 @@ def normalize(raw: RawResult) -> NormalizedResult | Failure:
             return _misshapen(raw, neutralize(repr(error)))
         if not isinstance(said, Normalized):  # pyright: ignore[reportUnnecessaryIsInstance] - the tool is not typed
             return _misshapen(raw, f"it returned {type(said).__name__}")
-    text, form = (said.text, said.format) if said.text is not None else as_text(raw.value)
+    if said.text is not None:
+        text, form = said.text, said.format
+    elif type(raw.value) is str:
+        text, form = raw.value, said.format
+    else:
+        text, form = as_text(raw.value)
     return NormalizedResult(
         ok=said.ok,
         code=said.code,
@@ -36,7 +41,7 @@ def normalize(raw: RawResult) -> NormalizedResult | Failure:
         model_text=text,
         user_text=said.user_text,
         format=form,
-        side_effects=raw.side_effects if tool.read_only and not said.side_effects else _effects(raw, said),
+        side_effects=_effects(raw, said) if tool.risk or said.side_effects else raw.side_effects,
         exit_code=said.exit_code,
         duration_ms=raw.duration_ms,
         retryable=said.retryable,
@@ -45,12 +50,11 @@ def normalize(raw: RawResult) -> NormalizedResult | Failure:
 
 
 def as_text(value: Any) -> tuple[str, OutputFormat]:
-    """Any value as text, without ever raising: strings as they are, the rest as JSON."""
-    if type(value) is str:
-        return value, "text"
+    """Any value that is no string as text, without ever raising."""
     if value is None:
         return "", "text"
-    if isinstance(value, bytes):
+    if isinstance(value, bytes | str):
+        value = bytes(value) if isinstance(value, bytes) else value.encode(errors="backslashreplace")
         return value.decode(errors="backslashreplace"), "text"
     return encode(json_safe(value)).decode(), "json"
 

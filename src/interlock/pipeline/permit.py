@@ -35,11 +35,11 @@ async def decide(valid: ValidCall, policy: PolicyEngine, situation: Situation, s
 
 
 def permit(
-    valid: ValidCall, decision: Decision, run_id: str, now: Callable[[], int]
+    valid: ValidCall, decision: Decision, run_id: str, cause: int, now: Callable[[], int]
 ) -> PermittedCall | Waiting | Failure:
     match decision.verdict:
         case Verdict.ALLOW:
-            return PermittedCall(valid, decision)
+            return PermittedCall(valid, decision, cause)
         case Verdict.DENY:
             return denied_by_policy(valid, decision)
         case Verdict.ASK | Verdict.REQUEST_INPUT:

@@ -72,7 +72,7 @@ def _valid_now(received: Received, run: Run) -> ValidCall | Failure:
     if isinstance(received.outcome, Failure):
         return received.outcome
     known = lookup(received.outcome, run.parts.registry, run.situation)
-    return known if isinstance(known, Failure) else validate(known)
+    return known if isinstance(known, Failure) else validate(known, known.accepted.arguments_json)
 
 
 async def _recover(received: Received, run: Run) -> PermittedCall | Waiting | Failure | Observation:

@@ -35,6 +35,7 @@ from ..domain.event import (
     InvocationCompleted,
     InvocationStarted,
     RunResumed,
+    Warned,
 )
 from ..domain.failure import Failure
 from ..domain.json import encode
@@ -50,7 +51,7 @@ from .normalize import normalize
 from .observe import observe, observe_failure, withheld
 from .permit import ask, decide, guard, guarded, payload_changed, permit, refused
 from .schedule import schedule
-from .validate import check_state, validate, validate_again
+from .validate import check_state, validate
 
 _EXITS: dict[str, Exit] = {"cancelled": "cancelled", "timed_out": "timeout"}
 
@@ -70,7 +71,7 @@ async def plan(received: Received, run: Run) -> PermittedCall | Waiting | Failur
             recorder.add(_proposed(received, parts.registry.find(received.intent.tool_name), run), call_id)
             return known
 
-    valid = validate(known)
+    valid = validate(known, known.accepted.arguments_json)
     if known.tool.check is not None and not isinstance(valid, Failure):
         context = run.context(received.intent)
         valid = await check_state(valid, context, parts.limits.check_seconds) or valid
@@ -83,8 +84,9 @@ async def plan(received: Received, run: Run) -> PermittedCall | Waiting | Failur
             return valid
 
     decision = await decide(valid, parts.policy, run.situation, parts.limits.check_seconds)
-    recorder.add(CallJudged(call_id=call_id, tool=known.tool.spec.name, decision=decision), call_id, validated)
-    return permit(valid, decision, recorder.run_id, parts.clock.now)
+    judged = CallJudged(call_id=call_id, tool=known.tool.spec.name, decision=decision)
+    cause = recorder.add(judged, call_id, validated)
+    return permit(valid, decision, recorder.run_id, cause, parts.clock.now)
 
 
 async def settle(waiting: Waiting, question: Question, run: Run) -> PermittedCall | Waiting | Failure:
@@ -100,19 +102,22 @@ async def settle(waiting: Waiting, question: Question, run: Run) -> PermittedCal
     answer = await ask(question, parts.interaction)
     if answer is None:
         return waiting
-    record_answer(question, answer, run)
-    return resolve(waiting, question, answer)
+    return resolve(waiting, question, answer, record_answer(question, answer, run))
 
 
-def resolve(waiting: Waiting, question: Question, answer: Answer) -> PermittedCall | Failure:
+def resolve(waiting: Waiting, question: Question, answer: Answer, cause: int | None = None) -> PermittedCall | Failure:
     """permit, continued: what the stored answer means. It is never evaluated again."""
     if not answer.approved:
         return refused(question, answer)
     valid = waiting.valid
     if question.kind == "input":
-        again = validate_again(valid, {**valid.arguments, question.target_arg: answer.value})
-        return again if isinstance(again, Failure) else PermittedCall(again, waiting.decision, question.action_id)
-    return payload_changed(question, valid) or PermittedCall(valid, waiting.decision, question.action_id)
+        again = validate(valid.known, encode({**valid.arguments, question.target_arg: answer.value}))
+        if isinstance(again, Failure):
+            return again
+        valid = again
+    elif (changed := payload_changed(question, valid)) is not None:
+        return changed
+    return PermittedCall(valid, waiting.decision, cause, question.action_id)
 
 
 async def carry_out(
@@ -121,14 +126,14 @@ async def carry_out(
     """schedule, execute, normalize, observe: the call has its turn. `abandoned` gets the observation of a handler that
     does not end when it must; this coroutine then ends whenever it does, and to no effect."""
     valid = permitted.valid
-    context = ToolContext(run.situation, valid.call_id, valid.tool.spec.name, run.parts.on_progress)
+    parts, recorder = run.parts, run.recorder
+    context = ToolContext(run.situation, valid.call_id, valid.tool.spec.name, parts.on_progress, run.artifacts)
     if permitted.action_id or valid.tool.input_guardrails:
         failure = await _last_look(permitted, context, run)
         if failure is not None:
             return conclude(valid.call_id, valid.tool.name, failure, run)
-    parts, recorder = run.parts, run.recorder
     invocation = schedule(permitted, context, parts.sandbox, f"inv_{run.ledger.next_seq}")
-    recorder.add(_started(invocation, run), valid.call_id)
+    started = recorder.add(_started(invocation, run), valid.call_id, permitted.cause)
     if not valid.tool.read_only:
         await recorder.commit()
 
@@ -142,7 +147,7 @@ async def carry_out(
     async def recheck(valid: ValidCall, arguments: JsonObject) -> ValidCall | Failure:
         return await _recheck(valid, arguments, run)
 
-    execution = Execution(invocation, task, recheck, abandon, parts.limits.drain_seconds)
+    execution = Execution(invocation, started, task, recheck, abandon, parts.limits.drain_seconds)
     span = parts.telemetry.call_span(valid.tool.spec.name, valid.call_id, recorder.run_id)
     if span is None:
         return await _execute(execution, run)
@@ -198,7 +203,9 @@ def _observe(execution: Execution, result: NormalizedResult | Failure, run: Run)
         code=code,
         side_effects=observation.side_effects,
     )
-    ended = run.recorder.add(completed, call_id)
+    for message in invocation.context.warnings:
+        run.recorder.add(Warned(message=parts.redactor.redact(message), call_id=call_id), call_id)
+    ended = run.recorder.add(completed, call_id, execution.started_seq)
     observed = CallObserved(
         observation_id="obs_" + call_id,
         observation=observation,
@@ -239,7 +246,7 @@ async def _guard_output(
 
 async def _recheck(valid: ValidCall, arguments: JsonObject, run: Run) -> ValidCall | Failure:
     """A hook changed the arguments: they must fit, and policy must allow exactly them."""
-    again = validate_again(valid, arguments)
+    again = validate(valid.known, encode(arguments))
     if isinstance(again, Failure):
         return Failure.of("hook_failed", f"A hook changed the arguments: {again.message}")
     decision = await decide(again, run.parts.policy, run.situation, run.parts.limits.check_seconds)
@@ -260,7 +267,7 @@ def _record_cancelled(execution: Execution, run: Run) -> None:
         code="cancelled",
         side_effects=() if invocation.tool.read_only else "unknown",
     )
-    run.recorder.add(fact, invocation.valid.call_id)
+    run.recorder.add(fact, invocation.valid.call_id, execution.started_seq)
 
 
 def record_repeat(received: Received, run: Run) -> None:
@@ -270,43 +277,38 @@ def record_repeat(received: Received, run: Run) -> None:
     run.recorder.add(fact, intent.call_id)
 
 
-def record_answer(question: Question, answer: Answer, run: Run) -> None:
+def record_answer(question: Question, answer: Answer, run: Run) -> int:
     """A person spoke: a run that was paused for it goes on."""
     if run.ledger.state is not RunState.RUNNING:
         run.recorder.add(RunResumed())
-    run.recorder.add(_answered(question, answer), question.call_id)
+    return run.recorder.add(_answered(question, answer), question.call_id)
 
 
 def _proposed(received: Received, tool: ToolDefinition | None, run: Run) -> CallProposed:
-    intent, raw = received.intent, received.raw
-    size_bytes = len(raw)
-    large = size_bytes > run.parts.limits.max_event_input_bytes
+    intent, parts, size_bytes = received.intent, run.parts, len(received.raw)
+    text = received.raw.decode()
+    redacted = parts.redactor.redact(text)
+    raw_input: object = redacted
+    artifact_id = ""
+    match received.outcome:
+        case AcceptedCall() as accepted:
+            if size_bytes > parts.limits.max_event_input_bytes:
+                raw_input, artifact_id = None, parts.artifacts.keep(redacted.encode())
+            elif redacted == text:
+                raw_input = accepted.arguments
+        case Failure():
+            raw_input = redacted[: parts.limits.max_event_input_bytes]
     return CallProposed(
         call_id=intent.call_id,
         tool=intent.tool_name,
-        raw_input=None if large else _raw_input(received, run),
-        raw_artifact_id=_kept(raw, run) if large and type(received.outcome) is AcceptedCall else "",
+        raw_input=raw_input,
+        raw_artifact_id=artifact_id,
         raw_bytes=size_bytes,
         digest=received.digest,
         tool_version=tool.version if tool is not None else "",
-        reason=run.parts.redactor.redact(intent.reason) if intent.reason else "",
+        reason=parts.redactor.redact(intent.reason) if intent.reason else "",
         duplicate=intent.call_id in run.ledger.calls,
     )
-
-
-def _raw_input(received: Received, run: Run) -> object:
-    """The arguments as they may be written down: themselves, or their text without the secrets in it."""
-    text = received.raw.decode()
-    redacted = run.parts.redactor.redact(text)
-    match received.outcome:
-        case AcceptedCall(arguments=arguments) if redacted == text:
-            return arguments
-        case _:
-            return redacted
-
-
-def _kept(raw: bytes, run: Run) -> str:
-    return run.parts.artifacts.keep(run.parts.redactor.redact(raw.decode()).encode())
 
 
 def _started(invocation: Invocation, run: Run) -> InvocationStarted:

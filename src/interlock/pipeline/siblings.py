@@ -74,7 +74,11 @@ class Siblings:
 
     async def _carry_to_end(self, call_id: str, planned: PermittedCall | Waiting, place: Place) -> None:
         try:
-            outcome = await self._carry(planned, place)
+            match planned:
+                case PermittedCall():
+                    outcome = await self._carry_permitted(planned, place)
+                case Waiting():
+                    outcome = await self._carry_waiting(planned, place)
         except asyncio.CancelledError as cancelled:
             self._end_call(call_id, place, cancelled)
         except Exception as broken:
@@ -118,30 +122,32 @@ class Siblings:
         await asyncio.wait(tasks, timeout=self._run.parts.limits.drain_seconds)
         await self._run.recorder.commit()
 
-    async def _carry(self, planned: PermittedCall | Waiting, place: Place) -> Outcome:
-        valid, run = planned.valid, self._run
-        if type(planned) is Waiting:
-            settled = self._stopped(valid) or await self._settle(planned)
-            match settled:
-                case Waiting():
-                    return settled
-                case Failure():
-                    return conclude(valid.call_id, valid.tool.name, settled, run)
-                case PermittedCall():
-                    planned = settled
+    async def _carry_waiting(self, waiting: Waiting, place: Place) -> Outcome:
+        settled = self._stopped(waiting.valid) or await self._settle(waiting)
+        match settled:
+            case PermittedCall():
+                return await self._carry_permitted(settled, place)
+            case Failure():
+                return conclude(waiting.valid.call_id, waiting.valid.tool.name, settled, self._run)
+            case Waiting():
+                return settled
+
+    async def _carry_permitted(self, permitted: PermittedCall, place: Place) -> Outcome:
+        valid = permitted.valid
         turn = place.turn()
         if turn is not None:
             blocker = await self._wait(valid.call_id, place, turn)
             if blocker:
-                return Waiting(planned.valid, planned.decision, None, blocker)
-        stopped = self._stopped(valid)
-        if stopped is not None:
-            return conclude(valid.call_id, valid.tool.name, stopped, run)
+                return Waiting(valid, permitted.decision, None, blocker)
+        if self.ending or self._run.cancelled:
+            stopped = self._stopped(valid)
+            if stopped is not None:
+                return conclude(valid.call_id, valid.tool.name, stopped, self._run)
 
         def abandoned(observation: Observation) -> None:
             self._end_call(valid.call_id, place, observation)
 
-        return await carry_out(planned, run, self._tasks[valid.call_id], abandoned)
+        return await carry_out(permitted, self._run, self._tasks[valid.call_id], abandoned)
 
     async def _settle(self, waiting: Waiting) -> PermittedCall | Waiting | Failure:
         return await settle(waiting, waiting.question, self._run) if waiting.question else waiting

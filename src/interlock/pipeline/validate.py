@@ -9,20 +9,23 @@ from pydantic_core import ErrorDetails
 from ..domain.call import KnownCall, ValidCall
 from ..domain.envelope import neutralize
 from ..domain.failure import Failure
-from ..domain.json import encode
-from ..domain.tool import JsonObject, ToolContext, ToolDefinition
+from ..domain.tool import ToolContext, ToolDefinition
 
 _MAX_ERRORS = 20
 _MAX_ECHO_CHARS = 80
 
 
-def validate(known: KnownCall) -> ValidCall | Failure:
-    return _checked(known, known.accepted.arguments_json)
-
-
-def validate_again(valid: ValidCall, arguments: JsonObject) -> ValidCall | Failure:
-    """The same call with arguments that a hook or a person changed."""
-    return _checked(valid.known, encode(arguments))
+def validate(known: KnownCall, arguments_json: bytes) -> ValidCall | Failure:
+    """The call with these arguments: those the model sent, or those that a hook or a person changed."""
+    model = known.tool.args_model
+    try:
+        checked = model.__pydantic_validator__.validate_json(arguments_json)
+        arguments = model.__pydantic_serializer__.to_python(checked, mode="json", by_alias=True)
+    except ValidationError as error:
+        return _misfit(known.tool, error)
+    except Exception as error:
+        return _precondition(f"A validator of {known.tool.name} failed: {neutralize(repr(error))}.")
+    return ValidCall(known, known.accepted.intent.call_id, known.tool, checked, arguments)
 
 
 async def check_state(valid: ValidCall, context: ToolContext, seconds: float) -> Failure | None:
@@ -39,18 +42,6 @@ async def check_state(valid: ValidCall, context: ToolContext, seconds: float) ->
     if problem is None:
         return None
     return Failure.of(problem.code, f"{problem.message} Nothing was executed.")
-
-
-def _checked(known: KnownCall, arguments_json: bytes) -> ValidCall | Failure:
-    model = known.tool.args_model
-    try:
-        checked = model.__pydantic_validator__.validate_json(arguments_json)
-        arguments = model.__pydantic_serializer__.to_python(checked, mode="json", by_alias=True)
-    except ValidationError as error:
-        return _misfit(known.tool, error)
-    except Exception as error:
-        return _precondition(f"A validator of {known.tool.name} failed: {neutralize(repr(error))}.")
-    return ValidCall(known, known.accepted.intent.call_id, known.tool, checked, arguments)
 
 
 def _precondition(message: str) -> Failure:

@@ -82,7 +82,8 @@ class ToolOptions(TypedDict, total=False):
     input_guardrails: Iterable[Guardrail]
     output_guardrails: Iterable[Guardrail]
     raise_on_error: bool
-    failure_error_function: ErrorText
+    #: What the model reads when the tool raised. None is the same as `raise_on_error`: nothing is made of it.
+    failure_error_function: ErrorText | None
     timeout_behavior: TimeoutBehavior
     timeout_error_function: ErrorText
 
@@ -138,8 +139,15 @@ def tool(
 ) -> ToolDefinition | Callable[[Function], ToolDefinition]:
     """Declare a tool: `@tool`, `@tool(...)` or `tool(function, ...)`."""
     if handler is None:
-        return lambda decorated: _named(decorated, dict(options))
-    return _named(handler, dict(options))
+        return lambda decorated: _named(decorated, _without_conversion(dict(options)))
+    return _named(handler, _without_conversion(dict(options)))
+
+
+def _without_conversion(options: dict[str, Any]) -> Options:
+    if options.get("failure_error_function", True) is None:
+        del options["failure_error_function"]
+        options["raise_on_error"] = True
+    return options
 
 
 def check_name(name: str) -> None:

@@ -1,6 +1,6 @@
 """Where a handler runs, and what it can reach there."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from pydantic import BaseModel
@@ -24,6 +24,10 @@ class Sandbox(Protocol):
 
     def start(self, tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Awaitable[Any]:
         """Begin, and return what to wait for. Cancelling it stops the handler where that is possible."""
+        ...
+
+    def call(self, function: Callable[[], Any]) -> Awaitable[Any]:
+        """Run a developer's function that may block, beside the event loop."""
         ...
 
     async def close(self) -> None: ...

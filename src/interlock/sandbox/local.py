@@ -1,6 +1,6 @@
 """Handlers run as they are, in this process or one of its own: nothing but the process boundary holds them back."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pydantic import BaseModel
@@ -32,6 +32,9 @@ class LocalSandbox:
         if tool.is_async:
             return tool.handler(**arguments)
         return self._threads.run(tool.handler, arguments)
+
+    def call(self, function: Callable[[], Any]) -> Awaitable[Any]:
+        return self._threads.run(function, {})
 
     async def close(self) -> None:
         self._threads.close()

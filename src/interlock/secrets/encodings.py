@@ -23,7 +23,7 @@ _STANDARD = str.maketrans("-_", "+/")
 #: No token is shorter, in any encoding.
 _long_run = re.compile(r"[A-Za-z0-9+/_-]{24}").search
 _base64_run = re.compile(r"[A-Za-z0-9+/_-]*={0,2}").match
-_hex_run = re.compile(r"[0-9a-f]*").match
+_hex_run = re.compile(r"[0-9A-Fa-f]*").match
 _last_bits = re.compile(r"[A-Za-z0-9+/_-]?={0,2}").match
 #: Enough of a token to see what it is, in base64 and in hex.
 _LOOK_CHARS = 128
@@ -116,7 +116,11 @@ def _base64_tokens() -> _Stems:
 
 @cache
 def _hex_tokens() -> _Stems:
-    stems = {word.encode().hex(): _Stem(_from_hex, _hex_run, _forms_of(word)) for word in _BEGINNINGS}
+    stems = {
+        stem: _Stem(_from_hex, _hex_run, _forms_of(word))
+        for word in _BEGINNINGS
+        for stem in (word.encode().hex(), word.encode().hex().upper())
+    }
     return _Stems(stems, re.compile(one_of(stems)).search)
 
 
@@ -124,11 +128,7 @@ def find_encoded(text: str) -> list[Found]:
     """Known tokens in base64 or hex. From the token on, the encoded text is taken whole."""
     if _long_run(text) is None:
         return []
-    found = [*_find_stems(text, _base64_tokens())]
-    lowered = text.lower()
-    if len(lowered) == len(text):
-        found += _find_stems(lowered, _hex_tokens())
-    return found
+    return [*_find_stems(text, _base64_tokens()), *_find_stems(text, _hex_tokens())]
 
 
 def _find_stems(text: str, stems: _Stems) -> Iterator[Found]:

@@ -17,6 +17,7 @@ from .forms import Found, find_forms
 MIN_SECRET_CHARS = 6
 
 _WRAP = r"(?:(?<=[A-Za-z0-9+/]{60}\n)|(?<=[A-Za-z0-9+/]{60}\r\n))(?=[A-Za-z0-9+/=])"
+_WRAPPED = rf"\n{_WRAP}"
 #: Unseen characters, and the line breaks inside wrapped base64.
 _SPLIT = rf"[{UNSEEN}\ufe0e\ufe0f\n](?:(?<!\n)|{_WRAP})"
 
@@ -58,7 +59,7 @@ def _is_split(text: str) -> bool:
     if not text.isascii():
         return re.search(_SPLIT, text) is not None
     if "\n" in text:
-        if re.search(rf"\n{_WRAP}", text):
+        if re.search(_WRAPPED, text):
             return True
         text = text.replace("\r\n", "").replace("\n", "")
     return not text.replace("\t", "").isprintable()

@@ -1,0 +1,91 @@
+"""`kill -9` at every append and around every effect of a scripted run: no effect twice, none without a durable start,
+no outcome that is unknown and does not say so, and a log that verifies.
+
+A child lives the script (`scripted.py`) and is killed at one point (`points.py`); what it left is looked at; another
+child goes on with the same run; what is there then is held against the oracle (`oracle.py`).
+"""
+
+import shutil
+from collections.abc import Iterator
+from itertools import count, product
+from pathlib import Path
+
+import pytest
+
+from .lives import KILLED, Lives, counts_of
+from .oracle import Record, assert_recovered, assert_sound, assert_told, record_of
+from .points import KINDS
+from .scripted import CODES, FINISHED, READ_ONLY
+
+#: Which calls share a commit depends on timing, so a run may pass a few commits less than another.
+SLACK = {"append": 2, "commit": 2, "durable": 2}
+MODES = ("resubmit", "resume")
+
+
+@pytest.fixture(scope="module")
+def lives() -> Iterator[Lives]:
+    lives = Lives()
+    yield lives
+    lives.close()
+
+
+def kill(lives: Lives, folder: Path, kind: str, number: int) -> Record | None:
+    """What a child left that was killed there; None when it ended before it got there."""
+    code = lives.live(folder, "resubmit", kind, number)
+    assert code in (KILLED, FINISHED)
+    return record_of(folder) if code == KILLED else None
+
+
+def recover(lives: Lives, folder: Path, mode: str, deaths: list[Record]) -> None:
+    assert lives.live(folder, mode) == FINISHED
+    after = record_of(folder)
+    assert_recovered(deaths, after)
+    assert_told(folder, after)
+
+
+def test_without_a_death_the_script_does_everything_once(lives: Lives, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    recover(lives, folder, "resubmit", [])
+
+    counts = counts_of(folder)
+    assert set(record_of(folder).effects) == {call_id for call_id in CODES if CODES[call_id] == "ok"} - READ_ONLY
+    assert set(counts) == set(KINDS)
+    assert counts["effect"] == counts["done"] == 10
+    assert counts["append"] >= 8
+
+
+@pytest.mark.requirement("P07", "D15", "R175")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_is_killed_at_any_point_goes_on_without_repeating_or_hiding_anything(
+    lives: Lives, tmp_path: Path, kind: str
+) -> None:
+    assert lives.live(tmp_path / "whole") == FINISHED
+    expected = counts_of(tmp_path / "whole")[kind]
+    for number in count():
+        folder = tmp_path / f"{number}"
+        death = kill(lives, folder, kind, number)
+        if death is None:
+            break
+        assert_sound(death)
+        for mode in MODES:
+            shutil.copytree(folder, again := tmp_path / f"{number}-{mode}")
+            recover(lives, again, mode, [death])
+    assert number >= expected - SLACK.get(kind, 0)
+
+
+@pytest.mark.requirement("P07", "D15")
+@pytest.mark.parametrize(("first", "second"), [*product(["durable", "effect", "done"], ["append", "durable", "done"])])
+def test_a_recovery_that_is_killed_too_is_recovered_from(
+    lives: Lives, tmp_path: Path, first: str, second: str
+) -> None:
+    for number in (1, 3, 5, 7):
+        killed = tmp_path / f"{number}"
+        death = kill(lives, killed, first, number)
+        if death is None:
+            continue
+        for later in (0, 2):
+            shutil.copytree(killed, folder := tmp_path / f"{number}-{later}")
+            again = kill(lives, folder, second, later)
+            deaths = [death] if again is None else [death, again]
+            assert_sound(deaths[-1])
+            recover(lives, folder, MODES[later % 2], deaths)
