@@ -1,8 +1,9 @@
 """The floor: the least that a governed runtime must do for a call, written by hand and straight down.
 
-It parses and validates the arguments, decides, appends six events to a hash chain, runs the calls of a turn side by
-side, and gives their capped output back in model order. In memory, or in SQLite with `synchronous=FULL` and two commits
-per turn: what is about to run before it runs, what came of it before it is shown.
+It records what the model said, parses and validates the arguments, decides, appends six events per call to a hash
+chain, runs the calls of a turn side by side, and gives their capped output back in model order. In memory, or in SQLite
+with `synchronous=FULL` and two commits per turn: what is about to run before it runs, what came of it before it is
+shown.
 
 It is a limit to approach, not a runtime. It has no error path, timeout, cancellation, approval, redaction, artifact,
 duplicate check, concurrency rule, telemetry or resume; and a commit holds up its event loop.
@@ -20,6 +21,7 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
+from .sections import main
 from .work import FUNCTIONS, Call, Message
 
 _MAX_OUTPUT_CHARS = 12_000
@@ -74,6 +76,7 @@ class FloorRun:
         self._chain = _Chain(path)
 
     async def turn(self, calls: list[Call]) -> list[Message]:
+        self._chain.add("said", "", calls=calls)
         ready = [self._permitted(call["id"], **call["function"]) for call in calls]
         self._chain.commit()
         if len(ready) == 1:
@@ -115,3 +118,7 @@ def _open(path: Path) -> sqlite3.Connection:
     file.execute("PRAGMA synchronous = FULL")
     file.execute("CREATE TABLE events (seq INTEGER PRIMARY KEY, body BLOB, hash BLOB)")
     return file
+
+
+if __name__ == "__main__":
+    main(FloorRun)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from interlock import Rule, RulePolicy, SqliteLog, ToolRuntime, tool
 
+from .sections import main
 from .work import FUNCTIONS, Call, Message
 
 _TOOLS = [tool(function) for function in FUNCTIONS]
@@ -24,3 +25,7 @@ class OurRun:
 
     async def close(self) -> None:
         await self._runtime.close()
+
+
+if __name__ == "__main__":
+    main(OurRun)

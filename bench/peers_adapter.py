@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import MARK, SLEEP_S, args_json, main, now, result_text  # pyright: ignore
+from common import MARK, SLEEP_S, args_json, main, now, result_text
 
 from interlock import Rule, RulePolicy, SqliteLog, ToolRuntime, tool
 

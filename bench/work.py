@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -33,32 +34,62 @@ class Tally:
     def __init__(self) -> None:
         self.count = 0
 
+    def add(self) -> None:
+        self.count += 1
+
 
 TALLY = Tally()
 
 
+class ScriptedModel:
+    """Says what the plan says, and notes when it was asked and when it had answered."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.cpu_ns: list[int] = []
+        self.wall_ns: list[int] = []
+
+    async def answer(self, messages: list[Message]) -> Message:
+        self._note()
+        asked = len(self.cpu_ns) // 2
+        said: Message = {"role": "assistant", "content": "done"}
+        if asked < len(self._plan):
+            said = {"role": "assistant", "tool_calls": self._plan[asked]}
+        self._note()
+        return said
+
+    def turn_cpu_us(self) -> list[float]:
+        """What each turn cost, from one question to the model to the next."""
+        asked = self.cpu_ns[::2]
+        return [(end - start) / 1e3 for start, end in pairwise(asked)]
+
+    def _note(self) -> None:
+        self.cpu_ns.append(time.process_time_ns())
+        self.wall_ns.append(time.perf_counter_ns())
+
+
 async def quick(path: str, count: int, ratio: float) -> str:
     """Return the arguments."""
-    TALLY.count += 1
+    TALLY.add()
     return f"{path}:{count}:{ratio}"
 
 
 def quick_sync(path: str, count: int, ratio: float) -> str:
     """Return the arguments."""
-    TALLY.count += 1
+    TALLY.add()
     return f"{path}:{count}:{ratio}"
 
 
 async def sleeping(path: str, count: int, ratio: float) -> str:
     """Wait without holding a thread."""
-    TALLY.count += 1
+    TALLY.add()
     await asyncio.sleep(SLEEP_SECONDS)
     return "ok"
 
 
 def sleeping_sync(path: str, count: int, ratio: float) -> str:
     """Wait and hold a thread."""
-    TALLY.count += 1
+    TALLY.add()
     time.sleep(SLEEP_SECONDS)
     return "ok"
 
@@ -76,13 +107,24 @@ def _call(number: int, tool_name: str) -> Call:
     return {"id": f"call_{number}", "type": "function", "function": {"name": tool_name, "arguments": arguments}}
 
 
-async def go_through(run: LiveRun, plan: Plan) -> None:
-    """The loop around a run: every turn's answers join the messages, as they would for a model."""
+async def go_through(run: LiveRun, plan: Plan) -> ScriptedModel:
+    """The loop around a run, as an agent has it: ask the model, do what it says, until it says nothing to do."""
+    model, before = ScriptedModel(plan), TALLY.count
     messages: list[Message] = [{"role": "user", "content": "go"}]
-    before, wanted = TALLY.count, sum(len(calls) for calls in plan)
-    for calls in plan:
-        messages.append({"role": "assistant", "tool_calls": calls})
-        messages += await run.turn(calls)
-    answered = sum(1 for message in messages if message["role"] == "tool")
-    if TALLY.count - before != wanted or answered != wanted:
-        raise AssertionError(f"{wanted} calls, {TALLY.count - before} executed, {answered} answered")
+    while True:
+        said = await model.answer(messages)
+        messages.append(said)
+        calls = said.get("tool_calls")
+        if not calls:
+            break
+        messages.extend(await run.turn(calls))
+    _check(plan, TALLY.count - before, messages)
+    return model
+
+
+def _check(plan: Plan, executed: int, messages: list[Message]) -> None:
+    """A figure of work that was not done is worth nothing."""
+    asked = [call["id"] for calls in plan for call in calls]
+    answered = [message["tool_call_id"] for message in messages if message["role"] == "tool"]
+    if executed != len(asked) or answered != asked:
+        raise AssertionError(f"{len(asked)} calls, {executed} executed, {len(answered)} answered")

@@ -9,20 +9,19 @@ import os
 import shutil
 import sys
 import textwrap
-from asyncio.subprocess import PIPE, STDOUT
-from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import sleep
 from typing import Any, NamedTuple
 
+from demo_tools import make_project, tools_of
+
 from interlock import (
+    CODES,
     Answer,
     BatchResult,
     CallbackInteractionProvider,
     Event,
     FileArtifacts,
-    Normalized,
     Observation,
     Phase,
     Question,
@@ -30,28 +29,17 @@ from interlock import (
     Rule,
     RulePolicy,
     SqliteLog,
-    ToolContext,
-    ToolDefinition,
     ToolRuntime,
     render_for_user,
-    tool,
     verify,
 )
 
-SHOP = "def discount(items):\n    return 0.1 if items > 100 else 0.0\n"
-TEST_SHOP = """
-import unittest
-from shop import discount
-
-class TestDiscount(unittest.TestCase):
-    "Ten percent from 100 items on."
-
-def check(items):
-    return lambda self: self.assertEqual(discount(items), 0.1 if items >= 100 else 0.0)
-
-for items in range(1, 301):
-    setattr(TestDiscount, f"test_{items:03}_items", check(items))
-"""
+POLICY = RulePolicy(
+    [
+        Rule(id="keep-files", verdict="deny", tools="delete_*", reason="Files are kept.", advice="Write a note."),
+        Rule(id="run-tests", verdict="allow", tools="run_tests"),
+    ]
+)
 TURN: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("c1", "search", {"words": "items"}),
     ("c2", "delete_file", {"name": "test_shop.py"}),
@@ -61,12 +49,7 @@ TURN: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("c5", "write_note", {"name": "note.md", "text": "Should > be >= ?"}),
     ("c6", "run_tests", {}),
 )
-POLICY = RulePolicy(
-    [
-        Rule(id="keep-files", verdict="deny", tools="delete_*", reason="Files are kept.", advice="Write a note."),
-        Rule(id="run-tests", verdict="allow", tools="run_tests"),
-    ]
-)
+STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33}
 
 
 class Told(NamedTuple):
@@ -77,12 +60,9 @@ class Told(NamedTuple):
 
 def main() -> None:
     with TemporaryDirectory(prefix="interlock-demo-") as folder:
-        project, log = Path(folder, "project"), Path(folder, "log.db")
-        project.mkdir()
-        (project / "shop.py").write_text(SHOP)
-        (project / "test_shop.py").write_text(TEST_SHOP)
+        project, log = make_project(Path(folder, "project")), Path(folder, "log.db")
         told = asyncio.run(take_two_turns(project, log))
-        asyncio.run(look_back(told, log, project / "note.md"))
+        look_back(told, log, project / "note.md")
     heading("Next")
     show("make test                           the checks and tests behind this")
     show(".venv/bin/python examples/loop.py   a loop of your own around a runtime")
@@ -99,44 +79,43 @@ async def take_two_turns(project: Path, log: Path) -> Told:
     )
     async with runtime:
         heading("1. A model asks for seven calls in one turn")
-        for call_id, name, arguments in TURN:
-            show(f"{call_id}  {name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})")
+        for call in TURN:
+            show(written(*call))
         first = await runtime.execute([model_call(*call) for call in TURN])
         events = [step.event for step in await runtime.replay()]
 
-        heading("2. What became of them (to the right: time; . waits, # runs, x refused)")
+        heading("2. What became of them (time goes to the right: . waits, # runs, x refused)")
         show_timeline(first, events)
         heading("3. One refusal, three readers")
         show_readers(first, events, "c2")
-        heading("4. A long output, cut around its failure; all of it is kept")
-        cut = next(observation for observation in first.observations if observation.truncated)
-        hint = show_cut(cut)
+        heading("4. A long output is cut around its failure, and all of it is kept")
+        hint = show_cut(next(observation for observation in first.observations if observation.truncated))
 
-        heading("5. The next turn follows the hint to the rest")
+        heading("5. The next turn follows the hint")
         second = await runtime.execute([model_call("c7", "read_artifact", hint)])
         show_output(second.observations[0])
         await runtime.complete("The demo is over.")
     return Told(runtime.run_id, [message["content"] for message in first.messages + second.messages])
 
 
-async def look_back(told: Told, log: Path, note: Path) -> None:
-    heading("6. The log: verified, tampered with, replayed")
-    entries = await entries_of(log, told.run_id)
+def look_back(told: Told, log: Path, note: Path) -> None:
+    heading("6. The log is verified, tampered with and replayed")
+    entries = asyncio.run(read(log, told.run_id))
     audit = verify(entries, told.run_id)
-    show(f"as it is     {style('ok', 'green') if audit.ok else audit.flaw}: {audit.count} events in one unbroken chain")
+    show(f"as it is      {style('ok', 'green') if audit.ok else audit.flaw}, {audit.count} events in one chain")
 
-    audit = verify(await entries_of(tampered_copy(log), told.run_id), told.run_id)
-    show(f"one byte off {style(audit.flaw.message if audit.flaw else 'not noticed', 'red')}")
+    audit = verify(asyncio.run(read(tampered_copy(log), told.run_id)), told.run_id)
+    show_text(audit.flaw.message if audit.flaw else "not noticed", "one byte off  ")
 
     before = note.stat().st_mtime_ns, note.read_text()
     replay = Replay(entries)
     same = [message.text for message in replay.messages()] == told.contents
     untouched = (note.stat().st_mtime_ns, note.read_text()) == before
-    show(f"replayed     {len(replay)} steps, messages {'as the model read them' if same else 'that differ'}")
-    show(f"             {note.name} is {'untouched: nothing was executed' if untouched else 'changed'}")
+    show(f"replayed      {len(replay)} steps; the messages are {'the same' if same else 'different'};")
+    show(f"              {note.name} is {'untouched, for nothing was executed' if untouched else 'changed'}")
 
 
-async def entries_of(log: Path, run_id: str) -> list[Any]:
+async def read(log: Path, run_id: str) -> list[Any]:
     opened = SqliteLog(log)
     try:
         return await opened.read(run_id)
@@ -153,87 +132,55 @@ def tampered_copy(log: Path) -> Path:
     return copy
 
 
-def tools_of(project: Path) -> list[ToolDefinition]:
-    @tool(risk="read")
-    def search(words: str, limit: int = 3) -> list[str]:
-        """Find lines of the project that hold the words."""
-        lines = [(file.name, line) for file in sorted(project.glob("*.py")) for line in file.read_text().splitlines()]
-        return [f"{name}: {line.strip()}" for name, line in lines if words in line][:limit]
-
-    @tool(risk="write")
-    def delete_file(name: str) -> str:
-        """Delete a file."""
-        (project / name).unlink()
-        return f"deleted {name}"
-
-    @tool(risk="read", timeout_seconds=0.3)
-    def wait_for_file(name: str, context: ToolContext) -> str:
-        """Wait until a file is there."""
-        while not (project / name).exists() and not context.cancelled:
-            sleep(0.01)
-        return f"{name} is there"
-
-    @tool(risk="write", write_keys=lambda arguments: arguments["name"])
-    def write_note(name: str, text: str, context: ToolContext) -> str:
-        """Write a note."""
-        (project / name).write_text(text)
-        context.side_effect("created", name)
-        return f"wrote {len(text)} characters to {name}"
-
-    @tool(risk="execute", max_output_chars=1_000, normalize=test_report)
-    async def run_tests() -> tuple[int | None, str]:
-        """Run the tests of the project."""
-        command = (sys.executable, "-m", "unittest", "-v")
-        process = await asyncio.create_subprocess_exec(*command, cwd=project, stdout=PIPE, stderr=STDOUT)
-        output, _ = await process.communicate()
-        return process.returncode, output.decode()
-
-    return [search, delete_file, wait_for_file, write_note, run_tests]
-
-
-def test_report(ended: tuple[int | None, str]) -> Normalized:
-    exit_code, output = ended
-    code, summary = ("ok" if exit_code == 0 else "tests_failed"), output.rstrip().rpartition("\n")[2]
-    return Normalized(ok=exit_code == 0, code=code, summary=summary, text=output, exit_code=exit_code, side_effects=())
-
-
 async def scripted_person(question: Question) -> Answer:
     print()
     show(f"{style('a person is asked', 'yellow')}: {question.prompt}")
-    show(f"{style('answer', 'yellow')} (scripted; this demo asks nobody): yes")
-    return Answer(approved=True, by="demo script")
+    show(f"{style('the answer', 'yellow')} (scripted, this demo asks nobody): yes")
+    return Answer(approved=True, by="the demo's script")
 
 
 def model_call(call_id: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """A tool call as OpenAI's models send it."""
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+
+
+def written(call_id: str, name: str, arguments: dict[str, Any]) -> str:
+    return f"{call_id}  {name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
 
 
 def show_timeline(result: BatchResult, events: list[Event]) -> None:
     shown: set[str] = set()
     for observation in result.observations:
-        call_id, failure = observation.call_id, observation.failure
-        name = style(f"{call_id}  {observation.tool:14}", "bold")
-        if call_id in shown:
-            show(f"{name}{style('the same call again: has the answer of the first', 'dim')}\n")
-            continue
-        shown.add(call_id)
-        code = style(f"{observation.code:15}", "green" if observation.ok else "red")
-        took = "" if observation.duration_ms is None else f"{observation.duration_ms:.1f} ms"
-        show(f"{name}{code}{took:>9}  {bar(call_id, events)}")
-        way = list(Phase)[: list(Phase).index(failure.phase if failure else Phase.OBSERVE) + 1]
-        show("    " + style(" ".join(way), "dim") + (style(" <- stopped", "red") if failure else ""))
-        show_text(render_for_user(observation), "    ")
+        name = style(f"{observation.call_id}  {observation.tool:14}", "bold")
+        if observation.call_id in shown:
+            show(name + style("the same call again: answered like the first, not run", "dim"))
+        else:
+            shown.add(observation.call_id)
+            code = style(f"{observation.code:15}", "green" if observation.ok else "red")
+            took = "" if observation.duration_ms is None else f"{observation.duration_ms:.1f} ms"
+            show(f"{name}{code}{took:>9}  {bar(observation.call_id, events)}")
+            show("    " + way(observation))
+            done = observation.content.text if observation.ok and observation.content else render_for_user(observation)
+            show_text(done, "    ")
         print()
 
 
-def bar(call_id: str, events: Iterable[Event]) -> str:
+def way(observation: Observation) -> str:
+    """The stages that the call came through. A tool may also fail in its own words; then it came all the way."""
+    stages, failure = list(Phase), observation.failure
+    if failure is None or failure.code not in CODES:
+        return style(" ".join(stages[:-1]), "dim")
+    return style(" ".join(stages[: stages.index(failure.phase) + 1]), "dim") + style(" <- stopped", "red")
+
+
+def bar(call_id: str, events: list[Event]) -> str:
     """When the call waited and when it ran, on the time of the whole turn."""
-    width, times = line_width() - 49, [event.at for event in events]
-    scale = (max(times) - times[0]) / width
-    at = {event.type: int((event.at - times[0]) / scale) for event in events if event.correlation_id == call_id}
-    ended, started = at["tool.observation"], at.get("tool.invocation.started")
-    if started is None:
+    width, began = line_width() - 49, events[0].at
+    scale = (events[-1].at - began) / width
+    at = {event.type: int((event.at - began) / scale) for event in events if event.correlation_id == call_id}
+    if "tool.invocation.started" not in at:
         return f"|{'x':{width + 1}}|"
+    started, ended = at["tool.invocation.started"], at["tool.observation"]
     waited = "." * (started - at["tool.intent"])
     return f"|{waited.rjust(started) + '#' * (ended - started + 1):{width + 1}}|"
 
@@ -241,26 +188,26 @@ def bar(call_id: str, events: Iterable[Event]) -> str:
 def show_readers(result: BatchResult, events: list[Event], call_id: str) -> None:
     message = next(message for message in result.messages if message["tool_call_id"] == call_id)
     observation = next(observation for observation in result.observations if observation.call_id == call_id)
-    show_text(message["content"], "model   ")
+    show_text(json.dumps(json.loads(message["content"])), "model   ")
     show_text(render_for_user(observation), "person  ")
-    show_text(", ".join(f"{e.seq} {e.type}" for e in events if e.correlation_id == call_id), "log     ")
+    show_text(", ".join(f"{e.seq}:{e.type}" for e in events if e.correlation_id == call_id), "log     ")
 
 
 def show_cut(cut: Observation) -> dict[str, Any]:
-    """Show the excerpt and return where the runtime says that the rest is."""
+    """Show the excerpt, and return where the runtime says that the rest is."""
     show_output(cut)
     if cut.size is None or cut.next_tool is None:
         raise SystemExit("The output was not cut.")
-    size, hint = cut.size, cut.next_tool.input_hint
-    show(f"{size.produced:,} bytes: {size.shown:,} shown, {size.omitted:,} omitted, {size.kept:,} kept")
-    show_text(f"read_artifact {hint}", "hint  ")
-    return {**hint, "limit": 600}
+    size, hint = cut.size, {**cut.next_tool.input_hint, "limit": 450}
+    print()
+    show(f"{size.produced:,} bytes = {size.shown:,} shown + {size.omitted:,} omitted; {size.kept:,} kept")
+    show_text(written("", cut.next_tool.tool, hint).strip(), "hint  ")
+    return hint
 
 
 def show_output(observation: Observation) -> None:
     for line in observation.content.text.splitlines() if observation.content else ():
-        show(style(textwrap.shorten(line, line_width() - 2) or "", "dim"))
-    print()
+        show(style(line[: line_width() - 2], "dim"))
 
 
 def show_text(text: str, label: str) -> None:
@@ -273,14 +220,11 @@ def heading(text: str) -> None:
 
 
 def show(line: str) -> None:
-    print(f"  {line}")
+    print(f"  {line}".rstrip())
 
 
 def line_width() -> int:
     return max(72, min(100, shutil.get_terminal_size().columns))
-
-
-STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33}
 
 
 def style(text: str, name: str) -> str:

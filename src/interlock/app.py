@@ -34,7 +34,7 @@ from .sandbox.local import LocalSandbox
 from .scheduler.local import Line
 from .secrets.patterns import SecretRedactor
 from .telemetry.otel import OtelTelemetry
-from .tools.read_artifact import read_artifact_tool
+from .tools.read_artifact import read_artifact
 
 _T = TypeVar("_T")
 
@@ -77,7 +77,7 @@ class App:
         self.telemetry = OtelTelemetry()
         self._runs: WeakValueDictionary[str, Run] = WeakValueDictionary()
         if self.registry.find("read_artifact") is None:
-            self.registry.register(read_artifact_tool(self.artifacts, self._may_read))
+            self.registry.register(read_artifact)
         self.parts = Parts(
             registry=self.registry,
             policy=_given(options.get("policy"), RulePolicy),
@@ -165,10 +165,6 @@ class App:
         seq = run.ledger.next_seq
         run.next_snapshot = seq + max(_SNAPSHOT_EVENTS, seq // 2)
         await self.log.save_snapshot(run.ledger.run_id, snapshot_of(run.ledger, run.recorder.head))
-
-    def _may_read(self, run_id: str, artifact_id: str) -> bool:
-        run = self._runs.get(run_id)
-        return run is not None and artifact_id in run.ledger.artifact_ids
 
 
 def _given(part: _T | None, default: Callable[[], _T]) -> _T:

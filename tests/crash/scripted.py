@@ -17,6 +17,8 @@ from typing import Any
 from interlock import (
     BatchResult,
     CallbackInteractionProvider,
+    EventLog,
+    FileArtifacts,
     LogError,
     Rule,
     RulePolicy,
@@ -27,13 +29,14 @@ from interlock import (
     tool,
 )
 
+from .faults import FAULTS, FaultyLog
 from .points import DeadlyArtifacts, DeadlyLog, Points
 
 RUN_ID = "run_scripted"
 LOG, EFFECTS, RETURNED, COUNTS, ERROR = "log", "effects", "returned", "counts", "error"
 #: How a child ends: it finished, the log refused to go on, or it has a bug.
 FINISHED, LOG_FAILED, BROKEN = 0, 3, 4
-HANG_SECONDS = 20
+HANG_SECONDS = 10
 
 
 def call(call_id: str, tool_name: str, **arguments: Any) -> ToolIntent:
@@ -157,25 +160,48 @@ def tools(world: World) -> list[ToolDefinition]:
     return [look, send, post, put, book, store, wipe, deploy, report]
 
 
-async def live(folder: Path, mode: str, points: Points) -> None:
-    world = World(folder, points)
-    runtime = ToolRuntime(
+def runtime_of(world: World, log: EventLog, artifacts: FileArtifacts) -> ToolRuntime:
+    return ToolRuntime(
         run_id=RUN_ID,
         tools=tools(world),
         policy=POLICY,
         interaction=CallbackInteractionProvider(lambda question: True),
-        log=DeadlyLog(SqliteLog(folder / LOG, factory=points.connections), points),
-        artifacts=DeadlyArtifacts(str(folder / "artifacts"), points),
+        log=log,
+        artifacts=artifacts,
     )
-    results: list[BatchResult] = []
-    if mode == "resume":
-        results.append(await runtime.resume())
-    results += [await runtime.execute(turn) for turn in TURNS]
-    results.append(await runtime.resume())
+
+
+async def live(folder: Path, mode: str, kind: str, number: int) -> None:
+    points = Points(kind, number)
+    log: EventLog = DeadlyLog(SqliteLog(folder / LOG, factory=points.connections), points)
+    if kind in FAULTS:
+        log = FaultyLog(log, kind, number)
+    runtime = runtime_of(World(folder, points), log, DeadlyArtifacts(str(folder / "artifacts"), points))
+    try:
+        results = await play(runtime, mode)
+    except LogError:
+        await expect_stopped(runtime)
+        raise
     await runtime.close()
     returned = [[seen.call_id, seen.code] for result in results for seen in result.observations]
     (folder / RETURNED).write_text(json.dumps(returned))
     (folder / COUNTS).write_text(json.dumps(points.counts))
+
+
+async def play(runtime: ToolRuntime, mode: str) -> list[BatchResult]:
+    results = [await runtime.resume()] if mode == "resume" else []
+    results += [await runtime.execute(turn) for turn in TURNS]
+    return [*results, await runtime.resume()]
+
+
+async def expect_stopped(runtime: ToolRuntime) -> None:
+    """After a failed append nothing may start any more in this process."""
+    for again in (runtime.execute([call("late-1", "post")]), runtime.execute(TURNS[0]), runtime.resume()):
+        try:
+            await again
+        except LogError:
+            continue
+        raise AssertionError("the run went on after its log had failed")
 
 
 def child(folder: Path, mode: str, kind: str, number: int, file_limit_bytes: int) -> int:
@@ -184,7 +210,7 @@ def child(folder: Path, mode: str, kind: str, number: int, file_limit_bytes: int
     if file_limit_bytes:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit_bytes, file_limit_bytes))
     try:
-        asyncio.run(live(folder, mode, Points(kind, number)))
+        asyncio.run(live(folder, mode, kind, number))
     except LogError:
         return LOG_FAILED
     except BaseException:

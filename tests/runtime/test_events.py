@@ -1,7 +1,8 @@
 """What a run handle publishes, for every way that a call can go."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
@@ -53,7 +54,7 @@ class Way(NamedTuple):
     published: list[str]
     success: bool
     tool: str = "echo"
-    arguments: dict[str, Any] = {"text": "hello"}
+    arguments: Mapping[str, object] = MappingProxyType({"text": "hello"})
     verdict: str = ""
     answer: Any = None
     approval_timeout_s: float = 5.0
@@ -167,9 +168,10 @@ async def test_every_kind_of_decision_is_published_with_tool_and_reason(verdict:
 async def test_a_question_for_approval_publishes_pause_and_resume_with_what_was_asked_and_said(approved: bool) -> None:
     rule = Rule(id="mail", verdict="ask", tools="echo", reason="It writes.", prompt="Really echo?")
     interaction = CallbackInteractionProvider(lambda _: approved)
-    async with asyncio.timeout(5), ToolRuntime(
-        tools=TOOLS, policy=RulePolicy([rule]), interaction=interaction
-    ) as runtime:
+    async with (
+        asyncio.timeout(5),
+        ToolRuntime(tools=TOOLS, policy=RulePolicy([rule]), interaction=interaction) as runtime,
+    ):
         await runtime.execute([call("c1", "echo", text="hello")])
         [_, _, paused, resumed, _] = await handle_events(runtime)
 
@@ -215,10 +217,10 @@ async def test_every_turn_is_a_batch_of_its_own_and_every_call_ends_once() -> No
 
 
 @pytest.mark.requirement("R007")
-@pytest.mark.parametrize("turn", [lambda runtime: runtime.execute([]), lambda runtime: runtime.resume()])
-async def test_a_turn_without_calls_publishes_no_batch(turn: Callable[[ToolRuntime], Any]) -> None:
+@pytest.mark.parametrize("resumed", [False, True], ids=["execute", "resume"])
+async def test_a_turn_without_calls_publishes_no_batch(resumed: bool) -> None:
     async with asyncio.timeout(5), ToolRuntime(tools=TOOLS) as runtime:
-        result = await turn(runtime)
+        result = await (runtime.resume() if resumed else runtime.execute([]))
         await runtime.complete()
 
         assert (result.observations, result.messages) == ((), [])

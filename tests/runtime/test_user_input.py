@@ -31,19 +31,18 @@ class Transfers:
     """A tool that remembers what it was called with."""
 
     def __init__(self) -> None:
-        self.done: list[tuple[int, str]] = []
+        self.done: list[tuple[int, str | None]] = []
 
         @tool
-        async def transfer(amount: int, code: str = "") -> str:
+        async def transfer(amount: int, code: str | None = None) -> str:
             self.done.append((amount, code))
             return f"{amount} with {code}"
 
         self.tool = transfer
 
     def runtime(self, said: Any, *rules: Rule, **options: Any) -> ToolRuntime:
-        interaction = CallbackInteractionProvider(said if callable(said) else lambda _: said)
-        policy = RulePolicy([ASK_CODE, *rules])
-        return ToolRuntime(tools=[self.tool], policy=policy, **{"interaction": interaction, **options})
+        options.setdefault("interaction", CallbackInteractionProvider(said if callable(said) else lambda _: said))
+        return ToolRuntime(tools=[self.tool], policy=RulePolicy([ASK_CODE, *rules]), **options)
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def test_what_is_not_redacted_is_left_as_it_was(text: str) -> None:
 
 
 @pytest.mark.parametrize("between", ["", "a" * 40, "=a", '="', ": ", "\\", "1" * 600, "\u200b"])
-def test_a_mebibyte_made_to_be_slow_is_redacted_in_bounded_time(between: str) -> None:
+def test_text_made_to_be_slow_is_redacted_in_bounded_time(between: str) -> None:
     redactor = SecretRedactor({"NAME": "hunter2-and-more"})
     size = MEBIBYTE // 8
     for word in (

@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from interlock.artifacts.memory import MemoryArtifacts
 from interlock.domain.excerpt import apply_tool_output_limits
-from interlock.domain.tool import Problem, Situation, ToolContext, ToolDefinition
+from interlock.domain.tool import Problem, Situation, ToolContext
 from interlock.tools.read_artifact import (
     MAX_LIMIT_BYTES,
     MIN_LIMIT_BYTES,
     Passage,
     described,
     read_around,
-    read_artifact_tool,
+    read_artifact,
     read_range,
 )
 
@@ -24,17 +24,14 @@ def range_of(content: bytes, offset: int, limit: int) -> Passage:
     return read_range(lambda start, size: content[start : start + size], len(content), offset, limit)
 
 
-def context(run_id: str) -> ToolContext:
-    return ToolContext(Situation(run_id=run_id), "c1", "read_artifact", lambda _call_id, _message: None)
+def context(artifacts: MemoryArtifacts) -> ToolContext:
+    return ToolContext(Situation(run_id="run_1"), "c1", "read_artifact", lambda _call_id, _message: None, artifacts)
 
 
-def declared(artifacts: MemoryArtifacts, run_id: str = "run_1") -> ToolDefinition:
-    return read_artifact_tool(artifacts, lambda asking, _artifact_id: asking == run_id)
-
-
-def called(tool: ToolDefinition, **arguments: object) -> Passage:
+def called(artifacts: MemoryArtifacts, **arguments: object) -> Passage:
     """As the pipeline would: checked, then passed one by one."""
-    return tool.handler(**tool.args_model.model_validate(arguments).model_dump())
+    checked = read_artifact.args_model.model_validate(arguments).model_dump()
+    return read_artifact.handler(context=context(artifacts), **checked)
 
 
 def test_a_range_says_which_bytes_it_is_and_where_the_next_begins() -> None:
@@ -112,7 +109,7 @@ def test_around_stays_within_the_limit_on_one_endless_line(limit: int) -> None:
     assert found.end - found.start <= limit
 
 
-@given(st.text(max_size=200), st.text(min_size=1, max_size=3), st.integers(0, 50), st.integers(8, 60))
+@given(st.text(max_size=200), st.text(min_size=1, max_size=3), st.integers(0, 50), st.integers(12, 60))
 def test_around_shows_the_match_whenever_there_is_one(text: str, words: str, offset: int, limit: int) -> None:
     content = text.encode("utf-8", "replace")
     found = read_around(content, words, offset, limit)
@@ -130,7 +127,7 @@ def test_the_hint_of_an_excerpt_leads_to_the_failing_line() -> None:
     artifact_id = artifacts.keep(output.encode())
 
     hint = apply_tool_output_limits(output, 500).around
-    found = called(declared(artifacts), artifact_id=artifact_id, around=hint)
+    found = called(artifacts, artifact_id=artifact_id, around=hint)
 
     assert "E   AssertionError: assert 5 == 4" in found.text
     assert found.matches == 1
@@ -138,7 +135,7 @@ def test_the_hint_of_an_excerpt_leads_to_the_failing_line() -> None:
 
 @pytest.mark.requirement("R249")
 def test_the_tool_is_read_only_and_described_for_a_model() -> None:
-    tool = declared(MemoryArtifacts())
+    tool = read_artifact
 
     assert (tool.name, tool.read_only, tool.concurrency, tool.is_async) == ("read_artifact", True, "safe", False)
     assert tool.max_output_chars > MAX_LIMIT_BYTES
@@ -153,18 +150,17 @@ def test_the_tool_reads_a_range_by_default_from_the_start() -> None:
     artifacts = MemoryArtifacts()
     artifact_id = artifacts.keep(b"x" * 20_000)
 
-    found = called(declared(artifacts), artifact_id=artifact_id)
+    found = called(artifacts, artifact_id=artifact_id)
 
     assert (found.start, found.end, found.next_offset) == (0, 16_000, 16_000)
 
 
 def test_what_the_model_reads_begins_with_the_range() -> None:
     artifacts = MemoryArtifacts()
-    tool = declared(artifacts)
-    found = called(tool, artifact_id=artifacts.keep(b"needle"), around="needle")
+    found = called(artifacts, artifact_id=artifacts.keep(b"needle"), around="needle")
 
-    assert tool.normalize is not None
-    normalized = tool.normalize(found)
+    assert read_artifact.normalize is not None
+    normalized = read_artifact.normalize(found)
 
     assert normalized.ok
     assert normalized.summary == "bytes 0-6 of 6"
@@ -174,21 +170,21 @@ def test_what_the_model_reads_begins_with_the_range() -> None:
 
 def test_a_range_has_no_matches_to_tell_of_and_no_match_has_no_range() -> None:
     artifacts = MemoryArtifacts()
-    tool = declared(artifacts)
     artifact_id = artifacts.keep(b"text")
-    assert tool.normalize is not None
+    assert read_artifact.normalize is not None
 
-    assert tool.normalize(called(tool, artifact_id=artifact_id)).facts == {"start": 0, "end": 4, "total": 4}
-    assert tool.normalize(called(tool, artifact_id=artifact_id, around="nowhere")).summary == "no match"
+    assert read_artifact.normalize(called(artifacts, artifact_id=artifact_id)).facts == {
+        "start": 0,
+        "end": 4,
+        "total": 4,
+    }
+    assert read_artifact.normalize(called(artifacts, artifact_id=artifact_id, around="nowhere")).summary == "no match"
 
 
-def test_an_artifact_of_another_run_is_refused_by_the_check() -> None:
+def test_an_artifact_that_the_run_does_not_know_is_refused_by_the_check() -> None:
     artifacts = MemoryArtifacts()
     artifact_id = artifacts.keep(b"private")
-    check = declared(artifacts, "run_1").check
-    assert check is not None
+    assert read_artifact.check is not None
 
-    assert check({"artifact_id": artifact_id}, context("run_1")) is None
-    assert check({"artifact_id": artifact_id}, context("run_2")) == Problem(
-        message=f"unknown artifact in this run: '{artifact_id}'"
-    )
+    assert read_artifact.check({"artifact_id": artifact_id}, context(artifacts)) is None
+    assert isinstance(read_artifact.check({"artifact_id": artifact_id}, context(MemoryArtifacts())), Problem)

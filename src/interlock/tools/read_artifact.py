@@ -11,8 +11,8 @@ from typing import Annotated
 import msgspec
 from pydantic import Field
 
-from ..artifacts.interface import Artifacts
-from ..domain.tool import JsonObject, Normalized, Problem, ToolContext, ToolDefinition
+from ..domain.errors import ArtifactError
+from ..domain.tool import ArtifactReader, JsonObject, Normalized, Problem, ToolContext
 from ..registry.decorator import tool
 
 #: Room for one character, whichever it is, so that reading on always gets on.
@@ -77,43 +77,19 @@ def described(found: Passage) -> str:
     return f"[{found.where}{matches}{rest}]\n{found.text}"
 
 
-def read_artifact_tool(artifacts: Artifacts, allowed: Callable[[str, str], bool]) -> ToolDefinition:
-    """The tool. `allowed(run_id, artifact_id)` says whether the artifact belongs to the run."""
+def _unknown(arguments: JsonObject, context: ToolContext) -> Problem | None:
+    """Only what this run knows can be read, whatever else is in the store."""
+    try:
+        _artifacts(context).size_bytes(arguments["artifact_id"])
+    except ArtifactError as error:
+        return Problem(message=f"{error}.")
+    return None
 
-    def check(arguments: JsonObject, context: ToolContext) -> Problem | None:
-        if allowed(context.run_id, arguments["artifact_id"]):
-            return None
-        return Problem(message=f"unknown artifact in this run: {arguments['artifact_id'][:80]!r}")
 
-    @tool(
-        name="read_artifact",
-        risk="read",
-        concurrency="safe",
-        idempotent=True,
-        max_output_chars=MAX_LIMIT_BYTES + 1_000,
-        check=check,
-        normalize=_normalized,
-    )
-    def read_artifact(
-        artifact_id: str,
-        offset: Annotated[int, Field(ge=0)] = 0,
-        limit: Annotated[int, Field(ge=MIN_LIMIT_BYTES, le=MAX_LIMIT_BYTES)] = DEFAULT_LIMIT_BYTES,
-        around: str = "",
-    ) -> Passage:
-        """Read a part of a full output that was shown as an excerpt.
-
-        Args:
-            artifact_id: The id that the observation gave.
-            offset: The byte to start from.
-            limit: How many bytes to return at most.
-            around: A text to look for from the offset on; returns the lines around its first place.
-        """
-        if around:
-            return read_around(artifacts.read(artifact_id), around, offset, limit)
-        total = artifacts.size_bytes(artifact_id)
-        return read_range(lambda start, size: artifacts.read(artifact_id, start, size), total, offset, limit)
-
-    return read_artifact
+def _artifacts(context: ToolContext) -> ArtifactReader:
+    if context.artifacts is None:
+        raise ArtifactError("there are no artifacts here")
+    return context.artifacts
 
 
 def _normalized(found: Passage) -> Normalized:
@@ -122,6 +98,35 @@ def _normalized(found: Passage) -> Normalized:
         facts["matches"] = found.matches
     summary = "no match" if found.matches == 0 else found.where
     return Normalized(summary=summary, text=described(found), side_effects=(), facts=facts)
+
+
+@tool(
+    risk="read",
+    idempotent=True,
+    max_output_chars=MAX_LIMIT_BYTES + 1_000,
+    check=_unknown,
+    normalize=_normalized,
+)
+def read_artifact(
+    context: ToolContext,
+    artifact_id: str,
+    offset: Annotated[int, Field(ge=0)] = 0,
+    limit: Annotated[int, Field(ge=MIN_LIMIT_BYTES, le=MAX_LIMIT_BYTES)] = DEFAULT_LIMIT_BYTES,
+    around: str = "",
+) -> Passage:
+    """Read a part of a full output that was shown as an excerpt.
+
+    Args:
+        artifact_id: The id that the observation gave.
+        offset: The byte to start from.
+        limit: How many bytes to return at most.
+        around: A text to look for from the offset on; returns the lines around its first place.
+    """
+    artifacts = _artifacts(context)
+    if around:
+        return read_around(artifacts.read(artifact_id), around, offset, limit)
+    total = artifacts.size_bytes(artifact_id)
+    return read_range(lambda start, size: artifacts.read(artifact_id, start, size), total, offset, limit)
 
 
 def _last_whole(content: bytes, start: int) -> int:

@@ -1,0 +1,57 @@
+"""`python -m bench`: our own figures. `python -m bench peers`: ours in the same rounds as other people's."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from .peers import run_peers
+from .rounds import NAMES, Step, measure
+from .table import render
+
+
+def main() -> int:
+    options = _parser().parse_args()
+    if options.command == "peers":
+        return run_peers(options.source, options.only, options.sections, options.rounds)
+    sections = [name for name in NAMES if not options.section or name in options.section]
+    readings = measure(sections, options.rounds, _show_progress)
+    _clear_progress()
+    print(render(readings))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--rounds", type=_positive, default=5, help="default: %(default)s")
+    parser.add_argument("--section", action="append", choices=NAMES, help="only this one; may be given several times")
+    commands = parser.add_subparsers(dest="command")
+    peers = commands.add_parser("peers", help="run the benchmark of our peers with us in it")
+    peers.add_argument("--only", default="floor-gov", help="peers by name, with commas (default: %(default)s), or all")
+    peers.add_argument("--sections", default="a,g,n,h,b,c,e", help="default: %(default)s")
+    peers.add_argument("--rounds", type=_positive, default=3, help="default: %(default)s")
+    peers.add_argument("--from", dest="source", type=Path, help="the folder that has it (default: ../shared/peers)")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def _show_progress(done: int, total: int, step: Step) -> None:
+    line = f"[{done + 1}/{total}] round {step.round + 1}: {step.section}, {step.subject}"
+    if sys.stderr.isatty():
+        print(f"\r{line:<60}", end="", file=sys.stderr, flush=True)
+    else:
+        print(line, file=sys.stderr, flush=True)
+
+
+def _clear_progress() -> None:
+    if sys.stderr.isatty():
+        print(f"\r{'':<60}\r", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

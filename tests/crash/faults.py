@@ -1,0 +1,62 @@
+"""A log that fails at one append and, as promised by every log, refuses everything after it.
+
+    refused     the append raises, and nothing was written
+    lost        the same, but noticed only later
+    lied        the append fails later, and yet everything was written
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from interlock import EventLog, LogWriteError
+from interlock.domain.chain import Entry
+from interlock.log.interface import Snapshot
+
+FAULTS = ("refused", "lost", "lied")
+
+
+class FaultyLog:
+    def __init__(self, log: EventLog, fault: str, number: int) -> None:
+        self.failed = False
+        self.append_count = 0
+        self._log = log
+        self._fault = fault
+        self._number = number
+        self.read = log.read
+        self.run_ids = log.run_ids
+        self.load_snapshot = log.load_snapshot
+        self.close = log.close
+
+    def append(self, run_id: str, entries: Sequence[Entry]) -> "asyncio.Future[None] | None":
+        if self.failed:
+            raise LogWriteError("the log failed before: reopen the run")
+        self.append_count += 1
+        if self.append_count <= self._number:
+            return self._log.append(run_id, entries)
+        self.failed = True
+        match self._fault:
+            case "refused":
+                raise LogWriteError("no space left on device")
+            case "lost":
+                return _failing_after(None)
+            case _:
+                return _failing_after(self._log.append(run_id, entries))
+
+    async def save_snapshot(self, run_id: str, snapshot: Snapshot) -> None:
+        if self.failed:
+            raise LogWriteError("the log failed before: reopen the run")
+        await self._log.save_snapshot(run_id, snapshot)
+
+
+def _failing_after(written: "asyncio.Future[None] | None") -> "asyncio.Future[None]":
+    loop = asyncio.get_running_loop()
+    failing: asyncio.Future[None] = loop.create_future()
+
+    def fail(_: object = None) -> None:
+        failing.set_exception(LogWriteError("a sync failed"))
+
+    if written is None:
+        loop.call_soon(fail)
+    else:
+        written.add_done_callback(fail)
+    return failing

@@ -1,0 +1,219 @@
+"""The shapes in which model providers send calls and take answers."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from interlock import HeadlessInteractionProvider, ToolIntent, ToolRuntime, tool
+from interlock.wire import Shape
+
+
+@tool
+async def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@tool(risk="write")
+async def save(text: str) -> str:
+    return text
+
+
+def openai(call_id: str, name: str, **arguments: object) -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+
+
+def openai_responses(call_id: str, name: str, **arguments: object) -> dict[str, Any]:
+    return {
+        "type": "function_call",
+        "id": "fc_1",
+        "call_id": call_id,
+        "name": name,
+        "arguments": json.dumps(arguments),
+        "status": "completed",
+    }
+
+
+def anthropic(call_id: str, name: str, **arguments: object) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+
+
+def own(call_id: str, name: str, **arguments: object) -> dict[str, Any]:
+    return {"id": call_id, "tool_name": name, "arguments": arguments, "reason": "to know"}
+
+
+def own_short(call_id: str, name: str, **arguments: object) -> dict[str, Any]:
+    return {"id": call_id, "name": name, "arguments": arguments}
+
+
+def intent(call_id: str, name: str, **arguments: object) -> ToolIntent:
+    return ToolIntent(call_id=call_id, tool_name=name, arguments=arguments)
+
+
+SHAPES = {
+    "openai": (openai, "openai"),
+    "openai responses": (openai_responses, "openai_responses"),
+    "anthropic": (anthropic, "anthropic"),
+    "own": (own, "openai"),
+    "own, short": (own_short, "openai"),
+    "intent": (intent, "openai"),
+}
+
+
+def as_object(value: Any) -> Any:
+    """The same as an SDK gives it: attributes all the way down, but for the arguments."""
+    if not isinstance(value, dict):
+        return value
+    fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
+    nested = {"function": as_object(fields["function"])} if "function" in fields else {}
+    return SimpleNamespace(**{**fields, **nested})
+
+
+def answered(shape: str, call_id: str, name: str, ok: bool, content: str) -> dict[str, Any]:
+    """The literal answer to one call."""
+    match shape:
+        case "openai_responses":
+            return {"type": "function_call_output", "call_id": call_id, "output": content}
+        case "anthropic":
+            result = {"type": "tool_result", "tool_use_id": call_id, "content": content, "is_error": not ok}
+            return {"role": "user", "content": [result]}
+        case _:
+            return {"role": "tool", "tool_call_id": call_id, "name": name, "content": content}
+
+
+THREE = (
+    '{"type":"tool.observation","tool":"add","ok":true}\n'
+    '<untrusted_tool_output trust="tool_output_untrusted" format="json">\n| 3\n</untrusted_tool_output>'
+)
+
+
+@pytest.mark.requirement("R050", "R062")
+@pytest.mark.parametrize("sdk_object", [False, True], ids=["dictionary", "object"])
+@pytest.mark.parametrize(("write", "shape"), SHAPES.values(), ids=SHAPES)
+async def test_a_call_is_read_in_every_shape_and_answered_in_the_same(write: Any, shape: str, sdk_object: bool) -> None:
+    sent = write("c1", "add", a=1, b=2)
+    async with ToolRuntime(tools=[add]) as runtime:
+        result = await runtime.execute([as_object(sent) if sdk_object else sent])
+
+    assert result.tool_executions[0].output == 3
+    assert result.messages == [answered(shape, "c1", "add", True, THREE)]
+
+
+@pytest.mark.requirement("R021", "R062")
+@pytest.mark.parametrize(("write", "shape"), SHAPES.values(), ids=SHAPES)
+async def test_a_failure_is_answered_under_the_id_of_its_call(write: Any, shape: str) -> None:
+    async with ToolRuntime(tools=[add]) as runtime:
+        result = await runtime.execute([write("c1", "add", a="one")])
+
+    [message] = result.messages
+    [inner] = message["content"] if shape == "anthropic" else [message]
+    content: str = inner["output"] if shape == "openai_responses" else inner["content"]
+    assert message == answered(shape, "c1", "add", False, content)
+    assert json.loads(content)["code"] == "schema_invalid"
+
+
+@pytest.mark.requirement("R050")
+async def test_the_results_of_an_anthropic_turn_are_one_user_message_in_model_order() -> None:
+    async with ToolRuntime(tools=[add]) as runtime:
+        result = await runtime.execute(
+            [anthropic("c1", "add", a=1), anthropic("c2", "nothing"), anthropic("c3", "add", a=3)]
+        )
+
+    [message] = result.messages
+    assert message["role"] == "user"
+    assert [(block["tool_use_id"], block["is_error"]) for block in message["content"]] == [
+        ("c1", False),
+        ("c2", True),
+        ("c3", False),
+    ]
+
+
+@pytest.mark.parametrize("shape", ["openai", "openai_responses", "anthropic"])
+async def test_the_messages_can_be_had_in_the_shape_of_another_provider(shape: Shape) -> None:
+    async with ToolRuntime(tools=[add]) as runtime:
+        result = await runtime.execute([openai("c1", "add", a=2)])
+
+    assert result.in_shape(shape) == [answered(shape, "c1", "add", True, THREE)]
+
+
+@pytest.mark.parametrize(("write", "shape"), SHAPES.values(), ids=SHAPES)
+async def test_an_id_that_came_twice_is_answered_once(write: Any, shape: str) -> None:
+    async with ToolRuntime(tools=[add]) as runtime:
+        result = await runtime.execute([write("c1", "add", a=2), write("c1", "add", a=2)])
+
+    assert len(result.observations) == 2
+    assert result.messages == [answered(shape, "c1", "add", True, THREE)]
+
+
+@pytest.mark.parametrize(("write", "shape"), SHAPES.values(), ids=SHAPES)
+async def test_a_turn_in_which_every_call_waits_has_no_message(write: Any, shape: str) -> None:
+    async with ToolRuntime(tools=[save], interaction=HeadlessInteractionProvider("wait")) as runtime:
+        result = await runtime.execute([write("c1", "save", text="x")])
+
+    assert (len(result.waiting), result.messages) == (1, [])
+
+
+@pytest.mark.parametrize(("write", "shape"), SHAPES.values(), ids=SHAPES)
+async def test_a_resumed_call_is_answered_in_the_shape_it_came_in(write: Any, shape: str) -> None:
+    async with ToolRuntime(tools=[save], interaction=HeadlessInteractionProvider("wait")) as runtime:
+        [question] = (await runtime.execute([write("c1", "save", text="x")])).questions
+        await runtime.decide(question.action_id, approved=True)
+        result = await runtime.resume()
+
+    [inner] = result.in_shape("openai")
+    assert result.messages == [answered(shape, "c1", "save", True, inner["content"])]
+
+
+@pytest.mark.parametrize("arguments", ["", "{}", {}])
+async def test_a_call_without_arguments_may_say_so_in_several_ways(arguments: Any) -> None:
+    @tool
+    async def ping() -> str:
+        return "pong"
+
+    async with ToolRuntime(tools=[ping]) as runtime:
+        result = await runtime.execute([{"id": "c1", "function": {"name": "ping", "arguments": arguments}}])
+
+    assert result.tool_executions[0].output == "pong"
+
+
+@pytest.mark.parametrize("arguments", ["{", "[1]", "null", "{'a': 1}", '{"a": 1, "a": 2}', '{"a": NaN}', None, [1], 5])
+async def test_arguments_that_are_no_json_object_are_refused_under_the_id_of_their_call(arguments: Any) -> None:
+    async with ToolRuntime(tools=[add]) as runtime:
+        result = await runtime.execute([{"id": "c1", "function": {"name": "add", "arguments": arguments}}])
+
+    [message] = result.messages
+    assert message["tool_call_id"] == "c1"
+    assert json.loads(message["content"])["code"] == "arguments_malformed"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        None,
+        "add(1, 2)",
+        7,
+        {},
+        {"id": "c1"},
+        {"function": {"name": "add", "arguments": "{}"}},
+        {"id": "", "function": {"name": "add", "arguments": "{}"}},
+        {"id": 7, "function": {"name": "add", "arguments": "{}"}},
+        {"id": None, "name": "add"},
+        {"id": "c1", "name": ["add"]},
+        SimpleNamespace(id="c1"),
+        object(),
+    ],
+    ids=lambda sent: type(sent).__name__,
+)
+async def test_what_has_no_shape_of_a_call_is_refused_and_the_others_run(sent: Any) -> None:
+    async with ToolRuntime(tools=[add]) as runtime:
+        result = await runtime.execute([sent, openai("c2", "add", a=2)])
+
+    assert [observation.code for observation in result.observations] == ["call_id_invalid", "ok"]
+
+
+async def test_an_openai_call_whose_arguments_are_left_out_is_answered_under_its_id() -> None:
+    async with ToolRuntime(tools=[add]) as runtime:
+        result = await runtime.execute([{"id": "c1", "type": "function", "function": {"name": "add"}}])
+
+    assert [message["tool_call_id"] for message in result.messages] == ["c1"]
