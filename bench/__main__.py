@@ -1,6 +1,7 @@
 """`python -m bench`: our own figures. `python -m bench peers`: ours in the same rounds as other people's."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -14,9 +15,10 @@ def main() -> int:
     if options.command == "peers":
         return run_peers(options.source, options.only, options.sections, options.rounds)
     sections = [name for name in NAMES if not options.section or name in options.section]
+    load_before = os.getloadavg()[0]
     readings = measure(sections, options.rounds, _show_progress)
     _clear_progress()
-    print(render(readings))
+    print(render(readings, load_before))
     return 0
 
 

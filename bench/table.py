@@ -10,13 +10,14 @@ from statistics import median
 from .figures import FIGURES, Figure, Source
 from .rounds import Readings
 
+_CALM_LOAD_PER_CORE = 0.4
 _HEAD = ("figure", "ours", "reference", "ratio", "spread", "target", "")
 
 
-def render(readings: Readings) -> str:
+def render(readings: Readings, load_before: float) -> str:
     measured = {section for section, _ in readings}
     rows = [_row(figure, readings) for figure in FIGURES if figure.section in measured]
-    return "\n".join([*_lines([_HEAD, *rows]), "", _machine()])
+    return "\n".join([*_lines([_HEAD, *rows]), "", _circumstances(load_before)])
 
 
 def _row(figure: Figure, readings: Readings) -> tuple[str, ...]:
@@ -74,7 +75,8 @@ def _lines(rows: list[tuple[str, ...]]) -> Iterable[str]:
             yield "|" + "|".join("-" * (width + 2) for width in widths) + "|"
 
 
-def _machine() -> str:
-    cores, (load, _, _) = os.cpu_count(), os.getloadavg()
-    day = datetime.now(UTC).date()
-    return f"{day}, {cores} cores, Python {platform.python_version()}, load at the end {load:.1f}"
+def _circumstances(load_before: float) -> str:
+    cores, day = os.cpu_count() or 1, datetime.now(UTC).date()
+    where = f"{day}, {cores} cores, Python {platform.python_version()}, load {load_before:.1f} at the start."
+    busy = load_before > cores * _CALM_LOAD_PER_CORE
+    return f"{where} The machine was busy: read no times from this." if busy else where

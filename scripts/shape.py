@@ -18,9 +18,7 @@ class Size(NamedTuple):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--top", type=int, default=15, help="how many of each to print (default: %(default)s)"
-    )
+    parser.add_argument("--top", type=int, default=15, help="how many of each to print (default: %(default)s)")
     top: int = parser.parse_args().top
     for folder in FOLDERS:
         modules = sorted((ROOT / folder).rglob("*.py"))
@@ -39,9 +37,7 @@ def function_sizes(path: Path) -> Iterator[Size]:
         yield Size(lines, f"{path.relative_to(ROOT)}:{function.lineno} {name}")
 
 
-def _functions(
-    node: ast.AST, outer: tuple[str, ...]
-) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+def _functions(node: ast.AST, outer: tuple[str, ...]) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield from _functions(child, outer)

@@ -47,7 +47,7 @@ def found_under(folder: Path) -> dict[str, list[str]]:
 
 async def assert_clean(runtime: ToolRuntime, folder: Path, result: Any) -> None:
     exported = await runtime.export()
-    assert secret_in(exported) == [], exported.decode()
+    assert secret_in(exported) == []
     for message in result.messages:
         assert secret_in(str(message).encode()) == []
     for observation in result.observations:

@@ -212,7 +212,9 @@ async def test_an_exception_that_comes_after_the_cancellation_is_noticed() -> No
             raise OSError(f"{name} could not clean up")
 
     runtime = ToolRuntime(tools=[tool(fail_late)])
-    running = asyncio.create_task(runtime.execute([call("c1", "fail_late", name="a"), call("c2", "fail_late", name="b")]))
+    running = asyncio.create_task(
+        runtime.execute([call("c1", "fail_late", name="a"), call("c2", "fail_late", name="b")])
+    )
     await stage.started("a", "b")
     await cancelled(running)
     await others_ran()

@@ -1,7 +1,6 @@
 """What the failure of one call does to the other calls of its turn: usually nothing, at most what was configured."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -83,9 +82,6 @@ async def test_what_a_sibling_had_done_before_the_failure_is_kept_when_the_failu
     assert stage.starts() == ["a", "b"]
 
 
-Failing = Callable[[Stage], list[ToolDefinition]]
-
-
 def fails(stage: Stage) -> list[ToolDefinition]:
     return [tool(stage.fail, name="bad"), tool(stage.play, name="play")]
 
@@ -131,9 +127,7 @@ async def test_policy_degrade_lets_what_runs_finish_skips_the_rest_and_ends_the_
 
 async def test_policy_fail_cancels_what_runs_skips_the_rest_and_raises_with_every_outcome() -> None:
     stage = Stage()
-    runtime = ToolRuntime(
-        tools=fails(stage), fail_safe=FailSafeConfig(tool_failure_policy="fail"), max_concurrency=2
-    )
+    runtime = ToolRuntime(tools=fails(stage), fail_safe=FailSafeConfig(tool_failure_policy="fail"), max_concurrency=2)
 
     running = asyncio.create_task(
         runtime.execute([call("c1", "play", name="p"), call("c2", "bad", name="b"), call("c3", "play", name="late")])

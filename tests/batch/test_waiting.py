@@ -15,6 +15,7 @@ from interlock import (
     Question,
     Rule,
     RulePolicy,
+    RunEndedError,
     RunPausedError,
     RunState,
     ToolDefinition,
@@ -274,6 +275,19 @@ async def test_the_first_answer_stands(approved: bool) -> None:
 
     assert codes(await runtime.resume()) == {"c1": "ok" if approved else "user_denied"}
     assert stage.starts() == (["a"] if approved else [])
+
+
+async def test_an_answer_that_comes_after_the_run_ended_is_refused() -> None:
+    stage = Stage()
+    runtime, _ = paused_runtime(stage)
+    action_id = (await runtime.execute([call("c1", "ask", name="a", path="p")])).questions[0].action_id
+    await runtime.cancel("Enough.")
+
+    with pytest.raises((RunEndedError, DecisionConflictError)):
+        await runtime.decide(action_id, approved=True)
+
+    assert stage.seen == []
+    assert (await runtime.verify()).ok
 
 
 @pytest.mark.requirement("R119")

@@ -1,8 +1,8 @@
 """A log that fails at one append and, as promised by every log, refuses everything after it.
 
-    refused     the append raises, and nothing was written
-    lost        the same, but noticed only later
-    lied        the append fails later, and yet everything was written
+refused     the append raises, and nothing was written
+lost        the same, but noticed only later
+lied        the append fails later, and yet everything was written
 """
 
 import asyncio

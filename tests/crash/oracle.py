@@ -8,13 +8,26 @@ from pathlib import Path
 
 import msgspec
 
-from interlock import Observation, SqliteLog, verify
+from interlock import FileArtifacts, Observation, SqliteLog, verify
 from interlock.domain.chain import Entry, decode_event
 from interlock.domain.event import ApprovalGranted, CallObserved, Fact, InvocationStarted
 from interlock.domain.lifecycle import CallState
 from interlock.history.fold import fold
 
-from .scripted import CODES, EFFECTS, IDEMPOTENT, LOG, READ_ONLY, RECONCILED, RETURNED, RUN_ID
+from .lives import Lives
+from .scripted import (
+    ARTIFACTS,
+    CODES,
+    EFFECTS,
+    FINISHED,
+    IDEMPOTENT,
+    LOG,
+    READ_ONLY,
+    RECONCILED,
+    REPORT,
+    RETURNED,
+    RUN_ID,
+)
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -69,6 +82,14 @@ def assert_sound(record: Record) -> None:
         assert CODES.get(call_id) == "ok", f"{call_id} had an effect and must not run at all"
 
 
+def recover(lives: Lives, folder: Path, mode: str, deaths: list[Record]) -> None:
+    """Go on with the run in this folder; it must come to the end that it would have had."""
+    assert lives.live(folder, mode) == FINISHED
+    after = record_of(folder)
+    assert_recovered(deaths, after)
+    assert_told(folder, after)
+
+
 def assert_recovered(deaths: list[Record], after: Record) -> None:
     """Nothing was lost, every call has one recorded outcome, and it is the true one."""
     assert_sound(after)
@@ -105,8 +126,12 @@ def _assert_effects(deaths: list[Record], after: Record, unknown: set[str]) -> N
 
 
 def assert_told(folder: Path, after: Record) -> None:
-    """What the caller was told is what the log has."""
+    """What the caller was told is what the log has, and what it points to is there."""
     recorded = {seen.call_id: seen.code for seen in after.observations}
     returned = json.loads((folder / RETURNED).read_text())
     assert {call_id for call_id, _ in returned} == set(CODES)
     assert all(recorded[call_id] == code for call_id, code in returned)
+    kept = FileArtifacts(folder / ARTIFACTS)
+    for seen in after.observations:
+        assert bool(seen.artifacts) == (seen.tool == "report" and seen.ok)
+        assert all(kept.read(artifact.id).decode() == REPORT for artifact in seen.artifacts)

@@ -1,10 +1,10 @@
 """Places at which a process dies: counted, and deadly at one of them.
 
-    append          a group of facts is about to be handed to the log
-    commit          the log's thread is about to commit them
-    durable         they are on disk, and nobody has been told
-    keep, kept      around the write of an artifact
-    effect, done    around an effect on the world
+append          a group of facts is about to be handed to the log
+commit          the log's thread is about to commit them
+durable         they are on disk, and nobody has been told
+keep, kept      around the write of an artifact
+effect, done    around an effect on the world
 """
 
 import asyncio

@@ -33,7 +33,8 @@ from .faults import FAULTS, FaultyLog
 from .points import DeadlyArtifacts, DeadlyLog, Points
 
 RUN_ID = "run_scripted"
-LOG, EFFECTS, RETURNED, COUNTS, ERROR = "log", "effects", "returned", "counts", "error"
+#: What is in the folder of a run.
+LOG, ARTIFACTS, EFFECTS, RETURNED, COUNTS, ERROR = "log", "artifacts", "effects", "returned", "counts", "error"
 #: How a child ends: it finished, the log refused to go on, or it has a bug.
 FINISHED, LOG_FAILED, BROKEN = 0, 3, 4
 HANG_SECONDS = 10
@@ -108,6 +109,10 @@ class World:
 
 
 def tools(world: World) -> list[ToolDefinition]:
+    return [*plain_tools(world), *recoverable_tools(world)]
+
+
+def plain_tools(world: World) -> list[ToolDefinition]:
     @tool(risk="read")
     async def look(what: str) -> str:
         """Change nothing."""
@@ -121,19 +126,6 @@ def tools(world: World) -> list[ToolDefinition]:
     @tool(risk="network")
     async def post(what: str) -> str:
         """Change the world from the event loop."""
-        return world.change(what)
-
-    @tool(risk="write", concurrency="safe", idempotent=True)
-    def put(what: str) -> str:
-        """Twice is the same as once."""
-        return world.change(what)
-
-    def is_booked(arguments: dict[str, Any]) -> bool:
-        return world.has_changed(arguments["what"])
-
-    @tool(risk="write", concurrency="safe", reconcile=is_booked)
-    def book(what: str) -> str:
-        """Can be asked later whether it happened."""
         return world.change(what)
 
     @tool(risk="write", write_keys=lambda arguments: str(arguments["key"]))
@@ -157,7 +149,26 @@ def tools(world: World) -> list[ToolDefinition]:
         world.change(what)
         return REPORT
 
-    return [look, send, post, put, book, store, wipe, deploy, report]
+    return [look, send, post, store, wipe, deploy, report]
+
+
+def recoverable_tools(world: World) -> list[ToolDefinition]:
+    """Those that may run again, or can tell what happened."""
+
+    @tool(risk="write", concurrency="safe", idempotent=True)
+    def put(what: str) -> str:
+        """Twice is the same as once."""
+        return world.change(what)
+
+    def is_booked(arguments: dict[str, Any]) -> bool:
+        return world.has_changed(arguments["what"])
+
+    @tool(risk="write", concurrency="safe", reconcile=is_booked)
+    def book(what: str) -> str:
+        """Can be asked later whether it happened."""
+        return world.change(what)
+
+    return [put, book]
 
 
 def runtime_of(world: World, log: EventLog, artifacts: FileArtifacts) -> ToolRuntime:
@@ -176,7 +187,7 @@ async def live(folder: Path, mode: str, kind: str, number: int) -> None:
     log: EventLog = DeadlyLog(SqliteLog(folder / LOG, factory=points.connections), points)
     if kind in FAULTS:
         log = FaultyLog(log, kind, number)
-    runtime = runtime_of(World(folder, points), log, DeadlyArtifacts(str(folder / "artifacts"), points))
+    runtime = runtime_of(World(folder, points), log, DeadlyArtifacts(str(folder / ARTIFACTS), points))
     try:
         results = await play(runtime, mode)
     except LogError:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from interlock import (
@@ -178,6 +179,28 @@ async def test_a_broken_log_is_reported_once_and_leaves_no_error_behind(handler:
     assert unseen == []
 
 
+async def test_a_hanging_batch_ends_when_the_log_broke_in_front_of_somebody_else() -> None:
+    world, memory = World(), MemoryLog()
+
+    @tool(risk="read")
+    async def look() -> str:
+        """Change nothing, and be recorded with the next commit."""
+        return "seen"
+
+    cling = msgspec.structs.replace(world.tools[2], timeout_seconds=0.02)
+    runtime = runtime_on(FaultyLog(memory, "refused", 1), cling, look)
+    batch = asyncio.ensure_future(runtime.execute([call("1", "cling", what="first"), call("2", "look")]))
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            await world.running.wait()
+            with pytest.raises(LogError):
+                await runtime.replay()
+            with pytest.raises(LogError):
+                await batch
+    finally:
+        world.end()
+
+
 @pytest.mark.requirement("P15")
 async def test_what_reads_only_has_no_outcome_that_the_log_does_not_have() -> None:
     @tool(risk="read")
@@ -247,9 +270,13 @@ async def test_a_database_that_fills_up_keeps_every_outcome_that_was_told(tmp_pa
     turns = [[call(f"{number}", "send", what=f"{number}-" + "x" * 1000)] for number in range(200)]
     runtime = runtime_on(SqliteLog(tmp_path / "log", factory=Small), *world.tools)
     told: list[Any] = []
-    with pytest.raises(LogWriteError, match="full"):
+
+    async def fill() -> None:
         for turn in turns:
-            told += (await runtime.execute(turn)).observations
+            told.extend((await runtime.execute(turn)).observations)
+
+    with pytest.raises(LogWriteError, match="full"):
+        await fill()
     await runtime.close()
     assert 0 < len(told) <= len(world.effects) <= len(told) + 1
 

@@ -8,15 +8,11 @@ import pytest
 
 from .faults import FAULTS
 from .lives import Lives, counts_of
-from .oracle import Record, assert_recovered, assert_sound, assert_told, record_of
+from .oracle import assert_sound, record_of, recover
 from .scripted import FINISHED, LOG_FAILED
 
-
-def recover(lives: Lives, folder: Path, mode: str, deaths: list[Record]) -> None:
-    assert lives.live(folder, mode) == FINISHED
-    after = record_of(folder)
-    assert_recovered(deaths, after)
-    assert_told(folder, after)
+#: Which calls share a commit depends on timing, so a run may have a few appends less than another.
+SLACK = 2
 
 
 @pytest.mark.requirement("P15", "D15")
@@ -24,16 +20,15 @@ def recover(lives: Lives, folder: Path, mode: str, deaths: list[Record]) -> None
 def test_when_any_append_fails_nothing_more_starts_and_the_reopened_run_loses_nothing(
     lives: Lives, tmp_path: Path, fault: str
 ) -> None:
-    for number in count():
-        folder = tmp_path / f"{number}"
-        code = lives.live(folder, "resubmit", fault, number)
-        if code == FINISHED:
-            break
+    assert lives.live(tmp_path / "whole") == FINISHED
+    failed = 0
+    while (code := lives.live(folder := tmp_path / f"{failed}", "resubmit", fault, failed)) != FINISHED:
         assert code == LOG_FAILED, "execute raises LogError, and so does everything after it"
         death = record_of(folder)
         assert_sound(death)
-        recover(lives, folder, "resume" if number % 2 else "resubmit", [death])
-    assert number >= counts_of(folder)["append"] - 2
+        recover(lives, folder, "resume" if failed % 2 else "resubmit", [death])
+        failed += 1
+    assert failed >= counts_of(tmp_path / "whole")["append"] - SLACK
 
 
 @pytest.mark.requirement("P15")

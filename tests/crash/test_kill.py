@@ -6,13 +6,13 @@ child goes on with the same run; what is there then is held against the oracle (
 """
 
 import shutil
-from itertools import count, product
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from .lives import KILLED, Lives, counts_of
-from .oracle import Record, assert_recovered, assert_sound, assert_told, record_of
+from .oracle import Record, assert_sound, record_of, recover
 from .points import KINDS
 from .scripted import CODES, FINISHED, READ_ONLY
 
@@ -28,13 +28,6 @@ def kill(lives: Lives, folder: Path, kind: str, number: int) -> Record | None:
     left = record_of(folder)
     assert_sound(left)
     return left if code == KILLED else None
-
-
-def recover(lives: Lives, folder: Path, mode: str, deaths: list[Record]) -> None:
-    assert lives.live(folder, mode) == FINISHED
-    after = record_of(folder)
-    assert_recovered(deaths, after)
-    assert_told(folder, after)
 
 
 def test_without_a_death_the_script_does_everything_once(lives: Lives, tmp_path: Path) -> None:
@@ -55,22 +48,18 @@ def test_a_run_that_is_killed_at_any_point_goes_on_without_repeating_or_hiding_a
 ) -> None:
     assert lives.live(tmp_path / "whole") == FINISHED
     expected = counts_of(tmp_path / "whole")[kind]
-    for number in count():
-        folder = tmp_path / f"{number}"
-        death = kill(lives, folder, kind, number)
-        if death is None:
-            break
+    killed = 0
+    while (death := kill(lives, folder := tmp_path / f"{killed}", kind, killed)) is not None:
         for mode in MODES:
-            shutil.copytree(folder, again := tmp_path / f"{number}-{mode}")
+            shutil.copytree(folder, again := tmp_path / f"{killed}-{mode}")
             recover(lives, again, mode, [death])
-    assert number >= expected - SLACK.get(kind, 0)
+        killed += 1
+    assert killed >= expected - SLACK.get(kind, 0)
 
 
 @pytest.mark.requirement("P07", "D15")
 @pytest.mark.parametrize(("first", "second"), [*product(["durable", "effect", "done"], ["append", "durable", "done"])])
-def test_a_recovery_that_is_killed_too_is_recovered_from(
-    lives: Lives, tmp_path: Path, first: str, second: str
-) -> None:
+def test_a_recovery_that_is_killed_too_is_recovered_from(lives: Lives, tmp_path: Path, first: str, second: str) -> None:
     for number, later, mode in ((1, 2, "resubmit"), (4, 0, "resume"), (7, 1, "resubmit")):
         folder = tmp_path / f"{number}"
         deaths = [kill(lives, folder, first, number), kill(lives, folder, second, later)]

@@ -7,12 +7,12 @@ compare the count and head with a checkpoint kept elsewhere.
 """
 
 from hashlib import sha256
-from typing import Any, cast
 
 import msgspec
 
 from .errors import LogCorruptError
 from .event import Event
+from .json import without_surrogates
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Event).decode
@@ -43,7 +43,7 @@ def encode_event(event: Event) -> bytes:
     try:
         body = _encode(event)
     except UnicodeEncodeError:
-        body = _encode(_without_surrogates(msgspec.to_builtins(event)))
+        body = _encode(without_surrogates(msgspec.to_builtins(event)))
     return escape_line_breaks(body)
 
 
@@ -52,19 +52,6 @@ def escape_line_breaks(body: bytes) -> bytes:
         if raw in body:
             body = body.replace(raw, escaped)
     return body
-
-
-def _without_surrogates(value: Any) -> Any:
-    match value:
-        case str():
-            return value.encode(errors="backslashreplace").decode()
-        case dict():
-            items = cast(dict[str, Any], value).items()
-            return {_without_surrogates(key): _without_surrogates(inner) for key, inner in items}
-        case list() | tuple():
-            return [_without_surrogates(inner) for inner in cast(list[Any], value)]
-        case _:
-            return value
 
 
 def decode_event(entry: Entry) -> Event:

@@ -17,13 +17,14 @@ An envelope protects readers, parsers and logs. It does not make a model obey; t
 """
 
 import re
-from typing import Any, cast, get_args
+from typing import get_args
 from unicodedata import normalize
 
 import msgspec
 
 from .effects import shown
 from .failure import Failure
+from .json import without_surrogates
 from .observation import TRUST, Content, Observation
 from .tool import OutputFormat
 
@@ -60,9 +61,10 @@ _AFTER_BRACKET = (
 #: An emoji may be followed by one variation selector; more of them carry hidden text.
 _STRAY_SELECTOR = r"(?<=[\ufe0e\ufe0f])(?<![\u203c-\u3299\U0001f000-\U0001faff][\ufe0e\ufe0f])"
 
-#: Plain ASCII text is decided by the first two. The others have large classes: compiled when first used.
-_suspect = re.compile(r"[\x00-\x08\x0b-\x1f\x7f<\[&]").search
-_header_suspect = re.compile(r"[<\x7f]|\[(?=/?[A-Zgs])").search
+#: Most text is decided by the first two: visible ASCII without `<`, `[` and `&`, and a header without tags. The others
+#: have large classes: compiled when first used.
+_suspect = re.compile(r"[^\t\n -%'-;=-Z\\-~]").search
+_header_suspect = re.compile(r"[<\x7f]|\[(?=/?[A-Zgs])|[^\x00-\x7f]").search
 _SUSPECT = rf"[{UNSEEN}{_LESS}{_BRACKET}\ufe0e\ufe0f&]"
 #: The one character to escape. It starts with a plain class, which is what makes the search fast.
 _UNSAFE = (
@@ -116,7 +118,7 @@ def render_untrusted_tool_message(tool_name: str, text: str, format: str = "text
 
 def neutralize(text: str) -> str:
     r"""The text with everything unseen, and every token of a template or the envelope, as `\u{..}`."""
-    if (_suspect(text) if text.isascii() else re.search(_SUSPECT, text)) is None:
+    if _suspect(text) is None or (not text.isascii() and re.search(_SUSPECT, text) is None):
         return text
     if "\r\n" in text:
         text = text.replace("\r\n", "\n")
@@ -203,21 +205,10 @@ def _line(facts: dict[str, object]) -> str:
     try:
         text = _encode(facts).decode()
     except UnicodeEncodeError:
-        text = _encode(_without_surrogates(msgspec.to_builtins(facts))).decode()
-    if text.isascii() and _header_suspect(text) is None:
+        text = _encode(without_surrogates(msgspec.to_builtins(facts))).decode()
+    if _header_suspect(text) is None:
         return text
     return re.sub(_UNSAFE_IN_HEADER, lambda match: json_escape(match[0]), text)
-
-
-def _without_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return re.sub(r"[\ud800-\udfff]", _visible, value)
-    if isinstance(value, dict):
-        pairs = cast(dict[str, Any], value).items()
-        return {_without_surrogates(key): _without_surrogates(inner) for key, inner in pairs}
-    if isinstance(value, list):
-        return [_without_surrogates(inner) for inner in cast(list[Any], value)]
-    return value
 
 
 def _envelope(content: Content) -> str:

@@ -7,7 +7,7 @@ by `encode`. Both are thin: the work is done by jiter and msgspec.
 import re
 from collections.abc import Callable
 from math import isfinite
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import jiter
 import msgspec
@@ -116,3 +116,17 @@ _KINDS: tuple[tuple[type, Callable[[Any], list[Any]]], ...] = (
     (list, _in_array),
     (type(None), _nothing),
 )
+
+
+def without_surrogates(value: Any) -> Any:
+    """The value with what cannot be UTF-8 written as escapes."""
+    match value:
+        case str():
+            return value.encode(errors="backslashreplace").decode()
+        case dict():
+            items = cast(dict[str, Any], value).items()
+            return {without_surrogates(key): without_surrogates(inner) for key, inner in items}
+        case list() | tuple():
+            return [without_surrogates(inner) for inner in cast(list[Any], value)]
+        case _:
+            return value

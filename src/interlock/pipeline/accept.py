@@ -36,8 +36,8 @@ def accept(intent: ToolIntent, limits: Limits) -> Received:
     if not plain and not (is_name(intent.call_id) and is_name(intent.tool_name)):
         return _unnamed(intent)
     arguments: Any = intent.arguments
-    try:
-        raw = _raw_bytes(arguments)
+    try:  # no text at all is what some models send when there are no arguments
+        raw = (arguments.encode() or b"{}") if type(arguments) is str else _raw_bytes(arguments)
         if len(raw) > limits.max_argument_bytes:
             message = f"The arguments are {len(raw)} bytes; the limit is {limits.max_argument_bytes}."
             return _refused(intent, raw, "arguments_too_large", message)
@@ -70,9 +70,7 @@ def _shown(value: object) -> bytes:
 
 
 def _raw_bytes(arguments: Any) -> bytes:
-    """The arguments as JSON text. No text at all is what some models send when there are none."""
-    if type(arguments) is str:
-        return arguments.encode() or b"{}"
+    """What a client parsed, as JSON text again."""
     check(arguments)
     return encode(arguments)
 

@@ -10,7 +10,6 @@ at once and shows the model nothing; how the handlers end is noticed in the back
 """
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import msgspec
 
@@ -38,8 +37,6 @@ from .run import conclude, plan, record_repeat
 from .schedule import claim
 from .siblings import Ending, Outcome, Siblings
 
-_Plan: TypeAlias = PermittedCall | Waiting | Failure | Observation
-
 
 class BatchOutcome(msgspec.Struct, frozen=True):
     """One outcome per intent, in model order; and what ended the run, if anything did."""
@@ -57,8 +54,10 @@ async def run_batch(intents: Sequence[ToolIntent], run: Run) -> BatchOutcome:
     received = [accept(intent, run.parts.limits) for intent in intents]
     _open(received, run)
     siblings = Siblings(run)
-    plans = await _plan(received, run)
-    _start(plans, siblings, run)
+    permitted = await _plan(received, siblings, run)
+    enter = run.parts.scheduler.enter
+    for call_id, planned in permitted.items():
+        siblings.start(call_id, planned, enter(call_id, claim(planned.valid)))
     await siblings.done()
     _close(siblings, run)
     await run.recorder.commit()
@@ -68,7 +67,7 @@ async def run_batch(intents: Sequence[ToolIntent], run: Run) -> BatchOutcome:
         tuple(siblings.waiting.values()) if siblings.waiting else (),
         siblings.ending,
         siblings.reason,
-        _first_error(plans, siblings) if siblings.errors else None,
+        _first_error(received, siblings) if siblings.errors else None,
     )
 
 
@@ -92,47 +91,38 @@ def _open(received: list[Received], run: Run) -> None:
         recorder.add(BatchStarted(call_count=len(received), menu_digest=menu.digest))
 
 
-async def _plan(received: list[Received], run: Run) -> dict[str, _Plan]:
-    """What will be done about each call, by id, in model order. Nothing has happened yet."""
-    plans: dict[str, _Plan] = {}
-    calls = run.ledger.calls
+async def _plan(received: list[Received], siblings: Siblings, run: Run) -> dict[str, PermittedCall | Waiting]:
+    """What may be carried out, by id, in model order. What may not is concluded here, before anything happens."""
+    permitted: dict[str, PermittedCall | Waiting] = {}
     refused = _refused(received, run) if len(received) > 1 else {}
     for item in received:
         call_id = item.intent.call_id
-        if call_id in plans:
+        if call_id in permitted or call_id in siblings.outcomes:
             record_repeat(item, run)
-        elif call_id in refused:
-            plans[call_id] = await plan(msgspec.structs.replace(item, outcome=refused[call_id]), run)
-        elif call_id not in calls:
-            plans[call_id] = await plan(item, run)
-        elif calls[call_id].digest == item.digest:
-            plans[call_id] = await replan(item, calls[call_id], run)
-        else:
-            plans[call_id] = _reused(item, run)
-    return plans
-
-
-def _start(plans: dict[str, _Plan], siblings: Siblings, run: Run) -> None:
-    """Refusals first: one that ends the run must come before anything happens."""
-    work: list[tuple[str, PermittedCall | Waiting]] = []
-    for call_id, planned in plans.items():
+            continue
+        if call_id in refused:
+            item = msgspec.structs.replace(item, outcome=refused[call_id])  # noqa: PLW2901 - the same call, refused
+        planned = await (plan(item, run) if call_id not in run.ledger.calls else _plan_again(item, run))
         match planned:
             case PermittedCall() | Waiting():
-                work.append((call_id, planned))
+                permitted[call_id] = planned
             case Failure():
-                observation = conclude(call_id, run.ledger.calls[call_id].tool, planned, run)
-                siblings.outcomes[call_id] = observation
+                siblings.outcomes[call_id] = observation = conclude(call_id, item.intent.tool_name, planned, run)
                 siblings.weigh(observation, planned)
             case Observation():
                 siblings.outcomes[call_id] = planned
-    enter = run.parts.scheduler.enter
-    for call_id, planned in work:
-        siblings.start(call_id, planned, enter(call_id, claim(planned.valid)))
+    return permitted
 
 
-def _first_error(plans: dict[str, _Plan], siblings: Siblings) -> ToolError | None:
+async def _plan_again(item: Received, run: Run) -> PermittedCall | Waiting | Failure | Observation:
+    entry = run.ledger.calls[item.intent.call_id]
+    return await replan(item, entry, run) if entry.digest == item.digest else _reused(item, run)
+
+
+def _first_error(received: list[Received], siblings: Siblings) -> ToolError | None:
     """When several calls raise, the first in model order does."""
-    return next((siblings.errors[call_id] for call_id in plans if call_id in siblings.errors), None)
+    raised = (siblings.errors.get(item.intent.call_id) for item in received)
+    return next((error for error in raised if error is not None), None)
 
 
 def _close(siblings: Siblings, run: Run) -> None:

@@ -66,7 +66,10 @@ class ToolRegistry:
         return self._catalog.visible(situation)
 
     def menu(self, situation: Situation) -> Menu:
-        return self._catalog.menu(situation)
+        catalog = self._catalog
+        if situation.mode in catalog.menus_by_mode:
+            return catalog.menus_by_mode[situation.mode]
+        return catalog.menu(situation)
 
     def to_openai_function_tools(self, situation: Situation | None = None) -> list[JsonObject]:
         """For OpenAI's chat completions, and everybody who copied them. Without a situation: every tool."""
@@ -95,7 +98,7 @@ class _Catalog:
         self.tools = {name: tools[name] for name in sorted(tools)}
         #: Without a tool that decides by itself, the mode alone says what is visible.
         self._by_mode_alone = all(tool.visible is None for tool in tools.values())
-        self._menus_by_mode: dict[Mode, Menu] = {}
+        self.menus_by_mode: dict[Mode, Menu] = {}
         self._menus_by_names: dict[tuple[str, ...], Menu] = {}
 
     def visible(self, situation: Situation) -> list[ToolDefinition]:
@@ -104,9 +107,7 @@ class _Catalog:
     def menu(self, situation: Situation) -> Menu:
         if not self._by_mode_alone:
             return self._menu_of(self.visible(situation))
-        menu = self._menus_by_mode.get(situation.mode)
-        if menu is None:
-            menu = self._menus_by_mode[situation.mode] = self._menu_of(self.visible(situation))
+        menu = self.menus_by_mode[situation.mode] = self._menu_of(self.visible(situation))
         return menu
 
     def _menu_of(self, tools: list[ToolDefinition]) -> Menu:

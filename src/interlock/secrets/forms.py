@@ -221,14 +221,14 @@ FORMS = (
 
 
 @cache
-def _any_word() -> Callable[[str], re.Match[str] | None]:
+def any_word() -> Callable[[str], re.Match[str] | None]:
     return re.compile(one_of(word for form in FORMS for word in form.words)).search
 
 
 def find_forms(text: str) -> list[Found]:
     """Everything that looks like a secret, the surer forms first."""
     lowered = text.lower()
-    if _any_word()(lowered) is None:
+    if any_word()(lowered) is None:
         return []
     return [found for form in FORMS if any(word in lowered for word in form.words) for found in _matches(form, text)]
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ..domain.envelope import UNSEEN
-from .encodings import base64_end, base64_stems, find_encoded, spellings
-from .forms import Found, find_forms
+from .encodings import LONG_RUN, base64_end, base64_stems, find_encoded, spellings
+from .forms import Found, any_word, find_forms
 
 MIN_SECRET_CHARS = 6
 
@@ -22,10 +22,15 @@ _WRAPPED = rf"\n{_WRAP}"
 _SPLIT = rf"[{UNSEEN}\ufe0e\ufe0f\n](?:(?<!\n)|{_WRAP})"
 
 
+#: What a secret that has no word of a form cannot do without: a long run, or something that may split it. A text
+#: with neither has nothing to redact, and most texts are told at one look.
+_unusual = re.compile(rf"{LONG_RUN}|[^\t\n -~]").search
+
+
 class SecretRedactor:
     """A `Redactor`. Declared values are name to value; a value that is too short to be told apart is refused."""
 
-    __slots__ = ("_base64", "_spellings")
+    __slots__ = ("_base64", "_plain_stems", "_spellings", "_suspect")
 
     def __init__(self, declared: Mapping[str, str] = {}) -> None:
         for name, value in declared.items():
@@ -35,8 +40,16 @@ class SecretRedactor:
         self._base64 = tuple(
             {stem: name for name, value in declared.items() for stem, _ in base64_stems(value)}.items()
         )
+        self._plain_stems = tuple(text for text, _ in (*self._spellings, *self._base64))
+        self._suspect = any_word()
 
     def redact(self, text: str) -> str:
+        if self._suspect(text.lower()) is None and _unusual(text) is None:
+            for stem in self._plain_stems:
+                if stem in text:
+                    break
+            else:
+                return text
         found = self._find(text)
         if _is_split(text):
             joined = _Joined.of(text)

@@ -1,0 +1,41 @@
+"""What a tool call costs, as a count of function calls: it repeats exactly, so it can be a gate where a time cannot.
+
+The same count as the peers' benchmark makes. It is made in a process of its own, because a test runner's hooks into the
+garbage collector would be counted too. `python -m bench --section calls` prints it.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+MAX_CALLS = 250
+ROOT = Path(__file__).parents[2]
+
+
+class Counted(NamedTuple):
+    turn_30: float
+    turn_210: float
+    parallel_100: float
+
+
+@pytest.fixture(scope="module")
+def counted() -> Counted:
+    command = [sys.executable, "-m", "bench.ours", "calls"]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=50)
+    return Counted(**json.loads(done.stdout))
+
+
+def test_a_single_call_costs_at_most_250_function_calls(counted: Counted) -> None:
+    assert counted.turn_30 <= MAX_CALLS
+
+
+def test_a_call_of_a_large_batch_costs_at_most_250_function_calls(counted: Counted) -> None:
+    assert counted.parallel_100 <= MAX_CALLS
+
+
+def test_a_late_turn_costs_what_an_early_one_costs(counted: Counted) -> None:
+    assert counted.turn_210 == pytest.approx(counted.turn_30, rel=0.01)

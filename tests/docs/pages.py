@@ -1,0 +1,55 @@
+"""The pages that people read, and what can be checked about them."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+class Block(NamedTuple):
+    #: Of the file, where the first line of the code stands.
+    line: int
+    code: str
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def text_of(page: Path | str) -> str:
+    return (ROOT / page).read_text("utf-8")
+
+
+def python_blocks(text: str) -> list[Block]:
+    found = [fence for fence in _FENCE.finditer(text) if fence[1] == "python"]
+    return [Block(text.count("\n", 0, fence.start(2)) + 1, fence[2]) for fence in found]
+
+
+def section(text: str, heading: str) -> str:
+    """What stands under a heading, up to the next one."""
+    return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def table_rows(text: str) -> list[list[str]]:
+    """The cells of every table in the text, without the heads."""
+    lines = re.findall(r"^\| ?(.+?) ?\|$", text, re.MULTILINE)
+    rows = [re.split(r" ?(?<!\\)\| ?", line) for line in lines]
+    rules = {number for number, row in enumerate(rows) if all(set(cell) <= {"-"} for cell in row)}
+    return [row for number, row in enumerate(rows) if number not in rules and number + 1 not in rules]
+
+
+def links(text: str) -> list[str]:
+    return _LINK.findall(_FENCE.sub("", text))
+
+
+def anchors(text: str) -> set[str]:
+    """The headings as GitHub names them."""
+    headings = _HEADING.findall(_FENCE.sub("", text))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

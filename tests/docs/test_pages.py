@@ -1,0 +1,90 @@
+"""What the pages say is so: their code runs, their links lead somewhere, their lists are complete."""
+
+import ast
+import asyncio
+import importlib
+import inspect
+import re
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import pytest
+
+from interlock.app import Options
+from interlock.domain.phase import Phase
+from interlock.registry.decorator import ToolOptions
+from interlock.runtime import ToolRuntime
+
+from .pages import EXAMPLES, PAGES, ROOT, anchors, links, name_of, python_blocks, section, table_rows, text_of
+
+_SHOWN_AS_THEY_ARE = {example.read_text("utf-8") for example in EXAMPLES}
+
+
+def _compiled(code: str, page: Path, line: int) -> CodeType:
+    """With the lines of the page, so that a traceback leads there, and with `await` on top, as in `python -m asyncio`."""
+    return compile("\n" * (line - 1) + code, name_of(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+async def test_code_blocks_are_examples_or_run_one_after_the_other(page: Path) -> None:
+    namespace: dict[str, Any] = {"__name__": "page"}
+    async with asyncio.timeout(20):
+        for line, code in python_blocks(page.read_text("utf-8")):
+            if code not in _SHOWN_AS_THEY_ARE:
+                running = eval(_compiled(code, page, line), namespace)  # noqa: S307 - it is our own page
+                if inspect.isawaitable(running):
+                    await running
+
+
+def test_the_guide_has_code_of_its_own_and_shows_examples() -> None:
+    codes = {block.code for block in python_blocks(text_of("docs/guide.md"))}
+    assert len(codes & _SHOWN_AS_THEY_ARE) >= 3
+    assert len(codes - _SHOWN_AS_THEY_ARE) >= 8
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
+    broken: list[str] = []
+    for link in links(page.read_text("utf-8")):
+        if not link.startswith("https://"):
+            path, _, anchor = link.partition("#")
+            target = (page.parent / path).resolve() if path else page
+            if not target.exists() or (anchor and anchor not in anchors(target.read_text("utf-8"))):
+                broken.append(link)
+    assert broken == []
+
+
+def test_the_guide_lists_every_option_of_a_tool() -> None:
+    rows = table_rows(section(text_of("docs/guide.md"), "Declaring tools"))
+    assert _names(rows) == sorted(ToolOptions.__annotations__)
+
+
+def test_the_guide_lists_every_option_of_a_runtime() -> None:
+    own = [name for name in inspect.signature(ToolRuntime).parameters if name != "options"]
+    rows = table_rows(section(text_of("docs/guide.md"), "The loop"))
+    assert _names(rows) == sorted([*own, *Options.__annotations__])
+
+
+def _names(rows: list[list[str]]) -> list[str]:
+    return sorted(name for row in rows for name in re.findall(r"`(\w+)`", row[0]))
+
+
+def test_the_glossary_names_what_is_defined_where_it_says() -> None:
+    wrong: list[str] = []
+    for word, _, place, _ in table_rows(text_of("docs/glossary.md")):
+        path = place.strip("`")
+        assert (ROOT / "src" / "interlock" / path).exists(), place
+        module = importlib.import_module("interlock." + path.removesuffix(".py").replace("/", "."))
+        wrong += [name for name in re.findall(r"`(\w+)`", word) if not hasattr(module, name)]
+    assert wrong == []
+
+
+def test_the_architecture_describes_every_layer_driver_and_stage() -> None:
+    text = text_of("docs/architecture.md")
+    package = ROOT / "src" / "interlock"
+    modules = {path.stem for path in package.iterdir() if not path.name.startswith(("_", "py."))}
+    assert modules <= set(re.findall(r"\w+", section(text, "Layers")))
+    drawn = set(re.findall(r"pipeline/(\w+)\.py", section(text, "The way of a call")))
+    assert drawn == {path.stem for path in (package / "pipeline").glob("[a-z]*.py")} - {"parts"}
+    assert set(Phase) <= drawn

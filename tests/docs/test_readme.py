@@ -1,0 +1,147 @@
+"""What the README promises is so."""
+
+import asyncio
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from interlock import CODES, CallbackInteractionProvider, Observation, Rule, RulePolicy, ToolRuntime, tool
+from interlock.domain.phase import Phase
+from tests.test_requirements import marks, proofs
+
+from .pages import ROOT, section, table_rows, text_of
+
+README = text_of("README.md")
+
+
+def test_make_help_and_the_readme_agree() -> None:
+    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    shown = {name: words for name, words in table_rows(section(README, "Layout")) if name.startswith("`make")}
+    assert [line.split(maxsplit=2) for line in listed.splitlines()] == [
+        [*name.strip("`").split(), words] for name, words in shown.items()
+    ]
+
+
+def test_the_picture_has_every_stage_in_order() -> None:
+    picture = section(README, "The way of a call")
+    places = [
+        picture.index(f"{phase} >" if phase is not Phase.RECORD else "record:") for phase in Phase if _has_next(phase)
+    ]
+    assert places == sorted(places)
+    assert all(re.search(rf"\b{phase}\b", picture) for phase in Phase)
+
+
+def _has_next(phase: Phase) -> bool:
+    """Not the last of its line."""
+    return phase not in (Phase.PERMIT, Phase.OBSERVE)
+
+
+def test_the_example_prints_what_the_readme_says() -> None:
+    run = subprocess.run(
+        [sys.executable, "examples/quickstart.py"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert f"```text\n{run.stdout}```" in section(README, "An example")
+
+
+def test_every_guarantee_names_lines_that_tests_prove() -> None:
+    proved = proofs(marks())
+    rows = table_rows(section(README, "What holds"))
+    assert len(rows) > 5
+    assert [id_ for _, ids in rows for id_ in ids.split() if id_ not in proved] == []
+
+
+def test_the_layout_names_what_is_there() -> None:
+    for row in table_rows(section(README, "Layout")):
+        for path in re.findall(r"`([\w/.]+[/y])`", row[0]):
+            assert any((ROOT / place / path).exists() for place in ("", "src/interlock")), path
+
+
+@tool(visible=lambda situation: "It is closed today.")
+def closed() -> str:
+    """Is never there."""
+    return "open"
+
+
+@tool(risk="write")
+def order(count: int) -> str:
+    """Order something."""
+    return f"ordered {count}"
+
+
+@tool(timeout_seconds=0.01)
+async def hang() -> None:
+    """Never ends."""
+    await asyncio.Event().wait()
+
+
+@tool
+def fail() -> None:
+    """Never works."""
+    raise ValueError("no such table")
+
+
+POLICY = RulePolicy(
+    [
+        Rule(
+            id="many",
+            verdict="deny",
+            tools="order",
+            when=lambda event: event.arguments["count"] > 9,
+            reason="Too many.",
+            advice="Order fewer.",
+        )
+    ]
+)
+
+
+def _call(name: str, arguments: str = "{}") -> dict[str, Any]:
+    return {"id": "call", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+#: The calls of a model, by the code that the first of them gets, and what the model must be able to read.
+BAD_CALLS: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
+    "unknown_tool": ([_call("oder")], ["fail, hang, order, read_artifact"]),
+    "tool_not_visible": ([_call("closed")], ["It is closed today."]),
+    "arguments_malformed": ([_call("order", '{"count": 1, "count": 2}')], ["count", "line 1 column"]),
+    "schema_invalid": ([_call("order", '{"count": "1", "cuont": 2}')], ["input.count:", "input.cuont is not a known"]),
+    "call_id_conflict": ([_call("order", '{"count": 1}'), _call("order", '{"count": 2}')], ["Nothing was executed"]),
+    "policy_denied": ([_call("order", '{"count": 99}')], ["many", "Too many.", "Order fewer."]),
+    "user_denied": ([_call("order", '{"count": 1}')], ["declined"]),
+    "timed_out": ([_call("hang")], ['"sideEffects":"unknown"']),
+    "tool_failed": ([_call("fail")], ["ValueError: no such table"]),
+}
+
+
+def test_every_bad_call_of_the_readme_is_tried_here() -> None:
+    rows = table_rows(section(README, "What happens to a bad call"))
+    assert [row[1].strip("`") for row in rows] == list(BAD_CALLS)
+    assert set(BAD_CALLS) | {"outcome_unknown"} <= set(CODES)
+
+
+@pytest.mark.parametrize("code", BAD_CALLS)
+async def test_a_bad_call_gets_the_code_and_the_words_that_the_readme_says(code: str) -> None:
+    calls, words = BAD_CALLS[code]
+    interaction = CallbackInteractionProvider(lambda question: False)
+    async with ToolRuntime(tools=[closed, order, hang, fail], policy=POLICY, interaction=interaction) as runtime:
+        result = await runtime.execute(calls)
+    observation: Observation = result.observations[0]
+    assert observation.code == code
+    assert [word for word in words if word not in result.messages[0]["content"]] == []
+
+
+async def test_the_same_call_twice_runs_once_and_is_answered_twice() -> None:
+    ran: list[int] = []
+
+    @tool
+    def count() -> int:
+        """Count."""
+        ran.append(1)
+        return len(ran)
+
+    async with ToolRuntime(tools=[count]) as runtime:
+        result = await runtime.execute([_call("count"), _call("count")])
+    assert [record.output for record in result.tool_executions] == [1, 1]
+    assert len(ran) == 1
