@@ -64,9 +64,9 @@ def main() -> None:
         told = asyncio.run(take_two_turns(project, log))
         look_back(told, log, project / "note.md")
     heading("Next")
-    show("make test                           the checks and tests behind this")
-    show(".venv/bin/python examples/loop.py   a loop of your own around a runtime")
-    show("README.md, docs/guide.md            how to use it, step by step")
+    show("make test                          the checks and tests behind this")
+    show(".venv/bin/python examples/loop.py  a loop of your own on a runtime")
+    show("README.md, docs/guide.md           how to use it, step by step")
 
 
 async def take_two_turns(project: Path, log: Path) -> Told:
@@ -84,7 +84,7 @@ async def take_two_turns(project: Path, log: Path) -> Told:
         first = await runtime.execute([model_call(*call) for call in TURN])
         events = [step.event for step in await runtime.replay()]
 
-        heading("2. What became of them (time goes to the right: . waits, # runs, x refused)")
+        heading("2. What became of them (time runs right: . waits, # runs, x refused)")
         show_timeline(first, events)
         heading("3. One refusal, three readers")
         show_readers(first, events, "c2")
@@ -134,7 +134,8 @@ def tampered_copy(log: Path) -> Path:
 
 async def scripted_person(question: Question) -> Answer:
     print()
-    show(f"{style('a person is asked', 'yellow')}: {question.prompt}")
+    show(style("a person is asked", "yellow"))
+    show_text(question.prompt, "    ")
     show(f"{style('the answer', 'yellow')} (scripted, this demo asks nobody): yes")
     return Answer(approved=True, by="the demo's script")
 
@@ -153,7 +154,7 @@ def show_timeline(result: BatchResult, events: list[Event]) -> None:
     for observation in result.observations:
         name = style(f"{observation.call_id}  {observation.tool:14}", "bold")
         if observation.call_id in shown:
-            show(name + style("the same call again: answered like the first, not run", "dim"))
+            show(name + style("the same again: answered, not run twice", "dim"))
         else:
             shown.add(observation.call_id)
             code = style(f"{observation.code:15}", "green" if observation.ok else "red")

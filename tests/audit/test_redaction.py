@@ -313,9 +313,7 @@ async def test_a_secret_in_the_reason_for_which_a_run_ends_is_marked(tmp_path: P
     @tool
     async def login(password: str) -> None: ...
 
-    runtime = runtime_in(
-        tmp_path, [login], policy=Leaky(), fail_safe=FailSafeConfig(approval_denial_policy="degrade")
-    )
+    runtime = runtime_in(tmp_path, [login], policy=Leaky(), fail_safe=FailSafeConfig(approval_denial_policy="degrade"))
     result = await runtime.execute([call("c1", "login", password=SECRET)])
 
     assert result.degraded

@@ -148,8 +148,10 @@ async def test_a_cut_tail_of_a_real_run_is_found_with_a_checkpoint() -> None:
 
 @pytest.mark.requirement("D01")
 async def test_the_run_handle_shows_a_fixed_view_of_the_dotted_log() -> None:
-    runtime = ToolRuntime(tools=[tool(commit.handler, name="commit", risk="write")],
-                          interaction=CallbackInteractionProvider(lambda _: True))
+    runtime = ToolRuntime(
+        tools=[tool(commit.handler, name="commit", risk="write")],
+        interaction=CallbackInteractionProvider(lambda _: True),
+    )
     await runtime.execute([call("c1", "commit", message="one")])
     await runtime.complete()
 

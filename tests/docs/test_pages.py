@@ -22,7 +22,7 @@ _SHOWN_AS_THEY_ARE = {example.read_text("utf-8") for example in EXAMPLES}
 
 
 def _compiled(code: str, page: Path, line: int) -> CodeType:
-    """With the lines of the page, so that a traceback leads there, and with `await` on top, as in `python -m asyncio`."""
+    """With the page's line numbers, for tracebacks, and with `await` on top, as in `python -m asyncio`."""
     return compile("\n" * (line - 1) + code, name_of(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
@@ -30,7 +30,7 @@ def _compiled(code: str, page: Path, line: int) -> CodeType:
 async def test_code_blocks_are_examples_or_run_one_after_the_other(page: Path) -> None:
     namespace: dict[str, Any] = {"__name__": "page"}
     async with asyncio.timeout(20):
-        for line, code in python_blocks(page.read_text("utf-8")):
+        for line, code in python_blocks(text_of(page)):
             if code not in _SHOWN_AS_THEY_ARE:
                 running = eval(_compiled(code, page, line), namespace)  # noqa: S307 - it is our own page
                 if inspect.isawaitable(running):

@@ -12,6 +12,7 @@ from interlock.domain.chain import Entry, decode_event, encode_event, genesis, l
 from interlock.domain.envelope import neutralize, render_for_model, render_for_user, render_untrusted_tool_message
 from interlock.domain.event import CallObserved, Event, Warned
 from interlock.domain.failure import Failure
+from interlock.domain.json import without_surrogates
 from interlock.domain.observation import Content, Observation
 from interlock.history.export import to_ndjson
 from tests.corpora.injection import HARMLESS, MORE, load
@@ -149,7 +150,7 @@ def exported(bodies: list[bytes]) -> bytes:
 def test_what_is_recorded_is_one_line_of_json_and_reads_back_as_it_was(payload: str) -> None:
     bodies = recorded(payload)
     # No UTF-8 has a lone surrogate: it is recorded as an escape.
-    written = payload.encode(errors="backslashreplace").decode()
+    written = without_surrogates(payload)
 
     for body in bodies:
         assert body.splitlines() == [body]

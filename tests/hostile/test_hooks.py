@@ -21,6 +21,8 @@ from tests.hostile.runs import (
 from tests.support import call
 
 ran: list[int] = []
+RECURSIVE: list[Any] = []
+RECURSIVE.append(RECURSIVE)
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +43,7 @@ PRE_HOOKS: dict[str, Any] = {
     "extra field": saying({"x": 1, "y": 2}),
     "wrong type": saying({"x": "many"}),
     "not json": saying({"x": object()}),
-    "recursive": saying((lambda items: items.update(x=items) or items)({})),
+    "recursive": saying({"x": RECURSIVE}),
     "not text": saying({1: 2}),
     "surrogate": saying({"x": "\ud800"}),
     "huge": saying({"x": 10**400}),
@@ -113,6 +115,14 @@ async def test_middleware_that_goes_on_twice_cannot_have_the_effect_twice() -> N
     await outcome(tool(work, middleware=[_twice]))
 
     assert ran == [1]
+
+
+@pytest.mark.parametrize("options", [{"idempotent": True}, {"risk": "read"}], ids=str)
+async def test_middleware_may_go_on_twice_where_that_does_no_harm(options: Any) -> None:
+    observation = await outcome(tool(work, middleware=[_twice], **options))
+
+    assert observation.ok
+    assert ran == [1, 1]
 
 
 def _changing(value: Any) -> Any:
@@ -225,8 +235,6 @@ async def test_an_output_guardrail_that_does_not_clearly_pass_withholds(guard: A
     assert observation.content is None
 
 
-RECURSIVE: list[Any] = []
-RECURSIVE.append(RECURSIVE)
 SHAPES: dict[str, Any] = {
     "raises": raising(OSError("gone")),
     "unprintable": raising(Unprintable()),

@@ -278,9 +278,7 @@ async def test_a_stage_that_breaks_leaves_no_place_in_line_taken() -> None:
 
     runtime = ToolRuntime(tools=[spoil, after, sibling])
     async with asyncio.timeout(5):
-        await asyncio.gather(
-            runtime.execute([call("c1", "spoil"), call("c2", "after")]), return_exceptions=True
-        )
+        await asyncio.gather(runtime.execute([call("c1", "spoil"), call("c2", "after")]), return_exceptions=True)
         result = await runtime.execute([call("c3", "after")])
 
     assert result.observations[0].ok

@@ -48,9 +48,7 @@ async def judged(runtime: ToolRuntime) -> list[Decision]:
 )
 async def test_each_decision_is_an_event_before_anything_starts(verdict: str, action: str, runs: list[str]) -> None:
     rule = Rule(id="deploys", verdict=verdict, tools="deploy", reason="Release week.", layer="enterprise policy")
-    runtime = ToolRuntime(
-        tools=[deploy], policy=RulePolicy([rule]), interaction=CallbackInteractionProvider(yes)
-    )
+    runtime = ToolRuntime(tools=[deploy], policy=RulePolicy([rule]), interaction=CallbackInteractionProvider(yes))
     await runtime.execute([call("c1", "deploy", target="prod")])
 
     [decision] = await judged(runtime)

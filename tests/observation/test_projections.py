@@ -104,7 +104,9 @@ async def test_what_a_tool_keeps_out_of_its_text_is_in_no_projection() -> None:
 
 
 @pytest.mark.requirement("R238")
-@pytest.mark.parametrize("raw", ["text", {"a": 1}, ["x"], 5, None, b"bytes", Ran(stdout="", exit_code=0, environment={})])
+@pytest.mark.parametrize(
+    "raw", ["text", {"a": 1}, ["x"], 5, None, b"bytes", Ran(stdout="", exit_code=0, environment={})]
+)
 async def test_a_raw_value_never_is_the_models_message(raw: Any) -> None:
     async def work() -> Any:
         return raw
@@ -248,4 +250,3 @@ async def test_a_failure_shows_none_unknown_or_the_facts_and_artifacts_are_a_lis
     first, second, third = (header_of(message) for message in result.messages)
     assert (first["sideEffects"], second["sideEffects"]) == ("none", "unknown")
     assert isinstance(third["artifacts"], list)
-

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock import FileArtifacts, MemoryArtifacts, MemoryLog, Normalized, Observation, ToolRegistry, ToolRuntime, tool
+from interlock import (
+    FileArtifacts,
+    MemoryArtifacts,
+    MemoryLog,
+    Normalized,
+    Observation,
+    ToolRegistry,
+    ToolRuntime,
+    tool,
+)
 from tests.support import call
 
 FAILURE = "AssertionError: expected 4, received 5"
@@ -212,4 +221,3 @@ async def test_no_summary_or_error_text_can_flood_the_model(words: Any) -> None:
     result = await ToolRuntime(tools=[run]).execute([call("c1", "run")])
 
     assert len(result.messages[0]["content"]) < 40_000
-

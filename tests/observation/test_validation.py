@@ -49,7 +49,9 @@ FITTING: dict[str, Any] = {"path": "a.png"}
     ],
     ids=str,
 )
-async def test_an_input_that_does_not_fit_says_which_field_breaks_which_rule(change: dict[str, Any], words: str) -> None:
+async def test_an_input_that_does_not_fit_says_which_field_breaks_which_rule(
+    change: dict[str, Any], words: str
+) -> None:
     given = {**FITTING, **change}
     arguments = {name: value for name, value in given.items() if value is not ...}
     result = await ToolRuntime(tools=[resize]).execute([call("c1", "resize", **arguments)])

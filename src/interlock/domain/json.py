@@ -29,6 +29,9 @@ _from_json = jiter.from_json
 _large_number = re.compile(rb"\d{16}|[eE][+-]?\d{3}").search
 
 
+_escape_surrogates = re.compile(r"[\ud800-\udfff]").sub
+
+
 class BadJson(ValueError):
     """The text or value is not JSON as it is allowed in here."""
 
@@ -118,11 +121,15 @@ _KINDS: tuple[tuple[type, Callable[[Any], list[Any]]], ...] = (
 )
 
 
+def _escaped(match: re.Match[str]) -> str:
+    return f"\\u{{{ord(match[0]):x}}}"
+
+
 def without_surrogates(value: Any) -> Any:
     """The value with what cannot be UTF-8 written as escapes."""
     match value:
         case str():
-            return value.encode(errors="backslashreplace").decode()
+            return _escape_surrogates(_escaped, value)
         case dict():
             items = cast(dict[str, Any], value).items()
             return {without_surrogates(key): without_surrogates(inner) for key, inner in items}
