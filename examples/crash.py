@@ -16,7 +16,8 @@ def open_run(folder: str) -> ToolRuntime:
     @tool
     def pay(amount: int) -> str:
         """Pay, and then lose power. Nobody can tell afterwards."""
-        paid.open("a").write(f"{amount}\n")
+        with paid.open("a") as file:
+            file.write(f"{amount}\n")
         os.kill(os.getpid(), signal.SIGKILL)
         return "paid"
 

@@ -199,7 +199,12 @@ async def test_the_log_tells_the_whole_story_of_a_call() -> None:
         interaction=CallbackInteractionProvider(confirm),
         agent="fixer",
     )
-    wish = {"id": "c1", "tool_name": "edit", "arguments": {"path": "src/sum.ts"}, "reason": "It is off by one."}
+    wish: dict[str, Any] = {
+        "id": "c1",
+        "tool_name": "edit",
+        "arguments": {"path": "src/sum.ts"},
+        "reason": "It is off by one.",
+    }
     result = await runtime.execute([wish])
 
     found = {facts_of.type_of(fact): fact for fact in await facts(runtime)}
@@ -223,7 +228,10 @@ async def test_the_log_tells_the_whole_story_of_a_call() -> None:
 async def test_the_log_has_the_arguments_that_really_ran_when_a_hook_changed_them() -> None:
     ran: list[str] = []
 
-    @tool(pre_hooks=[lambda arguments: {**arguments, "name": "Grace"}])
+    def rename(_: dict[str, Any]) -> dict[str, Any]:
+        return {"name": "Grace"}
+
+    @tool(pre_hooks=[rename])
     async def greet_hooked(name: str) -> None:
         ran.append(name)
 

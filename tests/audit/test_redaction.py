@@ -1,6 +1,7 @@
 """A declared secret is nowhere: not in what the model reads, not in any byte of log, export or artifacts."""
 
 import base64
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,6 +23,7 @@ from interlock import (
     render_for_user,
     tool,
 )
+from interlock.registry.decorator import ToolOptions
 from tests.support import call
 
 SECRET = "Tr0ub4dor&3 geheim/Wort+Zahl"
@@ -150,7 +152,7 @@ async def test_no_part_of_a_secret_is_left_where_an_exception_text_is_cut(tmp_pa
     await assert_clean(runtime, tmp_path, result)
 
 
-def _said(**said: Any) -> Any:
+def saying(said: dict[str, Any]) -> Callable[[Any], Normalized]:
     return lambda _: Normalized(**said)
 
 
@@ -166,7 +168,7 @@ def _said(**said: Any) -> Any:
     ids=["summary", "user text", "failure", "facts", "text"],
 )
 async def test_a_secret_in_what_a_tool_says_about_its_result_is_marked(tmp_path: Path, said: dict[str, Any]) -> None:
-    @tool(normalize=_said(**said))
+    @tool(normalize=saying(said))
     async def login() -> str:
         return "done"
 
@@ -191,11 +193,14 @@ async def test_a_secret_in_stated_effects_and_warnings_is_marked(tmp_path: Path)
 async def test_a_secret_in_progress_is_marked_before_anybody_hears_it(tmp_path: Path) -> None:
     heard: list[str] = []
 
+    def hear(_: str, message: str) -> None:
+        heard.append(message)
+
     @tool
     async def login(ctx: ToolContext) -> None:
         ctx.progress(f"trying {SECRET}")
 
-    runtime = runtime_in(tmp_path, [login], on_progress=lambda _, message: heard.append(message))
+    runtime = runtime_in(tmp_path, [login], on_progress=hear)
     result = await runtime.execute([call("c1", "login")])
 
     assert len(heard) == 1
@@ -273,18 +278,25 @@ class Leaky:
         raise ValueError(f"cannot judge {event.arguments}")
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"check": lambda arguments, _: Problem(message=f"no {arguments}")},
-        {"input_guardrails": [lambda arguments, _: f"no {arguments}"]},
-        {"pre_hooks": [lambda arguments, _: 1 / 0 if arguments else str(arguments)]},
-        {"output_guardrails": [lambda output, _: f"no {output}"]},
-        {"failure_error_function": lambda _context, error: f"because {error}"},
-    ],
-    ids=["check", "input guardrail", "pre-hook", "output guardrail", "error words"],
-)
-async def test_a_secret_in_the_words_of_a_refusal_is_marked(tmp_path: Path, options: dict[str, Any]) -> None:
+def _raise(arguments: Any) -> Any:
+    raise ValueError(f"not {arguments}")
+
+
+def _refuse(value: Any) -> str:
+    return f"not {value}"
+
+
+REFUSING: dict[str, ToolOptions] = {
+    "check": {"check": lambda arguments, _: Problem(message=f"no {arguments}")},
+    "input guardrail": {"input_guardrails": [_refuse]},
+    "pre-hook": {"pre_hooks": [_raise]},
+    "output guardrail": {"output_guardrails": [_refuse]},
+    "error words": {"failure_error_function": lambda _, error: f"because {error}"},
+}
+
+
+@pytest.mark.parametrize("options", REFUSING.values(), ids=REFUSING)
+async def test_a_secret_in_the_words_of_a_refusal_is_marked(tmp_path: Path, options: ToolOptions) -> None:
     @tool(**options)
     async def login(password: str) -> str:
         if "failure_error_function" in options:

@@ -177,16 +177,18 @@ async def test_an_id_of_an_earlier_turn_with_other_content_is_refused_and_the_ol
 
 
 @pytest.mark.requirement("P09", "R086")
-async def test_a_finished_id_that_comes_twice_with_different_content_is_refused_and_the_run_goes_on() -> None:
+@pytest.mark.parametrize("names", [("1", "else"), ("else", "1"), ("else", "more")])
+async def test_a_finished_id_that_comes_twice_with_different_content_is_refused_and_the_run_goes_on(
+    names: tuple[str, str],
+) -> None:
     stage = Stage()
     runtime = ToolRuntime(tools=[tool(stage.act, name="act")])
     await runtime.execute([call("c1", "act", name="1")])
 
-    result = await runtime.execute(
-        [call("c1", "act", name="1"), call("c1", "act", name="else"), call("c2", "act", name="2")]
-    )
+    pair = [call("c1", "act", name=name) for name in names]
+    result = await runtime.execute([*pair, call("c2", "act", name="2")])
 
-    assert [observation.code for observation in result.observations][1:] == ["call_id_conflict", "ok"]
+    assert [observation.code for observation in result.observations] == ["call_id_conflict", "call_id_conflict", "ok"]
     assert stage.starts() == ["1", "2"]
     assert (await runtime.verify()).ok
 

@@ -20,6 +20,7 @@ from interlock import (
     EventLog,
     FileArtifacts,
     LogError,
+    Question,
     Rule,
     RulePolicy,
     SqliteLog,
@@ -55,6 +56,7 @@ TURNS = (
         call("wipe-1", "wipe"),
         call("bad-1", "send", what=7),
         call("deploy-1", "deploy"),
+        call("deploy-2", "deploy"),
         call("store-2", "store", key="shelf"),
         call("report-1", "report"),
     ],
@@ -171,12 +173,17 @@ def recoverable_tools(world: World) -> list[ToolDefinition]:
     return [put, book]
 
 
+async def approve(question: Question) -> bool:
+    """At once, so that the answer is recorded long before the call has its turn."""
+    return True
+
+
 def runtime_of(world: World, log: EventLog, artifacts: FileArtifacts) -> ToolRuntime:
     return ToolRuntime(
         run_id=RUN_ID,
         tools=tools(world),
         policy=POLICY,
-        interaction=CallbackInteractionProvider(lambda question: True),
+        interaction=CallbackInteractionProvider(approve),
         log=log,
         artifacts=artifacts,
     )

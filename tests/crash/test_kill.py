@@ -37,7 +37,7 @@ def test_without_a_death_the_script_does_everything_once(lives: Lives, tmp_path:
     counts = counts_of(folder)
     assert set(record_of(folder).effects) == {call_id for call_id in CODES if CODES[call_id] == "ok"} - READ_ONLY
     assert set(counts) == set(KINDS)
-    assert counts["effect"] == counts["done"] == 10
+    assert counts["effect"] == counts["done"] == 11
     assert counts["append"] >= 8
 
 

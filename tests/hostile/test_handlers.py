@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ from interlock import (
     render_for_model,
     tool,
 )
-from tests.hostile.runs import NoText, Odd, Unprintable, outcome, raising, sibling, survives
+from tests.hostile.runs import NoText, Odd, Unprintable, outcome, raising, saying, sibling, survives
 from tests.support import call
 
 RAISED = [
@@ -203,13 +204,13 @@ async def test_a_tool_that_ran_cannot_pass_for_one_that_was_refused(code: str, w
     assert "Denied by" not in text.split("\n")[0]
 
 
-NONSENSE: dict[str, Any] = {
-    "wrong kind": lambda ctx: ctx.side_effect(5, object()),
-    "wrong list": lambda ctx: ctx.effects.append("x"),
+NONSENSE: dict[str, Callable[[ToolContext], object]] = {
+    "wrong kind": lambda ctx: ctx.side_effect(5, object()),  # pyright: ignore
+    "wrong list": lambda ctx: ctx.effects.append("x"),  # pyright: ignore
     "wrong member": lambda ctx: ctx.effects.append(SideEffect(kind=["a"], target=None)),  # pyright: ignore
     "surrogate": lambda ctx: ctx.side_effect("sent", "\ud800"),
-    "wrong warning": lambda ctx: ctx.warn(object()),
-    "wrong progress": lambda ctx: ctx.progress(object()),
+    "wrong warning": lambda ctx: ctx.warn(object()),  # pyright: ignore
+    "wrong progress": lambda ctx: ctx.progress(object()),  # pyright: ignore
     "no effects": lambda ctx: setattr(ctx, "effects", None),
     "no warnings": lambda ctx: setattr(ctx, "warnings", None),
     "another id": lambda ctx: setattr(ctx, "call_id", "c2"),
@@ -282,7 +283,7 @@ async def test_a_coroutine_that_ignores_its_cancellation_is_left_behind() -> Non
     assert await runtime.export() == before
 
 
-@pytest.mark.parametrize("words", [raising(OSError("x")), raising(Unprintable()), lambda *_: NoText(), lambda *_: None])
+@pytest.mark.parametrize("words", [raising(OSError("x")), raising(Unprintable()), saying(NoText()), saying(None)])
 async def test_error_words_that_fail_leave_the_plain_ones(words: Any) -> None:
     @tool(failure_error_function=words)
     async def work() -> None:
@@ -293,7 +294,7 @@ async def test_error_words_that_fail_leave_the_plain_ones(words: Any) -> None:
     assert observation.code == "tool_failed"
 
 
-@pytest.mark.parametrize("words", [raising(OSError("x")), lambda *_: NoText()])
+@pytest.mark.parametrize("words", [raising(OSError("x")), saying(NoText())])
 async def test_timeout_words_that_fail_leave_the_plain_ones(words: Any) -> None:
     @tool(timeout_seconds=0.02, timeout_error_function=words)
     async def work() -> None:

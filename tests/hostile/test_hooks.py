@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from interlock import Limits, Normalized, Rule, RulePolicy, SideEffect, ToolContext, ToolRuntime, tool
+from interlock.registry.decorator import ToolOptions
 from tests.hostile.runs import (
     NoText,
     Odd,
@@ -145,17 +146,16 @@ def _swallowing(value: Any) -> Any:
 NO_LARGE = RulePolicy([Rule(id="small", verdict="deny", when=lambda event: event.arguments.get("x", 0) > 100)])
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"pre_hooks": [lambda arguments: {**arguments, "x": 500}]},
-        {"middleware": [_changing(500)]},
-        {"pre_hooks": [lambda arguments: {**arguments, "x": 5}], "middleware": [_changing(500)]},
-        {"middleware": [_swallowing(500)]},
-    ],
-    ids=["pre-hook", "middleware", "both", "middleware that hides it"],
-)
-async def test_arguments_changed_to_what_policy_denies_are_refused_as_changed(options: Any) -> None:
+CHANGING: dict[str, ToolOptions] = {
+    "pre-hook": {"pre_hooks": [saying({"x": 500})]},
+    "middleware": {"middleware": [_changing(500)]},
+    "both": {"pre_hooks": [saying({"x": 5})], "middleware": [_changing(500)]},
+    "middleware that hides it": {"middleware": [_swallowing(500)]},
+}
+
+
+@pytest.mark.parametrize("options", CHANGING.values(), ids=CHANGING)
+async def test_arguments_changed_to_what_policy_denies_are_refused_as_changed(options: ToolOptions) -> None:
     observation = await outcome(tool(work, **options), policy=NO_LARGE)
 
     assert ran == []

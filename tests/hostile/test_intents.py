@@ -70,7 +70,7 @@ ARGUMENTS: dict[str, Any] = {
     "1e400": '{"x": 1e400}',
     "400 digits": '{"x": 1%s}' % ("0" * 400),
     "beyond 2^53": '{"x": 9007199254740993}',
-    "deep text": '{"x": %s1%s}' % ("[" * 200, "]" * 200),
+    "deep text": f'{{"x": {"[" * 200}1{"]" * 200}}}',
     "very deep text": "[" * 100_000,
     "deep": nested(200),
     "very deep": nested(5_000),
@@ -120,11 +120,17 @@ async def test_arguments_that_are_no_sane_object_are_refused_unexecuted(argument
     assert ran == [{"x": 7, "note": ""}]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [OrderedDict(x=1), {"x": Number.ONE}, {Text("x"): 1}, {"x": 1, "note": Text("a")}, Text('{"x": 1}'), '{"x": 1.0}'],
-    ids=["ordered", "enum", "key", "value", "text", "whole float"],
-)
+SUBCLASSES: dict[str, Any] = {
+    "ordered": OrderedDict(x=1),
+    "enum": {"x": Number.ONE},
+    "key": {Text("x"): 1},
+    "value": {"x": 1, "note": Text("a")},
+    "text": Text('{"x": 1}'),
+    "whole float": '{"x": 1.0}',
+}
+
+
+@pytest.mark.parametrize("arguments", SUBCLASSES.values(), ids=SUBCLASSES)
 async def test_arguments_in_a_subclass_of_a_plain_type_run_or_are_refused(arguments: Any) -> None:
     result = await survives(runtime(), ToolIntent(call_id="c1", tool_name="work", arguments=arguments))
 
@@ -137,8 +143,12 @@ NAMES: list[Any] = [
 ]  # fmt: skip
 
 
+def _short(name: Any) -> str:
+    return repr(name)[:20] if isinstance(name, str | bytes | int) else type(name).__name__
+
+
 @pytest.mark.requirement("R185", "R207")
-@pytest.mark.parametrize("name", NAMES, ids=lambda name: repr(name)[:20] if not isinstance(name, NoText) else "no text")
+@pytest.mark.parametrize("name", NAMES, ids=_short)
 async def test_a_name_that_is_no_tool_runs_nothing(name: Any) -> None:
     result = await survives(runtime(), ToolIntent(call_id="c1", tool_name=name, arguments={"x": 1}))
 
@@ -146,9 +156,7 @@ async def test_a_name_that_is_no_tool_runs_nothing(name: Any) -> None:
     assert ran == []
 
 
-@pytest.mark.parametrize(
-    "call_id", NAMES[:16], ids=lambda name: repr(name)[:20] if not isinstance(name, NoText) else "no text"
-)
+@pytest.mark.parametrize("call_id", NAMES[:16], ids=_short)
 async def test_a_call_without_a_usable_id_is_answered_and_not_executed(call_id: Any) -> None:
     result = await survives(runtime(), ToolIntent(call_id=call_id, tool_name="work", arguments={"x": 1}))
 
@@ -208,11 +216,12 @@ async def test_what_is_no_call_at_all_is_answered_beside_a_call_that_runs(thing:
 
 
 async def test_a_reason_that_is_no_text_is_survived() -> None:
-    intents = [
+    reasons: list[Any] = [None, 5, NoText(), "\ud800", "r" * 1_000_000]
+    wishes = [
         ToolIntent(call_id=f"c{number}", tool_name="work", arguments={"x": 1}, reason=reason)
-        for number, reason in enumerate([None, 5, NoText(), "\ud800", "r" * 1_000_000])  # pyright: ignore
+        for number, reason in enumerate(reasons)
     ]
-    result = await survives(runtime(), *intents)
+    result = await survives(runtime(), *wishes)
 
     assert len(result.observations) == 5
 
@@ -250,7 +259,7 @@ async def test_a_batch_of_nothing_is_answered_with_nothing() -> None:
 async def test_hidden_and_disabled_tools_are_not_reached_by_any_spelling() -> None:
     calls = [
         ToolIntent(call_id=f"c{number}", tool_name=name, arguments={"x": 1})
-        for number, name in enumerate(["hidden", "Hidden", "hidden ", "ｈｉｄｄｅｎ", "hidden\u200b", "__class__"])
+        for number, name in enumerate(["hidden", "Hidden", "hidden ", "\uff48idden", "hidden\u200b", "__class__"])
     ]
     result = await survives(runtime(), *calls)
 
@@ -283,19 +292,37 @@ values = st.recursive(
 )
 names = st.one_of(st.sampled_from(["work", "hidden", "read_artifact", "nobody", ""]), values)
 ids = st.one_of(st.sampled_from(["a", "b", "good", ""]), values)
-arguments = st.one_of(
+arguments: st.SearchStrategy[Any] = st.one_of(
     values,
-    st.fixed_dictionaries({"x": values}, optional={"note": values}),
+    st.dictionaries(st.sampled_from(["x", "note"]), values),
     st.builds(repr, values),
     st.sampled_from([value for name, value in ARGUMENTS.items() if name not in _UNPRINTABLE]),
 )
-intents = st.one_of(
+
+
+def _intent(call_id: Any, name: Any, given: Any) -> ToolIntent:
+    return ToolIntent(call_id=call_id, tool_name=name, arguments=given)
+
+
+def _openai(call_id: Any, name: Any, given: Any) -> dict[str, Any]:
+    return {"id": call_id, "function": {"name": name, "arguments": given}}
+
+
+def _anthropic(call_id: Any, name: Any, given: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call_id, "name": name, "input": given}
+
+
+def _own(call_id: Any, name: Any, given: Any) -> dict[str, Any]:
+    return {"id": call_id, "name": name, "arguments": given, "reason": given}
+
+
+intents: st.SearchStrategy[Any] = st.one_of(
     values,
     st.sampled_from([value for name, value in THINGS.items() if name not in _UNPRINTABLE | _ODD_OBJECTS]),
-    st.builds(lambda i, n, a: ToolIntent(call_id=i, tool_name=n, arguments=a), ids, names, arguments),
-    st.builds(lambda i, n, a: {"id": i, "function": {"name": n, "arguments": a}}, ids, names, arguments),
-    st.builds(lambda i, n, a: {"type": "tool_use", "id": i, "name": n, "input": a}, ids, names, arguments),
-    st.builds(lambda i, n, a: {"id": i, "name": n, "arguments": a, "reason": a}, ids, names, arguments),
+    st.builds(_intent, ids, names, arguments),
+    st.builds(_openai, ids, names, arguments),
+    st.builds(_anthropic, ids, names, arguments),
+    st.builds(_own, ids, names, arguments),
 )
 
 

@@ -50,7 +50,8 @@ class Policy:
 
 
 def _allow(**fields: Any) -> Decision:
-    return Decision(**{"verdict": Verdict.ALLOW, "reason": "Fine.", **fields})
+    given: dict[str, Any] = {"verdict": Verdict.ALLOW, "reason": "Fine.", **fields}
+    return Decision(**given)
 
 
 POLICIES: dict[str, Any] = {
@@ -259,10 +260,12 @@ class FailingLog(MemoryLog):
 async def test_a_log_that_fails_ends_a_batch_of_many_in_time(appends: int) -> None:
     runtime = ToolRuntime(tools=[tool(work, concurrency="safe"), sibling], log=FailingLog(appends))
 
+    async def four_batches() -> None:
+        for batch in range(4):
+            await runtime.execute([call(f"{batch}-{number}", "work", x=number) for number in range(20)])
+
     with pytest.raises(LogError):
-        async with asyncio.timeout(5):
-            for batch in range(4):
-                await runtime.execute([call(f"{batch}-{number}", "work", x=number) for number in range(20)])
+        await asyncio.wait_for(four_batches(), 5)
 
 
 async def test_a_stage_that_breaks_leaves_no_place_in_line_taken() -> None:

@@ -1,6 +1,7 @@
 """Registry lookup: first of all, for every intent, whatever menu the model was shown."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -31,7 +32,7 @@ async def edit(path: str) -> str:
 
 
 @pytest.mark.requirement("R184")
-@pytest.mark.parametrize("arguments", [{"path": 5}, {"any": [1, {}]}, {}, "", "{}"], ids=str)
+@pytest.mark.parametrize("arguments", [{"path": 5}, {"any": [1, 2]}, {}, "", "{}"], ids=str)
 async def test_an_unknown_tool_is_unknown_whatever_its_input(arguments: Any) -> None:
     runtime = ToolRuntime(tools=[read])
     result = await runtime.execute([ToolIntent(call_id="c1", tool_name="reed", arguments=arguments)])
@@ -73,18 +74,19 @@ async def test_a_tool_that_the_older_menu_had_is_refused_when_the_mode_changed()
     assert ran == ["read"]
 
 
+WAYS: dict[str, tuple[Callable[[Situation], bool | str], list[bool]]] = {
+    "mode": (lambda situation: situation.mode is Mode.TRUSTED, [True, False, False]),
+    "task phase": (lambda situation: situation.task_phase == "repair", [False, True, False]),
+    "session": (lambda situation: situation.run_id == "run_a" and situation.agent == "fixer", [True, True, True]),
+    "another session": (lambda situation: situation.run_id == "run_b" or "Not here.", [False, False, False]),
+}
+
+
 @pytest.mark.requirement("R190", "R191")
-@pytest.mark.parametrize(
-    ("visible", "seen"),
-    [
-        (lambda situation: situation.mode is Mode.TRUSTED, [True, False, False]),
-        (lambda situation: situation.task_phase == "repair", [False, True, False]),
-        (lambda situation: situation.agent == "fixer" and situation.run_id == "run_a", [True, True, True]),
-        (lambda situation: "only in another session" if situation.run_id == "run_a" else True, [False, False, False]),
-    ],
-    ids=["mode", "task phase", "session", "reason"],
-)
-async def test_visibility_is_asked_for_each_intent_by_mode_phase_and_session(visible: Any, seen: list[bool]) -> None:
+@pytest.mark.parametrize(("visible", "seen"), WAYS.values(), ids=WAYS)
+async def test_visibility_is_asked_for_each_intent_by_mode_phase_and_session(
+    visible: Callable[[Situation], bool | str], seen: list[bool]
+) -> None:
     runtime = ToolRuntime(
         tools=[tool(edit.handler, name="edit", visible=visible)], run_id="run_a", agent="fixer", mode="trusted"
     )
@@ -187,7 +189,7 @@ async def test_the_version_on_record_is_the_one_of_that_moment() -> None:
     assert versions == ["1", "2"]
 
 
-@pytest.mark.parametrize("answer", [None, 0, 1, "", [], object()], ids=repr)
+@pytest.mark.parametrize("answer", [None, 0, 1, "", [], object()], ids=lambda answer: type(answer).__name__)
 def test_a_tool_that_does_not_clearly_say_that_it_is_visible_is_not(answer: Any) -> None:
     registry = ToolRegistry([tool(read.handler, name="read", visible=lambda _: answer)])
 

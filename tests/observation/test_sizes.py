@@ -19,6 +19,7 @@ from interlock import (
     ToolRuntime,
     tool,
 )
+from interlock.registry.decorator import ToolOptions
 from tests.support import call
 
 FAILURE = "AssertionError: expected 4, received 5"
@@ -203,18 +204,17 @@ async def test_an_output_at_the_limit_is_whole_and_says_nothing_of_cuts() -> Non
     assert (observation.size, observation.artifacts, observation.next_hint) == (None, (), "")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        lambda: {"normalize": lambda _: Normalized(summary="s" * 1_000_000)},
-        lambda: {"failure_error_function": lambda _context, _error: "s" * 1_000_000},
-    ],
-    ids=["summary", "error text"],
-)
-async def test_no_summary_or_error_text_can_flood_the_model(words: Any) -> None:
-    @tool(**words())
+FLOODS: dict[str, ToolOptions] = {
+    "summary": {"normalize": lambda _: Normalized(summary="s" * 1_000_000)},
+    "error text": {"failure_error_function": lambda _context, _error: "s" * 1_000_000},
+}
+
+
+@pytest.mark.parametrize("options", FLOODS.values(), ids=FLOODS)
+async def test_no_summary_or_error_text_can_flood_the_model(options: ToolOptions) -> None:
+    @tool(**options)
     async def run() -> str:
-        if "failure_error_function" in words():
+        if "failure_error_function" in options:
             raise OSError("gone")
         return "fine"
 

@@ -133,6 +133,7 @@ async def output_of(value: Any) -> Any:
         (_Model(at=AT), {"at": "2026-01-02T00:00:00Z"}),
         (b"bytes", "bytes"),
         ({1: "one"}, {"1": "one"}),
+        ([inf, nan], ["Infinity", "NaN"]),
     ],
 )
 async def test_a_value_that_json_does_not_know_is_converted(value: Any, output: Any) -> None:
