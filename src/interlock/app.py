@@ -72,6 +72,7 @@ class App:
     def __init__(self, **options: Unpack[Options]) -> None:
         tools = options.get("tools", ())
         self.log: EventLog = _given(options.get("log"), MemoryLog)
+        self._owns_log = options.get("log") is None
         self.artifacts: Artifacts = _given(options.get("artifacts"), MemoryArtifacts)
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         self.telemetry = OtelTelemetry()
@@ -118,6 +119,8 @@ class App:
 
     async def decide(self, run: Run, action_id: str, answer: Answer) -> None:
         """Record a person's answer to an open question. The first answer stands."""
+        if run.ended:
+            raise RunEndedError(f"{run.ledger.run_id} is {run.ledger.state.value}; its questions need no answer.")
         action = run.ledger.actions.get(action_id)
         if action is None:
             raise DecisionConflictError(f"There is no question {action_id!r} in {run.ledger.run_id}.")
@@ -136,8 +139,11 @@ class App:
     async def cancel(self, run: Run, message: str = "") -> None:
         """End the run: what runs is cancelled, what waits stays undone."""
         await self._ready(run)
-        run.executions.end_all("call")
         run.recorder.add(RunCancelled(message=message))
+        run.stopping = "The run was cancelled."
+        run.executions.end_all("call")
+        for call_id in run.ledger.open_calls():
+            run.wake(call_id)
         await run.recorder.commit()
 
     async def entries(self, run: Run) -> list[Entry]:
@@ -153,7 +159,8 @@ class App:
         for run in list(self._runs.values()):
             await run.settled()
         await self.parts.sandbox.close()
-        await self.log.close()
+        if self._owns_log:
+            await self.log.close()
 
     async def _ready(self, run: Run) -> None:
         await run.settled()

@@ -21,7 +21,7 @@ from .domain.errors import AgentExecutionError
 from .domain.event import CallObserved, Event
 from .domain.execution import ToolExecutionRecord, execution_record
 from .domain.ids import new_run_id
-from .domain.lifecycle import RUN_STATUS, RunState
+from .domain.lifecycle import RUN_STATUS, ActionState, RunState
 from .domain.observation import Observation
 from .domain.tool import Mode, Situation
 from .history.export import to_ndjson
@@ -91,6 +91,8 @@ class ToolRuntime:
             interactive=self._app.parts.interaction.interactive,
         )
         self._run: Run | None = None
+        self._shape: Shape = "openai"
+        self._opening: asyncio.Future[Run] | None = None
         self._busy = False
         self._queue: deque[asyncio.Future[None]] = deque()
         self._runner: asyncio.Runner | None = None
@@ -132,6 +134,7 @@ class ToolRuntime:
         self._busy = True
         try:
             run = self._run or await self._open()
+            self._shape = shape
             return self._result(await self._app.execute(run, intents), run, shape)
         finally:
             self._busy = False
@@ -145,7 +148,7 @@ class ToolRuntime:
         self._busy = True
         try:
             run = self._run or await self._open()
-            return self._result(await self._app.resume(run), run, "openai")
+            return self._result(await self._app.resume(run), run, self._shape)
         finally:
             self._busy = False
             if self._queue:
@@ -170,6 +173,11 @@ class ToolRuntime:
         """Cancel one call. Its siblings go on; its observation says `cancelled`."""
         if self._run is not None:
             self._run.cancel_call(call_id)
+
+    async def questions(self) -> list[Question]:
+        """What people are asked and have not answered yet, oldest first."""
+        actions = (self._run or await self._open()).ledger.actions.values()
+        return [action.question for action in actions if action.state is ActionState.PENDING]
 
     async def state(self) -> RunState:
         return (self._run or await self._open()).ledger.state
@@ -216,13 +224,19 @@ class ToolRuntime:
         """`execute` for code without an event loop."""
         return self._sync(self.execute(calls))
 
+    def decide_sync(self, action_id: str, *, approved: bool, reason: str = "", by: str = "", value: Any = None) -> None:
+        self._sync(self.decide(action_id, approved=approved, reason=reason, by=by, value=value))
+
+    def resume_sync(self) -> BatchResult:
+        return self._sync(self.resume())
+
     def close_sync(self) -> None:
         self._sync(self.close())
         if self._runner is not None:
             self._runner.close()
 
     async def close(self) -> None:
-        """Release threads and files. The run stays as it is in the log."""
+        """Release threads. The run stays as it is in the log; a log that was given is its owner's to close."""
         await self._app.close()
 
     async def __aenter__(self) -> "ToolRuntime":
@@ -262,9 +276,15 @@ class ToolRuntime:
                 return
 
     async def _open(self) -> Run:
-        if self._run is None:
-            self._run = await self._app.open(self._situation)
-        return self._run
+        """Read the run from the log, once, however many ask for it at the same time."""
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(self._app.open(self._situation))
+        try:
+            self._run = run = await asyncio.shield(self._opening)
+        except Exception:
+            self._opening = None
+            raise
+        return run
 
     def _result(self, outcome: BatchOutcome, run: Run, shape: Shape) -> BatchResult:
         observations = [item for item in outcome.outcomes if type(item) is Observation]

@@ -11,6 +11,8 @@ from .domain.call import ToolIntent
 from .domain.envelope import render_for_model
 from .domain.observation import Observation
 
+_FIELDS = ("id", "call_id", "type", "name", "tool_name", "input", "arguments", "reason")
+
 Shape: TypeAlias = Literal["openai", "openai_responses", "anthropic", "interlock"]
 
 
@@ -32,6 +34,8 @@ def read_call(call: Any) -> tuple[ToolIntent, Shape]:
             return ToolIntent(call_id=call_id, tool_name=name, arguments=arguments), "anthropic"
         case {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}:
             return ToolIntent(call_id=call_id, tool_name=name, arguments=arguments), "openai_responses"
+        case {"id": call_id, "function": {"name": name}}:
+            return ToolIntent(call_id=call_id, tool_name=name, arguments={}), "openai"
         case {"id": call_id, "tool_name": name} | {"id": call_id, "name": name}:
             return _own(call_id, name, cast(Mapping[str, Any], call)), "interlock"
         case _:
@@ -48,7 +52,7 @@ def messages(observations: Iterable[Observation], shape: Shape) -> list[dict[str
         case "anthropic":
             answer = _anthropic
     answers = list({observation.call_id: answer(observation) for observation in observations}.values())
-    return [{"role": "user", "content": answers}] if shape == "anthropic" else answers
+    return [{"role": "user", "content": answers}] if shape == "anthropic" and answers else answers
 
 
 def _openai(observation: Observation) -> dict[str, Any]:
@@ -96,8 +100,12 @@ def _own(call_id: Any, name: Any, call: Mapping[str, Any]) -> ToolIntent:
 
 
 def _fields(call: Any) -> dict[str, Any]:
-    """An SDK's object as the dictionary it stands for."""
-    names = ("id", "call_id", "type", "name", "tool_name", "input", "arguments", "reason")
-    fields = {name: getattr(call, name) for name in names if hasattr(call, name)}
-    function = getattr(call, "function", None)
-    return fields if function is None else {**fields, "function": _fields(function)}
+    """An SDK's object as the dictionary it stands for. An object may do anything when it is looked at."""
+    try:
+        fields = {name: getattr(call, name) for name in _FIELDS if hasattr(call, name)}
+        function = getattr(call, "function", None)
+        if function is not None:
+            fields["function"] = {name: getattr(function, name) for name in _FIELDS if hasattr(function, name)}
+    except Exception:
+        return {}
+    return fields

@@ -5,6 +5,7 @@ from typing import Any, Literal
 import msgspec
 from pydantic import BaseModel
 
+from .checked import check_fields
 from .decision import Decision
 from .tool import JsonObject, ToolContext, ToolDefinition
 
@@ -43,6 +44,10 @@ class ValidCall(msgspec.Struct, frozen=True, gc=False):
     checked: BaseModel
     arguments: JsonObject
 
+    def copy(self) -> JsonObject:
+        """The arguments for a developer's code, which may do with them what it likes."""
+        return type(self.checked).__pydantic_serializer__.to_python(self.checked, mode="json", by_alias=True)
+
 
 class PermittedCall(msgspec.Struct, frozen=True, gc=False):
     """Allowed by policy, or by a person: then `action_id` names the approval that its start consumes."""
@@ -80,6 +85,9 @@ class Answer(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     by: str = ""
     #: True when nobody answered in time and the fallback speaks.
     expired: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 class Waiting(msgspec.Struct, frozen=True, gc=False):

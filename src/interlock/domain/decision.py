@@ -5,6 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
+from .checked import check_fields
 from .tool import Risk
 
 
@@ -35,6 +36,9 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     target_arg: str = ""
     policy_digest: str = ""
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 def strictest(decisions: Iterable[Decision]) -> Decision:
     return max(decisions, key=lambda decision: _STRICTNESS[decision.verdict])
@@ -45,7 +49,7 @@ def default_decision(risk: frozenset[Risk]) -> Decision:
     if risk <= {Risk.READ}:
         return ALLOWED_BY_DEFAULT
     words = tuple(sorted(risk))
-    return Decision(verdict=Verdict.ASK, reason=f"No rule matches, and the tool may {', '.join(words)}.", risk=words)
+    return Decision(verdict=Verdict.ASK, reason=f"No rule matches, and its risk is {', '.join(words)}.", risk=words)
 
 
 ALLOWED_BY_DEFAULT = Decision(verdict=Verdict.ALLOW, reason="No rule matches.")

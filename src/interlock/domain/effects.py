@@ -4,6 +4,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from .checked import check_fields
+
 
 class SideEffect(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     #: What was done: `modified`, `created`, `deleted`, `sent`, ...
@@ -11,6 +13,9 @@ class SideEffect(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
     #: To what: a path, a host, a record.
     target: str
     detail: str = ""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 SideEffects: TypeAlias = tuple[SideEffect, ...] | Literal["unknown"]

@@ -131,6 +131,12 @@ class InputRefused(_Fact, frozen=True, gc=False, tag="input.refused"):
     answer: Answer
 
 
+class InputExpired(_Fact, frozen=True, gc=False, tag="input.expired"):
+    call_id: str
+    action_id: str
+    answer: Answer
+
+
 class ActionVoided(_Fact, frozen=True, gc=False, tag="approval.voided"):
     call_id: str
     action_id: str
@@ -149,6 +155,8 @@ class InvocationStarted(_Fact, frozen=True, gc=False, tag="tool.invocation.start
     sandbox: str = "none"
     cwd: str = ""
     action_id: str = ""
+    #: With an approval or a value given: the hash of what runs.
+    payload_hash: str = ""
     #: What runs, where it is not what the model wrote: defaults, a person's value.
     arguments: Any = None
 
@@ -160,6 +168,9 @@ class InvocationCompleted(_Fact, frozen=True, gc=False, tag="tool.invocation.com
     duration_ms: float
     code: str = "ok"
     side_effects: SideEffects = ()
+    #: What ran, where a hook changed it, and the decision about that.
+    arguments: Any = None
+    decision: Decision | None = None
 
 
 class CallObserved(_Fact, frozen=True, gc=False, tag="tool.observation"):
@@ -193,6 +204,7 @@ Fact: TypeAlias = (
     | InputRequested
     | InputProvided
     | InputRefused
+    | InputExpired
     | ActionVoided
     | InvocationStarted
     | InvocationCompleted

@@ -160,6 +160,7 @@ _ANSWERED = {
     facts.ApprovalRejected: "rejected",
     facts.InputRefused: "rejected",
     facts.ApprovalExpired: "expired",
+    facts.InputExpired: "expired",
 }
 
 
@@ -230,6 +231,7 @@ CHANGES = cast(
         facts.ApprovalExpired: _answered,
         facts.InputProvided: _answered,
         facts.InputRefused: _answered,
+        facts.InputExpired: _answered,
         facts.ActionVoided: _voided,
         facts.InvocationStarted: _invoked,
         facts.InvocationCompleted: _completed,

@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import msgspec
 from pydantic import BaseModel
 
+from .checked import check_fields
 from .effects import SideEffect
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -96,11 +97,11 @@ class ToolContext:
 
     def progress(self, message: str) -> None:
         """Tell whoever watches the run. Not recorded, not shown to the model."""
-        self._on_progress(self.call_id, message)
+        self._on_progress(self.call_id, str(message))
 
     def warn(self, message: str) -> None:
         """Record something that the call survives and people should know."""
-        self.warnings.append(message)
+        self.warnings.append(str(message))
 
     def side_effect(self, kind: str, target: str, detail: str = "") -> None:
         """State a fact about what this call changed outside."""
@@ -124,6 +125,9 @@ class Normalized(msgspec.Struct, frozen=True, kw_only=True):
     #: Structured facts for the log.
     facts: JsonObject = {}
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """What a runtime check returns when the call cannot be done now."""
@@ -132,6 +136,9 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     code: Literal["runtime_precondition_failed", "ambiguous_target", "stale_file_baseline"] = (
         "runtime_precondition_failed"
     )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 #: True, or the reason why the tool is not available.
@@ -196,6 +203,8 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     output_guardrails: tuple[Guardrail, ...] = ()
 
     raise_on_error: bool = False
+    #: Raise what the handler raised, and nothing else.
+    propagate_errors: bool = False
     failure_error_function: ErrorText | None = None
     timeout_behavior: TimeoutBehavior = "error_as_result"
     timeout_error_function: ErrorText | None = None

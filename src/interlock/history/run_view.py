@@ -6,7 +6,7 @@
 | `approval.requested`, `input.requested` | `APPROVAL_REQUIRED` |
 | `approval.granted`, `input.provided` | `APPROVAL_GRANTED` |
 | `approval.rejected`, `input.refused` | `APPROVAL_REJECTED` |
-| `approval.expired` | `ERROR`, code `approval_expired`: nobody answered, which is not a rejection |
+| `approval.expired`, `input.expired` | `ERROR`, code `approval_expired`: nobody answered, which is not a rejection |
 | `approval.voided` | `ERROR`, code `approval_voided` |
 | `tool.observation` with the code `outcome_unknown` | `ERROR` |
 | `run.failed`, `run.cancelled` | `ERROR`, code `run_failed` or `run_cancelled` |
@@ -113,7 +113,7 @@ def _answer(
     }
 
 
-def _expired(fact: facts.ApprovalExpired) -> _Shown:
+def _expired(fact: facts.ApprovalExpired | facts.InputExpired) -> _Shown:
     return "ERROR", {
         "code": "approval_expired",
         "message": "Nobody answered in time.",
@@ -164,6 +164,7 @@ _VIEW: Mapping[str, Callable[[Any], _Shown | None]] = {
     "approval.rejected": _rejected,
     "input.refused": _rejected,
     "approval.expired": _expired,
+    "input.expired": _expired,
     "approval.voided": _voided,
     "tool.observation": _observed,
     "run.failed": _failed,

@@ -13,6 +13,7 @@ from ..domain.call import AcceptedCall, ToolIntent
 from ..domain.failure import Failure
 from ..domain.ids import MAX_NAME_CHARS, is_name, is_plain_name
 from ..domain.json import BadJson, JsonObject, check, encode, encode_sorted, parse
+from ..secrets.interface import Redactor
 from .parts import Limits
 
 _MAX_SHOWN_CHARS = 2_000
@@ -28,12 +29,14 @@ class Received(msgspec.Struct, frozen=True, gc=False):
     outcome: AcceptedCall | Failure
 
 
-def accept(intent: ToolIntent, limits: Limits) -> Received:
+def accept(intent: ToolIntent, limits: Limits, redactor: Redactor) -> Received:
     try:
         plain = is_plain_name(intent.call_id) and is_plain_name(intent.tool_name)
     except TypeError:
         plain = None
     if not plain and not (is_name(intent.call_id) and is_name(intent.tool_name)):
+        return _unnamed(intent)
+    if redactor.declares and _is_secret(intent, redactor):
         return _unnamed(intent)
     arguments: Any = intent.arguments
     try:  # no text at all is what some models send when there are no arguments
@@ -42,7 +45,7 @@ def accept(intent: ToolIntent, limits: Limits) -> Received:
             message = f"The arguments are {len(raw)} bytes; the limit is {limits.max_argument_bytes}."
             return _refused(intent, raw, "arguments_too_large", message)
         parsed: Any = parse(raw) if type(arguments) is str else arguments
-    except (BadJson, UnicodeEncodeError) as error:
+    except (BadJson, UnicodeEncodeError, TypeError) as error:
         return _refused(intent, _shown(arguments), "arguments_malformed", f"The arguments are not JSON: {error}.")
     accepted: JsonObject = parsed
     if type(parsed) is not dict:
@@ -50,6 +53,12 @@ def accept(intent: ToolIntent, limits: Limits) -> Received:
         return _refused(intent, raw, "arguments_malformed", message)
     digest = sha256(encode_sorted((intent.tool_name, accepted))).hexdigest()
     return Received(intent, digest, raw, AcceptedCall(intent, accepted, raw))
+
+
+def _is_secret(intent: ToolIntent, redactor: Redactor) -> bool:
+    """A name that holds a declared secret could not be written down, so it names nothing."""
+    names = f"{intent.call_id}\n{intent.tool_name}"
+    return redactor.redact_declared(names) != names
 
 
 def _unnamed(intent: ToolIntent) -> Received:

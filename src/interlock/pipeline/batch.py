@@ -51,7 +51,7 @@ class BatchOutcome(msgspec.Struct, frozen=True):
 async def run_batch(intents: Sequence[ToolIntent], run: Run) -> BatchOutcome:
     elapsed = run.parts.clock.elapsed
     began = elapsed()
-    received = [accept(intent, run.parts.limits) for intent in intents]
+    received = [accept(intent, run.parts.limits, run.parts.redactor) for intent in intents]
     _open(received, run)
     siblings = Siblings(run)
     permitted = await _plan(received, siblings, run)
@@ -75,7 +75,7 @@ def _open(received: list[Received], run: Run) -> None:
     recorder, ledger = run.recorder, run.ledger
     if not ledger.started:
         recorder.add(RunStarted(schema=SCHEMA_VERSION, agent=run.situation.agent))
-    new = not received
+    new = False
     for item in received:
         if item.intent.call_id not in ledger.calls:
             new = True
@@ -100,23 +100,25 @@ async def _plan(received: list[Received], siblings: Siblings, run: Run) -> dict[
         if call_id in permitted or call_id in siblings.outcomes:
             record_repeat(item, run)
             continue
-        if call_id in refused:
+        if call_id in refused and call_id not in run.ledger.calls:
             item = msgspec.structs.replace(item, outcome=refused[call_id])  # noqa: PLW2901 - the same call, refused
-        planned = await (plan(item, run) if call_id not in run.ledger.calls else _plan_again(item, run))
+        planned = await (
+            plan(item, run) if call_id not in run.ledger.calls else _plan_again(item, call_id in refused, run)
+        )
         match planned:
             case PermittedCall() | Waiting():
                 permitted[call_id] = planned
             case Failure():
                 siblings.outcomes[call_id] = observation = conclude(call_id, item.intent.tool_name, planned, run)
-                siblings.weigh(observation, planned)
+                siblings.weigh(observation, observation.failure or planned)
             case Observation():
                 siblings.outcomes[call_id] = planned
     return permitted
 
 
-async def _plan_again(item: Received, run: Run) -> PermittedCall | Waiting | Failure | Observation:
+async def _plan_again(item: Received, refused: bool, run: Run) -> PermittedCall | Waiting | Failure | Observation:
     entry = run.ledger.calls[item.intent.call_id]
-    return await replan(item, entry, run) if entry.digest == item.digest else _reused(item, run)
+    return await replan(item, entry, run) if entry.digest == item.digest and not refused else _reused(item, run)
 
 
 def _first_error(received: list[Received], siblings: Siblings) -> ToolError | None:
@@ -126,6 +128,8 @@ def _first_error(received: list[Received], siblings: Siblings) -> ToolError | No
 
 
 def _close(siblings: Siblings, run: Run) -> None:
+    if run.ended:
+        return
     if siblings.ending == "fail":
         run.recorder.add(RunFailed(message=siblings.reason))
     elif siblings.ending == "degrade":

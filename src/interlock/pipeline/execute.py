@@ -15,21 +15,21 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 
 from ..domain.call import Invocation, ValidCall
+from ..domain.decision import Decision
 from ..domain.effects import NONE, UNKNOWN, SideEffects
 from ..domain.envelope import neutralize
 from ..domain.errors import SandboxDeniedError
 from ..domain.failure import Failure
 from ..domain.result import RawResult
 from ..domain.tool import CallNext, ErrorText, JsonObject, Middleware, ToolContext
+from ..domain.words import error_text
 from ..sandbox.interface import Sandbox, SandboxFull
 from .parts import Clock
 
 #: Validates and judges arguments that a hook or middleware changed.
-Recheck: TypeAlias = Callable[[ValidCall, JsonObject], Awaitable[ValidCall | Failure]]
+Recheck: TypeAlias = Callable[[ValidCall, JsonObject], Awaitable[tuple[ValidCall, Decision] | Failure]]
 #: Who stopped an execution: its deadline, somebody who cancelled this call, or the end of the run around it.
 Stop: TypeAlias = Literal["", "timeout", "call", "run"]
-
-_MAX_ERROR_CHARS = 2_000
 
 
 class _Stopped(Exception):
@@ -57,6 +57,14 @@ class Execution(msgspec.Struct):
     deadline: float = 0.0
     began: int = 0
     duration_ms: float = 0.0
+    #: What ran, where a hook changed the arguments, and the decision about that.
+    changed: ValidCall | None = None
+    decision: Decision | None = None
+    #: A refusal that the developer's middleware may not hide.
+    refusal: Failure | None = None
+    handler_runs: int = 0
+    #: What the handler or a hook raised.
+    error: BaseException | None = None
 
     def end(self, stop: Stop, now: float) -> None:
         """Ask it to end. It has a bounded time to do so."""
@@ -79,6 +87,7 @@ class Execution(msgspec.Struct):
 async def execute(execution: Execution, sandbox: Sandbox, clock: Clock) -> RawResult | Failure:
     invocation, tool = execution.invocation, execution.invocation.tool
     execution.began = clock.elapsed()
+    failure = value = None
     try:
         if tool.pre_hooks or tool.middleware or tool.post_hooks:
             value = await _chain(execution, sandbox)
@@ -86,25 +95,37 @@ async def execute(execution: Execution, sandbox: Sandbox, clock: Clock) -> RawRe
             value = await sandbox.start(tool, invocation.valid.checked, invocation.context)
     except asyncio.CancelledError:
         return stopped(execution, clock)
-    except _Stopped as carried:
-        value = carried.failure
-    except SandboxFull as full:
-        value = Failure.of("no_capacity", f"{full} Nothing was executed.")
-    except SandboxDeniedError as denied:
-        value = Failure.of("sandbox_denied", error_text(denied), side_effects=_effects(execution))
-    except (Exception, SystemExit) as error:
-        value = error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        failure = _failure_of(error, execution)
     execution.duration_ms = (clock.elapsed() - execution.began) / 1e6
     if execution.stop:
         return stopped(execution, clock)
+    if execution.refusal is not None:
+        return execution.refusal
+    if failure is not None:
+        return failure
     match value:
-        case Failure():
-            return value
         case BaseException():
             return _failed(execution, value)
         case _:
             effects = tuple(invocation.context.effects)
             return RawResult(invocation, value, effects, execution.duration_ms)
+
+
+def _failure_of(error: BaseException, execution: Execution) -> Failure:
+    match error:
+        case _Stopped():
+            execution.error = error.__cause__
+            return error.failure
+        case SandboxFull():
+            return Failure.of("no_capacity", f"{error} Nothing was executed.")
+        case SandboxDeniedError():
+            return Failure.of("sandbox_denied", error_text(error), side_effects=_effects(execution))
+        case _:
+            execution.error = error
+            return _failed(execution, error)
 
 
 def stopped(execution: Execution, clock: Clock) -> Failure:
@@ -129,17 +150,12 @@ async def _chain(execution: Execution, sandbox: Sandbox) -> Any:
 
     async def core(arguments: JsonObject, context: ToolContext) -> Any:
         """The handler, with arguments that were validated and judged: those permitted, or checked again here."""
-        valid = invocation.valid
-        if arguments != valid.arguments:
-            again = await execution.recheck(valid, arguments)
-            if isinstance(again, Failure):
-                raise _Stopped(again)
-            valid = again
+        valid = await _agreed(execution, arguments)
         execution.layer = "handler"
         return await sandbox.start(tool, valid.checked, context)
 
     execution.layer = "pre-hook"
-    arguments = dict(invocation.valid.arguments)
+    arguments = invocation.valid.copy()
     for hook in tool.pre_hooks:
         arguments = await _pre_hook(hook, arguments, context, sandbox)
     execution.layer = "middleware" if tool.middleware else "handler"
@@ -148,6 +164,24 @@ async def _chain(execution: Execution, sandbox: Sandbox) -> Any:
     for hook in tool.post_hooks:
         output = await _post_hook(hook, output, invocation, sandbox)
     return output
+
+
+async def _agreed(execution: Execution, arguments: JsonObject) -> ValidCall:
+    """What the handler may run with, or a refusal that nobody can catch for good."""
+    valid, tool = execution.invocation.valid, execution.invocation.tool
+    execution.handler_runs += 1
+    if execution.handler_runs > 1 and not (tool.read_only or tool.idempotent):
+        message = f"Middleware called {tool.name} again; a call that may have effects runs once."
+        execution.refusal = Failure.of("hook_failed", message, side_effects=UNKNOWN)
+        raise _Stopped(execution.refusal)
+    if arguments == valid.arguments:
+        return valid
+    again = await execution.recheck(valid, arguments)
+    if isinstance(again, Failure):
+        execution.refusal = again
+        raise _Stopped(again)
+    execution.changed, execution.decision = again
+    return again[0]
 
 
 async def _pre_hook(
@@ -229,12 +263,3 @@ def _own_words(words: ErrorText | None, context: ToolContext, error: BaseExcepti
         return neutralize(str(words(context, error)))
     except Exception as broken:
         return f"{plain} (and its own error text failed: {error_text(broken)})"
-
-
-def error_text(error: BaseException) -> str:
-    """An exception as one safe line: its text may come from anywhere."""
-    try:
-        text = f"{type(error).__name__}: {error}"
-    except Exception:
-        text = type(error).__name__
-    return neutralize(text[:_MAX_ERROR_CHARS])

@@ -1,17 +1,20 @@
 """One run as it is alive in this process: its parts, its recorder, what is under way and until when."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 
 from ..artifacts.interface import Artifacts
 from ..domain.call import ToolIntent
 from ..domain.chain import decode_event
 from ..domain.errors import ArtifactError, LogCorruptError
 from ..domain.event import CallObserved
+from ..domain.failure import Failure
 from ..domain.ledger import Ledger
 from ..domain.lifecycle import RUN_TRANSITIONS
 from ..domain.observation import Observation
 from ..domain.tool import Situation, ToolContext
+from ..domain.words import sentence
 from ..log.interface import EventLog
 from .execute import Execution, Stop
 from .parts import Parts
@@ -20,7 +23,8 @@ from .record import Recorder
 
 def open_run(parts: Parts, log: EventLog, ledger: Ledger, head: bytes, situation: Situation) -> "Run":
     """A run as the log has it: its ledger, and the hash that its next event is chained to."""
-    return Run(parts, log, Recorder(log, ledger, head, parts.clock.now), situation)
+    redact = parts.redactor.redact_declared if parts.redactor.declares else None
+    return Run(parts, log, Recorder(log, ledger, head, parts.clock.now, redact), situation)
 
 
 class Run:
@@ -34,8 +38,13 @@ class Run:
         self.executions = Executions()
         #: The `seq` at which a snapshot is worth its cost.
         self.next_snapshot = 0
-        #: Calls that are not to start any more.
+        #: Calls that are not to start any more, and why nothing is.
         self.cancelled: set[str] = set()
+        self.stopping = ""
+        #: Told that a waiting call should look again whether it may go on.
+        self.wake: Callable[[str], None] = _nobody_waits
+        #: What handlers raised, for whoever is to raise it again.
+        self.errors: dict[str, BaseException] = {}
         self.background: set[asyncio.Task[None]] = set()
 
     @property
@@ -45,12 +54,31 @@ class Run:
     def cancel_call(self, call_id: str) -> None:
         self.cancelled.add(call_id)
         self.executions.end(call_id, "call")
+        self.wake(call_id)
+
+    def stopped(self, call_id: str) -> Failure | None:
+        """Why this call may not start, or not go on before it started."""
+        if self.stopping:
+            return Failure.of("skipped", f"{sentence(self.stopping)} This call was skipped; nothing was executed.")
+        if call_id in self.cancelled:
+            return Failure.of("cancelled_before_start", "The call was cancelled. Nothing was executed.")
+        return None
+
+    def progress(self, call_id: str, message: str) -> None:
+        """What a handler says while it runs. Whoever listens cannot fail the call."""
+        with suppress(Exception):
+            self.parts.on_progress(call_id, self.parts.redactor.redact(message))
 
     def in_background(self, work: Coroutine[None, None, None]) -> None:
         """Finish something after a cancellation, which must not be delayed by it."""
         task = asyncio.create_task(work)
         self.background.add(task)
-        task.add_done_callback(self.background.discard)
+        task.add_done_callback(self._noticed)
+
+    def _noticed(self, task: "asyncio.Task[None]") -> None:
+        self.background.discard(task)
+        if not task.cancelled():
+            task.exception()
 
     async def settled(self) -> None:
         """Wait for what is in the background, for a bounded time."""
@@ -58,8 +86,7 @@ class Run:
             await asyncio.wait(self.background, timeout=2 * self.parts.limits.drain_seconds)
 
     def context(self, intent: ToolIntent) -> ToolContext:
-        parts = self.parts
-        return ToolContext(self.situation, intent.call_id, intent.tool_name, parts.on_progress, self.artifacts)
+        return ToolContext(self.situation, intent.call_id, intent.tool_name, self.progress, self.artifacts)
 
     async def recorded(self, observed_seq: int) -> Observation:
         """An observation that is in the log."""
@@ -69,6 +96,10 @@ class Run:
         if not isinstance(fact, CallObserved):
             raise LogCorruptError(f"event {observed_seq} of {self.ledger.run_id} is not an observation")
         return fact.observation
+
+
+def _nobody_waits(call_id: str) -> None:
+    """No batch is under way."""
 
 
 class RunArtifacts:

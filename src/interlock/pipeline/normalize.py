@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import to_json
 
 from ..domain.effects import NONE, UNKNOWN, SideEffects
-from ..domain.envelope import neutralize
 from ..domain.failure import Failure
-from ..domain.json import encode
+from ..domain.json import encode, parse
 from ..domain.result import NormalizedResult, RawResult
-from ..domain.tool import Normalized, OutputFormat, Risk
+from ..domain.tool import JsonObject, Normalized, OutputFormat, Risk
+from ..domain.words import error_text
 
 #: Risks of a tool whose effects are unknown when it states none.
 _EFFECTFUL = frozenset({Risk.WRITE, Risk.EXECUTE, Risk.NETWORK, Risk.DELEGATE})
@@ -24,7 +24,7 @@ def normalize(raw: RawResult) -> NormalizedResult | Failure:
         try:
             said = tool.normalize(raw.value)
         except Exception as error:
-            return _misshapen(raw, neutralize(repr(error)))
+            return _misshapen(raw, error_text(error))
         if not isinstance(said, Normalized):  # pyright: ignore[reportUnnecessaryIsInstance] - the tool is not typed
             return _misshapen(raw, f"it returned {type(said).__name__}")
     if said.text is not None:
@@ -45,7 +45,7 @@ def normalize(raw: RawResult) -> NormalizedResult | Failure:
         exit_code=said.exit_code,
         duration_ms=raw.duration_ms,
         retryable=said.retryable,
-        facts=json_safe(said.facts) if said.facts else {},
+        facts=_facts(said) if said.facts else {},
     )
 
 
@@ -53,8 +53,9 @@ def as_text(value: Any) -> tuple[str, OutputFormat]:
     """Any value that is no string as text, without ever raising."""
     if value is None:
         return "", "text"
-    if isinstance(value, bytes | str):
-        value = bytes(value) if isinstance(value, bytes) else value.encode(errors="backslashreplace")
+    if isinstance(value, str):
+        return str(value), "text"
+    if isinstance(value, bytes):
         return value.decode(errors="backslashreplace"), "text"
     return encode(json_safe(value)).decode(), "json"
 
@@ -62,11 +63,14 @@ def as_text(value: Any) -> tuple[str, OutputFormat]:
 def json_safe(value: Any) -> Any:
     """The value as plain JSON data; what JSON does not know becomes its text."""
     try:
-        safe = to_jsonable_python(value, serialize_unknown=True, inf_nan_mode="strings", bytes_mode="base64")
-        encode(safe)
-    except (PydanticSerializationError, ValueError, TypeError, RecursionError, OverflowError):
+        return parse(to_json(value, serialize_unknown=True, inf_nan_mode="strings", bytes_mode="base64"))
+    except Exception:
         return _described(value)
-    return safe
+
+
+def _facts(said: Normalized) -> JsonObject:
+    facts: JsonObject = json_safe(said.facts)
+    return facts if type(facts) is dict else {"facts": facts}
 
 
 def _described(value: Any) -> str:

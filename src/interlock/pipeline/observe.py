@@ -3,17 +3,21 @@
 import msgspec
 
 from ..artifacts.interface import Artifacts
-from ..domain.effects import SideEffects
+from ..domain.effects import UNKNOWN, SideEffect, SideEffects
 from ..domain.errors import ArtifactError
 from ..domain.excerpt import apply_tool_output_limits
-from ..domain.failure import Failure
+from ..domain.failure import CODES, Failure
+from ..domain.json import encode
 from ..domain.observation import ArtifactRef, Content, NextTool, Observation, OutputSize
 from ..domain.phase import Phase
 from ..domain.result import NormalizedResult
-from ..domain.tool import ToolDefinition
+from ..domain.tool import JsonObject, ToolDefinition
+from ..domain.words import shorten
 from ..secrets.interface import Redactor
 
 _READER = "read_artifact"
+_MAX_LINE_CHARS = 500
+_MAX_MESSAGE_CHARS = 2_000
 
 
 class _Cut(msgspec.Struct, frozen=True):
@@ -39,34 +43,35 @@ def observe(
         call_id=call_id,
         tool=tool.spec.name,
         ok=result.ok,
-        summary=redactor.redact(result.summary) if result.summary else "",
-        user_text=redactor.redact(result.user_text) if result.user_text else "",
-        failure=None if result.ok else _failure(result),
+        summary=_line(result.summary, redactor) if result.summary else "",
+        user_text=_line(result.user_text, redactor) if result.user_text else "",
+        failure=None if result.ok else _failure(result, redactor),
         content=Content(text=text, format="text" if cut else result.format) if text else None,
         size=cut.size if cut else None,
         artifacts=(cut.artifact,) if cut else (),
-        side_effects=result.side_effects,
+        side_effects=_effects(result.side_effects, redactor) if result.side_effects else (),
         exit_code=result.exit_code,
         duration_ms=result.duration_ms,
         next_hint=f"The output was cut. Read the rest with {_READER}." if cut else "",
         next_tool=cut.next_tool if cut else None,
-        facts=result.facts,
+        facts=_facts(result.facts, redactor) if result.facts else {},
     )
 
 
 def observe_failure(
     call_id: str, tool_name: str, failure: Failure, redactor: Redactor, duration_ms: float | None = None
 ) -> Observation:
-    message = redactor.redact(failure.message)
-    if message != failure.message:
-        failure = Failure.of(failure.code, message, side_effects=failure.side_effects, details={"redacted": True})
+    message = shorten(redactor.redact(failure.message), _MAX_MESSAGE_CHARS)
+    effects = _effects(failure.side_effects, redactor) if failure.side_effects else ()
+    details = _facts(failure.details, redactor) if failure.details else {}
+    failure = Failure.of(failure.code, message, side_effects=effects, details=details)
     return Observation(
         call_id=call_id,
         tool=tool_name,
         ok=False,
         summary=message,
         failure=failure,
-        side_effects=failure.side_effects,
+        side_effects=effects,
         duration_ms=duration_ms,
     )
 
@@ -96,12 +101,37 @@ def _cut(text: str, result: NormalizedResult, max_output_chars: int, artifacts: 
     )
 
 
-def _failure(result: NormalizedResult) -> Failure:
-    """A tool that ran and says that it did not succeed."""
+def _failure(result: NormalizedResult, redactor: Redactor) -> Failure:
+    """A tool that ran and says that it did not succeed. It cannot speak for the runtime: our codes are ours."""
+    code = "tool_failed" if result.code == "ok" or result.code in CODES else result.code
     return Failure(
         phase=Phase.EXECUTE,
-        code=result.code,
-        message=result.summary,
+        code=code,
+        message=_line(result.summary, redactor) or f"{result.title} did not succeed.",
         retryable=result.retryable,
-        side_effects=result.side_effects,
+        side_effects=_effects(result.side_effects, redactor),
     )
+
+
+def _line(text: str, redactor: Redactor) -> str:
+    return shorten(redactor.redact(text), _MAX_LINE_CHARS)
+
+
+def _effects(effects: SideEffects, redactor: Redactor) -> SideEffects:
+    if effects == UNKNOWN:
+        return effects
+    return tuple(
+        SideEffect(
+            kind=redactor.redact(effect.kind),
+            target=redactor.redact(effect.target),
+            detail=redactor.redact(effect.detail),
+        )
+        for effect in effects
+    )
+
+
+def _facts(facts: JsonObject, redactor: Redactor) -> JsonObject:
+    """The facts, or their text where a secret is in it."""
+    text = encode(facts).decode()
+    redacted = redactor.redact(text)
+    return facts if redacted == text else {"redacted": redacted}

@@ -6,32 +6,35 @@ from collections.abc import Awaitable, Callable
 from ..approvals.interface import InteractionProvider
 from ..domain.call import Answer, PermittedCall, Question, ValidCall, Waiting
 from ..domain.decision import Decision, Verdict, strictest
-from ..domain.envelope import neutralize
 from ..domain.failure import Failure
 from ..domain.ids import new_action_id
 from ..domain.json import BadJson, check
 from ..domain.payload import payload_hash
 from ..domain.tool import Guardrail, Situation, ToolContext
+from ..domain.words import error_text, sentence, shown
 from ..policy.interface import PolicyEngine, PolicyEvent
+
+_MAX_REASON_CHARS = 500
 
 
 async def decide(valid: ValidCall, policy: PolicyEngine, situation: Situation, seconds: float) -> Decision:
     """The policy's decision and the tool's own opinion, the strictest of both. An error is a deny."""
     tool = valid.tool
-    event = PolicyEvent(call_id=valid.call_id, tool=tool, arguments=valid.arguments, situation=situation)
     try:
-        said = policy.evaluate(event)
+        said: object = policy.evaluate(PolicyEvent(valid.call_id, tool, valid.copy(), situation))
         match said:
             case Decision():
                 decision = said
             case Awaitable():
                 decision = await asyncio.wait_for(said, seconds)
             case _:
-                return _undecided(f"it returned {type(said).__name__}")
-        opinion = tool.authorize(valid.arguments, situation) if tool.authorize is not None else None
+                decision = said
+        if type(decision) is not Decision:
+            return _undecided(f"it returned {type(decision).__name__}")
+        opinion = tool.authorize(valid.copy(), situation) if tool.authorize is not None else None
         return decision if opinion is None else strictest((decision, opinion))
     except Exception as error:
-        return _undecided(neutralize(repr(error)))
+        return _undecided(error_text(error))
 
 
 def permit(
@@ -48,7 +51,7 @@ def permit(
 
 def denied_by_policy(valid: ValidCall, decision: Decision) -> Failure:
     reason = decision.reason or "A rule refuses it."
-    message = f"{valid.tool.name} was refused by policy ({decision.layer}): {reason} Nothing was executed."
+    message = f"{valid.tool.name} was refused by policy ({decision.layer}): {sentence(reason)} Nothing was executed."
     details = {
         "reason": reason,
         "rule_ids": list(decision.rule_ids),
@@ -72,7 +75,7 @@ def question(valid: ValidCall, decision: Decision, run_id: str, now: int) -> Que
         tool_name=valid.tool.name,
         kind="input" if asks_value else "approval",
         prompt=decision.prompt or f"Run {valid.tool.name}? {decision.reason}",
-        arguments=valid.arguments,
+        arguments=valid.copy(),
         payload_hash=payload_hash(run_id, valid.call_id, valid.tool, valid.arguments),
         risk=decision.risk or tuple(sorted(valid.tool.risk)),
         rule_ids=decision.rule_ids,
@@ -86,9 +89,9 @@ async def ask(asked: Question, provider: InteractionProvider) -> Answer | None:
     try:
         answer = await asyncio.wait_for(provider.ask(asked), provider.approval_timeout_s)
     except TimeoutError:
-        return _fallback(provider)
+        return _fallback(asked, provider)
     except Exception as error:
-        return Answer(approved=False, reason=f"The question could not be asked: {neutralize(repr(error))}.")
+        return Answer(approved=False, reason=f"The question could not be asked: {error_text(error)}.")
     if answer is None:
         return None
     if not isinstance(answer, Answer):  # pyright: ignore[reportUnnecessaryIsInstance] - a provider is not typed
@@ -102,11 +105,14 @@ async def ask(asked: Question, provider: InteractionProvider) -> Answer | None:
 
 def refused(asked: Question, answer: Answer) -> Failure:
     """The failure for an answer that is not a yes. Expired is not denied."""
+    if answer.by == "headless":
+        message = f"{asked.tool_name} needs the approval of a person, and nobody is there to ask. Nothing was executed."
+        return Failure.of("user_denied", message, details={"action_id": asked.action_id, "by": answer.by})
     if answer.expired:
         message = f"Nobody approved {asked.tool_name} in time. Nothing was executed."
         return Failure.of("approval_expired", message, details={"action_id": asked.action_id})
-    because = f" because: {answer.reason}" if answer.reason else ""
-    message = f"A person declined {asked.tool_name}{because} Nothing was executed."
+    because = f": {answer.reason}" if answer.reason else ""
+    message = f"{sentence(f'A person declined {asked.tool_name}{because}')} Nothing was executed."
     details = {"action_id": asked.action_id, "reason": answer.reason, "by": answer.by}
     return Failure.of("user_denied", message, details=details)
 
@@ -128,25 +134,28 @@ async def guard(guardrails: tuple[Guardrail, ...], value: object, context: ToolC
             if isinstance(reason, Awaitable):
                 reason = await asyncio.wait_for(reason, seconds)
         except Exception as error:
-            return f"a guardrail failed: {neutralize(repr(error))}"
-        if reason is not None:
-            return str(reason)
+            return f"a guardrail failed: {error_text(error)}"
+        match reason:
+            case None:
+                continue
+            case str():
+                return reason
+            case _:
+                return shown(reason, _MAX_REASON_CHARS)
     return None
 
 
 def guarded(valid: ValidCall, reason: str) -> Failure:
-    message = f"A guardrail of {valid.tool.name} refused the call: {reason}. Nothing was executed."
+    message = f"A guardrail of {valid.tool.name} refused the call: {sentence(reason)} Nothing was executed."
     return Failure.of("guardrail_refused", message, details={"reason": reason})
 
 
-def _fallback(provider: InteractionProvider) -> Answer | None:
-    match provider.approval_fallback:
-        case "deny":
-            return Answer(approved=False, reason="Nobody answered in time.", expired=True, by="fallback")
-        case "approve":
-            return Answer(approved=True, reason="Nobody answered in time.", expired=True, by="fallback")
-        case "wait":
-            return None
+def _fallback(asked: Question, provider: InteractionProvider) -> Answer | None:
+    """What happens when nobody answers in time. A yes cannot stand for a value that nobody gave."""
+    if provider.approval_fallback == "wait":
+        return None
+    approved = provider.approval_fallback == "approve" and asked.kind == "approval"
+    return Answer(approved=approved, reason="Nobody answered in time.", expired=True, by="fallback")
 
 
 def _undecided(why: str) -> Decision:

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable
 from hashlib import sha256
 
-from ..domain.chain import Entry, encode_event, escape_line_breaks
-from ..domain.errors import LogError
+from ..domain.chain import Entry, decode_event, encode_event, escape_line_breaks
+from ..domain.errors import ConfigurationError, LogCorruptError, LogError
 from ..domain.event import Event, Fact
 from ..domain.json import encode
 from ..domain.ledger import CHANGES, Ledger, misfit
@@ -23,12 +23,21 @@ _FIRST_OF_BREAK, _FIRST_OF_NEXT_LINE = "\u2028".encode()[0], "\u0085".encode()[0
 
 
 class Recorder:
-    def __init__(self, log: EventLog, ledger: Ledger, head: bytes, now: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        ledger: Ledger,
+        head: bytes,
+        now: Callable[[], int],
+        redact: Callable[[str], str] | None = None,
+    ) -> None:
         self.ledger = ledger
         self.head = head
         self.run_id = ledger.run_id
         self._log = log
         self._now = now
+        #: Takes declared secrets out of whatever is about to be written, wherever it came from.
+        self._redact = redact
         self._sealed: list[Entry] = []
         self._durable = ledger.next_seq
         self._writing: asyncio.Future[None] | None = None
@@ -48,6 +57,8 @@ class Recorder:
             body = encode_event(event)
         if _FIRST_OF_BREAK in body or _FIRST_OF_NEXT_LINE in body:
             body = escape_line_breaks(body)
+        if self._redact is not None:
+            body, fact = self._without_secrets(body, fact)
         try:
             CHANGES[type(fact)](ledger, fact, seq)
         except KeyError as unknown:
@@ -56,6 +67,17 @@ class Recorder:
         self.head = head = sha256(self.head + body).digest()
         self._sealed.append(Entry(run_id, seq, body, head))
         return seq
+
+    def _without_secrets(self, body: bytes, fact: Fact) -> tuple[bytes, Fact]:
+        text = body.decode()
+        clean = self._redact(text) if self._redact is not None else text
+        if clean == text:
+            return body, fact
+        entry = Entry(self.run_id, self.ledger.next_seq, clean.encode(), b"")
+        try:
+            return entry.body, decode_event(entry).fact
+        except LogCorruptError:
+            raise ConfigurationError("a declared secret is one of the words that the log is made of") from None
 
     async def commit(self) -> None:
         """Return when everything sealed so far is durable."""

@@ -33,7 +33,7 @@ async def replan(received: Received, entry: CallEntry, run: Run) -> PermittedCal
         return observation
     action = run.ledger.actions.get(entry.action_id)
     if action is not None and action.state in _ANSWERED:
-        return _continue(received, action, run)
+        return await _continue(received, action, run)
     match entry.state:
         case CallState.RUNNING:
             return await _recover(received, run)
@@ -54,7 +54,7 @@ async def unresolved(run: Run) -> list[ToolIntent]:
 _ANSWERED = frozenset({ActionState.PENDING, ActionState.APPROVED, ActionState.REJECTED, ActionState.EXPIRED})
 
 
-def _continue(received: Received, action: ActionEntry, run: Run) -> PermittedCall | Waiting | Failure:
+async def _continue(received: Received, action: ActionEntry, run: Run) -> PermittedCall | Waiting | Failure:
     """The question was asked: the stored answer stands, whatever the policy would say now."""
     question, answer = action.question, action.answer
     if answer is not None and not answer.approved:
@@ -65,7 +65,7 @@ def _continue(received: Received, action: ActionEntry, run: Run) -> PermittedCal
     reason = f"Asked as {question.action_id}."
     decision = Decision(verdict=Verdict.ASK, reason=reason, rule_ids=question.rule_ids, risk=question.risk)
     waiting = Waiting(valid, decision, question)
-    return waiting if answer is None else resolve(waiting, question, answer)
+    return waiting if answer is None else await resolve(waiting, question, answer, None, run)
 
 
 def _valid_now(received: Received, run: Run) -> ValidCall | Failure:
@@ -96,7 +96,7 @@ async def _reconciled(valid: ValidCall, run: Run) -> bool | None:
     if valid.tool.reconcile is None:
         return None
     try:
-        happened = valid.tool.reconcile(valid.arguments)
+        happened = valid.tool.reconcile(valid.copy())
         if isinstance(happened, Awaitable):
             happened = await asyncio.wait_for(happened, run.parts.limits.check_seconds)
     except Exception:

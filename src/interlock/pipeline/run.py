@@ -8,6 +8,8 @@ or `Waiting`.
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from ..domain.call import (
     AcceptedCall,
     Answer,
@@ -18,8 +20,9 @@ from ..domain.call import (
     ValidCall,
     Waiting,
 )
-from ..domain.decision import Verdict
+from ..domain.decision import Decision, Verdict
 from ..domain.event import (
+    ActionVoided,
     ApprovalExpired,
     ApprovalGranted,
     ApprovalRejected,
@@ -29,6 +32,7 @@ from ..domain.event import (
     CallProposed,
     CallValidated,
     Fact,
+    InputExpired,
     InputProvided,
     InputRefused,
     InputRequested,
@@ -38,21 +42,25 @@ from ..domain.event import (
     Warned,
 )
 from ..domain.failure import Failure
-from ..domain.json import encode
-from ..domain.lifecycle import RunState
+from ..domain.json import BadJson, check, encode
+from ..domain.lifecycle import ActionState, RunState
 from ..domain.observation import Observation
+from ..domain.payload import payload_hash
 from ..domain.result import Exit, NormalizedResult, RawResult
 from ..domain.tool import JsonObject, ToolContext, ToolDefinition
+from ..domain.words import sentence
 from .accept import Received
 from .execute import Execution, execute, outcome_of_stop
 from .live import Run
 from .lookup import lookup
 from .normalize import normalize
 from .observe import observe, observe_failure, withheld
-from .permit import ask, decide, guard, guarded, payload_changed, permit, refused
+from .permit import ask, decide, denied_by_policy, guard, guarded, payload_changed, permit, refused
 from .schedule import schedule
 from .validate import check_state, validate
 
+_PAUSED = frozenset({RunState.PAUSED_APPROVAL, RunState.PAUSED_CONSENT, RunState.PAUSED_INPUT})
+_NOT_RUN = "Nothing was executed."
 _EXITS: dict[str, Exit] = {"cancelled": "cancelled", "timed_out": "timeout"}
 
 
@@ -79,7 +87,9 @@ async def plan(received: Received, run: Run) -> PermittedCall | Waiting | Failur
         case ValidCall():
             validated = recorder.add(CallValidated(call_id=call_id, ok=True), call_id, proposed)
         case Failure():
-            errors = tuple(valid.details.get("errors", ())) or (valid.message,)
+            errors = tuple(map(parts.redactor.redact, valid.details.get("errors", ()))) or (
+                parts.redactor.redact(valid.message),
+            )
             recorder.add(CallValidated(call_id=call_id, ok=False, errors=errors), call_id, proposed)
             return valid
 
@@ -97,16 +107,19 @@ async def settle(waiting: Waiting, question: Question, run: Run) -> PermittedCal
         if reason is not None:
             return guarded(valid, reason)
     if question.action_id not in run.ledger.actions:
-        run.recorder.add(_asked(question), question.call_id)
+        run.recorder.add(_asked(question, run), question.call_id)
     await run.recorder.commit()
     answer = await ask(question, parts.interaction)
     if answer is None:
         return waiting
-    return resolve(waiting, question, answer, record_answer(question, answer, run))
+    return await resolve(waiting, question, answer, record_answer(question, answer, run), run)
 
 
-def resolve(waiting: Waiting, question: Question, answer: Answer, cause: int | None = None) -> PermittedCall | Failure:
-    """permit, continued: what the stored answer means. It is never evaluated again."""
+async def resolve(
+    waiting: Waiting, question: Question, answer: Answer, cause: int | None, run: Run
+) -> PermittedCall | Failure:
+    """permit, continued: what the stored answer means. It is never evaluated again; a value that a person gave is new,
+    so it must fit and no rule may forbid it."""
     if not answer.approved:
         return refused(question, answer)
     valid = waiting.valid
@@ -114,6 +127,9 @@ def resolve(waiting: Waiting, question: Question, answer: Answer, cause: int | N
         again = validate(valid.known, encode({**valid.arguments, question.target_arg: answer.value}))
         if isinstance(again, Failure):
             return again
+        decision = await decide(again, run.parts.policy, run.situation, run.parts.limits.check_seconds)
+        if decision.verdict is Verdict.DENY:
+            return denied_by_policy(again, decision)
         valid = again
     elif (changed := payload_changed(question, valid)) is not None:
         return changed
@@ -121,30 +137,32 @@ def resolve(waiting: Waiting, question: Question, answer: Answer, cause: int | N
 
 
 async def carry_out(
-    permitted: PermittedCall, run: Run, task: "asyncio.Task[None]", abandoned: Callable[[Observation], None]
+    permitted: PermittedCall, run: Run, task: "asyncio.Task[None]", abandoned: Callable[[Observation | None], None]
 ) -> Observation:
-    """schedule, execute, normalize, observe: the call has its turn. `abandoned` gets the observation of a handler that
-    does not end when it must; this coroutine then ends whenever it does, and to no effect."""
+    """schedule, execute, normalize, observe: the call has its turn. `abandoned` is told when a handler does not end
+    when it must, with its observation if there is one; this coroutine then ends whenever it does, and to no effect."""
     valid = permitted.valid
     parts, recorder = run.parts, run.recorder
-    context = ToolContext(run.situation, valid.call_id, valid.tool.spec.name, parts.on_progress, run.artifacts)
+    context = ToolContext(run.situation, valid.call_id, valid.tool.spec.name, run.progress, run.artifacts)
+    failure = None
     if permitted.action_id or valid.tool.input_guardrails:
         failure = await _last_look(permitted, context, run)
-        if failure is not None:
-            return conclude(valid.call_id, valid.tool.name, failure, run)
+    if run.stopping or run.cancelled:
+        failure = run.stopped(valid.call_id) or failure
+    if failure is not None:
+        return conclude(valid.call_id, valid.tool.name, failure, run)
     invocation = schedule(permitted, context, parts.sandbox, f"inv_{run.ledger.next_seq}")
     started = recorder.add(_started(invocation, run), valid.call_id, permitted.cause)
-    if not valid.tool.read_only:
-        await recorder.commit()
 
     def abandon(execution: Execution) -> None:
         run.executions.remove(execution)
         if execution.stop == "run":
             _record_cancelled(execution, run)
+            abandoned(None)
         else:
             abandoned(_observe(execution, outcome_of_stop(execution), run))
 
-    async def recheck(valid: ValidCall, arguments: JsonObject) -> ValidCall | Failure:
+    async def recheck(valid: ValidCall, arguments: JsonObject) -> tuple[ValidCall, Decision] | Failure:
         return await _recheck(valid, arguments, run)
 
     execution = Execution(invocation, started, task, recheck, abandon, parts.limits.drain_seconds)
@@ -166,24 +184,35 @@ def conclude(call_id: str, tool_name: str, failure: Failure, run: Run) -> Observ
 
 
 async def _execute(execution: Execution, run: Run) -> Observation:
-    parts, invocation = run.parts, execution.invocation
-    run.executions.add(execution)
+    """From the recorded start to the observation. Whatever happens in between, the start gets its end."""
     try:
-        result = await execute(execution, parts.sandbox, parts.clock)
+        result = await _carry_through(execution, run)
     except asyncio.CancelledError:
         if not execution.abandoned:
             _record_cancelled(execution, run)
         raise
+    return _observe(execution, result, run)
+
+
+async def _carry_through(execution: Execution, run: Run) -> NormalizedResult | Failure:
+    parts, invocation = run.parts, execution.invocation
+    if not invocation.tool.read_only:
+        await run.recorder.commit()
+        if (run.stopping or run.cancelled) and run.stopped(invocation.valid.call_id) is not None:
+            return Failure.of("cancelled", "The call was cancelled before its handler ran.", side_effects=())
+    run.executions.add(execution)
+    try:
+        raw = await execute(execution, parts.sandbox, parts.clock)
     finally:
         run.executions.remove(execution)
-    match result:
+    match raw:
         case RawResult():
-            normalized = normalize(result)
+            result = normalize(raw)
             if invocation.tool.output_guardrails:
-                normalized = await _guard_output(normalized, invocation, run)
-            return _observe(execution, normalized, run)
+                return await _guard_output(result, invocation, run)
+            return result
         case Failure():
-            return _observe(execution, result, run)
+            return raw
 
 
 def _observe(execution: Execution, result: NormalizedResult | Failure, run: Run) -> Observation:
@@ -202,9 +231,13 @@ def _observe(execution: Execution, result: NormalizedResult | Failure, run: Run)
         duration_ms=milliseconds,
         code=code,
         side_effects=observation.side_effects,
+        arguments=_storable(execution.changed.arguments, run) if execution.changed is not None else None,
+        decision=execution.decision,
     )
-    for message in invocation.context.warnings:
-        run.recorder.add(Warned(message=parts.redactor.redact(message), call_id=call_id), call_id)
+    if execution.error is not None:
+        run.errors[call_id] = execution.error
+    if invocation.context.warnings or code == "sandbox_denied":
+        _warn(execution, observation, run)
     ended = run.recorder.add(completed, call_id, execution.started_seq)
     observed = CallObserved(
         observation_id="obs_" + call_id,
@@ -214,6 +247,16 @@ def _observe(execution: Execution, result: NormalizedResult | Failure, run: Run)
     run.recorder.add(observed, call_id, ended)
     parts.telemetry.call_finished(tool.spec.name, "success" if observation.ok else "error", "execute", milliseconds)
     return observation
+
+
+def _warn(execution: Execution, observation: Observation, run: Run) -> None:
+    """What people should know although the run goes on."""
+    call_id, parts = observation.call_id, run.parts
+    messages = list(execution.invocation.context.warnings)
+    if observation.code == "sandbox_denied" and parts.fail_safe.tool_failure_policy == "continue":
+        messages.append(observation.summary)
+    for message in messages:
+        run.recorder.add(Warned(message=parts.redactor.redact(message), call_id=call_id), call_id)
 
 
 async def _last_look(permitted: PermittedCall, context: ToolContext, run: Run) -> Failure | None:
@@ -231,7 +274,7 @@ async def _last_look(permitted: PermittedCall, context: ToolContext, run: Run) -
 
 
 def _guard_input(valid: ValidCall, context: ToolContext, run: Run) -> Awaitable[str | None]:
-    return guard(valid.tool.input_guardrails, valid.arguments, context, run.parts.limits.check_seconds)
+    return guard(valid.tool.input_guardrails, valid.copy(), context, run.parts.limits.check_seconds)
 
 
 async def _guard_output(
@@ -244,16 +287,20 @@ async def _guard_output(
     return result if reason is None else withheld(result, reason)
 
 
-async def _recheck(valid: ValidCall, arguments: JsonObject, run: Run) -> ValidCall | Failure:
+async def _recheck(valid: ValidCall, arguments: JsonObject, run: Run) -> tuple[ValidCall, Decision] | Failure:
     """A hook changed the arguments: they must fit, and policy must allow exactly them."""
+    try:
+        check(arguments)
+    except BadJson as error:
+        return Failure.of("hook_failed", f"A hook changed the arguments to what is not JSON: {error}. {_NOT_RUN}")
     again = validate(valid.known, encode(arguments))
     if isinstance(again, Failure):
         return Failure.of("hook_failed", f"A hook changed the arguments: {again.message}")
     decision = await decide(again, run.parts.policy, run.situation, run.parts.limits.check_seconds)
     if decision.verdict is not Verdict.ALLOW:
-        message = f"A hook changed the arguments to something that policy does not allow ({decision.reason})."
-        return Failure.of("payload_changed", f"{message} Nothing was executed.")
-    return again
+        message = f"A hook changed the arguments to something that policy does not allow: {sentence(decision.reason)}"
+        return Failure.of("payload_changed", f"{message} {_NOT_RUN}")
+    return again, decision
 
 
 def _record_cancelled(execution: Execution, run: Run) -> None:
@@ -277,11 +324,22 @@ def record_repeat(received: Received, run: Run) -> None:
     run.recorder.add(fact, intent.call_id)
 
 
+def void(call_id: str, reason: str, run: Run) -> None:
+    """A question that need not be answered any more."""
+    action_id = run.ledger.calls[call_id].action_id
+    action = run.ledger.actions.get(action_id)
+    if action is not None and action.state is ActionState.PENDING:
+        run.recorder.add(ActionVoided(call_id=call_id, action_id=action_id, reason=reason), call_id)
+
+
 def record_answer(question: Question, answer: Answer, run: Run) -> int:
-    """A person spoke: a run that was paused for it goes on."""
-    if run.ledger.state is not RunState.RUNNING:
-        run.recorder.add(RunResumed())
-    return run.recorder.add(_answered(question, answer), question.call_id)
+    """A person spoke. A run that was paused goes on when nobody else is waited for."""
+    ledger = run.ledger
+    answered = run.recorder.add(_answered(question, answer, run), question.call_id)
+    waits = any(action.state is ActionState.PENDING for action in ledger.actions.values())
+    if ledger.state in _PAUSED and not waits:
+        run.recorder.add(RunResumed(), causation_id=answered)
+    return answered
 
 
 def _proposed(received: Received, tool: ToolDefinition | None, run: Run) -> CallProposed:
@@ -306,13 +364,13 @@ def _proposed(received: Received, tool: ToolDefinition | None, run: Run) -> Call
         raw_bytes=size_bytes,
         digest=received.digest,
         tool_version=tool.version if tool is not None else "",
-        reason=parts.redactor.redact(intent.reason) if intent.reason else "",
+        reason=parts.redactor.redact(str(intent.reason)) if intent.reason else "",
         duplicate=intent.call_id in run.ledger.calls,
     )
 
 
 def _started(invocation: Invocation, run: Run) -> InvocationStarted:
-    valid, tool = invocation.valid, invocation.tool
+    valid, tool, action_id = invocation.valid, invocation.tool, invocation.permitted.action_id
     changed = valid.arguments != valid.known.accepted.arguments
     return InvocationStarted(
         invocation_id=invocation.invocation_id,
@@ -322,7 +380,8 @@ def _started(invocation: Invocation, run: Run) -> InvocationStarted:
         tool_version=tool.version,
         timeout_seconds=invocation.timeout_seconds,
         sandbox=invocation.sandbox,
-        action_id=invocation.permitted.action_id,
+        action_id=action_id,
+        payload_hash=payload_hash(run.ledger.run_id, valid.call_id, tool, valid.arguments) if action_id else "",
         arguments=_storable(valid.arguments, run) if changed else None,
     )
 
@@ -333,16 +392,21 @@ def _storable(arguments: JsonObject, run: Run) -> object:
     return arguments if redacted == text else redacted
 
 
-def _asked(question: Question) -> Fact:
+def _asked(question: Question, run: Run) -> Fact:
     fact = ApprovalRequested if question.kind == "approval" else InputRequested
+    arguments = _storable(question.arguments, run)
+    if arguments is not question.arguments:
+        question = msgspec.structs.replace(question, arguments={"redacted": arguments})
     return fact(call_id=question.call_id, question=question)
 
 
-def _answered(question: Question, answer: Answer) -> Fact:
+def _answered(question: Question, answer: Answer, run: Run) -> Fact:
+    is_approval = question.kind == "approval"
     if answer.approved:
-        fact = ApprovalGranted if question.kind == "approval" else InputProvided
+        fact = ApprovalGranted if is_approval else InputProvided
     elif answer.expired:
-        fact = ApprovalExpired
+        fact = ApprovalExpired if is_approval else InputExpired
     else:
-        fact = ApprovalRejected if question.kind == "approval" else InputRefused
+        fact = ApprovalRejected if is_approval else InputRefused
+    answer = msgspec.structs.replace(answer, reason=run.parts.redactor.redact(answer.reason))
     return fact(call_id=question.call_id, action_id=question.action_id, answer=answer)

@@ -42,4 +42,4 @@ def schedule(permitted: PermittedCall, context: ToolContext, sandbox: Sandbox, i
 
 
 def _keys(keys: Keys | None, valid: ValidCall) -> frozenset[str]:
-    return keys(valid.arguments) if keys is not None else frozenset()
+    return keys(valid.copy()) if keys is not None else frozenset()

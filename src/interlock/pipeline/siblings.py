@@ -8,10 +8,13 @@ an outcome. Every call ends: by itself, or abandoned after a bounded time.
 """
 
 import asyncio
-from typing import Literal, TypeAlias
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import Literal, TypeAlias, TypeVar, cast
 
-from ..domain.call import PermittedCall, ValidCall, Waiting
+from ..domain.call import PermittedCall, Waiting
 from ..domain.errors import (
+    LogError,
     ToolError,
     ToolExecutionError,
     ToolTimeoutError,
@@ -24,7 +27,9 @@ from ..domain.observation import Observation
 from ..domain.phase import Phase
 from ..scheduler.interface import Place
 from .live import Run
-from .run import carry_out, conclude, settle
+from .run import carry_out, conclude, settle, void
+
+_T = TypeVar("_T")
 
 Outcome: TypeAlias = Observation | Waiting
 #: What ends the run early: a fail-safe policy, or a tool that raises.
@@ -32,6 +37,8 @@ Ending: TypeAlias = Literal["", "degrade", "fail", "raise"]
 
 _DENIALS = frozenset({"policy_denied", "user_denied", "approval_expired", "guardrail_refused"})
 _TOOL_FAILURES = frozenset({Phase.EXECUTE, Phase.NORMALIZE, Phase.OBSERVE})
+#: Failures that are an exception of the developer's code.
+_RAISED = frozenset({"tool_failed", "hook_failed", "post_hook_failed"})
 #: Failures that follow from the end of the run and must not decide it again.
 _CONSEQUENCES = frozenset({"skipped", "cancelled_before_start"})
 
@@ -46,21 +53,31 @@ class Siblings:
         self.errors: dict[str, ToolError] = {}
         self._run = run
         self._loop = asyncio.get_running_loop()
+        #: Calls that have not ended, with their places in line, and those of them that have begun.
+        self._open: dict[str, Place] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._begun: dict[str, None] = {}
         self._broken: dict[str, BaseException] = {}
         self._cancelling = False
         self._all_done: asyncio.Future[None] | None = None
         #: Calls whose question stays open, and the calls behind them.
         self._held: dict[str, Place] = {}
-        self._waits: dict[str, tuple[Place, asyncio.Future[None]]] = {}
+        #: Calls that wait for a person or their turn, those that were woken to look again, those that wait for a turn.
+        self._idle: dict[str, asyncio.Task[None]] = {}
+        self._woken: set[str] = set()
+        self._queued: set[str] = set()
+        run.wake, run.stopping = self._wake, ""
 
     def start(self, call_id: str, planned: PermittedCall | Waiting, place: Place) -> None:
-        self._tasks[call_id] = self._loop.create_task(self._carry_to_end(call_id, planned, place))
+        self._open[call_id] = place
+        task = self._loop.create_task(self._carry_to_end(call_id, planned, place))
+        if call_id in self._open:
+            self._tasks[call_id] = task
 
     async def done(self) -> None:
         """Wait until every call has ended or stays waiting. A bug or a failed log in one of them ends all."""
         try:
-            if self._tasks:
+            if self._open:
                 self._all_done = self._loop.create_future()
                 await self._all_done
         except asyncio.CancelledError:
@@ -71,23 +88,30 @@ class Siblings:
                 self._held[call_id].leave()
         for call_id in self._broken:
             raise self._broken[call_id]
+        if self.ending and self.waiting:
+            self._skip_waiting()
 
     async def _carry_to_end(self, call_id: str, planned: PermittedCall | Waiting, place: Place) -> None:
+        if call_id not in self._tasks:  # it runs at once, before `start` has the task
+            self._tasks[call_id] = cast("asyncio.Task[None]", asyncio.current_task())
+        self._begun[call_id] = None
         try:
+            if self._cancelling:
+                raise asyncio.CancelledError
             match planned:
                 case PermittedCall():
                     outcome = await self._carry_permitted(planned, place)
                 case Waiting():
                     outcome = await self._carry_waiting(planned, place)
-        except asyncio.CancelledError as cancelled:
-            self._end_call(call_id, place, cancelled)
-        except Exception as broken:
-            self._end_call(call_id, place, broken)
+        except BaseException as error:
+            self._end_call(call_id, place, error)
+            if isinstance(error, KeyboardInterrupt):
+                raise
         else:
             self._end_call(call_id, place, outcome)
 
     def _end_call(self, call_id: str, place: Place, outcome: Outcome | BaseException) -> None:
-        if self._tasks.pop(call_id, None) is None:
+        if self._open.pop(call_id, None) is None:
             return  # it was abandoned; this is its late end
         match outcome:
             case Observation():
@@ -101,7 +125,7 @@ class Siblings:
             case _:
                 place.leave()
                 self._break(call_id, outcome)
-        if not self._tasks and self._all_done is not None and not self._all_done.done():
+        if not self._open and self._all_done is not None and not self._all_done.done():
             self._all_done.set_result(None)
 
     def _break(self, call_id: str, error: BaseException) -> None:
@@ -110,62 +134,77 @@ class Siblings:
             self._cancel()
 
     def _cancel(self) -> None:
-        """The run ends around these calls: cancel what runs, at once; how it ends is noticed in the background."""
+        """The run ends around these calls: cancel what runs, at once; how it ends is noticed in the background.
+
+        A task that has not begun is not cancelled: it would never get to say that it ended. It sees it by itself.
+        """
         self._cancelling = True
         self._run.executions.end_all("run")
-        for task in list(self._tasks.values()):
-            task.cancel()
-        if self._tasks:
-            self._run.in_background(self._noticed(list(self._tasks.values())))
+        tasks = [self._tasks[call_id] for call_id in self._open if call_id in self._tasks]
+        for call_id in self._open:
+            if call_id in self._begun:
+                self._tasks[call_id].cancel()
+        if tasks:
+            self._run.in_background(self._noticed(tasks))
 
     async def _noticed(self, tasks: list[asyncio.Task[None]]) -> None:
-        await asyncio.wait(tasks, timeout=self._run.parts.limits.drain_seconds)
-        await self._run.recorder.commit()
+        await asyncio.wait(tasks, timeout=2 * self._run.parts.limits.drain_seconds)
+        with suppress(LogError):
+            await self._run.recorder.commit()
 
     async def _carry_waiting(self, waiting: Waiting, place: Place) -> Outcome:
-        settled = self._stopped(waiting.valid) or await self._settle(waiting)
+        valid = waiting.valid
+        settled = self._run.stopped(valid.call_id)
+        if settled is None:
+            work = settle(waiting, waiting.question, self._run) if waiting.question else _stay(waiting)
+            settled = await self._wait(valid.call_id, work) or self._run.stopped(valid.call_id) or waiting
         match settled:
             case PermittedCall():
                 return await self._carry_permitted(settled, place)
             case Failure():
-                return conclude(waiting.valid.call_id, waiting.valid.tool.name, settled, self._run)
+                void(valid.call_id, settled.message, self._run)
+                return conclude(valid.call_id, valid.tool.name, settled, self._run)
             case Waiting():
                 return settled
 
     async def _carry_permitted(self, permitted: PermittedCall, place: Place) -> Outcome:
-        valid = permitted.valid
+        valid, run = permitted.valid, self._run
         turn = place.turn()
-        if turn is not None:
-            blocker = await self._wait(valid.call_id, place, turn)
+        while turn is not None and not turn.done():
+            blocker = self._held_before(place)
             if blocker:
                 return Waiting(valid, permitted.decision, None, blocker)
-        if self.ending or self._run.cancelled:
-            stopped = self._stopped(valid)
+            self._queued.add(valid.call_id)
+            await self._wait(valid.call_id, turn)
+            self._queued.discard(valid.call_id)
+            stopped = run.stopped(valid.call_id)
             if stopped is not None:
-                return conclude(valid.call_id, valid.tool.name, stopped, self._run)
+                return conclude(valid.call_id, valid.tool.name, stopped, run)
+            turn = place.turn()
 
-        def abandoned(observation: Observation) -> None:
-            self._end_call(valid.call_id, place, observation)
+        def abandoned(observation: Observation | None) -> None:
+            self._end_call(valid.call_id, place, observation or asyncio.CancelledError())
 
-        return await carry_out(permitted, self._run, self._tasks[valid.call_id], abandoned)
+        return await carry_out(permitted, run, self._tasks[valid.call_id], abandoned)
 
-    async def _settle(self, waiting: Waiting) -> PermittedCall | Waiting | Failure:
-        return await settle(waiting, waiting.question, self._run) if waiting.question else waiting
+    async def _wait(self, call_id: str, work: Awaitable[_T]) -> _T | None:
+        """Wait for a person or a turn. None when the call was woken to look again whether it may go on."""
+        self._idle[call_id] = task = self._tasks[call_id]
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if self._cancelling or call_id not in self._woken:
+                raise
+            task.uncancel()
+            return None
+        finally:
+            del self._idle[call_id]
+            self._woken.discard(call_id)
 
-    async def _wait(self, call_id: str, place: Place, turn: "asyncio.Future[None]") -> str:
-        """Wait for the turn: empty when it came, else the id of the waiting call that is in front for now."""
-        blocker = self._held_before(place)
-        if not blocker:
-            self._waits[call_id] = (place, turn)
-            try:
-                await turn
-            except asyncio.CancelledError:
-                blocker = self._held_before(place)
-                if not blocker or self._cancelling:
-                    raise
-            finally:
-                del self._waits[call_id]
-        return blocker
+    def _wake(self, call_id: str) -> None:
+        if call_id in self._idle and call_id not in self._woken:
+            self._woken.add(call_id)
+            self._idle[call_id].cancel()
 
     def _held_before(self, place: Place) -> str:
         return next((call_id for call_id in place.behind if call_id in self._held), "")
@@ -173,21 +212,22 @@ class Siblings:
     def _hold(self, call_id: str, held: Place) -> None:
         """The call stays where it is, so whoever waits behind it need not wait in this process."""
         self._held[call_id] = held
-        for place, turn in list(self._waits.values()):
-            if call_id in place.behind:
-                turn.cancel()
+        for queued in list(self._queued):
+            if call_id in self._open[queued].behind:
+                self._wake(queued)
 
-    def _stopped(self, valid: ValidCall) -> Failure | None:
-        if self.ending:
-            return Failure.of("skipped", f"{self.reason} This call was skipped; nothing was executed.")
-        if valid.call_id in self._run.cancelled:
-            return Failure.of("cancelled_before_start", "The call was cancelled. Nothing was executed.")
-        return None
+    def _skip_waiting(self) -> None:
+        """The run ended: nobody need answer what was asked for it."""
+        for call_id in list(self.waiting):
+            valid = self.waiting.pop(call_id).valid
+            stopped = self._run.stopped(call_id) or Failure.of("skipped", self.reason)
+            void(call_id, stopped.message, self._run)
+            self.outcomes[call_id] = conclude(call_id, valid.tool.name, stopped, self._run)
 
     def weigh(self, observation: Observation, failure: Failure) -> None:
         """Does this failure end the run?"""
         self.failure_count += 1
-        if failure.code in _CONSEQUENCES:
+        if failure.code in _CONSEQUENCES or (self.ending and failure.code == "cancelled"):
             return
         error = self._raised(observation, failure)
         if error is not None:
@@ -207,6 +247,12 @@ class Siblings:
         return "continue"
 
     def _raised(self, observation: Observation, failure: Failure) -> ToolError | None:
+        error = self._error(observation, failure)
+        if error is not None:
+            error.__cause__ = self._run.errors.pop(observation.call_id, None)
+        return error
+
+    def _error(self, observation: Observation, failure: Failure) -> ToolError | None:
         if failure.phase is Phase.LOOKUP:
             return UnknownToolError(observation) if self._run.parts.missing_tool == "raise" else None
         tool = self._run.parts.registry.find(observation.tool)
@@ -215,7 +261,7 @@ class Siblings:
         if failure.code == "timed_out":
             raises = tool.raise_on_error or tool.timeout_behavior == "raise_exception"
             return ToolTimeoutError(observation) if raises else None
-        if not tool.raise_on_error:
+        if not tool.raise_on_error and not (tool.propagate_errors and failure.code in _RAISED):
             return None
         misfit = failure.phase in (Phase.ACCEPT, Phase.VALIDATE)
         return ToolValidationError(observation) if misfit else ToolExecutionError(observation)
@@ -223,5 +269,13 @@ class Siblings:
     def _end(self, ending: Ending, reason: str) -> None:
         if not self.ending:
             self.ending, self.reason = ending, reason
+            self._run.stopping = reason
         if ending != "degrade":
             self._run.executions.end_all("call")
+        for call_id in list(self._idle):
+            self._wake(call_id)
+
+
+async def _stay(waiting: Waiting) -> Waiting:
+    """There is nothing to ask: the call waits behind another one."""
+    return waiting

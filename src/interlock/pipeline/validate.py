@@ -9,7 +9,8 @@ from pydantic_core import ErrorDetails
 from ..domain.call import KnownCall, ValidCall
 from ..domain.envelope import neutralize
 from ..domain.failure import Failure
-from ..domain.tool import ToolContext, ToolDefinition
+from ..domain.tool import Problem, ToolContext, ToolDefinition
+from ..domain.words import error_text, sentence, shown
 
 _MAX_ERRORS = 20
 _MAX_ECHO_CHARS = 80
@@ -24,7 +25,7 @@ def validate(known: KnownCall, arguments_json: bytes) -> ValidCall | Failure:
     except ValidationError as error:
         return _misfit(known.tool, error)
     except Exception as error:
-        return _precondition(f"A validator of {known.tool.name} failed: {neutralize(repr(error))}.")
+        return _precondition(f"A validator of {known.tool.name} failed: {error_text(error)}.")
     return ValidCall(known, known.accepted.intent.call_id, known.tool, checked, arguments)
 
 
@@ -34,14 +35,18 @@ async def check_state(valid: ValidCall, context: ToolContext, seconds: float) ->
     if check is None:
         return None
     try:
-        problem = check(valid.arguments, context)
+        problem = check(valid.copy(), context)
         if isinstance(problem, Awaitable):
             problem = await asyncio.wait_for(problem, seconds)
     except Exception as error:
-        return _precondition(f"The check of {valid.tool.name} failed: {neutralize(repr(error))}.")
-    if problem is None:
-        return None
-    return Failure.of(problem.code, f"{problem.message} Nothing was executed.")
+        return _precondition(f"The check of {valid.tool.name} failed: {error_text(error)}.")
+    match problem:
+        case None:
+            return None
+        case Problem():
+            return Failure.of(problem.code, f"{sentence(problem.message)} Nothing was executed.")
+        case _:
+            return _precondition(f"The check of {valid.tool.name} returned {type(problem).__name__}.")
 
 
 def _precondition(message: str) -> Failure:
@@ -66,5 +71,4 @@ def _field_message(detail: ErrorDetails) -> str:
         case "extra_forbidden":
             return f"{neutralize(field)} is not a known field"
         case _:
-            got = neutralize(repr(detail["input"])[:_MAX_ECHO_CHARS])
-            return f"{field}: {detail['msg']} (got {got})"
+            return f"{field}: {detail['msg']} (got {shown(detail['input'], _MAX_ECHO_CHARS)})"

@@ -9,7 +9,7 @@ from ..domain.decision import Decision
 from ..domain.tool import JsonObject, Situation, ToolDefinition
 
 
-class PolicyEvent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class PolicyEvent(msgspec.Struct, frozen=True, gc=False):
     """What a policy is asked about: a call that is valid and would run next."""
 
     call_id: str

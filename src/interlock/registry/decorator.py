@@ -82,7 +82,7 @@ class ToolOptions(TypedDict, total=False):
     input_guardrails: Iterable[Guardrail]
     output_guardrails: Iterable[Guardrail]
     raise_on_error: bool
-    #: What the model reads when the tool raised. None is the same as `raise_on_error`: nothing is made of it.
+    #: What the model reads when the tool raised. None makes nothing of it: the exception reaches the caller.
     failure_error_function: ErrorText | None
     timeout_behavior: TimeoutBehavior
     timeout_error_function: ErrorText
@@ -124,6 +124,7 @@ _AS_GIVEN = (
     "normalize",
     "reconcile",
     "raise_on_error",
+    "propagate_errors",
     "failure_error_function",
     "timeout_behavior",
     "timeout_error_function",
@@ -146,7 +147,7 @@ def tool(
 def _without_conversion(options: dict[str, Any]) -> Options:
     if options.get("failure_error_function", True) is None:
         del options["failure_error_function"]
-        options["raise_on_error"] = True
+        options["propagate_errors"] = True
     return options
 
 
@@ -170,7 +171,7 @@ def definition_digest(definition: ToolDefinition) -> str:
         "max_output_chars": definition.max_output_chars,
         "origin": definition.origin,
         "source": definition.source,
-        "raise_on_error": definition.raise_on_error,
+        "raise_on_error": definition.raise_on_error or definition.propagate_errors,
     }
     return "sha256:" + sha256(json.encode_sorted(declared)).hexdigest()[:16]
 
@@ -213,7 +214,7 @@ def _declare(handler: Function, name: str, options: Options) -> ToolDefinition:
 
 
 def _check_options(name: str, options: Options) -> None:
-    unknown = set(options) - set(ToolOptions.__annotations__)
+    unknown = set(options) - set(ToolOptions.__annotations__) - {"propagate_errors"}
     if unknown:
         raise ToolDeclarationError(f"there is no option {', '.join(sorted(unknown))}")
     check_name(name)

@@ -4,6 +4,15 @@ from typing import Protocol
 
 
 class Redactor(Protocol):
+    @property
+    def declares(self) -> bool:
+        """Were any secrets declared?"""
+        ...
+
+    def redact_declared(self, text: str) -> str:
+        """The text without the declared secrets, in any of their spellings; nothing is guessed."""
+        ...
+
     def redact(self, text: str) -> str:
         """The text with every known secret, and everything that looks like one, replaced by a named mark."""
         ...

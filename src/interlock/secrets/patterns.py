@@ -7,7 +7,7 @@ of base64 put between its letters. `forms` knows what secrets look like that nob
 
 import re
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ..domain.envelope import UNSEEN
@@ -50,13 +50,19 @@ class SecretRedactor:
                     break
             else:
                 return text
-        found = self._find(text)
-        if _is_split(text):
-            joined = _Joined.of(text)
-            found += [joined.back(item) for item in self._find(joined.text)]
-        return _replaced(text, found) if found else text
+        return _redacted(text, self._find)
+
+    @property
+    def declares(self) -> bool:
+        return bool(self._spellings)
+
+    def redact_declared(self, text: str) -> str:
+        return _redacted(text, self._find_declared)
 
     def _find(self, text: str) -> list[Found]:
+        return self._find_declared(text) + find_forms(text) + find_encoded(text)
+
+    def _find_declared(self, text: str) -> list[Found]:
         found: list[Found] = []
         for spelling, name in self._spellings:
             if spelling in text:
@@ -64,7 +70,15 @@ class SecretRedactor:
         for stem, name in self._base64:
             if stem in text:
                 found += [Found(m.start(), base64_end(text, m.end()), name) for m in re.finditer(re.escape(stem), text)]
-        return found + find_forms(text) + find_encoded(text)
+        return found
+
+
+def _redacted(text: str, find: Callable[[str], list[Found]]) -> str:
+    found = find(text)
+    if _is_split(text):
+        joined = _Joined.of(text)
+        found += [joined.back(item) for item in find(joined.text)]
+    return _replaced(text, found) if found else text
 
 
 def _is_split(text: str) -> bool:
