@@ -40,7 +40,7 @@ CODES = {
 #: that stayed behind a waiting call is validated and judged again when its turn comes.
 LIFECYCLE = re.compile(
     r"tool\.intent (tool\.validation tool\.permission )+"
-    r"(approval\.requested (approval\.(granted|rejected) )?)?"
+    r"(approval\.requested (approval\.(granted|rejected|voided) )?)?"
     r"(tool\.invocation\.started tool\.invocation\.completed )?"
     r"(tool\.observation )?"
 )

@@ -149,7 +149,9 @@ async def test_timeouts_and_exceptions_are_put_into_words_apart(
 
 
 @pytest.mark.requirement("R113", "R123")
-async def test_a_runtime_that_is_closed_has_released_its_threads_and_its_log_and_left_no_task(tmp_path: Path) -> None:
+async def test_a_runtime_that_is_closed_has_released_its_threads_left_no_task_and_not_closed_a_log_it_was_given(
+    tmp_path: Path,
+) -> None:
     of_thread, ended = threading.local(), threading.Event()
 
     def in_thread() -> str:
@@ -157,11 +159,14 @@ async def test_a_runtime_that_is_closed_has_released_its_threads_and_its_log_and
         weakref.finalize(of_thread.value, ended.set)
         return "done"
 
-    async with ToolRuntime(tools=[in_thread], log=SqliteLog(tmp_path / "runs.db")) as runtime:
+    log = SqliteLog(tmp_path / "runs.db")
+    async with ToolRuntime(tools=[in_thread], log=log) as runtime:
         assert codes(await runtime.execute([call("c1", "in_thread")])) == {"c1": "ok"}
 
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert await asyncio.to_thread(ended.wait, PATIENCE)
+    assert await log.run_ids() == [runtime.run_id]
+    await log.close()
     with pytest.raises(LogWriteError):
         await runtime.execute([call("c2", "in_thread")])
 

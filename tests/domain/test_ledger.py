@@ -236,7 +236,7 @@ def test_a_voided_approval_cannot_start_its_call() -> None:
 def test_a_waiting_call_cannot_start() -> None:
     ledger = ledger_of(*asked())
 
-    with pytest.raises(IllegalTransitionError, match="tool.invocation.started, does not fit"):
+    with pytest.raises(IllegalTransitionError, match=r"tool\.invocation\.started, does not fit"):
         ledger.apply(event(ledger.next_seq, started("write", "write_file", 6)))
 
 

@@ -48,6 +48,15 @@ def saying(value: Any) -> Callable[..., Any]:
     return function
 
 
+def making(make: Callable[[], Any]) -> Callable[..., Any]:
+    """Makes the value when it is called: some values refuse to be made."""
+
+    def function(*_: object) -> Any:
+        return make()
+
+    return function
+
+
 def answering(value: Any) -> Callable[..., Any]:
     """The same, asynchronously."""
 

@@ -13,6 +13,7 @@ from tests.hostile.runs import (
     Unprintable,
     answering,
     hanging,
+    making,
     outcome,
     raising,
     saying,
@@ -242,24 +243,24 @@ SHAPES: dict[str, Any] = {
     "str": saying("text"),
     "dict": saying({"ok": True}),
     "class": saying(Normalized),
-    "text": saying(Normalized(text=5)),  # pyright: ignore
-    "bytes": saying(Normalized(text=b"x")),  # pyright: ignore
-    "ok": saying(Normalized(ok="yes")),  # pyright: ignore
-    "code": saying(Normalized(ok=False, code=5)),  # pyright: ignore
-    "summary": saying(Normalized(summary=object())),  # pyright: ignore
-    "user text": saying(Normalized(user_text=b"x")),  # pyright: ignore
-    "exit code": saying(Normalized(exit_code="one")),  # pyright: ignore
-    "huge exit code": saying(Normalized(exit_code=2**80)),
-    "format": saying(Normalized(text="x", format="exe")),  # pyright: ignore
-    "effects": saying(Normalized(side_effects=("x",))),  # pyright: ignore
-    "effects word": saying(Normalized(side_effects="none")),  # pyright: ignore
-    "effect field": saying(Normalized(side_effects=(SideEffect(kind=5, target=object()),))),  # pyright: ignore
-    "retryable": saying(Normalized(ok=False, retryable="x")),  # pyright: ignore
-    "facts list": saying(Normalized(facts=[1])),  # pyright: ignore
-    "facts recursive": saying(Normalized(facts={"a": RECURSIVE})),
-    "facts object": saying(Normalized(facts={"a": object(), "b": float("nan"), "c": 2**80})),
-    "facts deep": saying(Normalized(facts={"a": [[[[[[[[[[1]]]]]]]]]]})),
-    "surrogates": saying(Normalized(summary="\ud800", text="\ud800", user_text="\ud800", facts={"\ud800": 1})),
+    "text": making(lambda: Normalized(text=5)),  # pyright: ignore
+    "bytes": making(lambda: Normalized(text=b"x")),  # pyright: ignore
+    "ok": making(lambda: Normalized(ok="yes")),  # pyright: ignore
+    "code": making(lambda: Normalized(ok=False, code=5)),  # pyright: ignore
+    "summary": making(lambda: Normalized(summary=object())),  # pyright: ignore
+    "user text": making(lambda: Normalized(user_text=b"x")),  # pyright: ignore
+    "exit code": making(lambda: Normalized(exit_code="one")),  # pyright: ignore
+    "huge exit code": making(lambda: Normalized(exit_code=2**80)),
+    "format": making(lambda: Normalized(text="x", format="exe")),  # pyright: ignore
+    "effects": making(lambda: Normalized(side_effects=("x",))),  # pyright: ignore
+    "effects word": making(lambda: Normalized(side_effects="none")),  # pyright: ignore
+    "effect field": making(lambda: Normalized(side_effects=(SideEffect(kind=5, target=object()),))),  # pyright: ignore
+    "retryable": making(lambda: Normalized(ok=False, retryable="x")),  # pyright: ignore
+    "facts list": making(lambda: Normalized(facts=[1])),  # pyright: ignore
+    "facts recursive": making(lambda: Normalized(facts={"a": RECURSIVE})),
+    "facts object": making(lambda: Normalized(facts={"a": object(), "b": float("nan"), "c": 2**80})),
+    "facts deep": making(lambda: Normalized(facts={"a": [[[[[[[[[[1]]]]]]]]]]})),
+    "surrogates": making(lambda: Normalized(summary="\ud800", text="\ud800", user_text="\ud800", facts={"\ud800": 1})),
 }
 
 

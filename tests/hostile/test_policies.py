@@ -21,7 +21,18 @@ from interlock import (
 )
 from interlock.domain.chain import Entry
 from interlock.domain.decision import Decision, Verdict
-from tests.hostile.runs import NoText, Unprintable, answering, hanging, outcome, raising, saying, sibling, survives
+from tests.hostile.runs import (
+    NoText,
+    Unprintable,
+    answering,
+    hanging,
+    making,
+    outcome,
+    raising,
+    saying,
+    sibling,
+    survives,
+)
 from tests.support import call
 
 ran: list[int] = []
@@ -66,13 +77,13 @@ POLICIES: dict[str, Any] = {
     "async None": answering(None),
     "async str": answering("allow"),
     "hangs": hanging,
-    "unknown verdict": saying(_allow(verdict="maybe")),
-    "no verdict": saying(_allow(verdict=None)),
-    "reason": saying(_allow(reason=object())),
-    "rule ids": saying(_allow(rule_ids=5)),
-    "layer": saying(_allow(layer=["a"])),
-    "risk": saying(_allow(risk="write")),
-    "input without a target": saying(_allow(verdict=Verdict.REQUEST_INPUT)),
+    "unknown verdict": making(lambda: _allow(verdict="maybe")),
+    "no verdict": making(lambda: _allow(verdict=None)),
+    "reason": making(lambda: _allow(reason=object())),
+    "rule ids": making(lambda: _allow(rule_ids=5)),
+    "layer": making(lambda: _allow(layer=["a"])),
+    "risk": making(lambda: _allow(risk="write")),
+    "input without a target": making(lambda: _allow(verdict=Verdict.REQUEST_INPUT)),
 }
 
 
@@ -110,8 +121,8 @@ AUTHORIZE: dict[str, Any] = {
     "unprintable": raising(Unprintable()),
     "True": saying(True),
     "str": saying("allow"),
-    "unknown verdict": saying(_allow(verdict="maybe")),
-    "fields": saying(_allow(verdict=Verdict.DENY, reason=5)),
+    "unknown verdict": making(lambda: _allow(verdict="maybe")),
+    "fields": making(lambda: _allow(verdict=Verdict.DENY, reason=5)),
 }
 
 
@@ -131,11 +142,11 @@ CHECKS: dict[str, Any] = {
     "str": saying("no"),
     "async str": answering("no"),
     "class": saying(Problem),
-    "unknown code": saying(Problem(message="no", code="bogus")),  # pyright: ignore
-    "code of a success": saying(Problem(message="no", code="ok")),  # pyright: ignore
-    "code of an execution": saying(Problem(message="no", code="tool_failed")),  # pyright: ignore
-    "message": saying(Problem(message=NoText())),  # pyright: ignore
-    "surrogate": saying(Problem(message="\ud800")),
+    "unknown code": making(lambda: Problem(message="no", code="bogus")),  # pyright: ignore
+    "code of a success": making(lambda: Problem(message="no", code="ok")),  # pyright: ignore
+    "code of an execution": making(lambda: Problem(message="no", code="tool_failed")),  # pyright: ignore
+    "message": making(lambda: Problem(message=NoText())),  # pyright: ignore
+    "surrogate": making(lambda: Problem(message="\ud800")),
     "hangs": hanging,
 }
 
@@ -289,7 +300,7 @@ async def test_a_stage_that_breaks_leaves_no_place_in_line_taken() -> None:
 
 async def test_calls_of_all_kinds_side_by_side_each_get_what_is_theirs() -> None:
     tools = [
-        tool(work, name="denied", authorize=saying(_allow(verdict=Verdict.DENY))),
+        tool(work, name="denied", authorize=making(lambda: _allow(verdict=Verdict.DENY))),
         tool(work, name="hidden", visible=saying(False)),
         tool(work, name="blocked", check=saying(Problem(message="no"))),
         tool(_broken, name="broken"),

@@ -16,7 +16,7 @@ import msgspec
 
 from ..domain.call import Invocation, ValidCall
 from ..domain.decision import Decision
-from ..domain.effects import NONE, UNKNOWN, SideEffects
+from ..domain.effects import NONE, UNKNOWN, SideEffect, SideEffects
 from ..domain.envelope import neutralize
 from ..domain.errors import SandboxDeniedError
 from ..domain.failure import Failure
@@ -110,8 +110,16 @@ async def execute(execution: Execution, sandbox: Sandbox, clock: Clock) -> RawRe
         case BaseException():
             return _failed(execution, value)
         case _:
-            effects = tuple(invocation.context.effects)
+            effects = _said(invocation.context) if invocation.context.effects else ()
             return RawResult(invocation, value, effects, execution.duration_ms)
+
+
+def _said(context: ToolContext) -> tuple[SideEffect, ...]:
+    """What the call said that it changed. Its context was in the developer's hands."""
+    effects = cast(object, context.effects)
+    if not isinstance(effects, list):
+        return ()
+    return tuple(effect for effect in cast(list[object], effects) if isinstance(effect, SideEffect))
 
 
 def _failure_of(error: BaseException, execution: Execution) -> Failure:

@@ -7,7 +7,7 @@ from ..domain.effects import UNKNOWN, SideEffect, SideEffects
 from ..domain.errors import ArtifactError
 from ..domain.excerpt import apply_tool_output_limits
 from ..domain.failure import CODES, Failure
-from ..domain.json import encode
+from ..domain.json import encode, without_surrogates
 from ..domain.observation import ArtifactRef, Content, NextTool, Observation, OutputSize
 from ..domain.phase import Phase
 from ..domain.result import NormalizedResult
@@ -132,6 +132,10 @@ def _effects(effects: SideEffects, redactor: Redactor) -> SideEffects:
 
 def _facts(facts: JsonObject, redactor: Redactor) -> JsonObject:
     """The facts, or their text where a secret is in it."""
-    text = encode(facts).decode()
+    try:
+        text = encode(facts).decode()
+    except UnicodeEncodeError:
+        facts = without_surrogates(facts)
+        text = encode(facts).decode()
     redacted = redactor.redact(text)
     return facts if redacted == text else {"redacted": redacted}

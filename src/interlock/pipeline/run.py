@@ -142,7 +142,6 @@ async def carry_out(
     """schedule, execute, normalize, observe: the call has its turn. `abandoned` is told when a handler does not end
     when it must, with its observation if there is one; this coroutine then ends whenever it does, and to no effect."""
     valid = permitted.valid
-    parts, recorder = run.parts, run.recorder
     context = ToolContext(run.situation, valid.call_id, valid.tool.spec.name, run.progress, run.artifacts)
     failure = None
     if permitted.action_id or valid.tool.input_guardrails:
@@ -151,8 +150,24 @@ async def carry_out(
         failure = run.stopped(valid.call_id) or failure
     if failure is not None:
         return conclude(valid.call_id, valid.tool.name, failure, run)
-    invocation = schedule(permitted, context, parts.sandbox, f"inv_{run.ledger.next_seq}")
-    started = recorder.add(_started(invocation, run), valid.call_id, permitted.cause)
+    execution = _begin(permitted, context, run, task, abandoned)
+    try:
+        result = await _execute(execution, run)
+    except asyncio.CancelledError:
+        if not execution.abandoned:
+            _record_cancelled(execution, run)
+        raise
+    return _observe(execution, result, run)
+
+
+def _begin(
+    permitted: PermittedCall,
+    context: ToolContext,
+    run: Run,
+    task: "asyncio.Task[None]",
+    abandoned: Callable[[Observation | None], None],
+) -> Execution:
+    """schedule and record the start. From here on, whatever happens, the start gets its end."""
 
     def abandon(execution: Execution) -> None:
         run.executions.remove(execution)
@@ -165,15 +180,9 @@ async def carry_out(
     async def recheck(valid: ValidCall, arguments: JsonObject) -> tuple[ValidCall, Decision] | Failure:
         return await _recheck(valid, arguments, run)
 
-    execution = Execution(invocation, started, task, recheck, abandon, parts.limits.drain_seconds)
-    span = parts.telemetry.call_span(valid.tool.spec.name, valid.call_id, recorder.run_id)
-    if span is None:
-        return await _execute(execution, run)
-    with span:
-        observation = await _execute(execution, run)
-        if observation.failure is not None:
-            span.fail(observation.failure.code)
-    return observation
+    invocation = schedule(permitted, context, run.parts.sandbox, f"inv_{run.ledger.next_seq}")
+    started = run.recorder.add(_started(invocation, run), permitted.valid.call_id, permitted.cause)
+    return Execution(invocation, started, task, recheck, abandon, run.parts.limits.drain_seconds)
 
 
 def conclude(call_id: str, tool_name: str, failure: Failure, run: Run) -> Observation:
@@ -183,33 +192,37 @@ def conclude(call_id: str, tool_name: str, failure: Failure, run: Run) -> Observ
     return observation
 
 
-async def _execute(execution: Execution, run: Run) -> Observation:
-    """From the recorded start to the observation. Whatever happens in between, the start gets its end."""
-    try:
-        result = await _carry_through(execution, run)
-    except asyncio.CancelledError:
-        if not execution.abandoned:
-            _record_cancelled(execution, run)
-        raise
-    return _observe(execution, result, run)
-
-
-async def _carry_through(execution: Execution, run: Run) -> NormalizedResult | Failure:
+async def _execute(execution: Execution, run: Run) -> NormalizedResult | Failure:
+    """The start is durable before an effectful handler runs; then the way goes on to the normalized result."""
     parts, invocation = run.parts, execution.invocation
     if not invocation.tool.read_only:
         await run.recorder.commit()
-        if (run.stopping or run.cancelled) and run.stopped(invocation.valid.call_id) is not None:
-            return Failure.of("cancelled", "The call was cancelled before its handler ran.", side_effects=())
+    if (run.stopping or run.cancelled) and run.stopped(invocation.valid.call_id) is not None:
+        return Failure.of("cancelled", "The call was cancelled before its handler ran.", side_effects=())
+    if not parts.telemetry.traces:
+        return await _handle(execution, run)
+    with parts.telemetry.call_span(invocation.tool.name, invocation.valid.call_id, run.ledger.run_id) as span:
+        result = await _handle(execution, run)
+        match result:
+            case Failure():
+                span.fail(result.code)
+            case NormalizedResult():
+                if not result.ok:
+                    span.fail(result.code)
+    return result
+
+
+async def _handle(execution: Execution, run: Run) -> NormalizedResult | Failure:
     run.executions.add(execution)
     try:
-        raw = await execute(execution, parts.sandbox, parts.clock)
+        raw = await execute(execution, run.parts.sandbox, run.parts.clock)
     finally:
         run.executions.remove(execution)
     match raw:
         case RawResult():
             result = normalize(raw)
-            if invocation.tool.output_guardrails:
-                return await _guard_output(result, invocation, run)
+            if execution.invocation.tool.output_guardrails:
+                return await _guard_output(result, execution.invocation, run)
             return result
         case Failure():
             return raw
@@ -364,7 +377,7 @@ def _proposed(received: Received, tool: ToolDefinition | None, run: Run) -> Call
         raw_bytes=size_bytes,
         digest=received.digest,
         tool_version=tool.version if tool is not None else "",
-        reason=parts.redactor.redact(str(intent.reason)) if intent.reason else "",
+        reason=parts.redactor.redact(intent.reason) if type(intent.reason) is str and intent.reason else "",
         duplicate=intent.call_id in run.ledger.calls,
     )
 

@@ -111,8 +111,9 @@ class Siblings:
             self._end_call(call_id, place, outcome)
 
     def _end_call(self, call_id: str, place: Place, outcome: Outcome | BaseException) -> None:
-        if self._open.pop(call_id, None) is None:
+        if call_id not in self._open:
             return  # it was abandoned; this is its late end
+        del self._open[call_id]
         match outcome:
             case Observation():
                 self.outcomes[call_id] = outcome
@@ -125,7 +126,7 @@ class Siblings:
             case _:
                 place.leave()
                 self._break(call_id, outcome)
-        if not self._open and self._all_done is not None and not self._all_done.done():
+        if not self._open and self._all_done is not None and not (self._cancelling and self._all_done.done()):
             self._all_done.set_result(None)
 
     def _break(self, call_id: str, error: BaseException) -> None:
@@ -227,7 +228,8 @@ class Siblings:
     def weigh(self, observation: Observation, failure: Failure) -> None:
         """Does this failure end the run?"""
         self.failure_count += 1
-        if failure.code in _CONSEQUENCES or (self.ending and failure.code == "cancelled"):
+        follows = failure.code in _CONSEQUENCES or (self.ending and failure.code == "cancelled")
+        if follows or self._run.ended:
             return
         error = self._raised(observation, failure)
         if error is not None:

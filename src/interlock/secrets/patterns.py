@@ -30,7 +30,7 @@ _unusual = re.compile(rf"{LONG_RUN}|[^\t\n -~]").search
 class SecretRedactor:
     """A `Redactor`. Declared values are name to value; a value that is too short to be told apart is refused."""
 
-    __slots__ = ("_base64", "_plain_stems", "_spellings", "_suspect")
+    __slots__ = ("_base64", "_plain_stems", "_spellings", "_suspect", "declares")
 
     def __init__(self, declared: Mapping[str, str] = {}) -> None:
         for name, value in declared.items():
@@ -42,6 +42,7 @@ class SecretRedactor:
         )
         self._plain_stems = tuple(text for text, _ in (*self._spellings, *self._base64))
         self._suspect = any_word()
+        self.declares = bool(declared)
 
     def redact(self, text: str) -> str:
         if self._suspect(text.lower()) is None and _unusual(text) is None:
@@ -51,10 +52,6 @@ class SecretRedactor:
             else:
                 return text
         return _redacted(text, self._find)
-
-    @property
-    def declares(self) -> bool:
-        return bool(self._spellings)
 
     def redact_declared(self, text: str) -> str:
         return _redacted(text, self._find_declared)

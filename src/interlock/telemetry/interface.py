@@ -1,10 +1,16 @@
 """Measurements of calls and batches, for whoever watches the process."""
 
-from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import Literal, Protocol
 
 
-class Span(AbstractContextManager[object], Protocol):
+class Span(Protocol):
+    def __enter__(self) -> "Span": ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None: ...
+
     def fail(self, error_type: str) -> None:
         """The execution did not succeed."""
         ...
@@ -21,6 +27,11 @@ class Telemetry(Protocol):
 
     def batch_finished(self, call_count: int, failure_count: int, latency_ms: float) -> None: ...
 
-    def call_span(self, tool_name: str, call_id: str, run_id: str) -> Span | None:
-        """Around one execution; None when nobody collects spans."""
+    @property
+    def traces(self) -> bool:
+        """Does anybody collect spans?"""
+        ...
+
+    def call_span(self, tool_name: str, call_id: str, run_id: str) -> Span:
+        """Around one execution."""
         ...

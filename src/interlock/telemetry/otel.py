@@ -68,6 +68,7 @@ class OtelTelemetry:
         self._batches: Histogram[_BatchKey] = Histogram(BATCH_LATENCY)
         self._tracer_provider = tracer_provider
         self._tracer: trace.Tracer | None = None
+        self.traces = False
         self._find_tracer()
 
     def call_finished(
@@ -99,9 +100,8 @@ class OtelTelemetry:
         if self._tracer is None and _SDK in sys.modules:
             self._find_tracer()
 
-    def call_span(self, tool_name: str, call_id: str, run_id: str) -> CallSpan | None:
-        if self._tracer is None:
-            return None
+    def call_span(self, tool_name: str, call_id: str, run_id: str) -> CallSpan:
+        tracer = self._tracer or trace.NoOpTracer()
         attributes = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": tool_name,
@@ -109,7 +109,7 @@ class OtelTelemetry:
             "gen_ai.tool.type": "function",
             "interlock.run.id": run_id,
         }
-        return CallSpan(self._tracer.start_span(f"execute_tool {tool_name}", attributes=attributes))
+        return CallSpan(tracer.start_span(f"execute_tool {tool_name}", attributes=attributes))
 
     def readings(self) -> list[Reading]:
         """Everything measured so far by this object."""
@@ -120,6 +120,7 @@ class OtelTelemetry:
         provider = self._tracer_provider or trace.get_tracer_provider()
         if not isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
             self._tracer = provider.get_tracer(_SCOPE)
+            self.traces = True
 
 
 def _latency(meter: metrics.Meter, name: str, description: str) -> metrics.Histogram:
