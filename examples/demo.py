@@ -69,15 +69,16 @@ def main() -> None:
     show("README.md, docs/guide.md           how to use it, step by step")
 
 
-async def take_two_turns(project: Path, log: Path) -> Told:
+async def take_two_turns(project: Path, path: Path) -> Told:
+    log = SqliteLog(path)
     runtime = ToolRuntime(
         tools=tools_of(project),
         policy=POLICY,
         interaction=CallbackInteractionProvider(scripted_person),
-        log=SqliteLog(log),
+        log=log,
         artifacts=FileArtifacts(project.parent / "artifacts"),
     )
-    async with runtime:
+    async with log, runtime:
         heading("1. A model asks for seven calls in one turn")
         for call in TURN:
             show(written(*call))
@@ -116,11 +117,8 @@ def look_back(told: Told, log: Path, note: Path) -> None:
 
 
 async def read(log: Path, run_id: str) -> list[Any]:
-    opened = SqliteLog(log)
-    try:
+    async with SqliteLog(log) as opened:
         return await opened.read(run_id)
-    finally:
-        await opened.close()
 
 
 def tampered_copy(log: Path) -> Path:

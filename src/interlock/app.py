@@ -105,7 +105,7 @@ class App:
         return run
 
     async def execute(self, run: Run, intents: Sequence[ToolIntent]) -> BatchOutcome:
-        if run.background or run.ledger.state is not RunState.RUNNING:
+        if run.background or run.recorder.error is not None or run.ledger.state is not RunState.RUNNING:
             await self._ready(run)
         outcome = await run_batch(intents, run)
         if run.ledger.next_seq >= run.next_snapshot:
@@ -164,6 +164,8 @@ class App:
 
     async def _ready(self, run: Run) -> None:
         await run.settled()
+        if run.recorder.error is not None:
+            raise run.recorder.error
         if run.ended:
             raise RunEndedError(f"{run.ledger.run_id} is {run.ledger.state.value}. Nothing was executed.")
 

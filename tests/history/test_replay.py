@@ -49,7 +49,7 @@ def test_the_state_at_any_event_can_be_looked_at() -> None:
 
 @pytest.mark.parametrize("seq", [-1, len(ENTRIES)])
 def test_there_is_no_state_at_an_event_that_is_not_there(seq: int) -> None:
-    with pytest.raises(IndexError, match="run_1 has events 0 to 28"):
+    with pytest.raises(IndexError, match="run_1 has events 0 to 27"):
         Replay(ENTRIES).at(seq)
 
 

@@ -151,7 +151,7 @@ def test_a_recorded_run_shows_this_sequence() -> None:
         (17, "TOOL_CALL"),
         (21, "APPROVAL_GRANTED"),
         (23, "TOOL_CALL"),
-        (28, "COMPLETED"),
+        (27, "COMPLETED"),
     ]
 
 

@@ -201,7 +201,7 @@ def test_a_chain_that_was_made_anew_is_found_with_a_checkpoint() -> None:
     edited = rehashed(with_body(26, encode_event(event(26, FORGED))))
 
     assert verify(edited, RUN).ok  # the chain alone cannot know
-    assert flaw_of(edited, WHOLE) == (28, "rewritten")
+    assert flaw_of(edited, WHOLE) == (27, "rewritten")
     assert flaw_of(edited, Checkpoint(27, ENTRIES[26].hash)) == (26, "rewritten")
     assert verify(edited, RUN, Checkpoint(26, ENTRIES[25].hash)).ok
 
@@ -224,7 +224,9 @@ def test_a_log_that_leaves_the_tables_is_named_where_it_does() -> None:
     entries = record([RunStarted(schema=1), RunCompleted(), Warned(message="late"), RunCompleted()])
 
     assert verify(entries, RUN).flaw == Flaw(
-        3, "illegal", "event 3 cannot follow: RunState 'completed' has no transition 'run.completed'"
+        3,
+        "illegal",
+        "event 3 cannot follow: event 3 of run_1, run.completed, does not fit what came before: no 'run.completed' here",
     )
 
 

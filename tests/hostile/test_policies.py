@@ -1,7 +1,7 @@
 """Policies, checks, opinions, keys and people that misbehave: whatever is not a clear yes is a no."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -181,10 +181,10 @@ async def test_keys_that_cannot_be_computed_claim_everything_and_the_call_runs(k
 
 
 ANSWERS: dict[str, Any] = {
-    "no in words": Answer(approved="no"),  # pyright: ignore
-    "false in words": Answer(approved="false"),  # pyright: ignore
-    "number": Answer(approved=1),  # pyright: ignore
-    "object": Answer(approved=object()),  # pyright: ignore
+    "no in words": lambda: Answer(approved="no"),  # pyright: ignore
+    "false in words": lambda: Answer(approved="false"),  # pyright: ignore
+    "number": lambda: Answer(approved=1),  # pyright: ignore
+    "object": lambda: Answer(approved=object()),  # pyright: ignore
     "str": "yes",
     "number alone": 1,
     "class": Answer,
@@ -198,7 +198,7 @@ async def test_only_a_clear_yes_of_a_person_is_a_yes(answer: Any) -> None:
     def ask(_: Question) -> Any:
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return answer() if callable(answer) and answer is not Answer else answer
 
     observation = await outcome(tool(work, risk="write"), interaction=CallbackInteractionProvider(ask))
 
@@ -209,16 +209,16 @@ async def test_only_a_clear_yes_of_a_person_is_a_yes(answer: Any) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        Answer(approved=False, reason=object()),  # pyright: ignore
-        Answer(approved=True, by=["ada"]),  # pyright: ignore
-        Answer(approved=False, reason="\ud800", by="\ud800"),
-        Answer(approved=True, value=object()),
-        Answer(approved=False, expired="yes"),  # pyright: ignore
+        lambda: Answer(approved=False, reason=object()),  # pyright: ignore
+        lambda: Answer(approved=True, by=["ada"]),  # pyright: ignore
+        lambda: Answer(approved=False, reason="\ud800", by="\ud800"),
+        lambda: Answer(approved=True, value=object()),
+        lambda: Answer(approved=False, expired="yes"),  # pyright: ignore
     ],
     ids=["reason", "by", "surrogates", "value", "expired"],
 )
-async def test_nonsense_beside_an_answer_does_not_reach_the_log(answer: Answer) -> None:
-    observation = await outcome(tool(work, risk="write"), interaction=CallbackInteractionProvider(saying(answer)))
+async def test_nonsense_beside_an_answer_does_not_reach_the_log(answer: Callable[[], Answer]) -> None:
+    observation = await outcome(tool(work, risk="write"), interaction=CallbackInteractionProvider(making(answer)))
 
     assert observation.call_id == "c1"
 
@@ -239,7 +239,7 @@ class Provider:
     [
         answering("yes"),
         answering(True),
-        answering(Answer(approved="no")),  # pyright: ignore
+        making(lambda: Answer(approved="no")),  # pyright: ignore
         raising(OSError("gone")),
         raising(Unprintable()),
         saying(True),

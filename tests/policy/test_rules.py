@@ -41,7 +41,7 @@ def test_where_no_rule_matches_the_declared_risk_decides() -> None:
     for risk in ("write", "execute", "network", "delegate"):
         assert policy.evaluate(make_event(make_tool(risk={"read", risk}))) == Decision(
             verdict=Verdict.ASK,
-            reason=f"No rule matches, and the tool may {', '.join(sorted(('read', risk)))}.",
+            reason=f"No rule matches, and its risk is {', '.join(sorted(('read', risk)))}.",
             risk=tuple(sorted(("read", risk))),
         )
 

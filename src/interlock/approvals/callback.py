@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, get_args
 from ..domain import json
 from ..domain.call import Answer, Question
 from ..domain.errors import ConfigurationError
+from ..domain.words import error_text
 from .interface import Fallback
 
 #: True or False, an `Answer`, or None to leave the question open. Asked for a value: the value, or False to refuse.
@@ -68,7 +69,7 @@ def _recordable(answer: Answer) -> Answer:
 
 
 def _failed(error: BaseException) -> Answer:
-    return _refusal(f"The callback failed: {type(error).__name__}: {error}")
+    return _refusal(f"The callback failed: {error_text(error)}")
 
 
 def _refusal(reason: str) -> Answer:

@@ -76,7 +76,7 @@ class Ledger(msgspec.Struct, kw_only=True):
 
 def misfit(event: Event, unknown: KeyError) -> IllegalTransitionError:
     return IllegalTransitionError(
-        f"event {event.seq} of {event.run_id}, {event.type}, does not fit: there is no {unknown} here"
+        f"event {event.seq} of {event.run_id}, {event.type}, does not fit what came before: no {unknown} here"
     )
 
 

@@ -16,6 +16,7 @@ from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
+from types import TracebackType
 from typing import TypeVar
 from weakref import finalize
 
@@ -82,6 +83,14 @@ class SqliteLog:
 
     async def close(self) -> None:
         await asyncio.to_thread(self._shut)
+
+    async def __aenter__(self) -> "SqliteLog":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
     async def _query(self, make: Callable[..., T], sql: str, *parameters: str | int) -> list[T]:
         return await asyncio.to_thread(self._query_now, make, sql, parameters)

@@ -16,6 +16,7 @@ from ..domain.errors import ConfigurationError, LogCorruptError, LogError
 from ..domain.event import Event, Fact
 from ..domain.json import encode
 from ..domain.ledger import CHANGES, Ledger, misfit
+from ..domain.words import error_text
 from ..log.interface import EventLog
 
 #: Where there is none of these bytes, there is no line break to escape. A byte is found faster than two.
@@ -41,13 +42,14 @@ class Recorder:
         self._sealed: list[Entry] = []
         self._durable = ledger.next_seq
         self._writing: asyncio.Future[None] | None = None
-        self._error: LogError | None = None
+        #: Why nothing more can be recorded in this process.
+        self.error: LogError | None = None
         self._watchers: list[asyncio.Future[None]] = []
 
     def add(self, fact: Fact, correlation_id: str = "", causation_id: int | None = None) -> int:
         """Seal a fact and return its `seq`. A fact that the state tables refuse is a bug and changes nothing."""
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         ledger, run_id = self.ledger, self.run_id
         seq = ledger.next_seq
         event = Event(seq, run_id, self._now(), correlation_id or run_id, causation_id, fact)
@@ -83,20 +85,20 @@ class Recorder:
         """Return when everything sealed so far is durable."""
         wanted = self.ledger.next_seq
         while self._durable < wanted:
-            if self._error is not None:
-                raise self._error
+            if self.error is not None:
+                raise self.error
             if self._writing is None:
                 self._write()
             else:
                 await asyncio.wait((self._writing,))
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
 
     async def committed_after(self, seq: int) -> None:
         """Wait until an event after `seq` is durable."""
         while self._durable <= seq + 1:
-            if self._error is not None:
-                raise self._error
+            if self.error is not None:
+                raise self.error
             watcher = asyncio.get_running_loop().create_future()
             self._watchers.append(watcher)
             await watcher
@@ -105,7 +107,7 @@ class Recorder:
         entries, self._sealed = self._sealed, []
         try:
             written = self._log.append(self.run_id, entries)
-        except LogError as error:
+        except Exception as error:
             self._stop(error)
             return
         if written is None:
@@ -123,10 +125,11 @@ class Recorder:
             self._durable = last_seq + 1
             self._wake()
         else:
-            self._stop(error if isinstance(error, LogError) else LogError(f"the log failed: {error}"))
+            self._stop(error)
 
-    def _stop(self, error: LogError) -> None:
-        self._error = error
+    def _stop(self, error: BaseException) -> None:
+        self.error = error if isinstance(error, LogError) else LogError(f"the log failed: {error_text(error)}")
+        self.error.__cause__ = error if error is not self.error else error.__cause__
         self._wake()
 
     def _wake(self) -> None:

@@ -21,7 +21,7 @@ from .accept import Received
 from .live import Run
 from .lookup import lookup
 from .permit import denied_again, refused
-from .run import plan, record_repeat, resolve
+from .run import plan, record_observation, record_repeat, resolve
 from .validate import validate
 
 
@@ -88,7 +88,8 @@ async def _recover(received: Received, run: Run) -> PermittedCall | Waiting | Fa
     if happened is False:
         return await plan(received, run)
     summary = f"{valid.tool.name} had been done before the run stopped; its output was not recorded."
-    return Observation(call_id=valid.call_id, tool=valid.tool.name, ok=True, summary=summary, side_effects="unknown")
+    done = Observation(call_id=valid.call_id, tool=valid.tool.name, ok=True, summary=summary, side_effects="unknown")
+    return record_observation(done, run)
 
 
 async def _reconciled(valid: ValidCall, run: Run) -> bool | None:

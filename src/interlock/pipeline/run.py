@@ -21,6 +21,7 @@ from ..domain.call import (
     Waiting,
 )
 from ..domain.decision import Decision, Verdict
+from ..domain.errors import LogError
 from ..domain.event import (
     ActionVoided,
     ApprovalExpired,
@@ -137,10 +138,13 @@ async def resolve(
 
 
 async def carry_out(
-    permitted: PermittedCall, run: Run, task: "asyncio.Task[None]", abandoned: Callable[[Observation | None], None]
+    permitted: PermittedCall,
+    run: Run,
+    task: "asyncio.Task[None]",
+    abandoned: Callable[[Observation | BaseException], None],
 ) -> Observation:
     """schedule, execute, normalize, observe: the call has its turn. `abandoned` is told when a handler does not end
-    when it must, with its observation if there is one; this coroutine then ends whenever it does, and to no effect."""
+    when it must, and what came of it; this coroutine then ends whenever it does, and to no effect."""
     valid = permitted.valid
     context = ToolContext(run.situation, valid.call_id, valid.tool.spec.name, run.progress, run.artifacts)
     failure = None
@@ -165,17 +169,21 @@ def _begin(
     context: ToolContext,
     run: Run,
     task: "asyncio.Task[None]",
-    abandoned: Callable[[Observation | None], None],
+    abandoned: Callable[[Observation | BaseException], None],
 ) -> Execution:
     """schedule and record the start. From here on, whatever happens, the start gets its end."""
 
     def abandon(execution: Execution) -> None:
         run.executions.remove(execution)
-        if execution.stop == "run":
+        try:
+            if execution.stop != "run":
+                abandoned(_observe(execution, outcome_of_stop(execution), run))
+                return
             _record_cancelled(execution, run)
-            abandoned(None)
+        except LogError as broken:
+            abandoned(broken)
         else:
-            abandoned(_observe(execution, outcome_of_stop(execution), run))
+            abandoned(asyncio.CancelledError())
 
     async def recheck(valid: ValidCall, arguments: JsonObject) -> tuple[ValidCall, Decision] | Failure:
         return await _recheck(valid, arguments, run)
@@ -187,7 +195,12 @@ def _begin(
 
 def conclude(call_id: str, tool_name: str, failure: Failure, run: Run) -> Observation:
     """observe and record a call that stopped before it started."""
-    observation = observe_failure(call_id, tool_name, failure, run.parts.redactor)
+    return record_observation(observe_failure(call_id, tool_name, failure, run.parts.redactor), run)
+
+
+def record_observation(observation: Observation, run: Run) -> Observation:
+    """record what is known of a call that this process did not execute."""
+    call_id = observation.call_id
     run.recorder.add(CallObserved(observation_id="obs_" + call_id, observation=observation), call_id)
     return observation
 

@@ -183,8 +183,8 @@ class Siblings:
                 return conclude(valid.call_id, valid.tool.name, stopped, run)
             turn = place.turn()
 
-        def abandoned(observation: Observation | None) -> None:
-            self._end_call(valid.call_id, place, observation or asyncio.CancelledError())
+        def abandoned(outcome: Observation | BaseException) -> None:
+            self._end_call(valid.call_id, place, outcome)
 
         return await carry_out(permitted, run, self._tasks[valid.call_id], abandoned)
 
