@@ -15,6 +15,7 @@ _NAMES = {
     "approvals.interface": ("InteractionProvider",),
     "artifacts.files": ("FileArtifacts",),
     "artifacts.memory": ("MemoryArtifacts",),
+    "domain.chain": ("Entry",),
     "domain.call": ("Answer", "Question", "ToolIntent", "Waiting"),
     "domain.decision": ("Decision", "Verdict"),
     "domain.effects": ("SideEffect",),
@@ -62,10 +63,11 @@ _NAMES = {
         "ToolDefinition",
         "ToolSpec",
     ),
-    "history.export": ("to_ndjson", "read_export"),
+    "history.export": ("read_export", "to_json", "to_ndjson"),
     "history.replay": ("Replay",),
     "history.run_handle_view": ("AgentRunEvent",),
-    "history.verify": ("verify",),
+    "history.run_view": ("RunEvent", "run_events"),
+    "history.verify": ("Audit", "Checkpoint", "Flaw", "verify"),
     "log.interface": ("EventLog",),
     "log.memory": ("MemoryLog",),
     "log.sqlite": ("SqliteLog",),
@@ -92,3 +94,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *_MODULES])
+
+
+__all__ = [*_MODULES]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll] - names from the table

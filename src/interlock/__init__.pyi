@@ -6,6 +6,7 @@ from .approvals.interface import InteractionProvider
 from .artifacts.files import FileArtifacts
 from .artifacts.memory import MemoryArtifacts
 from .domain.call import Answer, Question, ToolIntent, Waiting
+from .domain.chain import Entry
 from .domain.decision import Decision, Verdict
 from .domain.decision import Decision as PolicyDecision
 from .domain.effects import SideEffect
@@ -53,10 +54,11 @@ from .domain.tool import (
     ToolDefinition,
     ToolSpec,
 )
-from .history.export import read_export, to_ndjson
+from .history.export import read_export, to_json, to_ndjson
 from .history.replay import Replay
 from .history.run_handle_view import AgentRunEvent
-from .history.verify import verify
+from .history.run_view import RunEvent, run_events
+from .history.verify import Audit, Checkpoint, Flaw, verify
 from .log.interface import EventLog
 from .log.memory import MemoryLog
 from .log.sqlite import SqliteLog
@@ -76,18 +78,22 @@ __all__ = [
     "AgentRunEvent",
     "Answer",
     "ArtifactError",
+    "Audit",
     "BatchResult",
     "CallbackInteractionProvider",
+    "Checkpoint",
     "Clock",
     "ConfigurationError",
     "Decision",
     "DecisionConflictError",
     "DuplicateToolError",
+    "Entry",
     "Event",
     "EventLog",
     "FailSafeConfig",
     "Failure",
     "FileArtifacts",
+    "Flaw",
     "HeadlessInteractionProvider",
     "InteractionProvider",
     "InterlockError",
@@ -116,6 +122,7 @@ __all__ = [
     "Rule",
     "RulePolicy",
     "RunEndedError",
+    "RunEvent",
     "RunPausedError",
     "RunState",
     "SandboxDeniedError",
@@ -146,6 +153,8 @@ __all__ = [
     "render_for_model",
     "render_for_user",
     "render_untrusted_tool_message",
+    "run_events",
+    "to_json",
     "to_ndjson",
     "tool",
     "tool_result",

@@ -5,6 +5,7 @@ import gc
 import os
 import sqlite3
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -138,22 +139,33 @@ def test_an_append_whose_event_loop_is_gone_is_written_and_the_log_goes_on(tmp_p
     asyncio.run(log.close())
 
 
-def writers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "interlock-log"]
+def writing_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "interlock-log"}
 
 
-async def test_closing_ends_the_thread_and_leaves_one_file(tmp_path: Path) -> None:
+@pytest.fixture
+def writers() -> Callable[[], set[threading.Thread]]:
+    """The threads of the logs that this test opens."""
+    others = writing_threads()
+    return lambda: writing_threads() - others
+
+
+async def test_closing_ends_the_thread_and_leaves_one_file(
+    tmp_path: Path, writers: Callable[[], set[threading.Thread]]
+) -> None:
     log = SqliteLog(tmp_path / "log")
     await append(log, "run", chained("run", 1))
     assert len(writers()) == 1
 
     await log.close()
 
-    assert writers() == []
+    assert writers() == set()
     assert os.listdir(tmp_path) == ["log"]
 
 
-async def test_a_log_that_is_dropped_writes_what_was_handed_in_and_ends_its_thread(tmp_path: Path) -> None:
+async def test_a_log_that_is_dropped_writes_what_was_handed_in_and_ends_its_thread(
+    tmp_path: Path, writers: Callable[[], set[threading.Thread]]
+) -> None:
     log = SqliteLog(tmp_path / "log")
     caller = asyncio.ensure_future(append(log, "run", chained("run", 1)))
     await asyncio.wait({caller}, timeout=0)
@@ -163,13 +175,15 @@ async def test_a_log_that_is_dropped_writes_what_was_handed_in_and_ends_its_thre
     del log, caller
     gc.collect()
 
-    assert writers() == []
+    assert writers() == set()
     reopened = SqliteLog(tmp_path / "log")
     assert await reopened.run_ids() == ["run"]
     await reopened.close()
 
 
-async def test_a_log_that_is_dropped_in_its_own_thread_ends_it_too(tmp_path: Path) -> None:
+async def test_a_log_that_is_dropped_in_its_own_thread_ends_it_too(
+    tmp_path: Path, writers: Callable[[], set[threading.Thread]]
+) -> None:
     kept: list[SqliteLog] = []
 
     def drop(connection: sqlite3.Connection, sql: str) -> None:
@@ -184,7 +198,7 @@ async def test_a_log_that_is_dropped_in_its_own_thread_ends_it_too(tmp_path: Pat
 
     for thread in writers():
         await asyncio.to_thread(thread.join, 20)
-    assert writers() == []
+    assert writers() == set()
 
 
 async def test_an_append_waits_for_another_process_that_writes(tmp_path: Path) -> None:
