@@ -23,10 +23,10 @@ from .history.fold import load, snapshot_of
 from .log.interface import EventLog
 from .log.memory import MemoryLog
 from .pipeline.batch import BatchOutcome, run_batch
+from .pipeline.facts import record_answer
 from .pipeline.live import Run, open_run
 from .pipeline.parts import Clock, Limits, Parts
 from .pipeline.resume import unresolved
-from .pipeline.run import record_answer
 from .policy.interface import PolicyEngine
 from .policy.rules import RulePolicy
 from .registry.memory import ToolRegistry

@@ -30,10 +30,11 @@ from ..domain.json import encode
 from ..domain.lifecycle import RunState
 from ..domain.observation import Observation
 from .accept import Received, accept
+from .facts import record_repeat
 from .live import Run
 from .observe import observe_failure
 from .resume import replan
-from .run import conclude, plan, record_repeat
+from .run import conclude, plan
 from .schedule import claim
 from .siblings import Ending, Outcome, Siblings
 
@@ -61,6 +62,8 @@ async def run_batch(intents: Sequence[ToolIntent], run: Run) -> BatchOutcome:
     await siblings.done()
     _close(siblings, run)
     await run.recorder.commit()
+    if run.errors or run.cancelled:
+        run.forget_calls()
     run.parts.telemetry.batch_finished(len(intents), siblings.failure_count, (elapsed() - began) / 1e6)
     return BatchOutcome(
         [siblings.outcomes[item.intent.call_id] for item in received],

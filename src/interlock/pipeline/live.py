@@ -56,6 +56,11 @@ class Run:
         self.executions.end(call_id, "call")
         self.wake(call_id)
 
+    def forget_calls(self) -> None:
+        """The batch is over: what was kept for its calls is not needed any more."""
+        self.errors.clear()
+        self.cancelled.clear()
+
     def stopped(self, call_id: str) -> Failure | None:
         """Why this call may not start, or not go on before it started."""
         if self.stopping:

@@ -18,10 +18,11 @@ from ..domain.ledger import ActionEntry, CallEntry
 from ..domain.lifecycle import ActionState, CallState
 from ..domain.observation import Observation
 from .accept import Received
+from .facts import record_observation, record_repeat
 from .live import Run
 from .lookup import lookup
 from .permit import denied_again, refused
-from .run import plan, record_observation, record_repeat, resolve
+from .run import plan, resolve
 from .validate import validate
 
 
@@ -41,7 +42,8 @@ async def replan(received: Received, entry: CallEntry, run: Run) -> PermittedCal
             message = f"{entry.tool} ended, and the run stopped before its result was recorded. It is not run again."
             return Failure.of("outcome_unknown", message)
         case CallState.REFUSED:
-            return denied_again(entry.tool)
+            valid = _valid_now(received, run)
+            return valid if isinstance(valid, Failure) else denied_again(entry.tool)
         case _:
             return await plan(received, run)
 

@@ -8,8 +8,6 @@ or `Waiting`.
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import msgspec
-
 from ..domain.call import (
     AcceptedCall,
     Answer,
@@ -23,35 +21,28 @@ from ..domain.call import (
 from ..domain.decision import Decision, Verdict
 from ..domain.errors import LogError
 from ..domain.event import (
-    ActionVoided,
-    ApprovalExpired,
-    ApprovalGranted,
-    ApprovalRejected,
-    ApprovalRequested,
     CallJudged,
     CallObserved,
-    CallProposed,
     CallValidated,
-    Fact,
-    InputExpired,
-    InputProvided,
-    InputRefused,
-    InputRequested,
-    InvocationCompleted,
-    InvocationStarted,
-    RunResumed,
-    Warned,
 )
 from ..domain.failure import Failure
 from ..domain.json import BadJson, check, encode
-from ..domain.lifecycle import ActionState, RunState
 from ..domain.observation import Observation
-from ..domain.payload import payload_hash
-from ..domain.result import Exit, NormalizedResult, RawResult
-from ..domain.tool import JsonObject, ToolContext, ToolDefinition
+from ..domain.result import NormalizedResult, RawResult
+from ..domain.tool import JsonObject, ToolContext
 from ..domain.words import sentence
 from .accept import Received
 from .execute import Execution, execute, outcome_of_stop
+from .facts import (
+    asked,
+    completed,
+    proposed,
+    record_answer,
+    record_cancelled,
+    record_observation,
+    record_warnings,
+    started,
+)
 from .live import Run
 from .lookup import lookup
 from .normalize import normalize
@@ -60,9 +51,7 @@ from .permit import ask, decide, denied_by_policy, guard, guarded, payload_chang
 from .schedule import schedule
 from .validate import check_state, validate
 
-_PAUSED = frozenset({RunState.PAUSED_APPROVAL, RunState.PAUSED_CONSENT, RunState.PAUSED_INPUT})
 _NOT_RUN = "Nothing was executed."
-_EXITS: dict[str, Exit] = {"cancelled": "cancelled", "timed_out": "timeout"}
 
 
 async def plan(received: Received, run: Run) -> PermittedCall | Waiting | Failure:
@@ -75,9 +64,9 @@ async def plan(received: Received, run: Run) -> PermittedCall | Waiting | Failur
             known = failure
     match known:
         case KnownCall():
-            proposed = recorder.add(_proposed(received, known.tool, run), call_id)
+            intent_seq = recorder.add(proposed(received, known.tool, run), call_id)
         case Failure():
-            recorder.add(_proposed(received, parts.registry.find(received.intent.tool_name), run), call_id)
+            recorder.add(proposed(received, parts.registry.find(received.intent.tool_name), run), call_id)
             return known
 
     valid = validate(known, known.accepted.arguments_json)
@@ -86,12 +75,12 @@ async def plan(received: Received, run: Run) -> PermittedCall | Waiting | Failur
         valid = await check_state(valid, context, parts.limits.check_seconds) or valid
     match valid:
         case ValidCall():
-            validated = recorder.add(CallValidated(call_id=call_id, ok=True), call_id, proposed)
+            validated = recorder.add(CallValidated(call_id=call_id, ok=True), call_id, intent_seq)
         case Failure():
             errors = tuple(map(parts.redactor.redact, valid.details.get("errors", ()))) or (
                 parts.redactor.redact(valid.message),
             )
-            recorder.add(CallValidated(call_id=call_id, ok=False, errors=errors), call_id, proposed)
+            recorder.add(CallValidated(call_id=call_id, ok=False, errors=errors), call_id, intent_seq)
             return valid
 
     decision = await decide(valid, parts.policy, run.situation, parts.limits.check_seconds)
@@ -108,7 +97,7 @@ async def settle(waiting: Waiting, question: Question, run: Run) -> PermittedCal
         if reason is not None:
             return guarded(valid, reason)
     if question.action_id not in run.ledger.actions:
-        run.recorder.add(_asked(question, run), question.call_id)
+        run.recorder.add(asked(question, run), question.call_id)
     await run.recorder.commit()
     answer = await ask(question, parts.interaction)
     if answer is None:
@@ -159,7 +148,7 @@ async def carry_out(
         result = await _execute(execution, run)
     except asyncio.CancelledError:
         if not execution.abandoned:
-            _record_cancelled(execution, run)
+            record_cancelled(execution, run)
         raise
     return _observe(execution, result, run)
 
@@ -179,7 +168,7 @@ def _begin(
             if execution.stop != "run":
                 abandoned(_observe(execution, outcome_of_stop(execution), run))
                 return
-            _record_cancelled(execution, run)
+            record_cancelled(execution, run)
         except LogError as broken:
             abandoned(broken)
         else:
@@ -189,20 +178,13 @@ def _begin(
         return await _recheck(valid, arguments, run)
 
     invocation = schedule(permitted, context, run.parts.sandbox, f"inv_{run.ledger.next_seq}")
-    started = run.recorder.add(_started(invocation, run), permitted.valid.call_id, permitted.cause)
-    return Execution(invocation, started, task, recheck, abandon, run.parts.limits.drain_seconds)
+    started_seq = run.recorder.add(started(invocation, run), permitted.valid.call_id, permitted.cause)
+    return Execution(invocation, started_seq, task, recheck, abandon, run.parts.limits.drain_seconds)
 
 
 def conclude(call_id: str, tool_name: str, failure: Failure, run: Run) -> Observation:
     """observe and record a call that stopped before it started."""
     return record_observation(observe_failure(call_id, tool_name, failure, run.parts.redactor), run)
-
-
-def record_observation(observation: Observation, run: Run) -> Observation:
-    """record what is known of a call that this process did not execute."""
-    call_id = observation.call_id
-    run.recorder.add(CallObserved(observation_id="obs_" + call_id, observation=observation), call_id)
-    return observation
 
 
 async def _execute(execution: Execution, run: Run) -> NormalizedResult | Failure:
@@ -249,22 +231,11 @@ def _observe(execution: Execution, result: NormalizedResult | Failure, run: Run)
             observation = observe(call_id, tool, result, parts.artifacts, parts.redactor)
         case Failure():
             observation = observe_failure(call_id, tool.spec.name, result, parts.redactor, milliseconds)
-    code = observation.failure.code if observation.failure is not None else "ok"
-    completed = InvocationCompleted(
-        invocation_id=invocation.invocation_id,
-        call_id=call_id,
-        exit="ok" if observation.ok else _EXITS.get(code, "error"),
-        duration_ms=milliseconds,
-        code=code,
-        side_effects=observation.side_effects,
-        arguments=_storable(execution.changed.arguments, run) if execution.changed is not None else None,
-        decision=execution.decision,
-    )
     if execution.error is not None:
         run.errors[call_id] = execution.error
-    if invocation.context.warnings or code == "sandbox_denied":
-        _warn(execution, observation, run)
-    ended = run.recorder.add(completed, call_id, execution.started_seq)
+    if observation.failure is not None or invocation.context.warnings:
+        record_warnings(execution, observation, run)
+    ended = run.recorder.add(completed(execution, observation, run), call_id, execution.started_seq)
     observed = CallObserved(
         observation_id="obs_" + call_id,
         observation=observation,
@@ -273,16 +244,6 @@ def _observe(execution: Execution, result: NormalizedResult | Failure, run: Run)
     run.recorder.add(observed, call_id, ended)
     parts.telemetry.call_finished(tool.spec.name, "success" if observation.ok else "error", "execute", milliseconds)
     return observation
-
-
-def _warn(execution: Execution, observation: Observation, run: Run) -> None:
-    """What people should know although the run goes on."""
-    call_id, parts = observation.call_id, run.parts
-    messages = list(execution.invocation.context.warnings)
-    if observation.code == "sandbox_denied" and parts.fail_safe.tool_failure_policy == "continue":
-        messages.append(observation.summary)
-    for message in messages:
-        run.recorder.add(Warned(message=parts.redactor.redact(message), call_id=call_id), call_id)
 
 
 async def _last_look(permitted: PermittedCall, context: ToolContext, run: Run) -> Failure | None:
@@ -327,112 +288,3 @@ async def _recheck(valid: ValidCall, arguments: JsonObject, run: Run) -> tuple[V
         message = f"A hook changed the arguments to something that policy does not allow: {sentence(decision.reason)}"
         return Failure.of("payload_changed", f"{message} {_NOT_RUN}")
     return again, decision
-
-
-def _record_cancelled(execution: Execution, run: Run) -> None:
-    """The run was cancelled around this call. That is a fact about it, and no output for the model."""
-    invocation = execution.invocation
-    fact = InvocationCompleted(
-        invocation_id=invocation.invocation_id,
-        call_id=invocation.valid.call_id,
-        exit="cancelled",
-        duration_ms=execution.duration_ms,
-        code="cancelled",
-        side_effects=() if invocation.tool.read_only else "unknown",
-    )
-    run.recorder.add(fact, invocation.valid.call_id, execution.started_seq)
-
-
-def record_repeat(received: Received, run: Run) -> None:
-    """The model proposed a call again that is not planned again."""
-    intent = received.intent
-    fact = CallProposed(call_id=intent.call_id, tool=intent.tool_name, digest=received.digest, duplicate=True)
-    run.recorder.add(fact, intent.call_id)
-
-
-def void(call_id: str, reason: str, run: Run) -> None:
-    """A question that need not be answered any more."""
-    action_id = run.ledger.calls[call_id].action_id
-    action = run.ledger.actions.get(action_id)
-    if action is not None and action.state is ActionState.PENDING:
-        run.recorder.add(ActionVoided(call_id=call_id, action_id=action_id, reason=reason), call_id)
-
-
-def record_answer(question: Question, answer: Answer, run: Run) -> int:
-    """A person spoke. A run that was paused goes on when nobody else is waited for."""
-    ledger = run.ledger
-    answered = run.recorder.add(_answered(question, answer, run), question.call_id)
-    waits = any(action.state is ActionState.PENDING for action in ledger.actions.values())
-    if ledger.state in _PAUSED and not waits:
-        run.recorder.add(RunResumed(), causation_id=answered)
-    return answered
-
-
-def _proposed(received: Received, tool: ToolDefinition | None, run: Run) -> CallProposed:
-    intent, parts, size_bytes = received.intent, run.parts, len(received.raw)
-    text = received.raw.decode()
-    redacted = parts.redactor.redact(text)
-    raw_input: object = redacted
-    artifact_id = ""
-    match received.outcome:
-        case AcceptedCall() as accepted:
-            if size_bytes > parts.limits.max_event_input_bytes:
-                raw_input, artifact_id = None, parts.artifacts.keep(redacted.encode())
-            elif redacted == text:
-                raw_input = accepted.arguments
-        case Failure():
-            raw_input = redacted[: parts.limits.max_event_input_bytes]
-    return CallProposed(
-        call_id=intent.call_id,
-        tool=intent.tool_name,
-        raw_input=raw_input,
-        raw_artifact_id=artifact_id,
-        raw_bytes=size_bytes,
-        digest=received.digest,
-        tool_version=tool.version if tool is not None else "",
-        reason=parts.redactor.redact(intent.reason) if type(intent.reason) is str and intent.reason else "",
-        duplicate=intent.call_id in run.ledger.calls,
-    )
-
-
-def _started(invocation: Invocation, run: Run) -> InvocationStarted:
-    valid, tool, action_id = invocation.valid, invocation.tool, invocation.permitted.action_id
-    changed = valid.arguments != valid.known.accepted.arguments
-    return InvocationStarted(
-        invocation_id=invocation.invocation_id,
-        call_id=valid.call_id,
-        tool=tool.spec.name,
-        executor=invocation.executor,
-        tool_version=tool.version,
-        timeout_seconds=invocation.timeout_seconds,
-        sandbox=invocation.sandbox,
-        action_id=action_id,
-        payload_hash=payload_hash(run.ledger.run_id, valid.call_id, tool, valid.arguments) if action_id else "",
-        arguments=_storable(valid.arguments, run) if changed else None,
-    )
-
-
-def _storable(arguments: JsonObject, run: Run) -> object:
-    text = encode(arguments).decode()
-    redacted = run.parts.redactor.redact(text)
-    return arguments if redacted == text else redacted
-
-
-def _asked(question: Question, run: Run) -> Fact:
-    fact = ApprovalRequested if question.kind == "approval" else InputRequested
-    arguments = _storable(question.arguments, run)
-    if arguments is not question.arguments:
-        question = msgspec.structs.replace(question, arguments={"redacted": arguments})
-    return fact(call_id=question.call_id, question=question)
-
-
-def _answered(question: Question, answer: Answer, run: Run) -> Fact:
-    is_approval = question.kind == "approval"
-    if answer.approved:
-        fact = ApprovalGranted if is_approval else InputProvided
-    elif answer.expired:
-        fact = ApprovalExpired if is_approval else InputExpired
-    else:
-        fact = ApprovalRejected if is_approval else InputRefused
-    answer = msgspec.structs.replace(answer, reason=run.parts.redactor.redact(answer.reason))
-    return fact(call_id=question.call_id, action_id=question.action_id, answer=answer)

@@ -26,8 +26,9 @@ from ..domain.failure import Failure
 from ..domain.observation import Observation
 from ..domain.phase import Phase
 from ..scheduler.interface import Place
+from .facts import void
 from .live import Run
-from .run import carry_out, conclude, settle, void
+from .run import carry_out, conclude, settle
 
 _T = TypeVar("_T")
 

@@ -66,8 +66,9 @@ class RulePolicy:
     def evaluate(self, event: PolicyEvent) -> Decision:
         tool = event.tool
         key = (tool.spec.name, tool.risk, tool.origin)
-        plan = self._plans.get(key)
-        if plan is None:
+        try:
+            plan = self._plans[key]
+        except KeyError:
             plan = self._plans[key] = self._plan(tool)
         if not plan.conditional:
             return plan.decision

@@ -50,7 +50,10 @@ class ToolRegistry:
         return removed
 
     def find(self, name: str) -> ToolDefinition | None:
-        return self._catalog.tools.get(name)
+        try:
+            return self._catalog.tools[name]
+        except KeyError:
+            return None
 
     lookup = find
 

@@ -1,0 +1,180 @@
+"""What the stages write down: how each fact about a call is made, and what is left out of it.
+
+Arguments and reasons may hold secrets: they are stored as they are only when nothing in them looks like one.
+"""
+
+import msgspec
+
+from ..domain.call import AcceptedCall, Answer, Invocation, Question
+from ..domain.event import (
+    ActionVoided,
+    ApprovalExpired,
+    ApprovalGranted,
+    ApprovalRejected,
+    ApprovalRequested,
+    CallObserved,
+    CallProposed,
+    Fact,
+    InputExpired,
+    InputProvided,
+    InputRefused,
+    InputRequested,
+    InvocationCompleted,
+    InvocationStarted,
+    RunResumed,
+    Warned,
+)
+from ..domain.failure import Failure
+from ..domain.json import encode
+from ..domain.lifecycle import ActionState, RunState
+from ..domain.observation import Observation
+from ..domain.payload import payload_hash
+from ..domain.result import Exit
+from ..domain.tool import JsonObject, ToolDefinition
+from .accept import Received
+from .execute import Execution
+from .live import Run
+
+_PAUSED = frozenset({RunState.PAUSED_APPROVAL, RunState.PAUSED_CONSENT, RunState.PAUSED_INPUT})
+_EXITS: dict[str, Exit] = {"cancelled": "cancelled", "timed_out": "timeout"}
+
+
+def proposed(received: Received, tool: ToolDefinition | None, run: Run) -> CallProposed:
+    intent, parts, size_bytes = received.intent, run.parts, len(received.raw)
+    text = received.raw.decode()
+    redacted = parts.redactor.redact(text)
+    raw_input: object = redacted
+    artifact_id = ""
+    match received.outcome:
+        case AcceptedCall() as accepted:
+            if size_bytes > parts.limits.max_event_input_bytes:
+                raw_input, artifact_id = None, parts.artifacts.keep(redacted.encode())
+            elif redacted == text:
+                raw_input = accepted.arguments
+        case Failure():
+            raw_input = redacted[: parts.limits.max_event_input_bytes]
+    return CallProposed(
+        call_id=intent.call_id,
+        tool=intent.tool_name,
+        raw_input=raw_input,
+        raw_artifact_id=artifact_id,
+        raw_bytes=size_bytes,
+        digest=received.digest,
+        tool_version=tool.version if tool is not None else "",
+        reason=parts.redactor.redact(intent.reason) if type(intent.reason) is str and intent.reason else "",
+        duplicate=intent.call_id in run.ledger.calls,
+    )
+
+
+def record_repeat(received: Received, run: Run) -> None:
+    """The model proposed a call again that is not planned again."""
+    intent = received.intent
+    fact = CallProposed(call_id=intent.call_id, tool=intent.tool_name, digest=received.digest, duplicate=True)
+    run.recorder.add(fact, intent.call_id)
+
+
+def asked(question: Question, run: Run) -> Fact:
+    fact = ApprovalRequested if question.kind == "approval" else InputRequested
+    arguments = _storable(question.arguments, run)
+    if arguments is not question.arguments:
+        question = msgspec.structs.replace(question, arguments={"redacted": arguments})
+    return fact(call_id=question.call_id, question=question)
+
+
+def record_answer(question: Question, answer: Answer, run: Run) -> int:
+    """A person spoke. A run that was paused goes on when nobody else is waited for."""
+    ledger = run.ledger
+    answered = run.recorder.add(_answered(question, answer, run), question.call_id)
+    waits = any(action.state is ActionState.PENDING for action in ledger.actions.values())
+    if ledger.state in _PAUSED and not waits:
+        run.recorder.add(RunResumed(), causation_id=answered)
+    return answered
+
+
+def _answered(question: Question, answer: Answer, run: Run) -> Fact:
+    is_approval = question.kind == "approval"
+    if answer.approved:
+        fact = ApprovalGranted if is_approval else InputProvided
+    elif answer.expired:
+        fact = ApprovalExpired if is_approval else InputExpired
+    else:
+        fact = ApprovalRejected if is_approval else InputRefused
+    answer = msgspec.structs.replace(answer, reason=run.parts.redactor.redact(answer.reason))
+    return fact(call_id=question.call_id, action_id=question.action_id, answer=answer)
+
+
+def void(call_id: str, reason: str, run: Run) -> None:
+    """A question that need not be answered any more."""
+    action_id = run.ledger.calls[call_id].action_id
+    action = run.ledger.actions.get(action_id)
+    if action is not None and action.state is ActionState.PENDING:
+        run.recorder.add(ActionVoided(call_id=call_id, action_id=action_id, reason=reason), call_id)
+
+
+def started(invocation: Invocation, run: Run) -> InvocationStarted:
+    valid, tool, action_id = invocation.valid, invocation.tool, invocation.permitted.action_id
+    changed = valid.arguments != valid.known.accepted.arguments
+    return InvocationStarted(
+        invocation_id=invocation.invocation_id,
+        call_id=valid.call_id,
+        tool=tool.spec.name,
+        executor=invocation.executor,
+        tool_version=tool.version,
+        timeout_seconds=invocation.timeout_seconds,
+        sandbox=invocation.sandbox,
+        action_id=action_id,
+        payload_hash=payload_hash(run.ledger.run_id, valid.call_id, tool, valid.arguments) if action_id else "",
+        arguments=_storable(valid.arguments, run) if changed else None,
+    )
+
+
+def completed(execution: Execution, observation: Observation, run: Run) -> InvocationCompleted:
+    invocation = execution.invocation
+    code = observation.failure.code if observation.failure is not None else "ok"
+    return InvocationCompleted(
+        invocation_id=invocation.invocation_id,
+        call_id=observation.call_id,
+        exit="ok" if observation.ok else _EXITS.get(code, "error"),
+        duration_ms=execution.duration_ms,
+        code=code,
+        side_effects=observation.side_effects,
+        arguments=_storable(execution.changed.arguments, run) if execution.changed is not None else None,
+        decision=execution.decision,
+    )
+
+
+def record_cancelled(execution: Execution, run: Run) -> None:
+    """The run was cancelled around this call. That is a fact about it, and no output for the model."""
+    invocation = execution.invocation
+    fact = InvocationCompleted(
+        invocation_id=invocation.invocation_id,
+        call_id=invocation.valid.call_id,
+        exit="cancelled",
+        duration_ms=execution.duration_ms,
+        code="cancelled",
+        side_effects=() if invocation.tool.read_only else "unknown",
+    )
+    run.recorder.add(fact, invocation.valid.call_id, execution.started_seq)
+
+
+def record_warnings(execution: Execution, observation: Observation, run: Run) -> None:
+    """What people should know although the run goes on."""
+    call_id, parts = observation.call_id, run.parts
+    messages = list(execution.invocation.context.warnings)
+    if observation.code == "sandbox_denied" and parts.fail_safe.tool_failure_policy == "continue":
+        messages.append(observation.summary)
+    for message in messages:
+        run.recorder.add(Warned(message=parts.redactor.redact(message), call_id=call_id), call_id)
+
+
+def record_observation(observation: Observation, run: Run) -> Observation:
+    """record what is known of a call that this process did not execute."""
+    call_id = observation.call_id
+    run.recorder.add(CallObserved(observation_id="obs_" + call_id, observation=observation), call_id)
+    return observation
+
+
+def _storable(arguments: JsonObject, run: Run) -> object:
+    text = encode(arguments).decode()
+    redacted = run.parts.redactor.redact(text)
+    return arguments if redacted == text else redacted
