@@ -90,7 +90,7 @@ class Recorder:
             if self._writing is None:
                 self._write()
             else:
-                await asyncio.wait((self._writing,))
+                await self._change()
         if self.error is not None:
             raise self.error
 
@@ -99,9 +99,13 @@ class Recorder:
         while self._durable <= seq + 1:
             if self.error is not None:
                 raise self.error
-            watcher = asyncio.get_running_loop().create_future()
-            self._watchers.append(watcher)
-            await watcher
+            await self._change()
+
+    def _change(self) -> "asyncio.Future[None]":
+        """Done when the next write is. Everybody waits on a future of their own: to stop waiting changes nothing."""
+        watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._watchers.append(watcher)
+        return watcher
 
     def _write(self) -> None:
         entries, self._sealed = self._sealed, []
