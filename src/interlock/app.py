@@ -3,6 +3,7 @@
 `App` is what the doors hold: it opens runs and moves them on. It has no opinion of its own.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 from weakref import WeakValueDictionary
@@ -76,6 +77,8 @@ class App:
         self.artifacts: Artifacts = _given(options.get("artifacts"), MemoryArtifacts)
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         self.telemetry = OtelTelemetry()
+        #: Snapshots on their way, which nobody waits for.
+        self._aside: set[asyncio.Future[None]] = set()
         self._runs: WeakValueDictionary[str, Run] = WeakValueDictionary()
         if self.registry.find("read_artifact") is None:
             self.registry.register(read_artifact)
@@ -109,7 +112,7 @@ class App:
             await self._ready(run)
         outcome = await run_batch(intents, run)
         if run.ledger.next_seq >= run.next_snapshot:
-            await self._snapshot(run)
+            self._snapshot(run)
         return outcome
 
     async def resume(self, run: Run) -> BatchOutcome:
@@ -158,6 +161,8 @@ class App:
     async def close(self) -> None:
         for run in list(self._runs.values()):
             await run.settled()
+        if self._aside:
+            await asyncio.wait(self._aside)
         await self.parts.sandbox.close()
         if self._owns_log:
             await self.log.close()
@@ -169,11 +174,20 @@ class App:
         if run.ended:
             raise RunEndedError(f"{run.ledger.run_id} is {run.ledger.state.value}. Nothing was executed.")
 
-    async def _snapshot(self, run: Run) -> None:
+    def _snapshot(self, run: Run) -> None:
         """Saved at growing distances, so that all of them together cost no more than the run's length."""
         seq = run.ledger.next_seq
         run.next_snapshot = seq + max(_SNAPSHOT_EVENTS, seq // 2)
-        await self.log.save_snapshot(run.ledger.run_id, snapshot_of(run.ledger, run.recorder.head))
+        snapshot = snapshot_of(run.ledger, run.recorder.head)
+        saving = asyncio.ensure_future(self.log.save_snapshot(run.ledger.run_id, snapshot))
+        self._aside.add(saving)
+        saving.add_done_callback(self._saved)
+
+    def _saved(self, saving: "asyncio.Future[None]") -> None:
+        """A snapshot that was not saved is no loss; a log that cannot be written says so at the next append."""
+        self._aside.discard(saving)
+        if not saving.cancelled():
+            saving.exception()
 
 
 def _given(part: _T | None, default: Callable[[], _T]) -> _T:

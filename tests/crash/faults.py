@@ -22,6 +22,7 @@ class FaultyLog:
         self._log = log
         self._fault = fault
         self._number = number
+        self.immediate = log.immediate
         self.read = log.read
         self.run_ids = log.run_ids
         self.load_snapshot = log.load_snapshot

@@ -44,6 +44,8 @@ class Points:
 class DeadlyLog:
     """A `SqliteLog` in a process that dies around an append."""
 
+    immediate = False
+
     def __init__(self, log: SqliteLog, points: Points) -> None:
         self._log = log
         self._points = points

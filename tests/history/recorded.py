@@ -156,6 +156,8 @@ FACTS: tuple[Fact, ...] = (
 class ListLog:
     """A log whose stored entries a test may reach into."""
 
+    immediate = False
+
     def __init__(self, entries: Sequence[Entry] = (), snapshot: Snapshot | None = None) -> None:
         self.entries = list(entries)
         self.snapshot = snapshot

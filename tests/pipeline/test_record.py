@@ -21,6 +21,8 @@ WAIT_SECONDS = 5
 class HeldLog:
     """Every append stays under way until the test lets it end."""
 
+    immediate = False
+
     def __init__(self) -> None:
         self.appends: list[list[Entry]] = []
         self._writing: list[asyncio.Future[None]] = []

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+from pydantic import BaseModel, ConfigDict
 
 from interlock.domain.decision import ALLOWED_BY_DEFAULT, Decision, Verdict
 from interlock.domain.errors import InterlockError
@@ -14,16 +15,20 @@ from interlock.policy.rules import Rule, RulePolicy
 from interlock.registry.decorator import ToolOptions, tool
 
 
+class Anything(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
 def handler() -> None: ...
 
 
 def make_tool(name: str = "bash", **options: Any) -> ToolDefinition:
-    return tool(handler, **cast(ToolOptions, {"name": name, **options}))
+    return tool(handler, **cast(ToolOptions, {"name": name, "args_model": Anything, **options}))
 
 
 def make_event(definition: ToolDefinition, mode: Mode = Mode.DEFAULT, **arguments: Any) -> PolicyEvent:
     situation = Situation(run_id="run_1", mode=mode)
-    return PolicyEvent(call_id="call_1", tool=definition, arguments=arguments, situation=situation)
+    return PolicyEvent("call_1", definition, definition.args_model.model_validate(arguments), situation)
 
 
 def verdict(policy: PolicyEngine, event: PolicyEvent) -> str:

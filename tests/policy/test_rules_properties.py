@@ -6,12 +6,17 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict
 
 from interlock.domain.decision import Verdict
 from interlock.domain.tool import Origin, Risk, Situation, ToolDefinition
 from interlock.policy.interface import PolicyEvent
 from interlock.policy.rules import Default, Rule, RulePolicy
 from interlock.registry.decorator import tool
+
+
+class Anything(BaseModel):
+    model_config = ConfigDict(extra="allow")
 
 
 def handler() -> None: ...
@@ -22,12 +27,12 @@ STRICTNESS = {verdict: rank for rank, verdict in enumerate(Verdict)}
 
 @cache
 def _tool(name: str, risk: frozenset[Risk], origin: Origin) -> ToolDefinition:
-    return tool(handler, name=name, risk=risk, origin=origin)
+    return tool(handler, name=name, risk=risk, origin=origin, args_model=Anything)
 
 
 def _event(definition: ToolDefinition, count: int) -> PolicyEvent:
     situation = Situation(run_id="run_1")
-    return PolicyEvent(call_id="call_1", tool=definition, arguments={"count": count}, situation=situation)
+    return PolicyEvent("call_1", definition, definition.args_model.model_validate({"count": count}), situation)
 
 
 tools = st.builds(

@@ -17,6 +17,7 @@ An envelope protects readers, parsers and logs. It does not make a model obey; t
 """
 
 import re
+from functools import lru_cache
 from typing import get_args
 from unicodedata import normalize
 
@@ -95,11 +96,28 @@ def render_for_model(observation: Observation) -> str:
     failure = observation.failure
     if failure is not None and failure.code in _DENIALS:
         return _line(_denial(observation, failure))
-    header = _line(_facts(observation))
+    header = _plain_header(observation.tool) if _is_plain(observation) else _line(_facts(observation))
     content = observation.content
     if content is None or not content.text:
         return header
     return f"{header}\n{_envelope(content)}"
+
+
+def _is_plain(observation: Observation) -> bool:
+    """Is there nothing to tell but that it succeeded? Then every observation of the tool begins alike."""
+    return (
+        observation.failure is None
+        and observation.size is None
+        and observation.exit_code is None
+        and observation.next_tool is None
+        and observation.kind == "tool"
+        and not (observation.summary or observation.side_effects or observation.artifacts or observation.next_hint)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _plain_header(tool: str) -> str:
+    return _line({"type": "tool.observation", "tool": tool, "ok": True})
 
 
 def render_for_user(observation: Observation) -> str:

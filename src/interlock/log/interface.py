@@ -29,6 +29,11 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class EventLog(Protocol):
+    @property
+    def immediate(self) -> bool:
+        """Is an append durable when it returns? Then there is nothing to gain from gathering them."""
+        ...
+
     def append(self, run_id: str, entries: Sequence[Entry]) -> "asyncio.Future[None] | None":
         """Make the entries durable: None when they already are, else a future that is done when they are.
 

@@ -11,6 +11,8 @@ from .interface import Snapshot
 
 
 class MemoryLog:
+    immediate = True
+
     def __init__(self) -> None:
         self._runs: dict[str, list[Entry]] = {}
         self._snapshots: dict[str, Snapshot] = {}

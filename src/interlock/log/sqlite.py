@@ -57,6 +57,8 @@ _creating = Lock()
 class SqliteLog:
     """Opening makes the file if there is none, for its owner only. `factory` is the class of the connections."""
 
+    immediate = False
+
     def __init__(self, path: str | os.PathLike[str], *, factory: type[sqlite3.Connection] = sqlite3.Connection) -> None:
         self._path = Path(path).resolve()
         writing, self._reader = _open(self._path, factory)

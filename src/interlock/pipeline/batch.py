@@ -57,9 +57,11 @@ async def run_batch(intents: Sequence[ToolIntent], run: Run) -> BatchOutcome:
     siblings = Siblings(run)
     permitted = await _plan(received, siblings, run)
     enter = run.parts.scheduler.enter
+    run.recorder.many = len(permitted) > 1
     for call_id, planned in permitted.items():
         siblings.start(call_id, planned, enter(call_id, claim(planned.valid)))
     await siblings.done()
+    run.recorder.many = False
     _close(siblings, run)
     await run.recorder.commit()
     if run.errors or run.cancelled:

@@ -21,8 +21,7 @@ async def decide(valid: ValidCall, policy: PolicyEngine, situation: Situation, s
     """The policy's decision and the tool's own opinion, the strictest of both. An error is a deny."""
     tool = valid.tool
     try:
-        arguments = tool.args_model.__pydantic_serializer__.to_python(valid.checked, mode="json", by_alias=True)
-        said: object = policy.evaluate(PolicyEvent(valid.call_id, tool, arguments, situation))
+        said: object = policy.evaluate(PolicyEvent(valid.call_id, tool, valid.checked, situation))
         match said:
             case Decision():
                 decision = said

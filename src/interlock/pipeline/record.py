@@ -45,6 +45,9 @@ class Recorder:
         #: Why nothing more can be recorded in this process.
         self.error: LogError | None = None
         self._watchers: list[asyncio.Future[None]] = []
+        #: Several calls are under way: a commit waits for those that are about to ask for one, too.
+        self.many = False
+        self._gathering = False
 
     def add(self, fact: Fact, correlation_id: str = "", causation_id: int | None = None) -> int:
         """Seal a fact and return its `seq`. A fact that the state tables refuse is a bug and changes nothing."""
@@ -87,10 +90,13 @@ class Recorder:
         while self._durable < wanted:
             if self.error is not None:
                 raise self.error
-            if self._writing is None:
-                self._write()
-            else:
+            if self._writing is not None or self._gathering:
                 await self._change()
+            elif self.many and not self._log.immediate:
+                self._gathering = True
+                asyncio.get_running_loop().call_soon(self._write_gathered)
+            else:
+                self._write()
         if self.error is not None:
             raise self.error
 
@@ -100,6 +106,13 @@ class Recorder:
             if self.error is not None:
                 raise self.error
             await self._change()
+
+    def _write_gathered(self) -> None:
+        self._gathering = False
+        if self._sealed and self._writing is None:
+            self._write()
+        elif self._watchers:
+            self._wake()
 
     def _change(self) -> "asyncio.Future[None]":
         """Done when the next write is. Everybody waits on a future of their own: to stop waiting changes nothing."""

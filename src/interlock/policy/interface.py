@@ -4,6 +4,7 @@ from collections.abc import Awaitable
 from typing import Literal, Protocol
 
 import msgspec
+from pydantic import BaseModel
 
 from ..domain.decision import Decision
 from ..domain.tool import JsonObject, Situation, ToolDefinition
@@ -14,9 +15,14 @@ class PolicyEvent(msgspec.Struct, frozen=True, gc=False):
 
     call_id: str
     tool: ToolDefinition
-    arguments: JsonObject
+    checked: BaseModel
     situation: Situation
     event_type: Literal["tool_before_execute"] = "tool_before_execute"
+
+    @property
+    def arguments(self) -> JsonObject:
+        """What would run, as plain JSON: a copy, made when a rule looks at it."""
+        return self.tool.args_model.__pydantic_serializer__.to_python(self.checked, mode="json", by_alias=True)
 
     @property
     def tool_name(self) -> str:
