@@ -88,6 +88,10 @@ cover: $(READY) ## Run the tests and show the branches they miss
 bench: $(READY) ## Measure the runtime's own cost
 	@$(BIN)/python -m bench
 
+.PHONY: bench-peers
+bench-peers: $(READY) ## Measure in the same rounds as other runtimes (needs a copy of their benchmark)
+	@$(BIN)/python -m bench peers
+
 .PHONY: soak
 soak: $(READY) ## Run the long tests, within 20 minutes
 	@$(PYTEST) -m soak --timeout 600 --session-timeout 1200
@@ -101,7 +105,7 @@ lock: ## Choose dependency versions anew, none younger than a week (needs uv)
 .PHONY: clean
 clean: ## Remove the environment and everything generated
 	@rm -rf $(VENV) build dist .coverage .coverage.* .hypothesis .import_linter_cache .inline-snapshot \
-		.pytest_cache .ruff_cache
+		.pytest_cache .ruff_cache .bench
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml requirements/dev.txt

@@ -178,10 +178,10 @@ THOROUGH = settings(max_examples=120, deadline=None, suppress_health_check=[Heal
 @THOROUGH
 @given(batch=specs(OUTCOMES), cap=st.integers(1, 4), repeats=st.lists(st.integers(0, 6), max_size=2), answers=st.data())
 def test_every_batch_keeps_the_rules(batch: list[Spec], cap: int, repeats: list[int], answers: st.DataObject) -> None:
-    asyncio.run(_check_batch(batch, cap, [number for number in repeats if number < len(batch)], answers))
+    asyncio.run(check_batch(batch, cap, [number for number in repeats if number < len(batch)], answers))
 
 
-async def _check_batch(batch: list[Spec], cap: int, repeats: list[int], answers: st.DataObject) -> None:
+async def check_batch(batch: list[Spec], cap: int, repeats: list[int], answers: st.DataObject) -> None:
     world = World(batch, cap)
     numbers = [*range(len(batch)), *repeats]
 
@@ -225,10 +225,10 @@ def test_every_batch_that_may_end_the_run_gives_every_call_one_outcome(
     batch: list[Spec], cap: int, failure: Any, denial: Any
 ) -> None:
     fail_safe = FailSafeConfig(tool_failure_policy=failure, approval_denial_policy=denial)
-    asyncio.run(_check_ending(batch, cap, fail_safe))
+    asyncio.run(check_ending(batch, cap, fail_safe))
 
 
-async def _check_ending(batch: list[Spec], cap: int, fail_safe: FailSafeConfig) -> None:
+async def check_ending(batch: list[Spec], cap: int, fail_safe: FailSafeConfig) -> None:
     world = World(batch, cap, fail_safe)
 
     async with asyncio.timeout(PATIENCE):
