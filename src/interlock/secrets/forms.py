@@ -168,7 +168,7 @@ FORMS = (
         "private_key",
         "-----begin",
         r"(?P<head>-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)"
-        r"(?P<body>(?:[A-Za-z0-9+/=\s\\:,.]|-(?!----))*+)(?:-----END [A-Z0-9 ]{0,60}-----)?",
+        r"(?P<body>(?:[A-Za-z0-9+/=\s\\:,.]|-(?!----))*)(?:-----END [A-Z0-9 ]{0,60}-----)?",
         _holds_key,
     ),
     _form(
