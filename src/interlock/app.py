@@ -40,7 +40,7 @@ from .tools.read_artifact import read_artifact
 _T = TypeVar("_T")
 
 #: Fewer events than this are folded faster than a snapshot is saved.
-_SNAPSHOT_EVENTS = 256
+_SNAPSHOT_EVENTS = 1024
 
 
 class Options(TypedDict, total=False):
