@@ -224,3 +224,24 @@ async def test_an_execution_has_an_id_a_tool_a_timeout_a_way_to_cancel_and_a_way
     assert (started.tool, started.call_id, started.timeout_seconds) == ("work", "c1", 60.0)
     assert started.invocation_id.startswith("inv_")
     assert definition.concurrency == "exclusive"
+
+
+@pytest.mark.requirement("R227")
+async def test_the_log_says_behind_which_calls_a_call_waited_and_when_only_for_a_free_turn() -> None:
+    stage = Stage()
+    tools = [tool(stage.play, name="play"), tool(stage.play, name="alone", concurrency="exclusive")]
+    capped, lined = ToolRuntime(tools=tools, max_concurrency=1), ToolRuntime(tools=tools)
+
+    first = capped.execute([call("ca", "play", name="a"), call("cb", "play", name="b")])
+    second = lined.execute([call(f"c{name}", "play", name=name) for name in "de"] + [call("cf", "alone", name="f")])
+    running = asyncio.gather(first, second)
+    await stage.started("a", "d", "e")
+    stage.let_go(*"abdef")
+    await running
+
+    assert await waits(capped) == {"ca": (), "cb": ("cap",)}
+    assert await waits(lined) == {"cd": (), "ce": (), "cf": ("cd", "ce")}
+
+
+async def waits(runtime: ToolRuntime) -> dict[str, tuple[str, ...]]:
+    return {fact.call_id: fact.waited_for for fact in await facts(runtime) if isinstance(fact, InvocationStarted)}

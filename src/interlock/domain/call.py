@@ -57,6 +57,8 @@ class PermittedCall(msgspec.Struct, frozen=True, gc=False):
     #: The `seq` of the event that permitted it.
     cause: int | None = None
     action_id: str = ""
+    #: The calls in line that it had to wait for.
+    waited_for: tuple[str, ...] = ()
 
 
 class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):

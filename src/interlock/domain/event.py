@@ -155,6 +155,8 @@ class InvocationStarted(_Fact, frozen=True, gc=False, tag="tool.invocation.start
     sandbox: str = "none"
     cwd: str = ""
     action_id: str = ""
+    #: The calls that it waited behind, the last few of them; `cap` when all turns were out.
+    waited_for: tuple[str, ...] = ()
     #: With an approval or a value given: the hash of what runs.
     payload_hash: str = ""
     #: What runs, where it is not what the model wrote: defaults, a person's value.

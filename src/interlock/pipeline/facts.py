@@ -111,7 +111,7 @@ def void(call_id: str, reason: str, run: Run) -> None:
         run.recorder.add(ActionVoided(call_id=call_id, action_id=action_id, reason=reason), call_id)
 
 
-def started(invocation: Invocation, run: Run) -> InvocationStarted:
+def started(invocation: Invocation, waited_for: tuple[str, ...], run: Run) -> InvocationStarted:
     valid, tool, action_id = invocation.valid, invocation.tool, invocation.permitted.action_id
     changed = valid.arguments != valid.known.accepted.arguments
     return InvocationStarted(
@@ -123,6 +123,7 @@ def started(invocation: Invocation, run: Run) -> InvocationStarted:
         timeout_seconds=invocation.timeout_seconds,
         sandbox=invocation.sandbox,
         action_id=action_id,
+        waited_for=waited_for,
         payload_hash=payload_hash(run.ledger.run_id, valid.call_id, tool, valid.arguments) if action_id else "",
         arguments=_storable(valid.arguments, run) if changed else None,
     )

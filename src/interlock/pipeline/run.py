@@ -178,7 +178,8 @@ def _begin(
         return await _recheck(valid, arguments, run)
 
     invocation = schedule(permitted, context, run.parts.sandbox, f"inv_{run.ledger.next_seq}")
-    started_seq = run.recorder.add(started(invocation, run), permitted.valid.call_id, permitted.cause)
+    fact = started(invocation, permitted.waited_for, run)
+    started_seq = run.recorder.add(fact, permitted.valid.call_id, permitted.cause)
     return Execution(invocation, started_seq, task, recheck, abandon, run.parts.limits.drain_seconds)
 
 

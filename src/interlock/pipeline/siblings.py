@@ -12,6 +12,8 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Literal, TypeAlias, TypeVar, cast
 
+import msgspec
+
 from ..domain.call import PermittedCall, Waiting
 from ..domain.errors import (
     LogError,
@@ -38,6 +40,7 @@ Ending: TypeAlias = Literal["", "degrade", "fail", "raise"]
 
 _DENIALS = frozenset({"policy_denied", "user_denied", "approval_expired", "guardrail_refused"})
 _TOOL_FAILURES = frozenset({Phase.EXECUTE, Phase.NORMALIZE, Phase.OBSERVE})
+_MAX_WAITED_FOR = 8
 #: Failures that are an exception of the developer's code.
 _RAISED = frozenset({"tool_failed", "hook_failed", "post_hook_failed"})
 #: Failures that follow from the end of the run and must not decide it again.
@@ -172,6 +175,9 @@ class Siblings:
     async def _carry_permitted(self, permitted: PermittedCall, place: Place) -> Outcome:
         valid, run = permitted.valid, self._run
         turn = place.turn()
+        if turn is not None:
+            waited_for = place.behind[-_MAX_WAITED_FOR:] or ("cap",)
+            permitted = msgspec.structs.replace(permitted, waited_for=waited_for)
         while turn is not None and not turn.done():
             blocker = self._held_before(place)
             if blocker:
