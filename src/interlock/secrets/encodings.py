@@ -21,8 +21,9 @@ _HTML = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", ord('"'): "&quot
 _URL_SAFE = str.maketrans("+/", "-_")
 _STANDARD = str.maketrans("-_", "+/")
 #: No token is shorter, in any encoding.
-LONG_RUN = r"[A-Za-z0-9+/_-]{24}"
-_long_run = re.compile(LONG_RUN).search
+MIN_ENCODED_CHARS = 24
+RUN_CHARACTER = r"[A-Za-z0-9+/_-]"
+_long_run = re.compile(rf"{RUN_CHARACTER}{{{MIN_ENCODED_CHARS}}}").search
 _base64_run = re.compile(r"[A-Za-z0-9+/_-]*={0,2}").match
 _hex_run = re.compile(r"[0-9A-Fa-f]*").match
 _last_bits = re.compile(r"[A-Za-z0-9+/_-]?={0,2}").match

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ..domain.envelope import UNSEEN
-from .encodings import LONG_RUN, base64_end, base64_stems, find_encoded, spellings
+from .encodings import MIN_ENCODED_CHARS, RUN_CHARACTER, base64_end, base64_stems, find_encoded, spellings
 from .forms import Found, any_word, find_forms
 
 MIN_SECRET_CHARS = 6
@@ -22,9 +22,20 @@ _WRAPPED = rf"\n{_WRAP}"
 _SPLIT = rf"[{UNSEEN}\ufe0e\ufe0f\n](?:(?<!\n)|{_WRAP})"
 
 
-#: What a secret that has no word of a form cannot do without: a long run, or something that may split it. A text
-#: with neither has nothing to redact, and most texts are told at one look.
-_unusual = re.compile(rf"{LONG_RUN}|[^\t\n -~]").search
+#: What a secret that has no word of a form cannot do without: a long run of such characters, or something that may
+#: split it. A text with neither has nothing to redact, and most texts are told at one look: every byte becomes a sign
+#: for its kind, and the signs are searched.
+_RUN, _PLAIN, _ODD = b"r", b"p", b"o"
+_LONG_RUN = _RUN * MIN_ENCODED_CHARS
+
+
+def _kind(character: str) -> bytes:
+    if re.fullmatch(RUN_CHARACTER, character):
+        return _RUN
+    return _PLAIN if character in "\t\n" or (character.isascii() and character.isprintable()) else _ODD
+
+
+_KINDS = b"".join(_kind(chr(code)) for code in range(256))
 
 
 class SecretRedactor:
@@ -45,7 +56,7 @@ class SecretRedactor:
         self.declares = bool(declared)
 
     def redact(self, text: str) -> str:
-        if self._suspect(text.lower()) is None and _unusual(text) is None:
+        if self._suspect(text.lower()) is None and not _is_unusual(text):
             for stem in self._plain_stems:
                 if stem in text:
                     break
@@ -68,6 +79,14 @@ class SecretRedactor:
             if stem in text:
                 found += [Found(m.start(), base64_end(text, m.end()), name) for m in re.finditer(re.escape(stem), text)]
         return found
+
+
+def _is_unusual(text: str) -> bool:
+    try:
+        kinds = text.encode("ascii").translate(_KINDS)
+    except UnicodeEncodeError:
+        return True
+    return _LONG_RUN in kinds or _ODD in kinds
 
 
 def _redacted(text: str, find: Callable[[str], list[Found]]) -> str:
