@@ -14,7 +14,7 @@ from .artifacts.interface import Artifacts
 from .artifacts.memory import MemoryArtifacts
 from .domain.call import Answer, ToolIntent
 from .domain.chain import Entry, decode_event
-from .domain.errors import DecisionConflictError, RunEndedError, RunPausedError
+from .domain.errors import ConfigurationError, DecisionConflictError, RunEndedError, RunPausedError
 from .domain.event import Event, RunCancelled, RunCompleted
 from .domain.fail_safe import FailSafeConfig
 from .domain.ids import new_run_id
@@ -71,6 +71,10 @@ class Options(TypedDict, total=False):
 
 class App:
     def __init__(self, **options: Unpack[Options]) -> None:
+        unknown = sorted(set(options) - set(Options.__annotations__))
+        if unknown:
+            known = ", ".join(Options.__annotations__)
+            raise ConfigurationError(f"There is no option {', '.join(unknown)}. The options are {known}.")
         tools = options.get("tools", ())
         self.log: EventLog = _given(options.get("log"), MemoryLog)
         self._owns_log = options.get("log") is None

@@ -17,7 +17,7 @@ import msgspec
 
 from .app import App, Options
 from .domain.call import Answer, Question, Waiting
-from .domain.errors import AgentExecutionError
+from .domain.errors import AgentExecutionError, ConfigurationError
 from .domain.event import CallObserved, Event
 from .domain.execution import ToolExecutionRecord, execution_record
 from .domain.ids import new_run_id
@@ -86,7 +86,7 @@ class ToolRuntime:
         self._situation = Situation(
             run_id=run_id or new_run_id(),
             agent=agent,
-            mode=Mode(mode),
+            mode=_mode(mode),
             task_phase=task_phase,
             interactive=self._app.parts.interaction.interactive,
         )
@@ -115,7 +115,7 @@ class ToolRuntime:
         """Go on in another permission mode or phase of the task, from the next batch on."""
         self._situation = msgspec.structs.replace(
             self._situation,
-            mode=self._situation.mode if mode is None else Mode(mode),
+            mode=self._situation.mode if mode is None else _mode(mode),
             task_phase=self._situation.task_phase if task_phase is None else task_phase,
         )
         if self._run is not None:
@@ -304,3 +304,10 @@ class ToolRuntime:
         if self._runner is None:
             self._runner = asyncio.Runner()
         return self._runner.run(work)
+
+
+def _mode(word: Mode | str) -> Mode:
+    try:
+        return Mode(word)
+    except ValueError:
+        raise ConfigurationError(f"There is no mode {word!r}. The modes are {', '.join(Mode)}.") from None
