@@ -226,8 +226,7 @@ def test_a_log_that_leaves_the_tables_is_named_where_it_does() -> None:
     assert verify(entries, RUN).flaw == Flaw(
         3,
         "illegal",
-        "event 3 cannot follow: event 3 of run_1, run.completed, does not fit what came before:"
-        " no 'run.completed' here",
+        "event 3 cannot follow: RunState 'completed' has no transition 'run.completed'",
     )
 
 

@@ -29,8 +29,6 @@ from .json import without_surrogates
 from .observation import TRUST, Content, Observation
 from .tool import OutputFormat
 
-#: The version of this rendering; it is recorded with what was shown.
-RENDERER = 1
 
 TAG = "untrusted_tool_output"
 _FORMATS = get_args(OutputFormat)

@@ -21,6 +21,7 @@ from .lifecycle import (
     ActionState,
     CallState,
     RunState,
+    step,
 )
 
 
@@ -96,11 +97,11 @@ def _started(ledger: Ledger, fact: facts.RunStarted, seq: int) -> None:
 
 
 def _paused(ledger: Ledger, fact: facts.RunPaused, seq: int) -> None:
-    ledger.state = RUN_TRANSITIONS[ledger.state][f"paused for {fact.kind}"]
+    ledger.state = step(RUN_TRANSITIONS, ledger.state, f"paused for {fact.kind}")
 
 
 def _run_moved(ledger: Ledger, fact: Any, seq: int) -> None:
-    ledger.state = RUN_TRANSITIONS[ledger.state][facts.type_of(fact)]
+    ledger.state = step(RUN_TRANSITIONS, ledger.state, facts.type_of(fact))
 
 
 def _menu(ledger: Ledger, fact: facts.MenuShown, seq: int) -> None:
@@ -167,14 +168,14 @@ _ANSWERED = {
 def _answered(ledger: Ledger, fact: Any, seq: int) -> None:
     word = _ANSWERED[type(fact)]
     action, call = _action(ledger, fact.action_id, fact.call_id), ledger.calls[fact.call_id]
-    action_state = ACTION_TRANSITIONS[action.state][word]
+    action_state = step(ACTION_TRANSITIONS, action.state, word)
     call.state = CALL_TRANSITIONS[call.state][word]
     action.state, action.answer = action_state, fact.answer
 
 
 def _voided(ledger: Ledger, fact: facts.ActionVoided, seq: int) -> None:
     action, call = _action(ledger, fact.action_id, fact.call_id), ledger.calls[fact.call_id]
-    action.state = ACTION_TRANSITIONS[action.state]["voided"]
+    action.state = step(ACTION_TRANSITIONS, action.state, "voided")
     call.action_id = ""
 
 
@@ -185,7 +186,7 @@ def _invoked(ledger: Ledger, fact: facts.InvocationStarted, seq: int) -> None:
         raise IllegalTransitionError(f"{fact.call_id} starts with {fact.action_id!r}, not {call.action_id!r}")
     if fact.action_id:
         action = _action(ledger, fact.action_id, fact.call_id)
-        action.state = ACTION_TRANSITIONS[action.state]["tool.invocation.started"]
+        action.state = step(ACTION_TRANSITIONS, action.state, "tool.invocation.started")
     call.state, call.started_seq = state, seq
 
 
