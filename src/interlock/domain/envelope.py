@@ -29,7 +29,6 @@ from .json import without_surrogates
 from .observation import TRUST, Content, Observation
 from .tool import OutputFormat
 
-
 TAG = "untrusted_tool_output"
 _FORMATS = get_args(OutputFormat)
 MAX_USER_CHARS = 240
