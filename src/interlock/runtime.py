@@ -176,7 +176,8 @@ class ToolRuntime:
 
     async def questions(self) -> list[Question]:
         """What people are asked and have not answered yet, oldest first."""
-        actions = (self._run or await self._open()).ledger.actions.values()
+        run = self._run or await self._open()
+        actions = () if run.ended else run.ledger.actions.values()
         return [action.question for action in actions if action.state is ActionState.PENDING]
 
     async def state(self) -> RunState:
@@ -284,6 +285,7 @@ class ToolRuntime:
         except Exception:
             self._opening = None
             raise
+        run.situation = self._situation  # it may have changed meanwhile
         return run
 
     def _result(self, outcome: BatchOutcome, run: Run, shape: Shape) -> BatchResult:

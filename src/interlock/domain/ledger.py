@@ -137,6 +137,7 @@ _JUDGED = {
 def _judged(ledger: Ledger, fact: facts.CallJudged, seq: int) -> None:
     call = ledger.calls[fact.call_id]
     call.state = CALL_TRANSITIONS[call.state][_JUDGED[fact.decision.verdict]]
+    call.action_id = ""  # a judgement of its own: what was asked about an earlier one does not speak for it
 
 
 def _asked(ledger: Ledger, fact: facts.ApprovalRequested | facts.InputRequested, seq: int) -> None:
