@@ -17,7 +17,6 @@ from .domain.chain import Entry, decode_event
 from .domain.errors import ConfigurationError, DecisionConflictError, RunEndedError, RunPausedError
 from .domain.event import Event, RunCancelled, RunCompleted
 from .domain.fail_safe import FailSafeConfig
-from .domain.ids import new_run_id
 from .domain.lifecycle import ActionState, RunState
 from .domain.tool import Situation, ToolDefinition
 from .history.fold import load, snapshot_of
@@ -39,7 +38,7 @@ from .tools.read_artifact import read_artifact
 
 _T = TypeVar("_T")
 
-#: Fewer events than this are folded faster than a snapshot is saved.
+#: Fewer events than this are folded in a few milliseconds.
 _SNAPSHOT_EVENTS = 1024
 
 
@@ -102,13 +101,12 @@ class App:
             on_progress=options.get("on_progress", _unheard),
         )
 
-    async def open(self, situation: Situation | None = None) -> Run:
+    async def open(self, situation: Situation) -> Run:
         """A run as the log has it: a new one, or one that is continued."""
-        where = situation or Situation(run_id=new_run_id())
-        loaded = await load(self.log, where.run_id)
-        run = open_run(self.parts, self.log, loaded.ledger, loaded.head_hash, where)
+        loaded = await load(self.log, situation.run_id)
+        run = open_run(self.parts, self.log, loaded.ledger, loaded.head_hash, situation)
         run.next_snapshot = loaded.ledger.next_seq + _SNAPSHOT_EVENTS
-        self._runs[where.run_id] = run
+        self._runs[situation.run_id] = run
         return run
 
     async def execute(self, run: Run, intents: Sequence[ToolIntent]) -> BatchOutcome:

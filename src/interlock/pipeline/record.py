@@ -63,7 +63,7 @@ class Recorder:
         if _FIRST_OF_BREAK in body or _FIRST_OF_NEXT_LINE in body:
             body = escape_line_breaks(body)
         if self._redact is not None:
-            body, fact = self._without_secrets(body, fact)
+            body, fact = self._without_secrets(self._redact, body, fact)
         try:
             CHANGES[type(fact)](ledger, fact, seq)
         except KeyError as unknown:
@@ -73,9 +73,9 @@ class Recorder:
         self._sealed.append(Entry(run_id, seq, body, head))
         return seq
 
-    def _without_secrets(self, body: bytes, fact: Fact) -> tuple[bytes, Fact]:
+    def _without_secrets(self, redact: Callable[[str], str], body: bytes, fact: Fact) -> tuple[bytes, Fact]:
         text = body.decode()
-        clean = self._redact(text) if self._redact is not None else text
+        clean = redact(text)
         if clean == text:
             return body, fact
         entry = Entry(self.run_id, self.ledger.next_seq, clean.encode(), b"")
