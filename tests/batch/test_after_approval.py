@@ -67,3 +67,19 @@ async def test_a_run_that_is_over_asks_nobody_any_more() -> None:
     await runtime.cancel()
 
     assert await runtime.questions() == []
+
+
+async def test_arguments_that_have_no_canonical_form_cannot_be_approved_and_do_not_disturb_their_siblings() -> None:
+    ran: list[int] = []
+
+    async def save(number: int = 2**60) -> str:
+        ran.append(number)
+        return "saved"
+
+    yes = CallbackInteractionProvider(lambda _: True)
+    runtime = ToolRuntime(tools=[tool(save, risk="write")], interaction=yes)
+
+    result = await runtime.execute([call("c1", "save"), call("c2", "save", number=1)])
+
+    assert [observation.code for observation in result.observations] == ["policy_denied", "ok"]
+    assert ran == [1]

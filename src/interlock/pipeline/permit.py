@@ -46,7 +46,10 @@ def permit(
         case Verdict.DENY:
             return denied_by_policy(valid, decision)
         case Verdict.ASK | Verdict.REQUEST_INPUT:
-            return Waiting(valid, decision, question(valid, decision, run_id, now()))
+            try:
+                return Waiting(valid, decision, question(valid, decision, run_id, now()))
+            except BadJson as error:
+                return denied_by_policy(valid, _undecided(f"nobody can approve this exactly as it would run: {error}"))
 
 
 def denied_by_policy(valid: ValidCall, decision: Decision) -> Failure:
@@ -119,7 +122,10 @@ def refused(asked: Question, answer: Answer) -> Failure:
 
 def payload_changed(asked: Question, valid: ValidCall) -> Failure | None:
     """Is what would run what was shown?"""
-    now = payload_hash(asked.run_id, valid.call_id, valid.tool, valid.arguments)
+    try:
+        now = payload_hash(asked.run_id, valid.call_id, valid.tool, valid.arguments)
+    except BadJson as error:
+        now = f"something else ({error})"
     if now == asked.payload_hash:
         return None
     message = f"{asked.tool_name} was approved for {asked.payload_hash}, but {now} would run. Nothing was executed."
