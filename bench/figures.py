@@ -4,9 +4,11 @@ from typing import Literal, NamedTuple
 
 
 class Source(NamedTuple):
-    """A figure of a section, of one of those who are measured. Imports have no subject of their own: `both`."""
+    """A figure of a section, of one of those who are measured. Imports have no subject of their own: `both`.
+    `policy` is ours without a run around it.
+    """
 
-    subject: Literal["ours", "floor", "both"]
+    subject: Literal["ours", "floor", "both", "policy"]
     name: str
 
 
@@ -40,6 +42,27 @@ def _count(label: str, name: str) -> Figure:
     return Figure("calls", label, Source("ours", name), None, 250)
 
 
+def _many_rules(section: str, unit: str, what: str, name: str) -> Figure:
+    """Patterns cannot be looked up, so they have no limit."""
+    label = f"1,000 rules by {what} beside 10, {unit}"
+    return _of_policy(section, label, f"{name}_many", f"{name}_few", None if name == "patterns" else 3)
+
+
+def _of_policy(section: str, label: str, name: str, reference: str | None = None, limit: float | None = None) -> Figure:
+    return Figure(section, label, Source("policy", name), Source("policy", reference) if reference else None, limit)
+
+
+#: Kinds of rules, by their names in `policy.py`.
+_RULES = (
+    ("everything", "mixed"),
+    ("program", "programs"),
+    ("words of one program", "one_program"),
+    ("host", "hosts"),
+    ("path", "paths"),
+    ("argument", "arguments"),
+    ("pattern of an argument", "patterns"),
+)
+
 FIGURES = (
     _beside_floor("sequential", "1 call x 200 turns, CPU us per call", "cpu_us", 2.5, 1.5),
     _beside_floor("sequential", "the same with a sync tool, CPU us per call", "sync_cpu_us"),
@@ -66,4 +89,20 @@ FIGURES = (
     _beside_floor("memory", "resident MiB, everything loaded", "loaded_mib"),
     _beside_floor("memory", "resident MiB after 200 turns", "after_200_turns_mib"),
     _beside_floor("memory", "resident MiB after 1,000 calls in a turn", "after_1000_calls_mib"),
+    *(
+        _many_rules(section, unit, what, name)
+        for section, unit in (("decisions", "CPU us"), ("decision_calls", "function calls"))
+        for what, name in _RULES
+    ),
+    _of_policy(
+        "governed", "a decision by 10 rules, beside its whole call, CPU us", "quick_decision", "quick_call", 0.1
+    ),
+    _of_policy("governed", "the same about a path", "read_file_decision", "read_file_call", 0.1),
+    _of_policy("governed", "the same about a command", "bash_decision", "bash_call", 0.1),
+    _of_policy("approvals", "document and hash, 1 KiB of text, CPU us", "payload_text", limit=100),
+    _of_policy("approvals", "document and hash, 1 KiB of numbers, CPU us", "payload_numbers", limit=100),
+    _of_policy("approvals", "reading the command npm test, CPU us", "read_command"),
+    _of_policy(
+        "approvals", "a call asked about and approved beside an allowed one, CPU us", "approved_call", "allowed_call"
+    ),
 )

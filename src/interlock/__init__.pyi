@@ -3,6 +3,7 @@
 from .approvals.callback import CallbackInteractionProvider
 from .approvals.headless import HeadlessInteractionProvider
 from .approvals.interface import InteractionProvider
+from .approvals.terminal import TerminalInteractionProvider
 from .artifacts.files import FileArtifacts
 from .artifacts.memory import MemoryArtifacts
 from .domain.call import Answer, Question, ToolIntent, Waiting
@@ -13,6 +14,7 @@ from .domain.effects import SideEffect
 from .domain.envelope import render_for_model, render_for_user, render_untrusted_tool_message
 from .domain.errors import (
     AgentExecutionError,
+    AnswerRefusedError,
     ArtifactError,
     ConfigurationError,
     DecisionConflictError,
@@ -39,6 +41,7 @@ from .domain.fail_safe import FailSafeConfig
 from .domain.failure import CODES, Failure
 from .domain.lifecycle import RunState
 from .domain.observation import Observation
+from .domain.payload import Bound, Change, FileOperand, Surroundings
 from .domain.phase import Phase
 from .domain.tool import (
     Menu,
@@ -54,6 +57,7 @@ from .domain.tool import (
     ToolDefinition,
     ToolSpec,
 )
+from .history.actions import Action
 from .history.export import read_export, to_json, to_ndjson
 from .history.replay import Replay
 from .history.run_handle_view import AgentRunEvent
@@ -63,8 +67,16 @@ from .log.interface import EventLog
 from .log.memory import MemoryLog
 from .log.sqlite import SqliteLog
 from .pipeline.parts import Clock, Limits
+from .policy.backtest import Backtest, backtest
+from .policy.explain import Explanation, Mask, explain, masks
+from .policy.files import PolicyFiles, check_file, load_policy
+from .policy.hypothetical import hypothetical
 from .policy.interface import PolicyEngine, PolicyEvent
-from .policy.rules import Rule, RulePolicy
+from .policy.places import PolicyFileError
+from .policy.recorded import RecordedCall, recorded_calls
+from .policy.rule import ArgumentGlob, ArgumentIs, ArgumentRegex, CommandPattern, ResourceDeclaration, Rule
+from .policy.rules import RulePolicy
+from .policy.suggest import Suggestion, suggest
 from .registry.decorator import tool
 from .registry.memory import ToolRegistry
 from .registry.toolsets import filtered, prefixed, renamed
@@ -74,15 +86,24 @@ __version__: str
 
 __all__ = [
     "CODES",
+    "Action",
     "AgentExecutionError",
     "AgentRunEvent",
     "Answer",
+    "AnswerRefusedError",
+    "ArgumentGlob",
+    "ArgumentIs",
+    "ArgumentRegex",
     "ArtifactError",
     "Audit",
+    "Backtest",
     "BatchResult",
+    "Bound",
     "CallbackInteractionProvider",
+    "Change",
     "Checkpoint",
     "Clock",
+    "CommandPattern",
     "ConfigurationError",
     "Decision",
     "DecisionConflictError",
@@ -90,9 +111,11 @@ __all__ = [
     "Entry",
     "Event",
     "EventLog",
+    "Explanation",
     "FailSafeConfig",
     "Failure",
     "FileArtifacts",
+    "FileOperand",
     "Flaw",
     "HeadlessInteractionProvider",
     "InteractionProvider",
@@ -102,6 +125,7 @@ __all__ = [
     "LogError",
     "LogFencedError",
     "LogWriteError",
+    "Mask",
     "MemoryArtifacts",
     "MemoryLog",
     "Menu",
@@ -113,11 +137,15 @@ __all__ = [
     "PolicyDecision",
     "PolicyEngine",
     "PolicyEvent",
+    "PolicyFileError",
+    "PolicyFiles",
     "PostHook",
     "PreHook",
     "Problem",
     "Question",
+    "RecordedCall",
     "Replay",
+    "ResourceDeclaration",
     "Risk",
     "Rule",
     "RulePolicy",
@@ -129,6 +157,9 @@ __all__ = [
     "SideEffect",
     "Situation",
     "SqliteLog",
+    "Suggestion",
+    "Surroundings",
+    "TerminalInteractionProvider",
     "ToolContext",
     "ToolDeclarationError",
     "ToolDefinition",
@@ -146,14 +177,22 @@ __all__ = [
     "Verdict",
     "Waiting",
     "apply_tool_output_limits",
+    "backtest",
+    "check_file",
+    "explain",
     "filtered",
+    "hypothetical",
+    "load_policy",
+    "masks",
     "prefixed",
     "read_export",
+    "recorded_calls",
     "renamed",
     "render_for_model",
     "render_for_user",
     "render_untrusted_tool_message",
     "run_events",
+    "suggest",
     "to_json",
     "to_ndjson",
     "tool",

@@ -12,9 +12,16 @@ from .approvals.headless import HeadlessInteractionProvider
 from .approvals.interface import InteractionProvider
 from .artifacts.interface import Artifacts
 from .artifacts.memory import MemoryArtifacts
-from .domain.call import Answer, ToolIntent
+from .domain.call import Answer, Question, ToolIntent
 from .domain.chain import Entry, decode_event
-from .domain.errors import ConfigurationError, DecisionConflictError, RunEndedError, RunPausedError
+from .domain.errors import (
+    AnswerRefusedError,
+    ConfigurationError,
+    DecisionConflictError,
+    LogFencedError,
+    RunEndedError,
+    RunPausedError,
+)
 from .domain.event import Event, RunCancelled, RunCompleted
 from .domain.fail_safe import FailSafeConfig
 from .domain.lifecycle import ActionState, RunState
@@ -22,6 +29,7 @@ from .domain.tool import Situation, ToolDefinition
 from .history.fold import load, snapshot_of
 from .log.interface import EventLog
 from .log.memory import MemoryLog
+from .pipeline.asking import fault_in
 from .pipeline.batch import BatchOutcome, run_batch
 from .pipeline.facts import record_answer
 from .pipeline.live import Run, open_run
@@ -122,17 +130,22 @@ class App:
         await self._ready(run)
         return await run_batch(await unresolved(run), run)
 
-    async def decide(self, run: Run, action_id: str, answer: Answer) -> None:
-        """Record a person's answer to an open question. The first answer stands."""
-        if run.ended:
-            raise RunEndedError(f"{run.ledger.run_id} is {run.ledger.state.value}; its questions need no answer.")
-        action = run.ledger.actions.get(action_id)
-        if action is None:
-            raise DecisionConflictError(f"There is no question {action_id!r} in {run.ledger.run_id}.")
-        if action.state is not ActionState.PENDING:
-            raise DecisionConflictError(f"{action_id} was decided before: it is {action.state.value}.")
-        record_answer(action.question, answer, run)
-        await run.recorder.commit()
+    async def decide(self, run: Run, action_id: str, answer: Answer, payload_hash: str = "") -> Run:
+        """Record a person's answer to an open question. The first answer stands, whichever process it comes from.
+
+        The run comes back as the log has it now: somebody else may have answered something in the meantime.
+        """
+        while True:
+            question = _open_question(run, action_id, payload_hash, self.parts.clock.now())
+            fault = fault_in(question, answer, self.parts.registry)
+            if fault:
+                raise AnswerRefusedError(f"{fault} The question stays open.")
+            record_answer(question, answer, run)
+            try:
+                await run.recorder.commit()
+                return run
+            except LogFencedError:
+                run = await self.open(run.situation)
 
     async def complete(self, run: Run, message: str = "") -> None:
         await self._ready(run)
@@ -190,6 +203,24 @@ class App:
         self._aside.discard(saving)
         if not saving.cancelled():
             saving.exception()
+
+
+def _open_question(run: Run, action_id: str, payload_hash: str, now: int) -> Question:
+    """The question, where it may still be answered."""
+    if run.ended:
+        raise RunEndedError(f"{run.ledger.run_id} is {run.ledger.state.value}; its questions need no answer.")
+    action = run.ledger.actions.get(action_id)
+    if action is None:
+        raise DecisionConflictError(f"There is no question {action_id!r} in {run.ledger.run_id}.")
+    if action.state is not ActionState.PENDING:
+        by = f", by {action.answer.by}" if action.answer is not None and action.answer.by else ""
+        raise DecisionConflictError(f"{action_id} was decided before: it is {action.state.value}{by}.")
+    question = action.question
+    if payload_hash and payload_hash != question.payload_hash:
+        raise DecisionConflictError(f"{action_id} is about {question.payload_hash}; this answers {payload_hash}.")
+    if question.expires_at and now >= question.expires_at:
+        raise DecisionConflictError(f"{action_id} is no longer open: its time is over.")
+    return question
 
 
 def _given(part: _T | None, default: Callable[[], _T]) -> _T:

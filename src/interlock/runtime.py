@@ -10,20 +10,24 @@ One runtime is one run. Everything a model asks for goes through `execute`; ther
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Iterable
+from os import PathLike
+from os.path import abspath
 from types import TracebackType
-from typing import Any, TypeVar, Unpack
+from typing import Any, Required, TypedDict, TypeVar, Unpack, cast
 
 import msgspec
 
 from .app import App, Options
 from .domain.call import Answer, Question, Waiting
+from .domain.decision import Scope
 from .domain.errors import AgentExecutionError, ConfigurationError
 from .domain.event import CallObserved, Event
 from .domain.execution import ToolExecutionRecord, execution_record
 from .domain.ids import new_run_id
 from .domain.lifecycle import RUN_STATUS, ActionState, RunState
 from .domain.observation import Observation
-from .domain.tool import Mode, Situation
+from .domain.tool import JsonObject, Mode, Situation
+from .history.actions import Action, actions
 from .history.export import to_ndjson
 from .history.replay import Replay
 from .history.run_handle_view import AgentRunEvent, run_handle_events
@@ -71,25 +75,47 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
         return messages(self.observations, shape)
 
 
+class Decided(TypedDict, total=False):
+    """An answer to a question, as `Answer` has it."""
+
+    approved: Required[bool]
+    reason: str
+    by: str
+    #: What was asked for, with a question for a value.
+    value: Any
+    #: How far a yes reaches: `once`, `run`, `window` with `until`, or `rule` with the `rule` to keep.
+    scope: Scope
+    until: int
+    rule: str
+    #: What to run instead: validated, judged and hashed again, and the model is told.
+    arguments: JsonObject | None
+    payload_hash: str
+
+
+class RunOptions(Options, total=False):
+    """What may be said about the run itself, beside the parts of `app.Options`."""
+
+    #: Continues a run that is in the log.
+    run_id: str
+    agent: str
+    mode: Mode | str
+    task_phase: str
+    #: The folder that the run works in; relative paths start there.
+    workspace: str | PathLike[str]
+    #: Who the run acts for.
+    requester: str
+
+
+_ABOUT = RunOptions.__annotations__.keys() - Options.__annotations__.keys()
+
+
 class ToolRuntime:
-    def __init__(
-        self,
-        *,
-        run_id: str = "",
-        agent: str = "",
-        mode: Mode | str = Mode.DEFAULT,
-        task_phase: str = "",
-        **options: Unpack[Options],
-    ) -> None:
-        """`run_id` continues a run that is in the log. The options are `app.Options`; each has a default."""
-        self._app = App(**options)
-        self._situation = Situation(
-            run_id=run_id or new_run_id(),
-            agent=agent,
-            mode=_mode(mode),
-            task_phase=task_phase,
-            interactive=self._app.parts.interaction.interactive,
-        )
+    def __init__(self, **options: Unpack[RunOptions]) -> None:
+        """Every option has a default: a new run, in memory, with nobody to ask."""
+        given = cast(dict[str, Any], options)
+        self._app = App(**cast(Options, {name: given[name] for name in given if name not in _ABOUT}))
+        about = {name: given[name] for name in _ABOUT if name in given}
+        self._situation = _situation(self._app.parts.interaction.interactive, **about)
         self._run: Run | None = None
         self._shape: Shape = "openai"
         self._opening: asyncio.Future[Run] | None = None
@@ -154,12 +180,20 @@ class ToolRuntime:
             if self._queue:
                 self._next()
 
-    async def decide(
-        self, action_id: str, *, approved: bool, reason: str = "", by: str = "", value: Any = None
-    ) -> None:
-        """Answer an open question. Then `resume`. The first answer stands: `DecisionConflictError` after it."""
+    async def decide(self, action_id: str, **answer: Unpack[Decided]) -> None:
+        """Answer an open question, then `resume`.
+
+        The first answer stands, whichever process it comes from: `DecisionConflictError` names it. With `payload_hash`
+        the answer is to exactly that payload. `AnswerRefusedError` when this cannot be the answer.
+        """
+        given = cast(dict[str, Any], answer)
+        payload_hash = given.pop("payload_hash", "")
         run = self._run or await self._open()
-        await self._app.decide(run, action_id, Answer(approved=approved, reason=reason, by=by, value=value))
+        self._run = await self._app.decide(run, action_id, Answer(**given), payload_hash)
+
+    async def actions(self) -> list[Action]:
+        """Everything that people were asked in this run, with what became of it, oldest first."""
+        return actions((self._run or await self._open()).ledger)
 
     async def complete(self, message: str = "") -> None:
         """The run is over, successfully."""
@@ -225,8 +259,8 @@ class ToolRuntime:
         """`execute` for code without an event loop."""
         return self._sync(self.execute(calls))
 
-    def decide_sync(self, action_id: str, *, approved: bool, reason: str = "", by: str = "", value: Any = None) -> None:
-        self._sync(self.decide(action_id, approved=approved, reason=reason, by=by, value=value))
+    def decide_sync(self, action_id: str, **answer: Unpack[Decided]) -> None:
+        self._sync(self.decide(action_id, **answer))
 
     def resume_sync(self) -> BatchResult:
         return self._sync(self.resume())
@@ -306,6 +340,17 @@ class ToolRuntime:
         if self._runner is None:
             self._runner = asyncio.Runner()
         return self._runner.run(work)
+
+
+def _situation(interactive: bool, **about: Any) -> Situation:
+    workspace = about.pop("workspace", "")
+    return Situation(
+        run_id=about.pop("run_id", "") or new_run_id(),
+        mode=_mode(about.pop("mode", Mode.DEFAULT)),
+        interactive=interactive,
+        workspace=abspath(workspace) if workspace else "",
+        **about,
+    )
 
 
 def _mode(word: Mode | str) -> Mode:

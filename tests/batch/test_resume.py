@@ -124,7 +124,7 @@ async def test_one_approval_gives_one_execution_whoever_uses_it_however_often(pa
 
 
 @pytest.mark.requirement("R093")
-async def test_an_approval_is_not_spent_on_a_tool_that_changed_meanwhile(path: Path) -> None:
+async def test_an_approval_of_a_tool_that_changed_meanwhile_is_void_and_asked_again(path: Path) -> None:
     stage, policy = Stage(), CountingPolicy()
     action_id = await asked(path, stage, policy)
 
@@ -132,7 +132,9 @@ async def test_an_approval_is_not_spent_on_a_tool_that_changed_meanwhile(path: P
         await second.decide(action_id, approved=True)
         result = await second.resume()
 
-    assert codes(result)["c2"] == "payload_changed"
+    [question] = result.questions
+    assert (question.call_id, question.replaces) == ("c2", action_id)
+    assert "tool version" in [change.what for change in question.changes]
     assert "asked" not in stage.starts()
 
 

@@ -32,6 +32,10 @@ def python_blocks(text: str) -> list[Block]:
     return [Block(text.count("\n", 0, fence.start(2)) + 1, fence[2]) for fence in found]
 
 
+def yaml_blocks(text: str) -> list[str]:
+    return [fence[2] for fence in _FENCE.finditer(text) if fence[1] == "yaml"]
+
+
 def section(text: str, heading: str) -> str:
     """What stands under a heading, up to the next one."""
     return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]

@@ -11,12 +11,24 @@ from typing import Any
 
 import pytest
 
-from interlock.app import Options
+from interlock import load_policy
 from interlock.domain.phase import Phase
 from interlock.registry.decorator import ToolOptions
-from interlock.runtime import ToolRuntime
+from interlock.runtime import RunOptions
 
-from .pages import EXAMPLES, PAGES, ROOT, anchors, links, name_of, python_blocks, section, table_rows, text_of
+from .pages import (
+    EXAMPLES,
+    PAGES,
+    ROOT,
+    anchors,
+    links,
+    name_of,
+    python_blocks,
+    section,
+    table_rows,
+    text_of,
+    yaml_blocks,
+)
 
 _SHOWN_AS_THEY_ARE = {example.read_text("utf-8") for example in EXAMPLES}
 
@@ -35,6 +47,12 @@ async def test_code_blocks_are_examples_or_run_one_after_the_other(page: Path) -
                 running = eval(_compiled(code, page, line), namespace)  # noqa: S307 - it is our own page
                 if inspect.isawaitable(running):
                     await running
+
+
+@pytest.mark.parametrize("text", yaml_blocks(text_of("docs/policy.md")))
+def test_a_policy_on_the_page_loads_with_its_examples(text: str, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(text, "utf-8")
+    assert load_policy(tmp_path / "policy.yaml").rules
 
 
 def test_the_guide_has_code_of_its_own_and_shows_examples() -> None:
@@ -61,9 +79,8 @@ def test_the_guide_lists_every_option_of_a_tool() -> None:
 
 
 def test_the_guide_lists_every_option_of_a_runtime() -> None:
-    own = [name for name in inspect.signature(ToolRuntime).parameters if name != "options"]
     rows = table_rows(section(text_of("docs/guide.md"), "The loop"))
-    assert _names(rows) == sorted([*own, *Options.__annotations__])
+    assert _names(rows) == sorted(RunOptions.__annotations__)
 
 
 def _names(rows: list[list[str]]) -> list[str]:

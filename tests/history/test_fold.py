@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from interlock.domain.chain import Entry, genesis
 from interlock.domain.errors import IllegalTransitionError, LogCorruptError
 from interlock.domain.event import RunCompleted, RunStarted, Warned
-from interlock.domain.ledger import ActionEntry, CallEntry, Ledger
+from interlock.domain.ledger import ActionEntry, CallEntry, Grant, Ledger
 from interlock.domain.lifecycle import ActionState, CallState, RunState
 from interlock.history import fold as module
 from interlock.history.fold import Loaded, extend, fold, load, snapshot_of
@@ -145,9 +145,9 @@ async def test_a_snapshot_beyond_a_log_that_lost_its_tail_is_ignored() -> None:
 
 def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
     """When this fails: raise `SNAPSHOT_VERSION`, then write the new fields here."""
-    held = {kind.__name__: kind.__struct_fields__ for kind in (Ledger, CallEntry, ActionEntry)}
+    held = {kind.__name__: kind.__struct_fields__ for kind in (Ledger, CallEntry, ActionEntry, Grant)}
 
-    assert module.SNAPSHOT_VERSION == 1
+    assert module.SNAPSHOT_VERSION == 2
     assert held == {
         "Ledger": (
             "run_id",
@@ -158,6 +158,7 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
             "menu_digest",
             "calls",
             "actions",
+            "grants",
             "artifact_ids",
         ),
         "CallEntry": (
@@ -173,7 +174,8 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
             "ok",
             "latency_ms",
         ),
-        "ActionEntry": ("question", "state", "answer"),
+        "ActionEntry": ("question", "state", "answer", "asked_seq", "answered_seq", "executed_seq"),
+        "Grant": ("action_id", "until"),
     }
 
 

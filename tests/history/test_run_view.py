@@ -39,6 +39,7 @@ KINDS = get_args(Fact)
 def ask_shown(kind: str) -> dict[str, Json]:
     return {
         "tool": "write_file",
+        "capability": "",
         "call_id": "write",
         "action_id": "act_1",
         "kind": kind,

@@ -150,7 +150,7 @@ async def test_a_question_carries_its_risks_as_facts() -> None:
     await runtime.execute([call("c1", "deploy", target="prod")])
 
     [question] = asked
-    assert question.risk == ("network", "write")
+    assert question.risk == ("network", "write", "sandbox: none/async", "output is cut at 30000 characters")
     assert (question.prompt, question.rule_ids, question.arguments) == (
         "Deploy to prod?",
         ("deploys",),
@@ -160,7 +160,7 @@ async def test_a_question_carries_its_risks_as_facts() -> None:
     [requested] = [fact for fact in await facts(runtime) if isinstance(fact, ApprovalRequested)]
     assert requested.question == question
     [paused] = [event for event in await handle_events(runtime) if event.type == "run_paused"]
-    assert paused.data["payload"]["risk"] == ["network", "write"]
+    assert paused.data["payload"]["risk"] == list(question.risk)
 
 
 @pytest.mark.requirement("R214", "R233")

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any, cast
 
+import msgspec
 import pytest
 from pydantic import BaseModel, ConfigDict
 
@@ -41,22 +42,26 @@ def verdict(policy: PolicyEngine, event: PolicyEvent) -> str:
 def test_where_no_rule_matches_the_declared_risk_decides() -> None:
     policy = RulePolicy([Rule(id="other", verdict="deny", tools="other")])
 
-    assert policy.evaluate(make_event(make_tool())) is ALLOWED_BY_DEFAULT
-    assert policy.evaluate(make_event(make_tool(risk="read"))) is ALLOWED_BY_DEFAULT
+    allowed = msgspec.structs.replace(ALLOWED_BY_DEFAULT, policy_digest=policy.digest)
+    assert policy.evaluate(make_event(make_tool())) == allowed
+    assert policy.evaluate(make_event(make_tool(risk="read"))) == allowed
     for risk in ("write", "execute", "network", "delegate"):
-        assert policy.evaluate(make_event(make_tool(risk={"read", risk}))) == Decision(
-            verdict=Verdict.ASK,
-            reason=f"No rule matches, and its risk is {', '.join(sorted(('read', risk)))}.",
-            risk=tuple(sorted(("read", risk))),
-        )
+        decision = policy.evaluate(make_event(make_tool(risk={"read", risk})))
+        assert (decision.verdict, decision.risk) == (Verdict.ASK, tuple(sorted(("read", risk))))
+        assert decision.reason == f"No rule matches, and its risk is {', '.join(sorted(('read', risk)))}."
+        assert (decision.rule_ids, decision.policy_digest) == ((), policy.digest)
 
 
 @pytest.mark.requirement("D03")
 def test_a_policy_may_set_its_own_default() -> None:
     event = make_event(make_tool(risk="read"))
 
-    assert RulePolicy(default="deny").evaluate(event) == Decision(
-        verdict=Verdict.DENY, reason="No rule matches, and then this policy says deny.", risk=("read",)
+    policy = RulePolicy(default="deny")
+    assert policy.evaluate(event) == Decision(
+        verdict=Verdict.DENY,
+        reason="No rule allows this, and then this policy says deny.",
+        risk=("read",),
+        policy_digest=policy.digest,
     )
     assert verdict(RulePolicy(default="ask"), event) == "ask"
     assert verdict(RulePolicy(default="allow"), make_event(make_tool(risk="execute"))) == "allow"
@@ -89,6 +94,7 @@ def test_a_decision_carries_everything_its_rule_says() -> None:
         suggested_rule="allow bash 'npm test'",
         advice="Use read_file to read.",
         policy_digest=policy.digest,
+        scope="run",
     )
 
 

@@ -1,150 +1,133 @@
 """What holds for every set of rules."""
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict
 
-from interlock.domain.decision import Verdict
-from interlock.domain.tool import Origin, Risk, Situation, ToolDefinition
+from interlock.domain.decision import Decision, Verdict
 from interlock.policy.interface import PolicyEvent
-from interlock.policy.rules import Default, Rule, RulePolicy
-from interlock.registry.decorator import tool
+from interlock.policy.rule import Default, Rule
+from interlock.policy.rules import RulePolicy
+
+from .rule_strategies import NOW, any_events, defaults, events, rule_lists, rules, strictness
+
+RESTRICTING = (Verdict.DENY, Verdict.ASK, Verdict.REQUEST_INPUT)
+many = settings(deadline=None, max_examples=200)
 
 
-class Anything(BaseModel):
-    model_config = ConfigDict(extra="allow")
+def policy(made: Sequence[Rule], default: Default = "risk") -> RulePolicy:
+    return RulePolicy(made, default, now=lambda: NOW)
 
 
-def handler() -> None: ...
+def by_rule(decision: Decision) -> bool:
+    """Was it decided by rules, and not by the mode or the default?"""
+    return any(rule_id.startswith("rule ") for rule_id in decision.rule_ids)
 
 
-STRICTNESS = {verdict: rank for rank, verdict in enumerate(Verdict)}
-
-
-@cache
-def _tool(name: str, risk: frozenset[Risk], origin: Origin) -> ToolDefinition:
-    return tool(handler, name=name, risk=risk, origin=origin, args_model=Anything)
-
-
-def _event(definition: ToolDefinition, count: int) -> PolicyEvent:
-    situation = Situation(run_id="run_1")
-    return PolicyEvent("call_1", definition, definition.args_model.model_validate({"count": count}), situation)
-
-
-tools = st.builds(
-    _tool,
-    st.sampled_from(["bash", "read_file", "read_dir"]),
-    st.frozensets(st.sampled_from(Risk)),
-    st.sampled_from(["local", "mcp"]),
-)
-events = st.builds(_event, tools, st.integers(0, 3))
-
-
-def _over(limit: int) -> Callable[[PolicyEvent], bool]:
-    return lambda event: event.arguments["count"] > limit
-
-
-def _broken(event: PolicyEvent) -> bool:
-    raise RuntimeError
-
-
-patterns = st.sampled_from(["*", "read_*", "bash", ["bash", "read_dir"]])
-
-
-@st.composite
-def rules(draw: st.DrawFn, number: int = 0, verdict: Verdict | None = None) -> Rule:
-    said = verdict or draw(st.sampled_from(Verdict))
-    return Rule(
-        id=f"rule {number}",
-        verdict=said,
-        tools=draw(patterns),
-        risk=draw(st.none() | st.frozensets(st.sampled_from(Risk), min_size=1)),
-        origin=draw(st.sampled_from([None, "local", "mcp"])),
-        when=draw(st.none() | st.integers(0, 3).map(_over) | st.just(_broken)),
-        reason=draw(st.sampled_from(["", "Because.", "So."])),
-        layer=draw(st.sampled_from(["project rule", "user rule", "enterprise policy"])),
-        target_arg=draw(st.sampled_from(["path", "mode"])) if said is Verdict.REQUEST_INPUT else "",
-    )
-
-
-@st.composite
-def rule_lists(draw: st.DrawFn) -> list[Rule]:
-    return [draw(rules(number)) for number in range(1, draw(st.integers(1, 6)))]
-
-
-defaults = st.sampled_from(["risk", "allow", "ask", "deny"])
-
-
-@pytest.mark.requirement("D04", "R215")
-@settings(deadline=None)
-@given(rule_lists(), rules(), events, defaults)
-def test_adding_a_rule_never_loosens_what_rules_decided(
+@pytest.mark.requirement("D04", "R208", "R215")
+@settings(deadline=None, max_examples=400)
+@given(rule_lists(), rules(verdicts=RESTRICTING), events(), defaults)
+def test_adding_a_rule_that_refuses_or_asks_never_loosens_anything(
     before: list[Rule], added: Rule, event: PolicyEvent, default: Default
 ) -> None:
-    decided = RulePolicy(before, default).evaluate(event)
-    then = RulePolicy([*before, added], default).evaluate(event)
+    decided = policy(before, default).evaluate(event)
+    then = policy([*before, added], default).evaluate(event)
 
-    if decided.rule_ids:
-        assert STRICTNESS[then.verdict] >= STRICTNESS[decided.verdict]
-    elif not then.rule_ids:
-        assert then == decided
+    assert strictness(then) >= strictness(decided)
 
 
 @pytest.mark.requirement("D04", "R215")
-@settings(deadline=None)
-@given(rule_lists(), rules(verdict=Verdict.DENY), events, defaults)
-def test_adding_a_deny_never_loosens_anything(
-    before: list[Rule], deny: Rule, event: PolicyEvent, default: Default
+@many
+@given(rule_lists(), rules(verdicts=(Verdict.ALLOW,)), events(), defaults)
+def test_adding_an_allow_never_changes_what_a_rule_refused_or_asked(
+    before: list[Rule], allow: Rule, event: PolicyEvent, default: Default
 ) -> None:
-    decided = RulePolicy(before, default).evaluate(event)
-    then = RulePolicy([*before, deny], default).evaluate(event)
+    decided = policy(before, default).evaluate(event)
+    then = policy([*before, allow], default).evaluate(event)
 
-    assert STRICTNESS[then.verdict] >= STRICTNESS[decided.verdict]
+    if decided.verdict is not Verdict.ALLOW and by_rule(decided):
+        assert strictness(then) >= strictness(decided)
+        assert set(decided.rule_ids) <= set(then.rule_ids) or strictness(then) > strictness(decided)
 
 
 @pytest.mark.requirement("R215")
-@settings(deadline=None)
-@given(rule_lists(), events, defaults)
+@many
+@given(rule_lists(), events(), defaults)
 def test_a_deny_that_matches_always_wins_and_is_named(others: list[Rule], event: PolicyEvent, default: Default) -> None:
-    decided = RulePolicy([*others, Rule(id="no", verdict="deny")], default).evaluate(event)
+    decided = policy([*others, Rule(id="no", verdict="deny")], default).evaluate(event)
 
     assert decided.verdict is Verdict.DENY
     assert "no" in decided.rule_ids
 
 
 @pytest.mark.requirement("D04")
-@settings(deadline=None)
-@given(rule_lists().flatmap(lambda made: st.tuples(st.just(made), st.permutations(made))), events, defaults)
+@many
+@given(rule_lists().flatmap(lambda made: st.tuples(st.just(made), st.permutations(made))), events(), defaults)
 def test_the_order_of_rules_changes_no_word_of_the_decision(
     orders: tuple[list[Rule], list[Rule]], event: PolicyEvent, default: Default
 ) -> None:
-    one, other = (RulePolicy(order, default) for order in orders)
+    one, other = (policy(order, default) for order in orders)
 
     assert one.digest == other.digest
     assert one.evaluate(event) == other.evaluate(event)
 
 
 @settings(deadline=None)
-@given(rule_lists(), st.lists(events, max_size=4), events)
+@given(rule_lists(), st.lists(events(), max_size=4), events())
 def test_what_was_decided_before_changes_nothing(
     made: list[Rule], earlier: list[PolicyEvent], event: PolicyEvent
 ) -> None:
-    used = RulePolicy(made)
+    used = policy(made)
     for past in earlier:
         used.evaluate(past)
 
-    assert used.evaluate(event) == RulePolicy(made).evaluate(event)
+    assert used.evaluate(event) == policy(made).evaluate(event)
 
 
-@settings(deadline=None)
-@given(rule_lists(), events)
+@pytest.mark.requirement("D04")
+@many
+@given(rule_lists(), events())
 def test_a_decision_is_never_looser_than_any_rule_alone(made: list[Rule], event: PolicyEvent) -> None:
-    alone = [decided for rule in made if (decided := RulePolicy([rule]).evaluate(event)).rule_ids]
+    alone = [decided for rule in made if by_rule(decided := policy([rule]).evaluate(event))]
 
-    together = RulePolicy(made).evaluate(event)
+    together = policy(made).evaluate(event)
 
-    assert all(STRICTNESS[together.verdict] >= STRICTNESS[decided.verdict] for decided in alone)
+    assert all(strictness(together) >= strictness(decided) for decided in alone)
+
+
+@pytest.mark.requirement("R208")
+@many
+@given(rule_lists(), events(), defaults)
+def test_the_strictest_part_of_a_call_decides(made: list[Rule], event: PolicyEvent, default: Default) -> None:
+    judging = policy(made, default)
+    parts = [part.decision for part in judging.judge(event)]
+
+    decided = judging.evaluate(event)
+
+    assert strictness(decided) >= max(map(strictness, parts))
+    # More than that only where parts want different arguments from a person.
+    wanted = {part.target_arg for part in parts if part.verdict is Verdict.REQUEST_INPUT}
+    assert strictness(decided) == max(map(strictness, parts)) or len(wanted) > 1
+
+
+@settings(deadline=None, max_examples=300)
+@given(rule_lists(max_size=8), any_events(), defaults)
+def test_any_arguments_at_all_get_a_decision(made: list[Rule], event: PolicyEvent, default: Default) -> None:
+    judging = policy(made, default)
+
+    decided = judging.evaluate(event)
+
+    assert decided.verdict in Verdict
+    assert decided.reason
+
+
+@many
+@given(rule_lists(), events(), defaults)
+def test_every_decision_names_its_policy_once_the_policy_says_anything(
+    made: list[Rule], event: PolicyEvent, default: Default
+) -> None:
+    judging = policy([*made, Rule(id="rule 0", verdict="ask", tools="nobody")], default)
+
+    assert judging.evaluate(event).policy_digest == judging.digest

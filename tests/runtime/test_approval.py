@@ -83,7 +83,7 @@ async def test_a_tool_with_any_other_risk_that_no_rule_matches_asks(risk: str) -
     async with asyncio.timeout(5), ToolRuntime(tools=[act], interaction=interaction) as runtime:
         result = await runtime.execute([call("c1", "act")])
 
-    assert [(question.tool_name, question.kind, question.risk) for question in asked] == [("act", "approval", (risk,))]
+    assert [(question.tool_name, question.kind, question.risk[0]) for question in asked] == [("act", "approval", risk)]
     assert result.observations[0].code == "user_denied"
 
 

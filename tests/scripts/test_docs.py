@@ -62,12 +62,15 @@ def test_fields_are_read_with_their_types_and_comments() -> None:
             "The version of this vocabulary. A reader that does not know it refuses the run in words.",
         ),
         ("agent", "str", False, ""),
+        ("workspace", "str", False, "The folder that it works in, and who it acts for."),
+        ("requester", "str", False, ""),
     ]
     assert [field.name for field in fields(InvocationStarted)] == list(InvocationStarted.__struct_fields__)
 
 
 def test_every_event_has_a_row_with_its_fields() -> None:
-    assert "| `tool.batch.started` | `call_count: int`, `menu_digest?: str` |" in event_table()
+    row = "| `tool.batch.started` | `call_count: int`, `menu_digest?: str`, `mode?: Mode`, `interactive?: bool` |"
+    assert row in event_table()
 
 
 def test_a_block_is_filled_and_the_text_around_it_stays() -> None:

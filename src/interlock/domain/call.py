@@ -6,7 +6,8 @@ import msgspec
 from pydantic import BaseModel
 
 from .checked import check_fields
-from .decision import Decision
+from .decision import Decision, Scope
+from .payload import Bound, Change
 from .tool import JsonObject, ToolContext, ToolDefinition
 
 
@@ -59,6 +60,11 @@ class PermittedCall(msgspec.Struct, frozen=True, gc=False):
     action_id: str = ""
     #: The calls in line that it had to wait for.
     waited_for: tuple[str, ...] = ()
+    #: With an approval: the hash of what runs, what that is bound to, who edited it, and the rule to keep.
+    payload_hash: str = ""
+    bound: Bound = Bound()
+    edited_by: str = ""
+    keep: str = ""
 
 
 class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -74,8 +80,24 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     payload_hash: str
     risk: tuple[str, ...] = ()
     rule_ids: tuple[str, ...] = ()
+    #: Who asks, and why: `user rule`, `permission mode`, `default`, ...
+    layer: str = ""
+    reason: str = ""
     target_arg: str = ""
     asked_at: int = 0
+    #: When the question is no longer open; 0 is never.
+    expires_at: int = 0
+    #: What the approval is bound to beside the arguments; the payload hash is over both.
+    bound: Bound = Bound()
+    #: The operation, as operators know it: the tool and the main thing that it acts on.
+    capability: str = ""
+    #: The widest scope that a yes may have.
+    scope: Scope = "once"
+    #: The rule that would let this very call through next time, as a line of a policy file; empty when none could.
+    suggested_rule: str = ""
+    #: When it was asked before: what changed since, and the question that this one replaces.
+    changes: tuple[Change, ...] = ()
+    replaces: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -87,6 +109,13 @@ class Answer(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     by: str = ""
     #: True when nobody answered in time and the fallback speaks.
     expired: bool = False
+    scope: Scope = "once"
+    #: With the scope `window`: until when, in nanoseconds since 1970.
+    until: int = 0
+    #: With the scope `rule`: the rule to keep, as it was shown to the person or edited by them.
+    rule: str = ""
+    #: What to run instead: arguments that the person edited.
+    arguments: JsonObject | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)

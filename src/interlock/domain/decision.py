@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -15,6 +16,10 @@ class Verdict(StrEnum):
     REQUEST_INPUT = "request_input"
     DENY = "deny"
 
+
+#: How far a person's yes may reach: this call; the same call again in this run; the same for a time; a saved rule.
+Scope: TypeAlias = Literal["once", "run", "window", "rule"]
+SCOPES: tuple[Scope, ...] = ("once", "run", "window", "rule")
 
 _STRICTNESS = {verdict: rank for rank, verdict in enumerate(Verdict)}
 
@@ -35,6 +40,12 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     #: With `request_input`: the argument that the person's value becomes.
     target_arg: str = ""
     policy_digest: str = ""
+    #: With `ask`: the widest scope that a yes may have.
+    scope: Scope = "once"
+    #: With `ask` and `request_input`: how long the question stays open. None: for ever.
+    answer_within_seconds: float | None = None
+    #: With `ask`: the paths that the call was seen to name. What is in them is bound to the approval.
+    paths: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_fields(self)

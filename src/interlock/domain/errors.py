@@ -113,5 +113,9 @@ class IllegalTransitionError(InterlockError):
     """A fact does not fit the state table; nothing was changed."""
 
 
+class AnswerRefusedError(InterlockError):
+    """This cannot be the answer to the question, which stays open."""
+
+
 class DecisionConflictError(InterlockError):
     """The question has an answer already, or was never asked."""

@@ -13,7 +13,9 @@ from .call import Answer, Question
 from .decision import Decision
 from .effects import SideEffects
 from .observation import Observation
+from .payload import Change
 from .result import Exit
+from .tool import Mode
 
 
 class _Fact(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -24,6 +26,9 @@ class RunStarted(_Fact, frozen=True, gc=False, tag="run.started"):
     #: The version of this vocabulary. A reader that does not know it refuses the run in words.
     schema: int
     agent: str = ""
+    #: The folder that it works in, and who it acts for.
+    workspace: str = ""
+    requester: str = ""
 
 
 class RunPaused(_Fact, frozen=True, gc=False, tag="run.paused"):
@@ -63,6 +68,9 @@ class MenuShown(_Fact, frozen=True, gc=False, tag="model.menu"):
 class BatchStarted(_Fact, frozen=True, gc=False, tag="tool.batch.started"):
     call_count: int
     menu_digest: str = ""
+    #: The permission mode, and whether a person was there.
+    mode: Mode = Mode.DEFAULT
+    interactive: bool = False
 
 
 class CallProposed(_Fact, frozen=True, gc=False, tag="tool.intent"):
@@ -100,6 +108,8 @@ class ApprovalGranted(_Fact, frozen=True, gc=False, tag="approval.granted"):
     call_id: str
     action_id: str
     answer: Answer
+    #: With a scope wider than once: what the same call is known by when it comes again.
+    grant_key: str = ""
 
 
 class ApprovalRejected(_Fact, frozen=True, gc=False, tag="approval.rejected"):
@@ -141,6 +151,8 @@ class ActionVoided(_Fact, frozen=True, gc=False, tag="approval.voided"):
     call_id: str
     action_id: str
     reason: str
+    #: What it was bound to and is different now.
+    changes: tuple[Change, ...] = ()
 
 
 class InvocationStarted(_Fact, frozen=True, gc=False, tag="tool.invocation.started"):

@@ -46,6 +46,18 @@ class ActionEntry(msgspec.Struct, omit_defaults=True):
     question: Question
     state: ActionState = ActionState.PENDING
     answer: Answer | None = None
+    #: The events about it: asked, answered, started with it.
+    asked_seq: int = -1
+    answered_seq: int = -1
+    executed_seq: int = -1
+
+
+class Grant(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A yes that holds for the same call again."""
+
+    action_id: str
+    #: In nanoseconds since 1970; 0 is until the run ends.
+    until: int = 0
 
 
 class Ledger(msgspec.Struct, kw_only=True):
@@ -58,6 +70,7 @@ class Ledger(msgspec.Struct, kw_only=True):
     menu_digest: str = ""
     calls: dict[str, CallEntry] = {}
     actions: dict[str, ActionEntry] = {}
+    grants: dict[str, Grant] = {}
     artifact_ids: set[str] = set()
 
     def apply(self, event: Event) -> None:
@@ -144,7 +157,7 @@ def _asked(ledger: Ledger, fact: facts.ApprovalRequested | facts.InputRequested,
     question, call = fact.question, ledger.calls[fact.call_id]
     if question.action_id in ledger.actions:
         raise IllegalTransitionError(f"{question.action_id} was asked twice")
-    ledger.actions[question.action_id] = ActionEntry(question)
+    ledger.actions[question.action_id] = ActionEntry(question, asked_seq=seq)
     call.action_id = question.action_id
 
 
@@ -171,7 +184,9 @@ def _answered(ledger: Ledger, fact: Any, seq: int) -> None:
     action, call = _action(ledger, fact.action_id, fact.call_id), ledger.calls[fact.call_id]
     action_state = step(ACTION_TRANSITIONS, action.state, word)
     call.state = CALL_TRANSITIONS[call.state][word]
-    action.state, action.answer = action_state, fact.answer
+    action.state, action.answer, action.answered_seq = action_state, fact.answer, seq
+    if isinstance(fact, facts.ApprovalGranted) and fact.grant_key:
+        ledger.grants[fact.grant_key] = Grant(fact.action_id, fact.answer.until)
 
 
 def _voided(ledger: Ledger, fact: facts.ActionVoided, seq: int) -> None:
@@ -188,6 +203,7 @@ def _invoked(ledger: Ledger, fact: facts.InvocationStarted, seq: int) -> None:
     if fact.action_id:
         action = _action(ledger, fact.action_id, fact.call_id)
         action.state = step(ACTION_TRANSITIONS, action.state, "tool.invocation.started")
+        action.executed_seq = seq
     call.state, call.started_seq = state, seq
 
 

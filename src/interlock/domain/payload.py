@@ -1,26 +1,198 @@
-"""The hash that binds an approval to exactly what was shown: SHA-256 over RFC 8785 canonical JSON."""
+"""What an approval is bound to: one document with everything that was decided on, and the hash of its canonical form.
+
+The document is JSON, its canonical form is RFC 8785, the hash is SHA-256. Whoever has the question has the document, so
+anybody can check the hash with tools of their own. What runs after an approval is read back from these bytes.
+"""
 
 from hashlib import sha256
+from typing import Any
 
+import msgspec
 import rfc8785
 
-from .json import BadJson
+from . import json
 from .tool import JsonObject, ToolDefinition
 
-_SCHEMA = "interlock/invocation/v1"
+SCHEMA = "interlock/invocation/v1"
 
 
-def payload_hash(run_id: str, call_id: str, tool: ToolDefinition, arguments: JsonObject) -> str:
-    """`BadJson` when two readers could take the arguments for different values: nobody can approve that."""
-    document = {
-        "schema": _SCHEMA,
-        "run": run_id,
-        "call": call_id,
-        "tool": {"origin": tool.origin, "source": tool.source, "name": tool.name, "version": tool.version},
-        "arguments": arguments,
+class FileOperand(msgspec.Struct, frozen=True, gc=False):
+    """Something in the file system that the call names, as it was when a person was asked."""
+
+    path: str
+    #: Of its content. Empty when there was no such file, or when it could not be bound.
+    sha256: str = ""
+    #: Why it could not be bound: a folder, a device, a huge file.
+    unbound: str = ""
+
+    @property
+    def state(self) -> str:
+        return (
+            f"sha256:{self.sha256}"
+            if self.sha256
+            else f"cannot be bound: {self.unbound}"
+            if self.unbound
+            else "missing"
+        )
+
+
+class Surroundings(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """Where a call would run, and the files it names there."""
+
+    cwd: str = ""
+    #: Variables that are set or changed for it.
+    environment: dict[str, str] = {}
+    #: What holds it back: the sandbox with its profile.
+    sandbox: str = "none"
+    files: tuple[FileOperand, ...] = ()
+
+    @property
+    def unbound(self) -> tuple[FileOperand, ...]:
+        """What the call names and an approval cannot hold fast."""
+        return tuple(file for file in self.files if file.unbound)
+
+
+class Bound(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """Everything but the arguments that an approval is bound to."""
+
+    tool_origin: str = "local"
+    tool_source: str = ""
+    tool_version: str = ""
+    tool_definition: str = ""
+    policy: str = ""
+    requester: str = ""
+    surroundings: Surroundings = Surroundings()
+
+
+class Payload(msgspec.Struct, frozen=True, gc=False):
+    """One call of one run, as it would run. `expires_at` is when its approval is over; 0 is never."""
+
+    run_id: str
+    call_id: str
+    tool_name: str
+    arguments: JsonObject
+    bound: Bound = Bound()
+    expires_at: int = 0
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """Something that an approval was bound to and that is different now."""
+
+    what: str
+    was: str
+    now: str
+
+
+def definition_digest(tool: ToolDefinition) -> str:
+    """Over everything that the tool declares and that is data, whatever version it gives itself."""
+    declared = [
+        tool.spec,
+        tool.version,
+        sorted(tool.risk),
+        tool.read_only,
+        tool.idempotent,
+        tool.concurrency,
+        tool.isolation,
+        tool.timeout_seconds,
+        tool.max_output_chars,
+        tool.origin,
+        tool.source,
+        tool.resources,
+    ]
+    return "sha256:" + sha256(json.encode_sorted(declared)).hexdigest()
+
+
+def bind(tool: ToolDefinition, policy: str, requester: str, surroundings: Surroundings) -> Bound:
+    return Bound(
+        tool_origin=tool.origin,
+        tool_source=tool.source,
+        tool_version=tool.version,
+        tool_definition=definition_digest(tool),
+        policy=policy,
+        requester=requester,
+        surroundings=surroundings,
+    )
+
+
+def canonical_payload(payload: Payload) -> bytes:
+    """The bytes that a person approves. `BadJson` when two readers could take the arguments for different values."""
+    bound, surroundings = payload.bound, payload.bound.surroundings
+    return _canonical(
+        {
+            "schema": SCHEMA,
+            "tenant": "",
+            "run": payload.run_id,
+            "call": payload.call_id,
+            "tool": {
+                "origin": bound.tool_origin,
+                "source": bound.tool_source,
+                "name": payload.tool_name,
+                "version": bound.tool_version,
+                "definition": bound.tool_definition,
+            },
+            "arguments": payload.arguments,
+            "cwd": surroundings.cwd,
+            "environment": surroundings.environment,
+            "sandbox": surroundings.sandbox,
+            "files": [_file(file) for file in surroundings.files],
+            "policy": bound.policy,
+            "requester": bound.requester,
+            "expires": str(payload.expires_at) if payload.expires_at else "",
+        }
+    )
+
+
+def hash_payload(canonical: bytes) -> str:
+    return "sha256:" + sha256(SCHEMA.encode() + b"\n" + canonical).hexdigest()
+
+
+def arguments_of(canonical: bytes) -> JsonObject:
+    """The arguments as the canonical bytes have them: what runs."""
+    arguments: JsonObject = json.parse(canonical)["arguments"]
+    return arguments
+
+
+def grant_key(tool_name: str, arguments: JsonObject, bound: Bound, rule_ids: tuple[str, ...]) -> str:
+    """What a yes for the whole run covers: the same call again, in the same surroundings, asked by the same rules."""
+    surroundings, tool = bound.surroundings, [bound.tool_origin, bound.tool_source, tool_name, bound.tool_definition]
+    files = [_file(file) for file in surroundings.files]
+    places = [surroundings.cwd, surroundings.environment, surroundings.sandbox, files]
+    return hash_payload(_canonical(["grant", tool, arguments, places, bound.requester, list(rule_ids)]))
+
+
+def changes(was: Bound, now: Bound) -> tuple[Change, ...]:
+    """What is different, in words for the person who is asked again."""
+    before, after = _aspects(was), _aspects(now)
+    names = [*before, *(name for name in after if name not in before)]
+    absent = "not there"
+    return tuple(
+        Change(name, before.get(name, absent), after.get(name, absent))
+        for name in names
+        if before.get(name, absent) != after.get(name, absent)
+    )
+
+
+def _aspects(bound: Bound) -> dict[str, str]:
+    surroundings = bound.surroundings
+    return {
+        "tool origin": f"{bound.tool_origin} {bound.tool_source}".strip(),
+        "tool version": bound.tool_version,
+        "tool definition": bound.tool_definition,
+        "policy": bound.policy,
+        "requester": bound.requester,
+        "working directory": surroundings.cwd,
+        "sandbox": surroundings.sandbox,
+        **{f"variable {name}": value for name, value in surroundings.environment.items()},
+        **{f"file {file.path}": file.state for file in surroundings.files},
     }
+
+
+def _file(file: FileOperand) -> JsonObject:
+    return {"path": file.path, "sha256": file.sha256, "unbound": file.unbound}
+
+
+def _canonical(document: Any) -> bytes:
     try:
-        canonical = rfc8785.dumps(document)
+        return rfc8785.dumps(document)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
-        raise BadJson(f"it has no canonical form: {error}") from None
-    return "sha256:" + sha256(_SCHEMA.encode() + b"\n" + canonical).hexdigest()
+        raise json.BadJson(f"it has no canonical form: {error}") from None

@@ -35,6 +35,8 @@ Isolation: TypeAlias = Literal["thread", "process"]
 Origin: TypeAlias = Literal["local", "mcp", "skill", "extension"]
 TimeoutBehavior: TypeAlias = Literal["error_as_result", "raise_exception"]
 OutputFormat: TypeAlias = Literal["text", "json", "diff", "image", "artifact_ref"]
+#: What an argument names: a file or folder, a host (or a URL), a script for bash (or a list of words to execute).
+ResourceKind: TypeAlias = Literal["path", "host", "command"]
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +48,10 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     #: The phase of the task, in the agent's own words.
     task_phase: str = ""
     interactive: bool = False
+    #: The folder that the run works in, absolute; relative paths start there. Empty: none was given.
+    workspace: str = ""
+    #: Who the run acts for.
+    requester: str = ""
 
 
 class ArtifactReader(Protocol):
@@ -189,6 +195,9 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     origin: Origin = "local"
     #: The MCP server, skill folder or extension that it comes from.
     source: str = ""
+    #: Which arguments name resources, so that rules about paths, hosts and commands hold for this tool too.
+    #: A dotted name reaches into objects, and into every object of a list.
+    resources: Mapping[str, ResourceKind] = {}
 
     visible: Visibility | None = None
     check: Check | None = None

@@ -85,6 +85,7 @@ def _asked(fact: facts.ApprovalRequested | facts.InputRequested) -> _Shown:
     question = fact.question
     return "APPROVAL_REQUIRED", {
         "tool": question.tool_name,
+        "capability": question.capability,
         "call_id": question.call_id,
         "action_id": question.action_id,
         "kind": question.kind,

@@ -29,6 +29,7 @@ from ..domain.failure import Failure
 from ..domain.json import encode
 from ..domain.lifecycle import RunState
 from ..domain.observation import Observation
+from ..domain.tool import Situation
 from .accept import Received, accept
 from .facts import record_repeat
 from .live import Run
@@ -79,7 +80,7 @@ async def run_batch(intents: Sequence[ToolIntent], run: Run) -> BatchOutcome:
 def _open(received: list[Received], run: Run) -> None:
     recorder, ledger = run.recorder, run.ledger
     if not ledger.started:
-        recorder.add(RunStarted(schema=SCHEMA_VERSION, agent=run.situation.agent))
+        recorder.add(_started(run.situation))
     new = False
     for item in received:
         if item.intent.call_id not in ledger.calls:
@@ -93,7 +94,24 @@ def _open(received: list[Received], run: Run) -> None:
         artifact_id = run.parts.artifacts.keep(encode(menu.tools))
         recorder.add(MenuShown(digest=menu.digest, versions=dict(menu.versions), artifact_id=artifact_id))
     if new:
-        recorder.add(BatchStarted(call_count=len(received), menu_digest=menu.digest))
+        situation = run.situation
+        recorder.add(
+            BatchStarted(
+                call_count=len(received),
+                menu_digest=menu.digest,
+                mode=situation.mode,
+                interactive=situation.interactive,
+            )
+        )
+
+
+def _started(situation: Situation) -> RunStarted:
+    return RunStarted(
+        schema=SCHEMA_VERSION,
+        agent=situation.agent,
+        workspace=situation.workspace,
+        requester=situation.requester,
+    )
 
 
 async def _plan(received: list[Received], siblings: Siblings, run: Run) -> dict[str, PermittedCall | Waiting]:

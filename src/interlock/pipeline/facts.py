@@ -28,14 +28,16 @@ from ..domain.failure import Failure
 from ..domain.json import encode
 from ..domain.lifecycle import ActionState, RunState
 from ..domain.observation import Observation
-from ..domain.payload import payload_hash
+from ..domain.payload import grant_key
 from ..domain.result import Exit
 from ..domain.tool import JsonObject, ToolDefinition
+from ..domain.words import shorten
 from .accept import Received
 from .execute import Execution
 from .live import Run
 
 _PAUSED = frozenset({RunState.PAUSED_APPROVAL, RunState.PAUSED_CONSENT, RunState.PAUSED_INPUT})
+_MAX_EDITED_CHARS = 2_000
 _EXITS: dict[str, Exit] = {"cancelled": "cancelled", "timed_out": "timeout"}
 
 
@@ -75,9 +77,7 @@ def record_repeat(received: Received, run: Run) -> None:
 
 def asked(question: Question, run: Run) -> Fact:
     fact = ApprovalRequested if question.kind == "approval" else InputRequested
-    arguments = _storable(question.arguments, run)
-    if arguments is not question.arguments:
-        question = msgspec.structs.replace(question, arguments={"redacted": arguments})
+    question = msgspec.structs.replace(question, arguments=_kept(question.arguments, run))
     return fact(call_id=question.call_id, question=question)
 
 
@@ -92,15 +92,24 @@ def record_answer(question: Question, answer: Answer, run: Run) -> int:
 
 
 def _answered(question: Question, answer: Answer, run: Run) -> Fact:
-    is_approval = question.kind == "approval"
+    is_approval, call_id, action_id = question.kind == "approval", question.call_id, question.action_id
+    arguments = _kept(answer.arguments, run) if answer.arguments is not None else None
+    answer = msgspec.structs.replace(answer, reason=run.parts.redactor.redact(answer.reason), arguments=arguments)
+    if answer.approved and is_approval:
+        key = _grant_key(question) if answer.scope in ("run", "window") else ""
+        return ApprovalGranted(call_id=call_id, action_id=action_id, answer=answer, grant_key=key)
     if answer.approved:
-        fact = ApprovalGranted if is_approval else InputProvided
+        fact = InputProvided
     elif answer.expired:
         fact = ApprovalExpired if is_approval else InputExpired
     else:
         fact = ApprovalRejected if is_approval else InputRefused
-    answer = msgspec.structs.replace(answer, reason=run.parts.redactor.redact(answer.reason))
-    return fact(call_id=question.call_id, action_id=question.action_id, answer=answer)
+    return fact(call_id=call_id, action_id=action_id, answer=answer)
+
+
+def _grant_key(question: Question) -> str:
+    """What the same call is known by when it comes again. Arguments that are not in the log cannot be known again."""
+    return grant_key(question.tool_name, question.arguments, question.bound, question.rule_ids)
 
 
 def void(call_id: str, reason: str, run: Run) -> None:
@@ -124,7 +133,7 @@ def started(invocation: Invocation, waited_for: tuple[str, ...], run: Run) -> In
         sandbox=invocation.sandbox,
         action_id=action_id,
         waited_for=waited_for,
-        payload_hash=payload_hash(run.ledger.run_id, valid.call_id, tool, valid.arguments) if action_id else "",
+        payload_hash=invocation.permitted.payload_hash,
         arguments=_storable(valid.arguments, run) if changed else None,
     )
 
@@ -142,6 +151,13 @@ def completed(execution: Execution, observation: Observation, run: Run) -> Invoc
         arguments=_storable(execution.changed.arguments, run) if execution.changed is not None else None,
         decision=execution.decision,
     )
+
+
+def edited_summary(observation: Observation, invocation: Invocation, run: Run) -> str:
+    """The model is told that what ran is not what it asked for."""
+    ran = shorten(run.parts.redactor.redact(encode(invocation.valid.arguments).decode()), _MAX_EDITED_CHARS)
+    told = f"A person changed the arguments before it ran: {ran}"
+    return f"{told}. {observation.summary}" if observation.summary else f"{told}."
 
 
 def record_cancelled(execution: Execution, run: Run) -> None:
@@ -173,6 +189,12 @@ def record_observation(observation: Observation, run: Run) -> Observation:
     call_id = observation.call_id
     run.recorder.add(CallObserved(observation_id="obs_" + call_id, observation=observation), call_id)
     return observation
+
+
+def _kept(arguments: JsonObject, run: Run) -> JsonObject:
+    """The arguments for a question or an answer in the log."""
+    storable = _storable(arguments, run)
+    return arguments if storable is arguments else {"redacted": storable}
 
 
 def _storable(arguments: JsonObject, run: Run) -> object:

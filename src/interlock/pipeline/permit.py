@@ -4,17 +4,19 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from ..approvals.interface import InteractionProvider
-from ..domain.call import Answer, PermittedCall, Question, ValidCall, Waiting
-from ..domain.decision import Decision, Verdict, strictest
+from ..domain.call import Answer, PermittedCall, Question, ValidCall
+from ..domain.decision import SCOPES, Decision, Verdict, strictest
 from ..domain.failure import Failure
 from ..domain.ids import new_action_id
 from ..domain.json import BadJson, check
-from ..domain.payload import payload_hash
+from ..domain.payload import Bound
+from ..domain.resources import values_at
 from ..domain.tool import Guardrail, Situation, ToolContext
-from ..domain.words import error_text, sentence, shown
+from ..domain.words import error_text, sentence, shorten, shown
 from ..policy.interface import PolicyEngine, PolicyEvent
 
 _MAX_REASON_CHARS = 500
+_MAX_CAPABILITY_CHARS = 200
 
 
 async def decide(valid: ValidCall, policy: PolicyEngine, situation: Situation, seconds: float) -> Decision:
@@ -37,19 +39,15 @@ async def decide(valid: ValidCall, policy: PolicyEngine, situation: Situation, s
         return _undecided(error_text(error))
 
 
-def permit(
-    valid: ValidCall, decision: Decision, run_id: str, cause: int, now: Callable[[], int]
-) -> PermittedCall | Waiting | Failure:
+def permit(valid: ValidCall, decision: Decision, cause: int) -> PermittedCall | Failure | None:
+    """None when it is for a person to say."""
     match decision.verdict:
         case Verdict.ALLOW:
             return PermittedCall(valid, decision, cause)
         case Verdict.DENY:
             return denied_by_policy(valid, decision)
         case Verdict.ASK | Verdict.REQUEST_INPUT:
-            try:
-                return Waiting(valid, decision, question(valid, decision, run_id, now()))
-            except BadJson as error:
-                return denied_by_policy(valid, _undecided(f"nobody can approve this exactly as it would run: {error}"))
+            return None
 
 
 def denied_by_policy(valid: ValidCall, decision: Decision) -> Failure:
@@ -69,8 +67,10 @@ def denied_again(tool_name: str) -> Failure:
     return Failure.of("policy_denied", f"{tool_name} was refused before. Nothing was executed.")
 
 
-def question(valid: ValidCall, decision: Decision, run_id: str, now: int) -> Question:
+def pose(valid: ValidCall, decision: Decision, bound: Bound, run_id: str, now: int) -> Question:
+    """The question about a call, still without the hash of what would run."""
     asks_value = decision.verdict is Verdict.REQUEST_INPUT
+    seconds = decision.answer_within_seconds
     return Question(
         action_id=new_action_id(),
         run_id=run_id,
@@ -79,18 +79,44 @@ def question(valid: ValidCall, decision: Decision, run_id: str, now: int) -> Que
         kind="input" if asks_value else "approval",
         prompt=decision.prompt or f"Run {valid.tool.name}? {decision.reason}",
         arguments=valid.copy(),
-        payload_hash=payload_hash(run_id, valid.call_id, valid.tool, valid.arguments),
-        risk=decision.risk or tuple(sorted(valid.tool.risk)),
+        payload_hash="",
+        risk=_risks(valid, decision, bound),
         rule_ids=decision.rule_ids,
+        layer=decision.layer,
+        reason=decision.reason,
         target_arg=decision.target_arg,
         asked_at=now,
+        expires_at=now + int(seconds * 1e9) if seconds is not None else 0,
+        bound=bound,
+        capability=_capability(valid),
+        scope="once" if asks_value else decision.scope,
+        suggested_rule="" if asks_value else decision.suggested_rule,
     )
 
 
-async def ask(asked: Question, provider: InteractionProvider) -> Answer | None:
+def _risks(valid: ValidCall, decision: Decision, bound: Bound) -> tuple[str, ...]:
+    """What a person should know before they say yes."""
+    known = decision.risk or tuple(sorted(valid.tool.risk))
+    unbound = [f"{file.path} cannot be held fast: {file.unbound}" for file in bound.surroundings.unbound]
+    limit = f"output is cut at {valid.tool.max_output_chars} characters"
+    return (*known, f"sandbox: {bound.surroundings.sandbox}", limit, *unbound)
+
+
+def _capability(valid: ValidCall) -> str:
+    """The operation and the first thing that it acts on, as operators know it from a request's method and path."""
+    named = (values_at(valid.arguments, name.split(".")) for name in valid.tool.resources)
+    target = next((value for values in named for value in values if isinstance(value, str)), "")
+    return shorten(f"{valid.tool.name} {target}".strip(), _MAX_CAPABILITY_CHARS)
+
+
+def inexact(valid: ValidCall, why: str) -> Failure:
+    return denied_by_policy(valid, _undecided(f"nobody can approve this exactly as it would run: {why}"))
+
+
+async def ask(asked: Question, provider: InteractionProvider, now: Callable[[], int]) -> Answer | None:
     """What the person says; None leaves the question open. A provider that fails has not said yes."""
     try:
-        answer = await asyncio.wait_for(provider.ask(asked), provider.approval_timeout_s)
+        answer = await asyncio.wait_for(provider.ask(asked), _patience(asked, provider, now))
     except TimeoutError:
         return _fallback(asked, provider)
     except Exception as error:
@@ -99,11 +125,33 @@ async def ask(asked: Question, provider: InteractionProvider) -> Answer | None:
         return None
     if not isinstance(answer, Answer):  # pyright: ignore[reportUnnecessaryIsInstance] - a provider is not typed
         return Answer(approved=False, reason=f"The provider answered with {type(answer).__name__}.")
+    fault = unfit(asked, answer)
+    return Answer(approved=False, reason=fault, by=answer.by) if fault else answer
+
+
+def unfit(asked: Question, answer: Answer) -> str:
+    """Why this cannot be the answer to the question; empty when it can."""
     try:
         check(answer.value)
+        check(answer.arguments)
     except BadJson as error:
-        return Answer(approved=False, reason=f"The value is not JSON: {error}.", by=answer.by)
-    return answer
+        return f"The value is not JSON: {error}."
+    if SCOPES.index(answer.scope) > SCOPES.index(asked.scope):
+        return f"A yes to this question reaches no further than {asked.scope!r}, and this one was for {answer.scope!r}."
+    if answer.arguments is not None and (asked.kind == "input" or answer.scope != "once"):
+        return "Arguments that a person edited are approved once, where an approval was asked for."
+    if (answer.scope == "window") != bool(answer.until) or (answer.scope == "rule") != bool(answer.rule):
+        return "A window needs its end, and a rule to keep needs its text."
+    return ""
+
+
+def _patience(asked: Question, provider: InteractionProvider, now: Callable[[], int]) -> float | None:
+    """How long to wait: the provider's time, or the question's own where that ends earlier."""
+    seconds = provider.approval_timeout_s
+    if not asked.expires_at:
+        return seconds
+    left = max(0.0, (asked.expires_at - now()) / 1e9)
+    return left if seconds is None else min(seconds, left)
 
 
 def refused(asked: Question, answer: Answer) -> Failure:
@@ -120,16 +168,10 @@ def refused(asked: Question, answer: Answer) -> Failure:
     return Failure.of("user_denied", message, details=details)
 
 
-def payload_changed(asked: Question, valid: ValidCall) -> Failure | None:
-    """Is what would run what was shown?"""
-    try:
-        now = payload_hash(asked.run_id, valid.call_id, valid.tool, valid.arguments)
-    except BadJson as error:
-        now = f"something else ({error})"
-    if now == asked.payload_hash:
-        return None
-    message = f"{asked.tool_name} was approved for {asked.payload_hash}, but {now} would run. Nothing was executed."
-    return Failure.of("payload_changed", message, details={"approved": asked.payload_hash, "actual": now})
+def payload_changed(asked: Question, actual: str) -> Failure:
+    """What would run is not what was shown."""
+    message = f"{asked.tool_name} was approved for {asked.payload_hash}, but {actual} would run. Nothing was executed."
+    return Failure.of("payload_changed", message, details={"approved": asked.payload_hash, "actual": actual})
 
 
 async def guard(guardrails: tuple[Guardrail, ...], value: object, context: ToolContext, seconds: float) -> str | None:

@@ -18,11 +18,12 @@ from ..domain.ledger import ActionEntry, CallEntry
 from ..domain.lifecycle import ActionState, CallState
 from ..domain.observation import Observation
 from .accept import Received
+from .asking import resolve
 from .facts import record_observation, record_repeat
 from .live import Run
 from .lookup import lookup
 from .permit import denied_again, refused
-from .run import plan, resolve
+from .run import plan
 from .validate import validate
 
 

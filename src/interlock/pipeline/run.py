@@ -6,15 +6,15 @@ or `Waiting`.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+
+import msgspec
 
 from ..domain.call import (
     AcceptedCall,
-    Answer,
     Invocation,
     KnownCall,
     PermittedCall,
-    Question,
     ValidCall,
     Waiting,
 )
@@ -32,12 +32,13 @@ from ..domain.result import NormalizedResult, RawResult
 from ..domain.tool import JsonObject, ToolContext
 from ..domain.words import sentence
 from .accept import Received
+from .asking import keep_rule, last_look
+from .binding import covered, hold
 from .execute import Execution, execute, outcome_of_stop
 from .facts import (
-    asked,
     completed,
+    edited_summary,
     proposed,
-    record_answer,
     record_cancelled,
     record_observation,
     record_warnings,
@@ -47,7 +48,7 @@ from .live import Run
 from .lookup import lookup
 from .normalize import normalize
 from .observe import observe, observe_failure, withheld
-from .permit import ask, decide, denied_by_policy, guard, guarded, payload_changed, permit, refused
+from .permit import decide, guard, permit
 from .schedule import schedule
 from .validate import check_state, validate
 
@@ -84,46 +85,12 @@ async def plan(received: Received, run: Run) -> PermittedCall | Waiting | Failur
             return valid
 
     decision = await decide(valid, parts.policy, run.situation, parts.limits.check_seconds)
+    if run.ledger.grants and decision.verdict is Verdict.ASK:
+        decision = covered(valid, decision, run)
     judged = CallJudged(call_id=call_id, tool=known.tool.spec.name, decision=decision)
     cause = recorder.add(judged, call_id, validated)
-    return permit(valid, decision, recorder.run_id, cause, parts.clock.now)
-
-
-async def settle(waiting: Waiting, question: Question, run: Run) -> PermittedCall | Waiting | Failure:
-    """permit, continued: a person answers, or the question stays open."""
-    parts, valid = run.parts, waiting.valid
-    if parts.limits.guardrails_before_approval and valid.tool.input_guardrails:
-        reason = await _guard_input(valid, run.context(valid.known.accepted.intent), run)
-        if reason is not None:
-            return guarded(valid, reason)
-    if question.action_id not in run.ledger.actions:
-        run.recorder.add(asked(question, run), question.call_id)
-    await run.recorder.commit()
-    answer = await ask(question, parts.interaction)
-    if answer is None:
-        return waiting
-    return await resolve(waiting, question, answer, record_answer(question, answer, run), run)
-
-
-async def resolve(
-    waiting: Waiting, question: Question, answer: Answer, cause: int | None, run: Run
-) -> PermittedCall | Failure:
-    """permit, continued: what the stored answer means. It is never evaluated again; a value that a person gave is new,
-    so it must fit and no rule may forbid it."""
-    if not answer.approved:
-        return refused(question, answer)
-    valid = waiting.valid
-    if question.kind == "input":
-        again = validate(valid.known, encode({**valid.arguments, question.target_arg: answer.value}))
-        if isinstance(again, Failure):
-            return again
-        decision = await decide(again, run.parts.policy, run.situation, run.parts.limits.check_seconds)
-        if decision.verdict is Verdict.DENY:
-            return denied_by_policy(again, decision)
-        valid = again
-    elif (changed := payload_changed(question, valid)) is not None:
-        return changed
-    return PermittedCall(valid, waiting.decision, cause, question.action_id)
+    permitted = permit(valid, decision, cause)
+    return permitted if permitted is not None else hold(valid, decision, run)
 
 
 async def carry_out(
@@ -131,19 +98,24 @@ async def carry_out(
     run: Run,
     task: "asyncio.Task[None]",
     abandoned: Callable[[Observation | BaseException], None],
-) -> Observation:
-    """schedule, execute, normalize, observe: the call has its turn. `abandoned` is told when a handler does not end
-    when it must, and what came of it; this coroutine then ends whenever it does, and to no effect."""
+) -> Observation | PermittedCall | Waiting:
+    """schedule, execute, normalize, observe: the call has its turn. When the last look found that what was approved is
+    no longer what would run, it comes back permitted anew, or waiting for a new answer. `abandoned` is told when a
+    handler does not end when it must, and what came of it; this coroutine then ends whenever it does, and to no
+    effect."""
     valid = permitted.valid
     context = ToolContext(run.situation, valid.call_id, valid.tool.spec.name, run.progress, run.artifacts)
-    failure = None
     if permitted.action_id or valid.tool.input_guardrails:
-        failure = await _last_look(permitted, context, run)
+        looked = await last_look(permitted, context, run)
+        if looked is not permitted:
+            return looked if not isinstance(looked, Failure) else conclude(valid.call_id, valid.tool.name, looked, run)
     if run.stopping or run.cancelled:
-        failure = run.stopped(valid.call_id) or failure
-    if failure is not None:
-        return conclude(valid.call_id, valid.tool.name, failure, run)
+        failure = run.stopped(valid.call_id)
+        if failure is not None:
+            return conclude(valid.call_id, valid.tool.name, failure, run)
     execution = _begin(permitted, context, run, task, abandoned)
+    if permitted.keep:
+        await keep_rule(permitted, run)
     try:
         result = await _execute(execution, run)
     except asyncio.CancelledError:
@@ -234,6 +206,8 @@ def _observe(execution: Execution, result: NormalizedResult | Failure, run: Run)
             observation = observe_failure(call_id, tool.spec.name, result, parts.redactor, milliseconds)
     if execution.error is not None:
         run.errors[call_id] = execution.error
+    if invocation.permitted.edited_by:
+        observation = msgspec.structs.replace(observation, summary=edited_summary(observation, invocation, run))
     if observation.failure is not None or invocation.context.warnings:
         record_warnings(execution, observation, run)
     ended = run.recorder.add(completed(execution, observation, run), call_id, execution.started_seq)
@@ -245,24 +219,6 @@ def _observe(execution: Execution, result: NormalizedResult | Failure, run: Run)
     run.recorder.add(observed, call_id, ended)
     parts.telemetry.call_finished(tool.spec.name, "success" if observation.ok else "error", "execute", milliseconds)
     return observation
-
-
-async def _last_look(permitted: PermittedCall, context: ToolContext, run: Run) -> Failure | None:
-    """Right before the start: what may have changed since the call was planned."""
-    valid = permitted.valid
-    if permitted.action_id:
-        failure = await check_state(valid, context, run.parts.limits.check_seconds)
-        if failure is not None:
-            return failure
-    if valid.tool.input_guardrails:
-        reason = await _guard_input(valid, context, run)
-        if reason is not None:
-            return guarded(valid, reason)
-    return None
-
-
-def _guard_input(valid: ValidCall, context: ToolContext, run: Run) -> Awaitable[str | None]:
-    return guard(valid.tool.input_guardrails, valid.copy(), context, run.parts.limits.check_seconds)
 
 
 async def _guard_output(

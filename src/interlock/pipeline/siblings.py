@@ -28,9 +28,10 @@ from ..domain.failure import Failure
 from ..domain.observation import Observation
 from ..domain.phase import Phase
 from ..scheduler.interface import Place
+from .asking import settle
 from .facts import void
 from .live import Run
-from .run import carry_out, conclude, settle
+from .run import carry_out, conclude
 
 _T = TypeVar("_T")
 
@@ -193,7 +194,14 @@ class Siblings:
         def abandoned(outcome: Observation | BaseException) -> None:
             self._end_call(valid.call_id, place, outcome)
 
-        return await carry_out(permitted, run, self._tasks[valid.call_id], abandoned)
+        outcome = await carry_out(permitted, run, self._tasks[valid.call_id], abandoned)
+        match outcome:
+            case Observation():
+                return outcome
+            case PermittedCall():
+                return await self._carry_permitted(outcome, place)
+            case Waiting():
+                return await self._carry_waiting(outcome, place)
 
     async def _wait(self, call_id: str, work: Awaitable[_T]) -> _T | None:
         """Wait for a person or a turn. None when the call was woken to look again whether it may go on."""

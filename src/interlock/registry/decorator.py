@@ -29,6 +29,7 @@ from ..domain.tool import (
     PostHook,
     PreHook,
     Reconcile,
+    ResourceKind,
     Risk,
     Situation,
     TimeoutBehavior,
@@ -71,6 +72,8 @@ class ToolOptions(TypedDict, total=False):
     isolation: Isolation
     origin: Origin
     source: str
+    #: Which arguments name a `path`, a `host` or a `command`: `{"file": "path", "url": "host"}`.
+    resources: Mapping[str, ResourceKind]
     visible: Visibility
     check: Check
     authorize: Callable[[JsonObject, Situation], Any]
@@ -118,6 +121,7 @@ _AS_GIVEN = (
     "isolation",
     "origin",
     "source",
+    "resources",
     "visible",
     "check",
     "authorize",
@@ -171,6 +175,7 @@ def definition_digest(definition: ToolDefinition) -> str:
         "max_output_chars": definition.max_output_chars,
         "origin": definition.origin,
         "source": definition.source,
+        "resources": definition.resources,
         "raise_on_error": definition.raise_on_error or definition.propagate_errors,
     }
     return "sha256:" + sha256(json.encode_sorted(declared)).hexdigest()[:16]
@@ -224,6 +229,9 @@ def _check_options(name: str, options: Options) -> None:
     for key, argument_count in _FUNCTIONS.items():
         if key in options:
             _check_function(key, options[key], argument_count)
+    for argument, kind in options.get("resources", {}).items():
+        if kind not in get_args(ResourceKind):
+            raise ToolDeclarationError(f"{argument} is no {kind!r}; it names a {', '.join(get_args(ResourceKind))}")
 
 
 def _check_function(key: str, function: object, argument_count: int) -> None:

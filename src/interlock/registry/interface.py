@@ -19,7 +19,8 @@ class Registry(Protocol):
 
 def visibility(tool: ToolDefinition, situation: Situation) -> str:
     """Why the tool is not available in this situation; empty when it is. A tool that cannot tell is not."""
-    if situation.mode == "read_only" and not tool.read_only:
+    # What runs commands is judged command by command: it may be asked for one that only reads.
+    if situation.mode == "read_only" and not tool.read_only and "command" not in tool.resources.values():
         return f"Tool {tool.name} is not available in read-only mode."
     if tool.visible is None:
         return ""

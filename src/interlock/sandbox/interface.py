@@ -1,11 +1,12 @@
 """Where a handler runs, and what it can reach there."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from ..domain.tool import ToolContext, ToolDefinition
+from ..domain.payload import Surroundings
+from ..domain.tool import Situation, ToolContext, ToolDefinition
 
 
 class SandboxFull(Exception):
@@ -20,6 +21,10 @@ class Sandbox(Protocol):
 
     def executor(self, tool: ToolDefinition) -> str:
         """Who will run it, for the record: `async`, `thread`, `process`."""
+        ...
+
+    def surroundings(self, tool: ToolDefinition, situation: Situation, paths: Iterable[str]) -> Surroundings:
+        """Where the tool would run, and the state of the files that the call names there, for an approval to bind."""
         ...
 
     def start(self, tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Awaitable[Any]:

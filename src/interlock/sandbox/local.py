@@ -1,11 +1,14 @@
 """Handlers run as they are, in this process or one of its own: nothing but the process boundary holds them back."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from os import getcwd
 from typing import Any
 
 from pydantic import BaseModel
 
-from ..domain.tool import ToolContext, ToolDefinition
+from ..domain.payload import Surroundings
+from ..domain.tool import Situation, ToolContext, ToolDefinition
+from .operands import bind_files
 from .process import run_in_process
 from .threads import ThreadPool
 
@@ -22,6 +25,10 @@ class LocalSandbox:
         if tool.isolation == "process":
             return "process"
         return "async" if tool.is_async else "thread"
+
+    def surroundings(self, tool: ToolDefinition, situation: Situation, paths: Iterable[str]) -> Surroundings:
+        cwd = situation.workspace or getcwd()
+        return Surroundings(cwd=cwd, sandbox=f"{self.name}/{self.executor(tool)}", files=bind_files(paths, cwd))
 
     def start(self, tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Awaitable[Any]:
         if tool.isolation == "process":

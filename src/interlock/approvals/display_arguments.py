@@ -1,0 +1,177 @@
+r"""Arguments as an outline that a person can read and that reads back as the same arguments.
+
+    command | git push --force
+    retries = 3
+    options: object of 2
+      "odd key" = null
+      text: text of 2 lines
+        | first line
+        | second
+        > , wrapped
+
+One value per line, named by its key or its place in a list. `=` is followed by JSON, `|` by text as `visible` writes
+it: one line of the text each, and `>` carries on the line above it. Nothing that comes from the arguments stands
+anywhere but behind one of these marks or inside the quotes of a key. Below `MAX_INDENT` levels the depth is a number.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from json import dumps, loads
+from typing import Any, NamedTuple, TypeGuard
+
+from ..domain.tool import JsonObject
+from .display_rows import cells, wrap
+from .visible import MAX_PIECE_CELLS, escape, pieces, unseen, visible
+
+MAX_INDENT = 6
+#: So many spaces in front of a line of text stand for themselves.
+MAX_TEXT_INDENT = 24
+
+_BARE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")
+_ENTRY = re.compile(
+    r'(?:@(?P<depth>[0-9]+) )?(?:(?P<bare>[A-Za-z_][A-Za-z0-9_.-]*)|"(?P<quoted>[^"]*)"|\[(?P<index>[0-9]+)\])'
+    r"(?: = (?P<json>.*)| \| (?P<line>.*)|: (?P<kind>text|object|list) of .*)"
+)
+
+
+class _Item(NamedTuple):
+    depth: int
+    #: The key in an object, the place in a list.
+    name: str | int
+    value: Any
+
+
+class _Entry(NamedTuple):
+    depth: int
+    #: None in a list.
+    key: str | None
+    value: Any
+
+
+def write(arguments: JsonObject, width: int) -> list[str]:
+    """The outline, every line within the width and behind a margin of two spaces."""
+    return [line for item in _items(arguments) for line in _written(item, width)]
+
+
+def read(lines: Iterable[str]) -> JsonObject:
+    """The arguments of an outline. `ValueError` when it is none."""
+    arguments: JsonObject = {}
+    parents: list[Any] = [arguments]
+    for entry in _entries(lines):
+        if entry.depth >= len(parents) or _is_list(parents[entry.depth]) != (entry.key is None):
+            raise ValueError("an entry is not where it could be")
+        del parents[entry.depth + 1 :]
+        if entry.key is None:
+            parents[entry.depth].append(entry.value)
+        else:
+            parents[entry.depth][entry.key] = entry.value
+        if _is_object(entry.value) or _is_list(entry.value):
+            parents.append(entry.value)
+    return arguments
+
+
+def _items(arguments: JsonObject) -> Iterator[_Item]:
+    """Every value in order, with what is inside of it right after it. Without recursion: depth is not trusted."""
+    left = [_Item(0, key, value) for key, value in reversed(arguments.items())]
+    while left:
+        item = left.pop()
+        yield item
+        if _is_object(item.value):
+            left.extend(_Item(item.depth + 1, key, value) for key, value in reversed(item.value.items()))
+        elif _is_list(item.value):
+            last = len(item.value) - 1
+            left.extend(_Item(item.depth + 1, last - at, value) for at, value in enumerate(reversed(item.value)))
+
+
+def _written(item: _Item, width: int) -> Iterator[str]:
+    margin = "  " * (1 + min(item.depth, MAX_INDENT))
+    name = [*(f"@{item.depth} " if item.depth > MAX_INDENT else ""), *_name(item.name)]
+    text = item.value if isinstance(item.value, str) and item.value else None
+    if text is not None and "\n" not in text and len(text) <= width:
+        inline = f"{margin}{''.join(name)} | {visible(text)}"
+        if cells(inline) <= width:
+            yield inline
+            return
+    first, *others = wrap([*name, *_rest(item.value)], width - len(margin), width - len(margin) - 4)
+    yield margin + first
+    yield from (f"{margin}  > {row}" for row in others)
+    if text is not None:
+        yield from _block(text, margin + "  ", width)
+
+
+def _rest(value: Any) -> str:
+    """What follows the name, but for text."""
+    if isinstance(value, str) and value:
+        lines = value.count("\n") + 1
+        return f": text of {lines:,} line{'s' if lines > 1 else ''}"
+    if _is_object(value) and value:
+        return f": object of {len(value):,}"
+    if _is_list(value) and value:
+        return f": list of {len(value):,}"
+    return f" = {dumps(value)}"
+
+
+def _block(text: str, margin: str, width: int) -> Iterator[str]:
+    room = width - len(margin) - 2
+    indent = max(0, min(MAX_TEXT_INDENT, room - MAX_PIECE_CELLS - 1))
+    for line in text.split("\n"):
+        first, *others = wrap(pieces(line, indent), room, room)
+        yield f"{margin}| {first}".rstrip(" ")
+        yield from (f"{margin}> {row}" for row in others)
+
+
+def _name(name: str | int) -> list[str]:
+    if isinstance(name, int):
+        return [f"[{name}]"]
+    if _BARE_KEY.fullmatch(name):
+        return list(name)
+    return ['"', *(escape('"') if piece == '"' else piece for piece in pieces(name)), '"']
+
+
+def _entries(lines: Iterable[str]) -> Iterator[_Entry]:
+    """Each entry with its rows put together: those of the entry itself, then those of every line of its text."""
+    rows: list[list[str]] = []
+    for line in lines:
+        body = line.lstrip(" ")
+        if body[:1] == "|":
+            rows.append([body[2:]])
+        elif body[:1] == ">" and rows:
+            rows[-1].append(body[2:])
+        else:
+            if rows:
+                yield _entry(*map("".join, rows))
+            rows = [[line]]
+    if rows:
+        yield _entry(*map("".join, rows))
+
+
+def _entry(line: str, *text: str) -> _Entry:
+    body = line.lstrip(" ")
+    match = _ENTRY.fullmatch(body)
+    if match is None or bool(text) != (match["kind"] == "text"):
+        raise ValueError(f"not an entry: {visible(body)}")
+    depth = int(match["depth"]) if match["depth"] else (len(line) - len(body)) // 2 - 1
+    key = None if match["index"] else match["bare"] or unseen(match["quoted"])
+    return _Entry(depth, key, _value(match, text))
+
+
+def _value(match: re.Match[str], text: tuple[str, ...]) -> Any:
+    if match["json"] is not None:
+        return loads(match["json"])
+    if match["line"] is not None:
+        return unseen(match["line"])
+    match match["kind"]:
+        case "object":
+            return {}
+        case "list":
+            return []
+        case _:
+            return "\n".join(map(unseen, text))
+
+
+def _is_object(value: Any) -> TypeGuard[JsonObject]:
+    return isinstance(value, dict)
+
+
+def _is_list(value: Any) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)

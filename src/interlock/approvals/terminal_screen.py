@@ -1,0 +1,203 @@
+"""A terminal while a question is on it: lines out, typed lines in, an editor in between.
+
+Keys are read as whole lines in the terminal's own line mode, so a crash leaves nothing to repair, a stray key answers
+nothing, and what a program or a paste sent without an Enter is never taken for an answer. What was typed before a
+prompt is thrown away. Whoever waits for a line also listens to a pipe: a question that is withdrawn stops reading.
+"""
+
+import os
+import select
+import shlex
+import subprocess
+import tempfile
+import termios
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Protocol, TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from .display import MAX_WIDTH, MIN_WIDTH, Line, Style
+
+MAX_EDITED_BYTES = 1 << 20
+_MAX_LINE_BYTES = 1 << 16
+_STYLES: Mapping[Style, str] = {
+    "title": "bold",
+    "label": "bold",
+    "payload": "",
+    "fact": "",
+    "risk": "yellow",
+    "warning": "yellow",
+    "loud": "bold reverse",
+    "hash": "cyan",
+    "hint": "dim",
+}
+
+
+class Withdrawn(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class Screen(Protocol):
+    """What a conversation needs of a terminal."""
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def height(self) -> int: ...
+
+    def show(self, lines: Iterable[Line]) -> None: ...
+
+    def read(self, prompt: str) -> str | None:
+        """The line that was typed after the prompt was shown; None at the end of the input."""
+        ...
+
+    @property
+    def has_editor(self) -> bool: ...
+
+    def edit(self, text: str) -> str | None:
+        """The text as it was left in the person's editor; None when the editor failed."""
+        ...
+
+
+class Withdrawal:
+    """Tells the thread that asks that it should stop, whatever it waits for. From any thread, more than once."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._lock = Lock()
+        self._editor: subprocess.Popen[bytes] | None = None
+        self.ear, self._mouth = os.pipe()
+
+    def request(self) -> None:
+        with self._lock:
+            self.requested = True
+            if self._mouth >= 0:
+                os.write(self._mouth, b"!")
+            if self._editor is not None:
+                self._editor.terminate()
+
+    def watch(self, editor: subprocess.Popen[bytes] | None) -> None:
+        """This process is to end with the question."""
+        with self._lock:
+            self._editor = editor
+            if editor is not None and self.requested:
+                editor.terminate()
+
+    def close(self) -> None:
+        with self._lock:
+            os.close(self.ear)
+            os.close(self._mouth)
+            self.ear = self._mouth = -1
+
+
+class TerminalScreen:
+    """A `Screen` on two streams that are terminals. Within `with`, the terminal is in line mode."""
+
+    def __init__(self, keys: TextIO, output: TextIO, withdrawal: Withdrawal) -> None:
+        self._fd = keys.fileno()
+        self._output = output
+        self._withdrawal = withdrawal
+        self._before = termios.tcgetattr(self._fd)
+        size = os.get_terminal_size(output.fileno())
+        self.width = min(size.columns, MAX_WIDTH)
+        self.height = size.lines
+        if size.columns < MIN_WIDTH:
+            raise OSError(f"it is narrower than {MIN_WIDTH} columns")
+        self._console = Console(
+            file=output, width=size.columns, markup=False, highlight=False, emoji=False, legacy_windows=False
+        )
+
+    def __enter__(self) -> "TerminalScreen":
+        self._line_mode()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(OSError, termios.error):  # A terminal that is gone needs nothing.
+            if isinstance(error, Withdrawn):
+                self._print(Line("\nThe question was withdrawn.", "loud"))
+            termios.tcflush(self._fd, termios.TCIFLUSH)
+            termios.tcsetattr(self._fd, termios.TCSANOW, self._before)
+
+    def show(self, lines: Iterable[Line]) -> None:
+        for line in lines:
+            self._stop_if_withdrawn()
+            self._print(line)
+
+    def read(self, prompt: str) -> str | None:
+        termios.tcflush(self._fd, termios.TCIFLUSH)
+        self._output.write(prompt)
+        self._output.flush()
+        typed = b""
+        while not typed.endswith(b"\n"):
+            more = self._typed()
+            if not more or len(typed) > _MAX_LINE_BYTES:
+                self._print(Line("", "fact"))
+                return None
+            typed += more
+        return typed.decode("utf-8", "replace").rstrip("\r\n")
+
+    @property
+    def has_editor(self) -> bool:
+        return bool(_editor())
+
+    def edit(self, text: str) -> str | None:
+        with tempfile.TemporaryDirectory(prefix="interlock-") as folder:
+            file = Path(folder, "arguments.json")
+            file.write_text(text, "utf-8")
+            try:
+                if self._run([*_editor(), str(file)]) != 0 or file.stat().st_size > MAX_EDITED_BYTES:
+                    return None
+                return file.read_text("utf-8")
+            except (OSError, UnicodeDecodeError):
+                return None
+
+    def _run(self, command: list[str]) -> int:
+        termios.tcsetattr(self._fd, termios.TCSANOW, self._before)
+        out = self._output.fileno()
+        try:
+            # The person's own choice of an editor.
+            with subprocess.Popen(command, stdin=self._fd, stdout=out, stderr=out) as editor:  # noqa: S603
+                self._withdrawal.watch(editor)
+                code = editor.wait()
+                self._withdrawal.watch(None)
+        finally:
+            self._line_mode()
+        self._stop_if_withdrawn()
+        return code
+
+    def _print(self, line: Line) -> None:
+        self._console.print(Text(line.text, _STYLES[line.style]), soft_wrap=True)
+
+    def _line_mode(self) -> None:
+        mode = termios.tcgetattr(self._fd)
+        mode[0] = (mode[0] | termios.ICRNL) & ~(termios.INLCR | termios.IGNCR)
+        mode[1] |= termios.OPOST | termios.ONLCR
+        mode[3] |= termios.ICANON | termios.ECHO | termios.ECHOE | termios.ISIG | termios.IEXTEN
+        termios.tcsetattr(self._fd, termios.TCSANOW, mode)
+
+    def _typed(self) -> bytes:
+        """What comes next; empty at the end of the input."""
+        ready, _, _ = select.select([self._fd, self._withdrawal.ear], [], [])
+        self._stop_if_withdrawn()
+        return os.read(self._fd, 4096) if self._fd in ready else b""
+
+    def _stop_if_withdrawn(self) -> None:
+        if self._withdrawal.requested:
+            raise Withdrawn
+
+
+def _editor() -> list[str]:
+    """The person's editor with its options; empty without one that can be understood."""
+    chosen = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+    try:
+        return shlex.split(chosen)
+    except ValueError:
+        return []

@@ -1,0 +1,208 @@
+r"""Text that can be shown to a person without any trick, and can be read back exactly.
+
+What stands for itself is printable ASCII without the backslash, letters and signs that leave ink, single spaces between
+other characters, and a few combining marks on a letter. Everything else is written out:
+
+    \\                 a backslash, so every other backslash announces something that is not there literally
+    \n \t \r           line feed, tab, carriage return
+    \u{202e}           any other character that nobody sees, or that moves, covers or joins other text
+    \u{20}             a space at the very beginning or end
+    [400 spaces]       four or more spaces in a row; the same words as literal text begin with `\u{5b}`
+"""
+
+import re
+from functools import lru_cache
+from itertools import chain
+from typing import Literal, TypeAlias
+from unicodedata import bidirectional, category, combining, east_asian_width, is_normalized, name
+
+#: Four spaces in a row can hide what follows them.
+MIN_FOLDED_SPACES = 4
+MAX_MARKS_ON_A_LETTER = 3
+LONG_TEXT_CHARS = 10_000
+
+#: No unit of `pieces` is wider than the widest of these: `[9999999 spaces]`.
+MAX_PIECE_CELLS = 16
+_MAX_SPACES_IN_A_PIECE = 9_999_999
+_MAX_NAMED = 5
+_MAX_WORD_CHARS = 40
+
+_Kind: TypeAlias = Literal["seen", "mark", "hidden"]
+
+_NAMED = {"\\": r"\\", "\n": r"\n", "\t": r"\t", "\r": r"\r"}
+_UNNAMED = {"\\": "\\", "n": "\n", "t": "\t", "r": "\r"}
+_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs", "Me"})
+_MARK_CATEGORIES = frozenset({"Mn", "Mc"})
+#: The combining class of what is drawn over its letter.
+_OVERLAY = 1
+#: Assigned, of a harmless category, and blank or without width: fillers, joiners, vowels that join
+#: a Korean consonant, variation selectors, skin tones, tags.
+_BLANK = frozenset(
+    chain(
+        (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, 0xFFFC, 0x16FE4, 0x1D159),
+        range(0x1161, 0x1200),
+        range(0x180B, 0x1810),
+        range(0xD7B0, 0xD800),
+        range(0xFE00, 0xFE10),
+        range(0x13440, 0x13456),
+        range(0x1F3FB, 0x1F400),
+        range(0x1DA00, 0x1DA10),
+        range(0xE0000, 0xE1000),
+    )
+)
+_PIECE = re.compile(r"(?P<plain>[!-Z\]-~]+)|(?P<spaces> +)|(?P<bracket>\[)|(?P<other>(?:[^ -~]|\\)+)")
+_SPACES_MARK = re.compile(r"\[[0-9]{1,7} spaces\]")
+_WRITTEN_OUT = re.compile(r"\\u\{([0-9a-f]{1,6})\}|\\([\\ntr])|\[([0-9]{1,7}) spaces\]")
+_WORD = re.compile(r"\w+")
+
+#: Alphabets whose letters pass for those of another.
+_ALPHABETS = frozenset(
+    {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "GEORGIAN", "FULLWIDTH", "MATHEMATICAL"}
+)
+#: Letters that look like Latin ones.
+_LOOKALIKES = frozenset(
+    "АВЕЅІЈКМНОРСТХҮԌԚԜаеорсухѕіјһԁԛԝҽӏԍ"  # Cyrillic
+    "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧανορυικ"  # Greek
+    "ՕօոսցհՏԼ"  # Armenian
+)
+
+
+def visible(text: str) -> str:
+    """The text as it may be shown on one line. `unseen` gives the text back."""
+    return "".join(pieces(text))
+
+
+def unseen(shown: str) -> str:
+    """The inverse of `visible`."""
+    return _WRITTEN_OUT.sub(_read_back, shown)
+
+
+def pieces(text: str, indent: int = 0) -> list[str]:
+    """`visible` in units that stay together. Up to `indent` spaces in front stand for themselves: there is a margin."""
+    shown: list[str] = []
+    leading = len(text) - len(text.lstrip(" "))
+    start = leading if leading <= indent and leading < len(text) else 0
+    shown.extend(text[:start])
+    for match in _PIECE.finditer(text, start):
+        match match.lastgroup:
+            case "plain":
+                shown.extend(match[0])
+            case "spaces":
+                at_edge = match.start() == 0 or match.end() == len(text)
+                shown.extend(_spaces(len(match[0]), at_edge))
+            case "bracket":
+                shown.append(escape("[") if _SPACES_MARK.match(text, match.start()) else "[")
+            case _:
+                _add_others(shown, match[0], text[match.start() - 1] if match.start() else "")
+    return shown
+
+
+def escape(character: str) -> str:
+    return f"\\u{{{ord(character):x}}}"
+
+
+def warnings(text: str) -> tuple[str, ...]:
+    """What a person should know about a text before trusting their eyes."""
+    found = (
+        _hidden_characters(text),
+        *(() if text.isascii() else (_mixed_words(text), _lookalike_words(text), _right_to_left(text), _form(text))),
+        f"is very long: {len(text):,} characters" if len(text) > LONG_TEXT_CHARS else "",
+    )
+    return tuple(warning for warning in found if warning)
+
+
+def _add_others(shown: list[str], characters: str, letter: str) -> None:
+    marks = 0
+    for character in characters:
+        kind = _kind(character)
+        if kind == "mark" and marks < MAX_MARKS_ON_A_LETTER and _fits(character, letter):
+            shown[-1] += character
+            marks += 1
+        elif kind == "seen":
+            shown.append(character)
+            letter, marks = character, 0
+        else:
+            shown.append(_NAMED.get(character) or escape(character))
+            letter = ""
+
+
+def _fits(mark: str, letter: str) -> bool:
+    """Would every terminal show it? Not on a wide letter; a mark of one script only on a letter of that script."""
+    if not letter.isalpha() or east_asian_width(letter) in "WF":
+        return False
+    return combining(mark) != 0 or _alphabet(mark) == _alphabet(letter)
+
+
+def _spaces(count: int, at_edge: bool) -> list[str]:
+    if count < MIN_FOLDED_SPACES:
+        return [escape(" ") if at_edge else " "] * count
+    whole, rest = divmod(count, _MAX_SPACES_IN_A_PIECE)
+    folded = [f"[{_MAX_SPACES_IN_A_PIECE} spaces]"] * whole
+    if rest >= MIN_FOLDED_SPACES:
+        return [*folded, f"[{rest} spaces]"]
+    return [*folded, *[escape(" ")] * rest]
+
+
+@lru_cache(maxsize=16_384)
+def _kind(character: str) -> _Kind:
+    code, kind = ord(character), category(character)
+    if character == " ":
+        return "seen"
+    if character == "\\" or kind in _HIDDEN_CATEGORIES or code in _BLANK or combining(character) == _OVERLAY:
+        return "hidden"
+    return "mark" if kind in _MARK_CATEGORIES else "seen"
+
+
+def _read_back(match: re.Match[str]) -> str:
+    code, short, count = match.groups()
+    if code:
+        return chr(int(code, 16))
+    return _UNNAMED[short] if short else " " * int(count)
+
+
+def _hidden_characters(text: str) -> str:
+    if text.isascii() and text.isprintable():
+        return ""
+    hidden = [character for character in text if character not in "\\\n\t" and _kind(character) == "hidden"]
+    if not hidden:
+        return ""
+    which = _listed([f"U+{ord(character):04X}" for character in dict.fromkeys(hidden)])
+    return f"holds {len(hidden):,} character{'s' if len(hidden) > 1 else ''} that nobody would see: {which}"
+
+
+def _mixed_words(text: str) -> str:
+    mixed = [word for word in _foreign_words(text) if len(_alphabets(word)) > 1]
+    return f"mixes alphabets inside a word: {_listed(mixed)}" if mixed else ""
+
+
+def _lookalike_words(text: str) -> str:
+    alike = [word for word in _foreign_words(text) if all(c in _LOOKALIKES or not c.isalpha() for c in word)]
+    return f"has words that look Latin and are not: {_listed(alike)}" if alike else ""
+
+
+def _right_to_left(text: str) -> str:
+    found = any(bidirectional(character) in {"R", "AL"} for character in text if not character.isascii())
+    return "has right-to-left letters, so a terminal may show parts of it in another order" if found else ""
+
+
+def _form(text: str) -> str:
+    normal = is_normalized("NFC", text)
+    return "" if normal else "is not in its normal form (NFC): other text may look the same"
+
+
+def _foreign_words(text: str) -> list[str]:
+    return list(dict.fromkeys(word for word in _WORD.findall(text) if not word.isascii()))
+
+
+def _alphabets(word: str) -> frozenset[str]:
+    return frozenset(_alphabet(character) for character in set(word) if character.isalpha()) & _ALPHABETS
+
+
+@lru_cache(maxsize=16_384)
+def _alphabet(character: str) -> str:
+    return name(character, "").partition(" ")[0]
+
+
+def _listed(words: list[str]) -> str:
+    named = ", ".join(visible(word[:_MAX_WORD_CHARS]) for word in words[:_MAX_NAMED])
+    return named if len(words) <= _MAX_NAMED else f"{named} and {len(words) - _MAX_NAMED:,} more"

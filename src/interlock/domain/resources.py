@@ -1,0 +1,37 @@
+"""What the arguments of a call name, as far as the tool declares it."""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from .tool import JsonObject, ToolDefinition
+
+
+def values_at(value: Any, names: list[str]) -> Iterator[Any]:
+    """Everything that stands under a dotted name. Lists on the way count by their elements."""
+    if not names:
+        yield value
+    elif isinstance(value, list):
+        for item in cast(list[Any], value):
+            yield from values_at(item, names)
+    elif isinstance(value, dict) and names[0] in value:
+        yield from values_at(value[names[0]], names[1:])
+
+
+def elements(value: Any) -> Iterator[Any]:
+    """A value, or those in a list of lists of them."""
+    if isinstance(value, list):
+        for item in cast(list[Any], value):
+            yield from elements(item)
+    else:
+        yield value
+
+
+def declared_paths(tool: ToolDefinition, arguments: JsonObject) -> list[str]:
+    return [
+        path
+        for name, kind in tool.resources.items()
+        if kind == "path"
+        for value in values_at(arguments, name.split("."))
+        for path in elements(value)
+        if isinstance(path, str)
+    ]

@@ -1,0 +1,57 @@
+"""The held actions of a run: what was asked, what became of it, and the events that say so."""
+
+import msgspec
+
+from ..domain.call import Answer, Question
+from ..domain.ledger import ActionEntry, Ledger
+from ..domain.payload import Change
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True):
+    action_id: str
+    run_id: str
+    call_id: str
+    tool: str
+    #: The operation and the first thing that it acts on.
+    capability: str
+    payload_hash: str
+    #: PENDING, APPROVED, REJECTED, EXPIRED, EXECUTED or VOID.
+    status: str
+    question: Question
+    answer: Answer | None = None
+    #: The events about it: where it was asked, answered, and started with. None where that has not happened.
+    asked_seq: int
+    answered_seq: int | None = None
+    executed_seq: int | None = None
+    #: The action that this one replaced, and why it had to be asked again.
+    replaces: str = ""
+    changes: tuple[Change, ...] = ()
+
+
+def actions(ledger: Ledger) -> list[Action]:
+    """Oldest first."""
+    return [_action(entry) for entry in ledger.actions.values()]
+
+
+def _action(entry: ActionEntry) -> Action:
+    question = entry.question
+    return Action(
+        action_id=question.action_id,
+        run_id=question.run_id,
+        call_id=question.call_id,
+        tool=question.tool_name,
+        capability=question.capability,
+        payload_hash=question.payload_hash,
+        status=entry.state.name,
+        question=question,
+        answer=entry.answer,
+        asked_seq=entry.asked_seq,
+        answered_seq=_known(entry.answered_seq),
+        executed_seq=_known(entry.executed_seq),
+        replaces=question.replaces,
+        changes=question.changes,
+    )
+
+
+def _known(seq: int) -> int | None:
+    return seq if seq >= 0 else None

@@ -1,0 +1,212 @@
+"""permit, continued: what a person is asked, and what their answer means.
+
+A question is bound to one payload: the arguments, and everything around them that the decision was about. What runs
+after a yes is read back from the bytes that were hashed. When something that the question is bound to has changed by
+the time of the answer, or by the time of the start, the question is void: the call is judged again, and whoever is
+asked again sees what changed. A stored answer itself is never evaluated again.
+"""
+
+from functools import partial
+
+import msgspec
+
+from ..domain.call import AcceptedCall, Answer, KnownCall, PermittedCall, Question, ToolIntent, ValidCall, Waiting
+from ..domain.decision import Verdict
+from ..domain.errors import ConfigurationError
+from ..domain.event import ActionVoided, CallJudged, Warned
+from ..domain.failure import Failure
+from ..domain.json import encode
+from ..domain.lifecycle import ActionState
+from ..domain.payload import Change
+from ..domain.tool import JsonObject, ToolContext
+from ..domain.words import error_text
+from ..registry.interface import Registry
+from .binding import bound, changed, exactly, hold
+from .facts import asked, record_answer
+from .live import Run
+from .lookup import lookup
+from .permit import (
+    ask,
+    decide,
+    denied_by_policy,
+    guard,
+    guarded,
+    payload_changed,
+    permit,
+    refused,
+    unfit,
+)
+from .validate import check_state, validate
+
+#: How often one call is asked about anew because something changed while the person thought.
+_MAX_ASKED = 5
+
+
+async def settle(waiting: Waiting, question: Question, run: Run) -> PermittedCall | Waiting | Failure:
+    """A person answers, or the question stays open."""
+    for _ in range(_MAX_ASKED):
+        outcome = await _ask(waiting, question, run)
+        if not isinstance(outcome, Waiting) or outcome.question is None or outcome.question is question:
+            return outcome
+        waiting, question = outcome, outcome.question
+    return payload_changed(question, "something that keeps changing")
+
+
+async def resolve(
+    waiting: Waiting, question: Question, answer: Answer, cause: int | None, run: Run
+) -> PermittedCall | Waiting | Failure:
+    """What the stored answer means. It is never evaluated again; what a person wrote themselves is new, so it must fit
+    and no rule may forbid it."""
+    if not answer.approved:
+        return refused(question, answer)
+    changes_since = changed(question, waiting.valid, run)
+    if changes_since:
+        return await _ask_again(waiting.valid, question, changes_since, run)
+    exact = exactly(waiting.valid, question)
+    if isinstance(exact, Failure):
+        return exact
+    valid, payload_hash = exact
+    if payload_hash != question.payload_hash:
+        return payload_changed(question, payload_hash)
+    granted = PermittedCall(
+        valid,
+        waiting.decision,
+        cause,
+        question.action_id,
+        payload_hash=payload_hash,
+        bound=question.bound,
+        keep=answer.rule if answer.scope == "rule" else "",
+    )
+    own = _own_arguments(question, answer, valid)
+    return granted if own is None else await _with_their_arguments(granted, own, question, answer, run)
+
+
+async def last_look(permitted: PermittedCall, context: ToolContext, run: Run) -> PermittedCall | Waiting | Failure:
+    """Right before the start: what may have changed since the call was permitted."""
+    valid, seconds = permitted.valid, run.parts.limits.check_seconds
+    if permitted.action_id:
+        question = run.ledger.actions[permitted.action_id].question
+        changes_since = changed(msgspec.structs.replace(question, bound=permitted.bound), valid, run)
+        if changes_since:
+            return await _ask_again(valid, question, changes_since, run)
+        failure = await check_state(valid, context, seconds)
+        if failure is not None:
+            return failure
+    if valid.tool.input_guardrails:
+        reason = await guard(valid.tool.input_guardrails, valid.copy(), context, seconds)
+        if reason is not None:
+            return guarded(valid, reason)
+    return permitted
+
+
+async def _ask(waiting: Waiting, question: Question, run: Run) -> PermittedCall | Waiting | Failure:
+    parts, valid = run.parts, waiting.valid
+    if question.expires_at and parts.clock.now() >= question.expires_at:
+        return _expired(question, run)
+    was_asked = question.action_id in run.ledger.actions
+    changes_since = changed(question, valid, run) if was_asked else ()
+    if changes_since:
+        return await _ask_again(valid, question, changes_since, run)
+    if parts.limits.guardrails_before_approval and valid.tool.input_guardrails:
+        context = run.context(valid.known.accepted.intent)
+        reason = await guard(valid.tool.input_guardrails, valid.copy(), context, parts.limits.check_seconds)
+        if reason is not None:
+            return guarded(valid, reason)
+    if not was_asked:
+        run.recorder.add(asked(question, run), question.call_id)
+    await run.recorder.commit()
+    answer = await ask(question, parts.interaction, parts.clock.now)
+    if answer is None:
+        return waiting
+    return await resolve(waiting, question, answer, record_answer(question, answer, run), run)
+
+
+async def _ask_again(
+    valid: ValidCall, question: Question, changes: tuple[Change, ...], run: Run
+) -> PermittedCall | Waiting | Failure:
+    """The question is void: the call is looked up, validated and judged as it is now."""
+    what = ", ".join(change.what for change in changes)
+    if run.ledger.actions[question.action_id].state in _VOIDABLE:
+        reason = f"It was bound to something that changed: {what}."
+        void = ActionVoided(call_id=valid.call_id, action_id=question.action_id, reason=reason, changes=changes)
+        run.recorder.add(void, valid.call_id)
+    known = lookup(valid.known.accepted, run.parts.registry, run.situation)
+    again = known if isinstance(known, Failure) else validate(known, known.accepted.arguments_json)
+    if isinstance(again, Failure):
+        return again
+    decision = await decide(again, run.parts.policy, run.situation, run.parts.limits.check_seconds)
+    cause = run.recorder.add(CallJudged(call_id=valid.call_id, tool=valid.tool.name, decision=decision), valid.call_id)
+    permitted = permit(again, decision, cause)
+    if permitted is not None:
+        return permitted
+    held = hold(again, decision, run)
+    if isinstance(held, Failure) or held.question is None:
+        return held
+    return msgspec.structs.replace(
+        held, question=msgspec.structs.replace(held.question, changes=changes, replaces=question.action_id)
+    )
+
+
+_VOIDABLE = frozenset({ActionState.PENDING, ActionState.APPROVED})
+
+
+def _own_arguments(question: Question, answer: Answer, valid: ValidCall) -> JsonObject | None:
+    """What the person wrote: a value that was asked for, or arguments that they edited."""
+    if question.kind == "input":
+        return {**valid.arguments, question.target_arg: answer.value}
+    return answer.arguments
+
+
+async def _with_their_arguments(
+    granted: PermittedCall, arguments: JsonObject, question: Question, answer: Answer, run: Run
+) -> PermittedCall | Waiting | Failure:
+    """Validated, judged, bound and hashed anew, as if the model had sent it."""
+    valid = validate(granted.valid.known, encode(arguments))
+    if isinstance(valid, Failure) and question.kind == "approval":
+        return await _ask_again(granted.valid, question, (Change("your arguments", "edited", valid.message),), run)
+    if isinstance(valid, Failure):
+        return valid
+    decision = await decide(valid, run.parts.policy, run.situation, run.parts.limits.check_seconds)
+    if decision.verdict is Verdict.DENY:
+        return denied_by_policy(valid, decision)
+    now_bound = bound(valid, decision.paths, run)
+    exact = exactly(valid, msgspec.structs.replace(question, bound=now_bound))
+    if isinstance(exact, Failure):
+        return exact
+    return msgspec.structs.replace(
+        granted,
+        valid=exact[0],
+        payload_hash=exact[1],
+        bound=now_bound,
+        edited_by=(answer.by or "a person") if answer.arguments is not None else "",
+    )
+
+
+def _expired(question: Question, run: Run) -> Failure:
+    answer = Answer(approved=False, reason="Nobody answered in time.", expired=True, by="clock")
+    record_answer(question, answer, run)
+    return refused(question, answer)
+
+
+def fault_in(question: Question, answer: Answer, registry: Registry) -> str:
+    """Why this cannot be the answer, said to the person while the question is still open; empty when it can."""
+    tool = registry.find(question.tool_name)
+    if answer.arguments is None or tool is None:
+        return unfit(question, answer)
+    intent = ToolIntent(call_id=question.call_id, tool_name=question.tool_name, arguments=None)
+    arguments_json = encode(answer.arguments)
+    checked = validate(KnownCall(AcceptedCall(intent, answer.arguments, arguments_json), tool), arguments_json)
+    return unfit(question, answer) or (checked.message if isinstance(checked, Failure) else "")
+
+
+async def keep_rule(permitted: PermittedCall, run: Run) -> None:
+    """The person wants a rule kept. It holds from the next call on; this one started with the approval itself."""
+    keep = getattr(run.parts.policy, "keep", None)
+    call_id = permitted.valid.call_id
+    try:
+        if keep is None:
+            raise ConfigurationError("this policy keeps no rules")
+        await run.parts.sandbox.call(partial(keep, permitted.keep))
+    except Exception as error:
+        message = f"The call was approved once, but its rule was not kept: {error_text(error)}."
+        run.recorder.add(Warned(message=run.parts.redactor.redact(message), call_id=call_id), call_id)

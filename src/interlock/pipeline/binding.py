@@ -1,0 +1,92 @@
+"""What a question is bound to, read from the world as it is now: the payload, its one canonical form, and its hash."""
+
+import msgspec
+
+from ..domain.call import Question, ValidCall, Waiting
+from ..domain.decision import Decision, Verdict
+from ..domain.failure import Failure
+from ..domain.json import BadJson, encode
+from ..domain.payload import (
+    Bound,
+    Change,
+    Payload,
+    arguments_of,
+    bind,
+    canonical_payload,
+    changes,
+    grant_key,
+    hash_payload,
+)
+from ..domain.resources import declared_paths
+from ..domain.tool import JsonObject
+from .live import Run
+from .permit import inexact, pose
+from .validate import validate
+
+
+def hold(valid: ValidCall, decision: Decision, run: Run) -> Waiting | Failure:
+    """A call that a person is to be asked about, exactly as it would run."""
+    question = pose(valid, decision, bound(valid, decision.paths, run), run.ledger.run_id, run.parts.clock.now())
+    exact = exactly(valid, question)
+    if isinstance(exact, Failure):
+        return exact
+    again, payload_hash = exact
+    return Waiting(
+        again, decision, msgspec.structs.replace(question, arguments=again.copy(), payload_hash=payload_hash)
+    )
+
+
+def covered(valid: ValidCall, decision: Decision, run: Run) -> Decision:
+    """What policy asks about, where a person has already said yes to exactly this for the whole run."""
+    try:
+        key = grant_key(valid.tool.name, valid.arguments, bound(valid, decision.paths, run), decision.rule_ids)
+    except BadJson:
+        return decision
+    grant = run.ledger.grants.get(key)
+    if grant is None or (grant.until and run.parts.clock.now() >= grant.until):
+        return decision
+    reason = f"A person said yes to exactly this before, for more than once ({grant.action_id})."
+    return msgspec.structs.replace(decision, verdict=Verdict.ALLOW, reason=reason, layer="standing approval", paths=())
+
+
+def changed(question: Question, valid: ValidCall, run: Run) -> tuple[Change, ...]:
+    """What the question is bound to and is different now; the arguments are looked at by their hash."""
+    known = run.parts.registry.find(question.tool_name)
+    tool = known if known is not None else valid.tool
+    surroundings = question.bound.surroundings
+    paths = [file.path for file in surroundings.files]
+    now = bind(tool, _version(run), run.situation.requester, run.parts.sandbox.surroundings(tool, run.situation, paths))
+    changed = changes(question.bound, now)
+    if question.expires_at and run.parts.clock.now() >= question.expires_at:
+        changed = (*changed, Change("time", "open", "over"))
+    return changed
+
+
+def exactly(valid: ValidCall, question: Question) -> tuple[ValidCall, str] | Failure:
+    """The call as its canonical bytes have it, and their hash. A failure when no bytes can stand for it."""
+    try:
+        approved = _canonical(question, valid.arguments)
+        again = validate(valid.known, encode(arguments_of(approved)))
+        if isinstance(again, Failure) or _canonical(question, again.arguments) != approved:
+            return inexact(valid, "reading it again gives something else")
+    except BadJson as error:
+        return inexact(valid, str(error))
+    return again, hash_payload(approved)
+
+
+def bound(valid: ValidCall, paths: tuple[str, ...], run: Run) -> Bound:
+    tool = valid.tool
+    named = {*paths, *declared_paths(tool, valid.arguments)}
+    surroundings = run.parts.sandbox.surroundings(tool, run.situation, named)
+    return bind(tool, _version(run), run.situation.requester, surroundings)
+
+
+def _canonical(question: Question, arguments: JsonObject) -> bytes:
+    return canonical_payload(
+        Payload(question.run_id, question.call_id, question.tool_name, arguments, question.bound, question.expires_at)
+    )
+
+
+def _version(run: Run) -> str:
+    """What policy is in force. A policy without a digest of its own cannot be seen to change."""
+    return str(getattr(run.parts.policy, "digest", ""))

@@ -1,0 +1,129 @@
+"""One word of bash, read exactly as bash reads it, or a reason why it is not literal.
+
+A word ends at an unquoted blank, newline or operator character. Quotes and backslashes are resolved. Whatever bash
+would replace (a variable, a substitution, braces, a tilde) is a reason. Wildcards stay as they are and are marked.
+"""
+
+import re
+from typing import NamedTuple
+
+#: Unquoted, these end a word.
+STOPS = frozenset(b" \t\n|&;()<>")
+
+_PLAIN = re.compile(rb"[A-Za-z0-9_./:@%+,=^\]\x80-\xff-]+")
+_PIECE = re.compile(
+    rb"""
+      (?P<plain>  [^\s|&;()<>'"\\$`*?\[{}~!]+ )
+    | (?P<escape> \\[^\n] )
+    | (?P<single> '[^']*' )
+    | (?P<ansi>   \$'[^'\\]*(?:\\.[^'\\]*)*' )
+    | (?P<double> "[^"\\$`]*(?:\\.[^"\\$`]*)*" )
+    | (?P<glob>   [*?\[] )
+    | (?P<brace>  [{}] )
+    | (?P<tilde>  ~ )
+    | (?P<bang>   ! )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_DOUBLE_ESCAPE = re.compile(rb'\\(["\\$`\n])')
+_ANSI_ESCAPE = re.compile(rb"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|(.))", re.DOTALL)
+_ANSI_LETTERS = {b"n": b"\n", b"t": b"\t", b"\\": b"\\", b"'": b"'", b'"': b'"', b"?": b"?"}
+#: An exclamation mark that an interactive shell would take for its history.
+_HISTORY = re.compile(rb"![^\s=(\"]")
+_EXPANSION = "it has an expansion or a substitution"
+_REFUSED = {
+    ord("$"): _EXPANSION,
+    ord("`"): _EXPANSION,
+    ord('"'): "it has an expansion in double quotes, or a quote that is not closed",
+    ord("'"): "it has a quote that is not closed",
+    ord("\\"): "it has a line continuation inside a word",
+}
+
+
+class Word(NamedTuple):
+    text: str
+    end: int
+    #: It has a wildcard that bash compares with the names of files.
+    glob: bool = False
+    #: Why it is not literal; then `text` and `end` say nothing.
+    reason: str = ""
+
+
+def scan_word(source: bytes, start: int) -> Word:
+    """The word that starts here. The place must be the start of a token."""
+    plain = _PLAIN.match(source, start)
+    if plain and (plain.end() == len(source) or source[plain.end()] in STOPS):
+        return Word(plain.group().decode(), plain.end())
+    return _pieces(source, start)
+
+
+def _pieces(source: bytes, start: int) -> Word:
+    end, texts, kinds = start, list[bytes](), set[str]()
+    while piece := _PIECE.match(source, end):
+        kind, raw = str(piece.lastgroup), piece.group()
+        text = _literal(kind, raw)
+        if text is None or not _stands(kind, source, end, start):
+            return Word("", start, reason=_reason(kind))
+        kinds.add(kind)
+        texts.append(text)
+        end = piece.end()
+    if end < len(source) and source[end] not in STOPS:
+        return Word("", start, reason=_REFUSED.get(source[end], "it has a character that is not read"))
+    if "brace" in kinds and _expands(source[start:end]):
+        return Word("", start, reason="it has a brace expansion")
+    return Word(b"".join(texts).decode(), end, glob="glob" in kinds and source[start:end] != b"[")
+
+
+def _literal(kind: str, raw: bytes) -> bytes | None:
+    match kind:
+        case "escape":
+            return raw[1:]
+        case "single":
+            return raw[1:-1]
+        case "double":
+            if _HISTORY.search(raw[1:-1]):
+                return None
+            return _DOUBLE_ESCAPE.sub(lambda found: found[1].strip(b"\n"), raw[1:-1])
+        case "ansi":
+            return _ansi(raw[2:-1])
+        case _:
+            return raw
+
+
+def _ansi(raw: bytes) -> bytes | None:
+    """Only the escapes that give plain ASCII: the others differ between locales and versions, or cut the word."""
+    values = [_ansi_escape(*found) for found in _ANSI_ESCAPE.findall(raw)]
+    if None in values:
+        return None
+    known = iter(value for value in values if value is not None)
+    return _ANSI_ESCAPE.sub(lambda _: next(known), raw)
+
+
+def _ansi_escape(hexadecimal: bytes, octal: bytes, letter: bytes) -> bytes | None:
+    if letter:
+        return _ANSI_LETTERS.get(letter)
+    code = int(hexadecimal, 16) if hexadecimal else int(octal, 8)
+    return bytes([code]) if ord(" ") <= code <= ord("~") else None
+
+
+def _stands(kind: str, source: bytes, at: int, start: int) -> bool:
+    """Whether a tilde or an exclamation mark is an ordinary character at this place."""
+    if kind == "tilde":
+        return at > start and source[at - 1] not in b"=:"
+    if kind == "bang":
+        return source[at - 1 : at] == b"[" or not _HISTORY.match(source[at : at + 2]) or source[at + 1] in STOPS
+    return True
+
+
+def _reason(kind: str) -> str:
+    match kind:
+        case "tilde":
+            return "it names a home folder with a tilde"
+        case "ansi":
+            return "it has a quoted escape that is not plain ASCII"
+        case _:
+            return "it has an exclamation mark that may stand for the history"
+
+
+def _expands(raw: bytes) -> bool:
+    return b"{" in raw and (b"," in raw or b".." in raw)

@@ -1,0 +1,353 @@
+"""What a policy file may say, as types: the keys, their values, and the schema that editors complete from.
+
+Whether a rule makes sense is decided later, in `compile.py`; here a file has the right shape, or is
+refused with the line.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal, TypeAlias, cast, get_args
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from ..domain.decision import Scope
+from ..domain.tool import Origin, ResourceKind
+from .places import MAX_PROBLEMS, PolicyFileError, Problem, Source
+from .rule import Access, Default
+
+SCHEMA_ID = "https://json-schema.org/draft/2020-12/schema"
+
+ShortList: TypeAlias = Literal["deny", "ask", "allow"]
+SHORT_LISTS: tuple[ShortList, ...] = ("deny", "ask", "allow")
+
+
+def _kinds(value: Any) -> str:
+    """Which of the shapes of a value is meant, so that its problems are told in the words of that shape."""
+    return "text" if isinstance(value, str) else "list" if isinstance(value, list) else "mapping"
+
+
+def _argument_kinds(value: Any) -> str:
+    return (
+        "test" if isinstance(value, dict) and {"is", "glob", "regex"} & cast(dict[str, Any], value).keys() else "exact"
+    )
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _empty_list(value: Any) -> Any:
+    """A key with nothing but comments under it is an empty list."""
+    return [] if value is None else value
+
+
+Text = Annotated[str, StringConstraints(max_length=2_000)]
+Pattern = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
+
+
+def _one_or_many(item: Mapping[str, Any]) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [{**item}, {"type": "array", "items": {**item}, "minItems": 1}]})
+
+
+ModeWord: TypeAlias = Literal["read_only", "default", "accept_edits", "trusted"]
+RiskWord: TypeAlias = Literal["read", "write", "execute", "network", "delegate"]
+_MANY = Field(min_length=1, max_length=1_000)
+Patterns: TypeAlias = Annotated[
+    list[Pattern], BeforeValidator(_as_list), _MANY, _one_or_many({"type": "string", "minLength": 1})
+]
+Modes: TypeAlias = Annotated[
+    list[ModeWord], BeforeValidator(_as_list), _MANY, _one_or_many({"enum": list(get_args(ModeWord))})
+]
+Risks: TypeAlias = Annotated[
+    list[RiskWord], BeforeValidator(_as_list), _MANY, _one_or_many({"enum": list(get_args(RiskWord))})
+]
+
+#: Keys that may stand there with nothing in them. Any other without a value would be a condition that went missing.
+_MAY_BE_EMPTY = {"value", "resources", "deny", "ask", "allow", "rules", "matches", "does_not_match"}
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _has_a_value(cls, value: Any, field: ValidationInfo) -> Any:
+        if value is None and field.field_name not in _MAY_BE_EMPTY:
+            raise PydanticCustomError("empty_key", "this key has no value")
+        return value
+
+
+class CommandEntry(_Strict):
+    """A command by its words: `is` is a whole command; `words` its first words, or with `exact` all of them."""
+
+    whole: Pattern | None = Field(None, alias="is", description="The whole command.", examples=["npm test"])
+    words: list[Annotated[str, StringConstraints(max_length=1_000)]] | None = Field(
+        None, min_length=1, max_length=200, description="Its words, one by one; `*` is any one word."
+    )
+    exact: bool = Field(False, description="With `words`: these words and no more.")
+
+
+class ArgumentEntry(_Strict):
+    """A test of one argument: exactly one of `is`, `glob` and `regex`."""
+
+    value: Any = Field(None, alias="is", description="Exactly this value.")
+    glob: Annotated[str, StringConstraints(max_length=1_000)] | None = Field(
+        None, description="The whole text, with `*`, `?` and `[abc]`."
+    )
+    regex: Pattern | None = Field(None, description="RE2, found anywhere in the text unless it is anchored.")
+
+
+class Example(_Strict):
+    """A call that a rule is, or is not, about."""
+
+    tool: Pattern = Field(description="The name of the tool.", examples=["bash"])
+    arguments: dict[str, Any] = Field({}, description="Its arguments.")
+    path: Pattern | None = Field(None, description="A path that it names.")
+    command: Pattern | None = Field(None, description="A command that it would run.")
+    host: Pattern | None = Field(None, description="A host or URL that it names.")
+    risk: Risks | None = Field(None, description="The risks that the tool declares.")
+    origin: Origin | None = Field(None, description="Where the tool comes from.")
+    server: Text | None = Field(None, description="The MCP server, skill folder or extension.")
+    agent: Text | None = Field(None, description="The name of the agent.")
+    mode: ModeWord | None = Field(None, description="The permission mode.")
+    interactive: bool | None = Field(None, description="Is a person there?")
+
+
+CommandItem: TypeAlias = Annotated[
+    Annotated[Pattern, Tag("text")] | Annotated[CommandEntry, Tag("mapping")], Discriminator(_kinds)
+]
+CommandField: TypeAlias = Annotated[
+    Annotated[Pattern, Tag("text")]
+    | Annotated[CommandEntry, Tag("mapping")]
+    | Annotated[Annotated[list[CommandItem], Field(min_length=1, max_length=1_000)], Tag("list")],
+    Discriminator(_kinds),
+]
+ArgumentField: TypeAlias = Annotated[
+    Annotated[ArgumentEntry, Tag("test")] | Annotated[Any, Tag("exact")], Discriminator(_argument_kinds)
+]
+ExampleItem: TypeAlias = Annotated[
+    Annotated[Pattern, Tag("text")] | Annotated[Example, Tag("mapping")], Discriminator(_kinds)
+]
+Examples: TypeAlias = Annotated[list[ExampleItem], BeforeValidator(_empty_list), Field(max_length=1_000)]
+Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+
+
+class _Conditions(_Strict):
+    tools: Patterns | None = Field(
+        None,
+        description="Names of tools, with `*`, `?` and `[abc]`; or one `Tool(pattern)`.",
+        examples=["bash", ["read_file", "grep"], "bash(npm test)"],
+    )
+    origin: Origin | None = Field(None, description="Only tools that come from there.")
+    server: Patterns | None = Field(None, description="Only tools of these MCP servers, skills or extensions. Globs.")
+    risk: Risks | None = Field(None, description="Tools with any of these risks; to allow: with none but these.")
+    path: Patterns | None = Field(
+        None,
+        description="Globs of paths that the call names, as in a `.gitignore`, from the workspace on.",
+        examples=["secrets/**", ".env"],
+    )
+    access: Access | None = Field(None, description="With `path`: only what reads there, or what may write there.")
+    command: CommandField | None = Field(
+        None,
+        description="The first words of a command, or `{is: ...}` for a whole one, or a list of these.",
+        examples=["git push", {"is": "npm test"}],
+    )
+    host: Patterns | None = Field(
+        None, description="`example.com`; `*.example.com` is it and everything under it.", examples=["*.example.com"]
+    )
+    arguments: Annotated[dict[Pattern, ArgumentField], Field(max_length=100)] = Field(
+        {}, description="By dotted name: a value, or `{is: ...}`, `{glob: ...}`, `{regex: ...}`."
+    )
+    agent: Patterns | None = Field(None, description="Only calls of these agents. Globs.")
+    mode: Modes | None = Field(None, description="Only in these permission modes.")
+    interactive: bool | None = Field(None, description="Only when a person is there, or only when nobody is.")
+    when: Pattern | None = Field(
+        None,
+        description="A CEL expression over tool, arguments, agent, mode, interactive, origin, server, risk, requester "
+        "and workspace.",
+        examples=["size(arguments.recipients) > 10"],
+    )
+    reason: Text = Field("", description="For the person who is asked or refused.")
+    message: Text = Field("", description="For the model: what to do instead.")
+    prompt: Text = Field("", description="With ask and request_input: the question.")
+    scope: Scope | None = Field(None, description="With ask: the widest scope that a yes may have. The default is run.")
+    answer_within: (
+        Annotated[
+            Annotated[float, Tag("number")] | Annotated[str, Tag("text")],
+            Discriminator(lambda value: "text" if isinstance(value, str) else "number"),
+        ]
+        | None
+    ) = Field(None, description="How long the question stays open: seconds, or a text.", examples=[300, "2h", "7d"])
+    expires: Text | None = Field(None, description="When the rule ends, RFC 3339.", examples=["2030-01-31T12:00:00Z"])
+    matches: Examples = Field([], description="Calls that this rule is about. Checked when the file is read.")
+    does_not_match: Examples = Field([], description="Calls that it is not about. Checked when the file is read.")
+
+
+class ShortEntry(_Conditions):
+    """A rule without its decision, which the list says that it stands in."""
+
+    id: Identifier | None = Field(None, description="A name of its own; made from what it says when it is left out.")
+
+
+class RuleEntry(_Conditions):
+    """A rule. It is about a call when everything that it names fits."""
+
+    id: Identifier = Field(description="A name of its own.")
+    decision: Literal["allow", "ask", "deny", "request_input"] = Field(
+        description="deny beats request_input, which beats ask, which beats allow."
+    )
+    target_arg: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = Field(
+        None, description="With request_input: the argument that the person's value becomes."
+    )
+
+
+Entry: TypeAlias = ShortEntry | RuleEntry
+ShortItem: TypeAlias = Annotated[
+    Annotated[Pattern, Tag("text")] | Annotated[ShortEntry, Tag("mapping")], Discriminator(_kinds)
+]
+ShortItems: TypeAlias = Annotated[list[ShortItem], BeforeValidator(_empty_list)]
+
+
+class ResourceEntry(_Strict):
+    """What the arguments of somebody else's tools name."""
+
+    tools: Pattern = Field(description="A glob of tool names.", examples=["mcp__fs__*"])
+    arguments: dict[Pattern, ResourceKind] = Field(
+        min_length=1, max_length=100, description="By dotted name.", examples=[{"path": "path", "uri": "host"}]
+    )
+
+
+class Document(_Strict):
+    """A policy of Interlock."""
+
+    version: Annotated[int, Field(ge=1, le=1), WithJsonSchema({"const": 1})] = Field(
+        description="The version of this format."
+    )
+    default: Default | None = Field(
+        None, description="What happens where no rule speaks. Never allow in a project file."
+    )
+    resources: Annotated[list[ResourceEntry], BeforeValidator(_empty_list)] = Field(
+        [], description="What the arguments of other people's tools name. Not in a project file."
+    )
+    deny: ShortItems = Field(
+        [], description="What is refused.", examples=[["bash(git reset --hard)", {"path": ".env"}]]
+    )
+    ask: ShortItems = Field([], description="What a person is asked about.", examples=[["bash(git push:*)"]])
+    allow: ShortItems = Field(
+        [], description="What may run. Not in a project file.", examples=[["read_file", "bash(npm test)"]]
+    )
+    rules: Annotated[list[RuleEntry], BeforeValidator(_empty_list)] = Field([], description="Rules in full.")
+
+
+def read_document(source: Source) -> Document:
+    """`PolicyFileError` with every problem of the file's shape."""
+    value: object = source.value
+    if not isinstance(value, dict):
+        reason = "a policy has keys, beginning with `version: 1`" if value is not None else "the file is empty"
+        raise PolicyFileError([source.problem((), reason)])
+    try:
+        return Document.model_validate(value)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=True)[:MAX_PROBLEMS]
+        problems = [source.problem(each["loc"], _reason(each)) for each in found]
+        raise PolicyFileError(sorted(dict.fromkeys(problems), key=_by_line)) from None
+
+
+def json_schema() -> dict[str, Any]:
+    """For editors and other programs, JSON Schema 2020-12."""
+    return {"$schema": SCHEMA_ID, **_without_nulls(Document.model_json_schema(by_alias=True))}
+
+
+def schema_text() -> str:
+    """The schema as the file in the docs."""
+    return json.dumps(json_schema(), indent=2) + "\n"
+
+
+def _without_nulls(schema: Any) -> Any:
+    """What may be left out may not be null, any of the shapes will do, and titles only repeat the keys."""
+    if isinstance(schema, list):
+        return [_without_nulls(item) for item in cast(list[Any], schema) if item != {"type": "null"}]
+    if not isinstance(schema, dict):
+        return schema
+    cleaned = {
+        "anyOf" if key == "oneOf" else key: _without_nulls(value)
+        for key, value in cast(dict[str, Any], schema).items()
+        if not (key == "title" and isinstance(value, str)) and not (key == "default" and value in (None, "", [], {}))
+    }
+    only = cleaned.get("anyOf", ())
+    return {**cleaned.pop("anyOf")[0], **cleaned} if len(only) == 1 else cleaned
+
+
+def _by_line(problem: Problem) -> int:
+    return problem.line
+
+
+#: The keys of what stands under a key, for words about those that do not exist.
+_SHAPES: Mapping[str, type[BaseModel]] = {
+    "": Document,
+    "rules": RuleEntry,
+    **dict.fromkeys(SHORT_LISTS, ShortEntry),
+    "resources": ResourceEntry,
+    "matches": Example,
+    "does_not_match": Example,
+    "command": CommandEntry,
+}
+
+
+def _reason(error: Any) -> str:
+    location: tuple[str | int, ...] = error["loc"]
+    words = _WORDS.get(error["type"])
+    where = _place(location)
+    if words is not None:
+        return f"{where}: {words(error)}" if where else words(error)
+    text = error["msg"].replace("Input should", "it should").replace("Value error, ", "")
+    return f"{where}: {text}" if where else text
+
+
+def _place(location: tuple[str | int, ...]) -> str:
+    """The last key on the way, which is enough beside the line."""
+    keys = [
+        part for part in location if isinstance(part, str) and part not in ("text", "mapping", "list", "test", "exact")
+    ]
+    return keys[-1][:80] if keys else ""
+
+
+def _unknown_key(error: Any) -> str:
+    key = str(error["loc"][-1])
+    shape = next((_SHAPES[part] for part in reversed(error["loc"][:-1]) if part in _SHAPES), Document)
+    if "test" in error["loc"][:-1]:
+        return "beside is, glob or regex there is nothing else; write {is: ...} around an object"
+    names = [field.alias or name for name, field in shape.model_fields.items()]
+    close = get_close_matches(key, names, n=1)
+    return (
+        f"there is no such key; did you mean {close[0]}?"
+        if close
+        else f"there is no such key; known are {', '.join(names)}"
+    )
+
+
+_WORDS: Mapping[str, Callable[[Any], str]] = {
+    "extra_forbidden": _unknown_key,
+    "missing": lambda error: "this key is missing",
+    "string_pattern_mismatch": lambda error: (
+        "letters, digits, `.`, `_` and `-`, at most 100, and a letter or digit first"
+    ),
+    "model_type": lambda error: "it should be a text or keys with values",
+    "model_attributes_type": lambda error: "it should be a text or keys with values",
+    "list_type": lambda error: "it should be a list",
+    "empty_key": lambda error: "this key has no value; take it out, or say what it is",
+}

@@ -1,0 +1,231 @@
+"""Policies in files, in up to four layers, as one policy engine.
+
+All files are read and checked before anything changes. When one has a problem, the policy that was in force stays in
+force; when there was none yet, everything is refused until the files are in order. A policy that was asked for and
+cannot be read never means that things are allowed.
+
+The rules of all layers decide together, and the strictest default of the files counts. A project file can only tighten:
+it has no allow rules, and nothing else loosens.
+"""
+
+import os
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from time import time_ns
+
+import msgspec
+
+from ..domain.decision import Decision
+from ..domain.errors import ConfigurationError
+from . import kept
+from .compile import LAYERS, Layer, LayerRules, compile_layer
+from .document import read_document
+from .examples import check_examples
+from .interface import PolicyEvent
+from .places import PolicyFileError, Problem
+from .replace import lock_folder, replace_file
+from .rule import Default, Rule
+from .rules import RulePolicy
+from .source import parse_source, read_file
+
+#: The rule that speaks while a policy cannot be read.
+BROKEN_RULE_ID = "interlock:policy-file"
+_DEFAULTS: tuple[Default, ...] = ("allow", "risk", "ask", "deny")
+
+
+class Report(msgspec.Struct, frozen=True):
+    """A file that is in order."""
+
+    rules: tuple[Rule, ...]
+    warnings: tuple[Problem, ...] = ()
+
+
+class _Loaded(msgspec.Struct, frozen=True):
+    policy: RulePolicy
+    warnings: tuple[Problem, ...] = ()
+
+
+def check_file(path: str | Path, layer: Layer = "user") -> Report:
+    """`PolicyFileError` with everything that is wrong with a file."""
+    read = read_layer(str(path), layer)
+    RulePolicy(read.rules, read.default or "risk", read.resources)
+    return Report(read.rules, read.warnings)
+
+
+def load_policy(path: str | Path, layer: Layer = "user") -> RulePolicy:
+    """`PolicyFileError` with everything that is wrong with a file."""
+    read = read_layer(str(path), layer)
+    return RulePolicy(read.rules, read.default or "risk", read.resources)
+
+
+def read_layer(
+    path: str, layer: Layer, content: bytes | None = None, *, workspace: str = "", now: Callable[[], int] = time_ns
+) -> LayerRules:
+    """One file, checked with its examples."""
+    source = parse_source(read_file(path) if content is None else content, path)
+    read = compile_layer(source, read_document(source), layer, now)
+    if failing := check_examples(source, read.placed, read.resources, workspace):
+        raise PolicyFileError(failing)
+    return read
+
+
+class PolicyFiles:
+    """The policy of the files that were named. They are read now, and again by `reload()`."""
+
+    def __init__(  # noqa: PLR0913 - one for each layer
+        self,
+        *,
+        managed: str | Path | None = None,
+        user: str | Path | None = None,
+        project: str | Path | None = None,
+        session: str | Path | None = None,
+        workspace: str = "",
+        now: Callable[[], int] = time_ns,
+    ) -> None:
+        named: dict[Layer, str | Path | None] = {
+            "managed": managed,
+            "user": user,
+            "project": project,
+            "session": session,
+        }
+        self._paths: dict[Layer, str] = {layer: str(path) for layer, path in named.items() if path is not None}
+        self._workspace = workspace
+        self._now = now
+        self._changing = Lock()
+        self._problems: tuple[Problem, ...] = ()
+        try:
+            self._loaded = self._load({})
+        except PolicyFileError as error:
+            self._problems = error.problems
+            self._loaded = _Loaded(RulePolicy([self._refusal(error.problems)], default="deny"))
+
+    def evaluate(self, event: PolicyEvent) -> Decision:
+        return self._loaded.policy.evaluate(event)
+
+    @property
+    def policy(self) -> RulePolicy:
+        return self._loaded.policy
+
+    @property
+    def digest(self) -> str:
+        return self._loaded.policy.digest
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return self._loaded.policy.rules
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What the last reading found. Empty when the files say what is in force."""
+        return self._problems
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        return self._loaded.warnings
+
+    def reload(self) -> tuple[Problem, ...]:
+        """Read all files again: all of them count from now on, or with any problem none of them."""
+        with self._changing:
+            try:
+                self._adopt(self._load({}))
+            except PolicyFileError as error:
+                self._problems = error.problems
+            return self._problems
+
+    def keep(self, rule: str) -> str:
+        """Put a rule that allows into the user's file, and return its id. Refused when the file would be."""
+        with self._changed_file() as path:
+            entry = kept.read_rule(rule)
+            before = read_file(path) if os.path.lexists(path) else b""
+            if before:
+                read_document(parse_source(before, path))
+            if kept.holds(before, entry, path):
+                self._adopt(self._load({}))
+            else:
+                self._change(path, kept.added(before, entry, path))
+            return str(entry["id"])
+
+    def revoke(self, rule_id: str) -> bool:
+        """Take a kept rule out of the user's file. False when no such rule is kept."""
+        with self._changed_file() as path:
+            after = kept.removed(read_file(path), rule_id, path) if os.path.lexists(path) else None
+            if after is not None:
+                self._change(path, after)
+            return after is not None
+
+    def _change(self, path: str, content: bytes) -> None:
+        loaded = self._load({"user": content})
+        replace_file(path, content)
+        self._adopt(loaded)
+
+    @contextmanager
+    def _changed_file(self) -> Generator[str]:
+        """The user's file, while nobody else changes it from here or through here."""
+        path = self._user_file()
+        try:
+            with self._changing, lock_folder(path):
+                yield path
+        except OSError as error:
+            raise PolicyFileError([Problem(path, 0, f"it cannot be written: {error.strerror}")]) from error
+
+    def _user_file(self) -> str:
+        path = self._paths.get("user")
+        if path is None:
+            raise ConfigurationError("No user policy file was named, so no rule can be kept.")
+        if path.endswith(".toml"):
+            raise ConfigurationError(f"{path}: rules are kept in YAML files only.")
+        return path
+
+    def _adopt(self, loaded: _Loaded) -> None:
+        self._loaded, self._problems = loaded, ()
+
+    def _load(self, contents: Mapping[Layer, bytes]) -> _Loaded:
+        layers: list[LayerRules] = []
+        problems: list[Problem] = []
+        for layer, path in self._paths.items():
+            try:
+                layers.append(read_layer(path, layer, contents.get(layer), workspace=self._workspace, now=self._now))
+            except PolicyFileError as error:
+                problems += error.problems
+        problems += _given_twice(layers)
+        if problems:
+            raise PolicyFileError(problems)
+        return _merged(layers, self._now)
+
+    def _refusal(self, problems: tuple[Problem, ...]) -> Rule:
+        first = problems[0]
+        layer: Layer = next(layer for layer, path in self._paths.items() if path == first.path)
+        more = f" There are {len(problems) - 1} more problems." if len(problems) > 1 else ""
+        return Rule(
+            id=BROKEN_RULE_ID,
+            verdict="deny",
+            layer=LAYERS[layer],
+            reason=f"The policy cannot be read, so nothing may run. {first}.{more} Mend the file and load it again.",
+        )
+
+
+def _given_twice(layers: list[LayerRules]) -> list[Problem]:
+    first: dict[str, LayerRules] = {}
+    problems: list[Problem] = []
+    for layer in layers:
+        for rule_id, line in layer.lines.items():
+            known = first.setdefault(rule_id, layer)
+            if known is not layer:
+                reason = f"the id {rule_id} is given twice; first in {known.path}, line {known.lines[rule_id]}"
+                problems.append(Problem(layer.path, line, reason))
+    return problems
+
+
+def _merged(layers: list[LayerRules], now: Callable[[], int]) -> _Loaded:
+    rules = [rule for layer in layers for rule in layer.rules]
+    resources = [declared for layer in layers for declared in layer.resources]
+    warnings = tuple(warning for layer in layers for warning in layer.warnings)
+    return _Loaded(RulePolicy(rules, _default(layers), resources, now), warnings)
+
+
+def _default(layers: list[LayerRules]) -> Default:
+    """The strictest that a file says."""
+    said: list[Default] = [layer.default for layer in layers if layer.default is not None]
+    return max(said, key=_DEFAULTS.index) if said else "risk"

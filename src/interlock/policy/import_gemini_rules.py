@@ -1,0 +1,148 @@
+"""The rules of a Gemini CLI policy file, read and checked, before anything is translated."""
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from ..domain import json
+from ..domain.errors import ConfigurationError
+from .imported import MAX_RULES, Draft, listed, quoted
+
+SOURCE = "Gemini CLI"
+SHELL = "run_shell_command"
+DECISIONS = {"allow": "allow", "ask_user": "ask", "deny": "deny"}
+MODES = {"default": "default", "autoEdit": "accept_edits", "plan": "read_only", "yolo": "trusted"}
+#: A key has its dots in one line, and each costs the parser as much as all before it.
+_MAX_DOTS_IN_LINE = 64
+_MAX_PRIORITY = 999
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, str) or (
+        isinstance(value, list) and all(isinstance(text, str) for text in cast(list[Any], value))
+    )
+
+
+def _is_priority(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_PRIORITY
+
+
+def _is_modes(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(mode, str) and mode in MODES for mode in cast(list[Any], value))
+
+
+#: What may stand in a rule: how it is checked, and in words.
+FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "toolName": (_is_texts, "a text or a list of texts"),
+    "mcpName": (_is_text, "a text, and not an empty one"),
+    "subagent": (_is_text, "a text, and not an empty one"),
+    "argsPattern": (lambda value: isinstance(value, str), "a text"),
+    "commandPrefix": (_is_texts, "a text or a list of texts"),
+    "commandRegex": (lambda value: isinstance(value, str), "a text"),
+    "decision": (lambda value: isinstance(value, str) and value in DECISIONS, f"one of {', '.join(DECISIONS)}"),
+    "priority": (_is_priority, f"a whole number from 0 to {_MAX_PRIORITY}"),
+    "modes": (_is_modes, f"a list of {', '.join(MODES)}"),
+    "interactive": (lambda value: isinstance(value, bool), "true or false"),
+    "toolAnnotations": (lambda value: isinstance(value, dict), "a table"),
+    "allowRedirection": (lambda value: isinstance(value, bool), "true or false"),
+    "allow_redirection": (lambda value: isinstance(value, bool), "true or false"),
+    "denyMessage": (lambda value: isinstance(value, str), "a text"),
+    "deny_message": (lambda value: isinstance(value, str), "a text"),
+}
+
+
+class GeminiRule(msgspec.Struct, frozen=True):
+    number: int
+    line: int
+    kind: str
+    fields: Mapping[str, Any]
+
+    @property
+    def decision(self) -> str:
+        return DECISIONS[self.fields["decision"]]
+
+    @property
+    def wide(self) -> bool:
+        return self.decision != "allow"
+
+    @property
+    def priority(self) -> int:
+        return self.fields["priority"]
+
+    @property
+    def where(self) -> str:
+        at = f"line {self.line}, " if self.line else ""
+        return f"{at}{self.kind} {self.number}"
+
+    @property
+    def tool_names(self) -> list[str]:
+        return listed(self.fields.get("toolName", "*"))
+
+
+def _tables(text: str) -> dict[str, Any]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.count(".") > _MAX_DOTS_IN_LINE:
+            raise ConfigurationError(f"{SOURCE}, line {number}: more than {_MAX_DOTS_IN_LINE} dots in a line")
+    try:
+        tables = tomllib.loads(text)
+        json.check(tables)
+    except RecursionError:
+        raise ConfigurationError(f"{SOURCE}: the file is nested too deeply") from None
+    except ValueError as error:  # TOMLDecodeError and BadJson are.
+        raise ConfigurationError(f"{SOURCE}: the file is no TOML that can be read: {error}") from None
+    return tables
+
+
+def read_rules(text: str, draft: Draft) -> list[GeminiRule]:
+    tables = _tables(text)
+    rules = [_checked(rule) for rule in _of_kind(tables, "rule", text)]
+    for rule in _of_kind(tables, "safety_checker", text):
+        fields = {name: value for name, value in rule.fields.items() if name != "checker"}
+        rules.append(_checked(msgspec.structs.replace(rule, fields={"priority": 0, **fields, "decision": "ask_user"})))
+        draft.note(rule.where, "the check cannot be run here; the calls that it looks at are asked")
+    if others := sorted(tables.keys() - {"rule", "safety_checker"}):
+        draft.note("file", f"not known, and left out: {', '.join(map(quoted, others[:20]))}")
+    return rules
+
+
+def _of_kind(tables: Mapping[str, Any], kind: str, text: str) -> Iterator[GeminiRule]:
+    given = tables.get(kind, [])
+    if not isinstance(given, list) or len(cast(list[Any], given)) > MAX_RULES:
+        raise ConfigurationError(f"{SOURCE}: {kind} is a list of at most {MAX_RULES:,} tables, [[{kind}]]")
+    entries = cast(list[Any], given)
+    headers = [line for line, words in enumerate(text.split("\n"), 1) if re.match(rf"\s*\[\[\s*{kind}\s*\]\]", words)]
+    lines = headers if len(headers) == len(entries) else [0] * len(entries)
+    for number, (line, fields) in enumerate(zip(lines, entries, strict=True), start=1):
+        if not isinstance(fields, dict):
+            raise ConfigurationError(f"{SOURCE}, {kind} {number}: a table, not {quoted(fields)}")
+        yield GeminiRule(number, line, kind, cast(dict[str, Any], fields))
+
+
+def _checked(rule: GeminiRule) -> GeminiRule:
+    fields = rule.fields
+    for name, (is_right, words) in FIELDS.items():
+        if name in fields and not is_right(fields[name]):
+            raise _refused(rule, f"{name} is {words}, not {quoted(fields[name])}")
+    if missing := [name for name in ("decision", "priority") if name not in fields]:
+        raise _refused(rule, f"{' and '.join(missing)} must be there")
+    if not fields.get("toolName") and "mcpName" not in fields:
+        raise _refused(rule, "toolName must be there; * is every tool")
+    if "" in rule.tool_names or not rule.tool_names:
+        raise _refused(rule, "toolName is empty")
+    shorthands = [name for name in ("argsPattern", "commandPrefix", "commandRegex") if name in fields]
+    if len(shorthands) > 1:
+        raise _refused(rule, f"{' and '.join(shorthands)} exclude each other")
+    if shorthands not in ([], ["argsPattern"]) and fields.get("toolName") != SHELL:
+        raise _refused(rule, f"{shorthands[0]} is only for toolName = {SHELL!r}")
+    return rule
+
+
+def _refused(rule: GeminiRule, reason: str) -> ConfigurationError:
+    return ConfigurationError(f"{SOURCE}, {rule.where}: {reason}")

@@ -1,0 +1,95 @@
+"""Where a path leads: as it is written and as the file system resolves it, from every folder that it may start in.
+
+A rule that refuses holds when any of these places matches; a rule that allows needs all of them. This is judgement
+before the call, and files may move after it: what a tool can really reach is the sandbox's business.
+"""
+
+from collections.abc import Iterable
+from glob import escape, iglob
+from itertools import islice
+from os.path import expanduser, join, normpath, realpath
+
+import msgspec
+
+_MAX_GLOBBED = 1_000
+
+
+class Place(msgspec.Struct, frozen=True):
+    """One place that a path may lead to."""
+
+    absolute: str
+    #: From the workspace on; None outside of it.
+    relative: str | None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What patterns are matched against."""
+        return ("a:" + self.absolute,) if self.relative is None else ("a:" + self.absolute, "r:" + self.relative)
+
+
+class Touched(msgspec.Struct, frozen=True):
+    """A path that a call names."""
+
+    given: str
+    writes: bool
+    #: Empty when it cannot be known where it leads.
+    places: tuple[Place, ...]
+
+    @property
+    def inside(self) -> bool:
+        """Does it stay in the workspace, wherever it starts?"""
+        return bool(self.places) and all(place.relative is not None for place in self.places)
+
+
+class Workspace:
+    """The folder that relative paths start in. Its own links are resolved once."""
+
+    def __init__(self, root: str) -> None:
+        self.root = normpath(root)
+        self._roots = tuple(dict.fromkeys((self.root, realpath(self.root))))
+
+    def touched(self, given: str, *, writes: bool, bases: Iterable[str] = ("",)) -> Touched:
+        return Touched(given, writes, self._places(given, bases))
+
+    def globbed(self, given: str, *, writes: bool, bases: Iterable[str] = ("",)) -> list[Touched]:
+        """The paths that a shell makes of a word with `*`, `?` or `[...]`, and the word itself."""
+        found: list[Touched] = [self.touched(given, writes=writes, bases=bases)]
+        for base in bases:
+            start = escape(join(self.root, base))
+            names = list(islice(iglob(join(start, given), include_hidden=True), _MAX_GLOBBED + 1))
+            if len(names) > _MAX_GLOBBED:
+                return [Touched(given, writes, ())]
+            found += [self.touched(name, writes=writes) for name in names]
+        return found
+
+    def inside(self, given: str, bases: tuple[str, ...]) -> bool:
+        return self.touched(given, writes=False, bases=bases).inside
+
+    def _places(self, given: str, bases: Iterable[str]) -> tuple[Place, ...]:
+        starts = [given, expanduser(given)] if given.startswith("~") else [given]
+        try:
+            return tuple(
+                dict.fromkeys(
+                    self._place(path)
+                    for start in starts
+                    for base in bases
+                    for path in self._both(join(self.root, base, start))
+                )
+            )
+        except (OSError, ValueError):
+            return ()
+
+    def _both(self, path: str) -> tuple[str, str]:
+        if "\0" in path:
+            raise ValueError("a path has no NUL")
+        return normpath(path), realpath(path)
+
+    def _place(self, absolute: str) -> Place:
+        if absolute.startswith("//"):
+            absolute = absolute[1:]
+        for root in self._roots:
+            if absolute == root:
+                return Place(absolute, ".")
+            if absolute.startswith(root + "/") or root == "/":
+                return Place(absolute, absolute[len(root.rstrip("/")) + 1 :])
+        return Place(absolute, None)

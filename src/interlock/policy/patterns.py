@@ -1,0 +1,133 @@
+"""Patterns of paths, hosts and texts, compiled to RE2: the time to match grows with the text and with nothing else.
+
+A path glob is read as in a `.gitignore`: a name without a slash is that name at any depth; with a slash it starts at
+the workspace; `/` is absolute and `~/` the home folder; `*` stays in one folder, `**` does not. Paths are matched as
+texts `r:src/a.py` (from the workspace) and `a:/work/src/a.py` (absolute), see `paths.py`.
+
+Wide patterns (for rules that refuse or ask) ignore case and compatibility forms, and a folder means all that is in it.
+Narrow ones (for rules that allow) mean what they say, and a name means one in the workspace.
+"""
+
+import re
+from collections.abc import Sequence
+from os.path import expanduser
+from typing import Any
+from unicodedata import normalize
+
+from ..domain.errors import ConfigurationError
+
+try:
+    import re2  # pyright: ignore[reportMissingTypeStubs]
+except ImportError:  # The extra `policy` is not installed.
+    re2 = None
+
+_MAX_PATTERN_CHARS = 2_000
+_MAX_MEMORY_BYTES = 64 << 20
+
+
+def regex(pattern: str) -> Any:
+    """A compiled RE2 pattern, or `ConfigurationError` with the reason."""
+    library = _library()
+    if len(pattern) > _MAX_PATTERN_CHARS:
+        raise ConfigurationError(f"a pattern has at most {_MAX_PATTERN_CHARS} characters, this one {len(pattern)}")
+    try:
+        return library.compile(pattern, _options(library))
+    except library.error as error:
+        raise ConfigurationError(f"{pattern!r} is no RE2 pattern: {_words(error)}") from None
+
+
+class PatternSet:
+    """Many patterns matched in one pass: which of them match the whole text?"""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        library = _library()
+        self._set: Any = library.Set.FullMatchSet(_options(library))
+        for pattern in patterns:
+            self._set.Add(pattern)
+        self._set.Compile()
+
+    def matching(self, text: str) -> Sequence[int]:
+        return self._set.Match(text.encode("utf-8", "surrogatepass")) or ()
+
+
+def folded(text: str) -> str:
+    """Texts that a file system may take for the same, as the same text."""
+    return normalize("NFKC", normalize("NFKC", text).casefold())
+
+
+def path_pattern(glob: str, *, wide: bool) -> str:
+    """A path glob as a regular expression over `r:` and `a:` texts."""
+    if not glob.strip() or "\0" in glob or len(glob) > _MAX_PATTERN_CHARS:
+        raise ConfigurationError(f"{glob[:80]!r} is no pattern of paths")
+    pattern = folded(glob) if wide else glob
+    while pattern.startswith("./"):
+        pattern = pattern[2:]
+    is_folder = pattern.endswith("/")
+    pattern = pattern.rstrip("/") or "/"
+    below = "(?:/.*)?" if wide or is_folder else ""
+    if pattern.startswith("~/") or pattern == "~":
+        pattern = (folded(expanduser("~")) if wide else expanduser("~")) + pattern[1:]
+    if pattern.startswith("/"):
+        return f"a:{_translated(pattern)}{below}"
+    if "/" not in pattern:
+        anywhere = "(?:a:/|r:)" if wide else "r:"
+        return f"{anywhere}(?:.*/)?{_translated(pattern)}{below}"
+    return f"r:{_translated(pattern)}{below}"
+
+
+_TOKEN = re.compile(r"/\*\*/|/\*\*$|^\*\*/|\*+|\?|\[!?\]?[^\]/]*\]|.", re.DOTALL)
+
+
+def _translated(glob: str) -> str:
+    return "".join(_piece(match.group()) for match in _TOKEN.finditer(glob))
+
+
+_PIECES = {"/**/": "/(?:.*/)?", "/**": "(?:/.*)?", "**/": "(?:.*/)?", "?": "[^/]", "*": "[^/]*"}
+
+
+def _piece(token: str) -> str:
+    if token in _PIECES:
+        return _PIECES[token]
+    if token.startswith("**"):
+        return ".*"
+    return _class(token) if len(token) > 1 else re.escape(token)
+
+
+def _class(token: str) -> str:
+    """`[abc]` and `[!abc]`, where nothing but `-` and the final `]` means anything else than itself."""
+    negated = token[1] == "!"
+    members = "".join("\\" + char if char in "\\^[]" else char for char in token[1 + negated : -1])
+    return f"[^/{members}]" if negated else f"[{members}]"
+
+
+def glob_pattern(glob: str) -> str:
+    """A glob over a whole text, where a slash is a character like any other."""
+    return "".join(_piece(token).replace("[^/]", "(?s:.)") for token in re.findall(r"\*+|\?|\[!?\]?[^\]]*\]|.", glob))
+
+
+def host_fits(pattern: str, host: str) -> bool:
+    """`example.com` is that host; `*.example.com` is it and everything under it; `*` is any."""
+    if pattern == "*":
+        return True
+    if pattern.startswith("*."):
+        return host == pattern[2:] or host.endswith(pattern[1:])
+    return host == pattern
+
+
+def _library() -> Any:
+    if re2 is None:
+        raise ConfigurationError("Patterns of paths and texts need RE2: install interlock[policy].")
+    return re2
+
+
+def _options(library: Any) -> Any:
+    options = library.Options()
+    options.log_errors = False
+    options.max_mem = _MAX_MEMORY_BYTES
+    options.dot_nl = True
+    return options
+
+
+def _words(error: Exception) -> str:
+    text = error.args[0] if error.args else ""
+    return text.decode(errors="replace") if isinstance(text, bytes) else str(text)

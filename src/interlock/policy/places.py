@@ -1,0 +1,60 @@
+"""Where things stand in a policy file, and what is wrong there."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from ..domain.errors import ConfigurationError
+
+MAX_FILE_BYTES = 1 << 20
+MAX_DEPTH = 32
+MAX_NODES = 20_000
+MAX_PROBLEMS = 50
+#: Larger numbers are not the same in every language.
+MAX_INTEGER = 2**53 - 1
+
+#: The way from the top of the file: keys, and places in lists.
+Location: TypeAlias = tuple[str | int, ...]
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """What is wrong in a policy file, and where. Line 0 is the file as a whole."""
+
+    path: str
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.reason}" if self.line else f"{self.path}: {self.reason}"
+
+
+class PolicyFileError(ConfigurationError):
+    """A policy file was refused. `problems` has everything that was found."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)[:MAX_PROBLEMS]
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+class Source(msgspec.Struct, frozen=True):
+    """What a file says."""
+
+    path: str
+    value: Any
+    lines: Mapping[Location, int]
+
+    def line(self, location: Iterable[str | int]) -> int:
+        """The line of a place, or of the nearest place around it. Words that are no keys of the file do not count."""
+        known: Location = ()
+        for part in location:
+            if (*known, part) in self.lines:
+                known = (*known, part)
+        return self.lines.get(known, 0)
+
+    def problem(self, location: Iterable[str | int], reason: str) -> Problem:
+        return Problem(self.path, self.line(location), reason)
+
+
+def refused(path: str, line: int, reason: str) -> PolicyFileError:
+    return PolicyFileError([Problem(path, line, reason)])

@@ -1,0 +1,139 @@
+"""What rules speak about: a call as a whole, or each command and each redirect of the script that it would run.
+
+Paths and hosts come from the arguments that the tool declares as such, and from the words of commands. So one rule
+about a path or a host holds for every tool that can touch it.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from os import getcwd
+from typing import Any, cast
+
+import msgspec
+
+from ..domain.resources import elements, values_at
+from ..domain.tool import JsonObject, ResourceKind, Risk
+from .bash import read_argv, read_script
+from .command import Redirect, Script, SimpleCommand
+from .command_facts import facts
+from .command_words import hosts_named, paths_named
+from .hosts import host_of
+from .interface import PolicyEvent
+from .paths import Touched, Workspace
+from .read_only import is_read_only
+
+_READ = frozenset({Risk.READ})
+_WRITE = frozenset({Risk.WRITE})
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    risk: frozenset[Risk]
+    command: SimpleCommand | None = None
+    paths: tuple[Touched, ...] = ()
+    hosts: tuple[str, ...] = ()
+    #: Concrete risk, in words for a person.
+    facts: tuple[str, ...] = ()
+    #: Why it is not known what this would run or touch.
+    opaque: str = ""
+
+
+def subjects(event: PolicyEvent, resources: Mapping[str, ResourceKind], arguments: JsonObject) -> list[Subject]:
+    tool = event.tool
+    if not resources:
+        return [Subject(risk=tool.risk)]
+    reading = _Reading(_workspace(event.situation.workspace or getcwd()), not tool.risk <= _READ)
+    for name, kind in resources.items():
+        for value in values_at(arguments, name.split(".")):
+            reading.take(kind, name, value)
+    whole = Subject(risk=tool.risk, paths=tuple(reading.paths), hosts=tuple(reading.hosts), opaque=reading.unknown)
+    return [part for script in reading.scripts for part in _parts(script, whole, reading.workspace)] or [whole]
+
+
+class _Reading:
+    """The resources that the arguments of one call name."""
+
+    def __init__(self, workspace: Workspace, writes: bool) -> None:
+        self.workspace = workspace
+        self.paths: list[Touched] = []
+        self.hosts: list[str] = []
+        self.scripts: list[Script] = []
+        self.unknown = ""
+        self._writes = writes
+
+    def take(self, kind: ResourceKind, name: str, value: Any) -> None:
+        if value is None:
+            return
+        if kind == "command":
+            self.scripts.append(_script(value))
+        elif isinstance(value, list):
+            for item in elements(cast(object, value)):
+                self.take(kind, name, item)
+        elif not isinstance(value, str):
+            self.unknown = f"{name} is no text"
+        elif kind == "path":
+            self._path(name, value)
+        else:
+            self._host(name, value)
+
+    def _path(self, name: str, value: str) -> None:
+        path = self.workspace.touched(value, writes=self._writes)
+        self.paths.append(path)
+        if not path.places:
+            self.unknown = f"it cannot be known where {name} leads"
+
+    def _host(self, name: str, value: str) -> None:
+        host = host_of(value)
+        if host is None:
+            self.unknown = f"it cannot be known which host {name} names"
+        else:
+            self.hosts.append(host)
+
+
+def _script(value: Any) -> Script:
+    if isinstance(value, str):
+        return read_script(value)
+    words = cast(list[Any], value) if isinstance(value, list) else [None]
+    if not all(isinstance(word, str) for word in words):
+        return Script(opaque="the command is no text")
+    return read_argv(words)
+
+
+def _parts(script: Script, whole: Subject, workspace: Workspace) -> Iterator[Subject]:
+    """What the script would do, one part after the other."""
+    for command in script.commands:
+        yield _command(command, whole, workspace, proved=not script.opaque)
+    for redirect in script.redirects:
+        yield _redirect(redirect, whole, workspace)
+    if script.opaque or whole.opaque:
+        yield msgspec.structs.replace(whole, opaque=script.opaque or whole.opaque)
+
+
+def _command(command: SimpleCommand, whole: Subject, workspace: Workspace, *, proved: bool) -> Subject:
+    reads = proved and is_read_only(command, workspace.inside)
+    paths = [
+        path
+        for word in paths_named(command)
+        for path in (
+            workspace.globbed(word, writes=not reads, bases=command.bases)
+            if word in command.globs
+            else (workspace.touched(word, writes=not reads, bases=command.bases),)
+        )
+    ]
+    return Subject(
+        risk=_READ if reads else whole.risk,
+        command=command,
+        paths=(*whole.paths, *paths),
+        hosts=(*whole.hosts, *hosts_named(command)),
+        facts=facts(command),
+        opaque="" if all(path.places for path in paths) else "it cannot be known where its paths lead",
+    )
+
+
+def _redirect(redirect: Redirect, whole: Subject, workspace: Workspace) -> Subject:
+    path = workspace.touched(redirect.path, writes=redirect.writes, bases=redirect.bases)
+    if redirect.writes:
+        return Subject(risk=_WRITE, paths=(path,), facts=(f"writes {redirect.path}",))
+    return Subject(risk=_READ if path.inside else whole.risk, paths=(path,))
+
+
+_workspace = lru_cache(maxsize=64)(Workspace)

@@ -1,0 +1,76 @@
+"""TOML as plain values, with the same bounds as YAML and lines as near as a look at the text can say."""
+
+import math
+import re
+import tomllib
+from datetime import date, datetime, time
+from typing import Any, cast
+
+from .places import MAX_DEPTH, MAX_INTEGER, MAX_NODES, Location, PolicyFileError, Source, refused
+
+#: A dotted key of TOML is read in time that grows with the square of its parts.
+_MAX_DOTS_IN_LINE = 200
+_TABLE = re.compile(r"\s*(\[\[?)\s*([A-Za-z0-9_.-]{1,200})\s*\]")
+_ENTRY = re.compile(r"\s*([A-Za-z0-9_-]{1,200})\s*=")
+_AT_LINE = re.compile(r"at line (\d+)")
+
+
+def parse_toml(text: str, path: str) -> Source:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.count(".") > _MAX_DOTS_IN_LINE:
+            raise refused(path, number, f"a line has at most {_MAX_DOTS_IN_LINE} dots")
+    try:
+        value = tomllib.loads(text)
+    except RecursionError:
+        raise refused(path, 0, f"it is nested more than {MAX_DEPTH} deep") from None
+    except ValueError as error:
+        found = _AT_LINE.search(str(error))
+        raise refused(path, int(found[1]) if found else 0, f"this is not TOML: {error}") from None
+    lines = _toml_lines(text)
+    return Source(path, _TomlValues(Source(path, None, lines)).plain(value, ()), lines)
+
+
+def _toml_lines(text: str) -> dict[Location, int]:
+    """The lines of tables, and of keys that begin a line: near enough to find a place by eye."""
+    lines: dict[Location, int] = {(): 1}
+    counts: dict[Location, int] = {}
+    table: Location = ()
+    for number, line in enumerate(text.split("\n"), start=1):
+        if found := _TABLE.match(line):
+            table = tuple(found[2].split("."))
+            lines.setdefault(table, number)
+            if found[1] == "[[":
+                counts[table] = counts.get(table, -1) + 1
+                table = (*table, counts[table])
+                lines[table] = number
+        elif found := _ENTRY.match(line):
+            lines.setdefault((*table, found[1]), number)
+    return lines
+
+
+class _TomlValues:
+    """The same bounds for what TOML gave, and its times as the texts that they were."""
+
+    def __init__(self, places: Source) -> None:
+        self._places = places
+        self._nodes = 0
+
+    def plain(self, value: Any, location: Location) -> Any:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise self._refused(location, f"it has more than {MAX_NODES:,} values")
+        if len(location) > MAX_DEPTH:
+            raise self._refused(location, f"it is nested more than {MAX_DEPTH} deep")
+        if isinstance(value, dict):
+            entries = cast(dict[str, Any], value)
+            return {key: self.plain(item, (*location, key)) for key, item in entries.items()}
+        if isinstance(value, list):
+            return [self.plain(item, (*location, index)) for index, item in enumerate(cast(list[Any], value))]
+        if isinstance(value, datetime | date | time):
+            return value.isoformat()
+        if isinstance(value, int | float) and not (math.isfinite(value) and abs(value) <= MAX_INTEGER):
+            raise self._refused(location, "this number is not read as the same everywhere")
+        return value
+
+    def _refused(self, location: Location, reason: str) -> PolicyFileError:
+        return PolicyFileError([self._places.problem(location, reason)])

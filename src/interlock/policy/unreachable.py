@@ -1,0 +1,60 @@
+"""Rules that can never decide, because a stricter rule speaks whenever they do. Only certain cases are found."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import TypeAlias
+
+import msgspec
+
+from ..domain.decision import Verdict
+from .rule import Rule
+
+_STRICTNESS = {verdict.value: rank for rank, verdict in enumerate(Verdict)}
+#: Each of these narrows a rule; what is empty does not. The same condition catches at least as much when it refuses.
+_CONDITIONS = (
+    *("risk", "origin", "server", "arguments", "path", "access", "command", "host"),
+    *("agent", "mode", "interactive", "when_source"),
+)
+#: Rules with more conditions are compared whole.
+_MAX_COMBINED = 6
+
+Conditions: TypeAlias = frozenset[tuple[str, bytes]]
+
+
+def unreachable(rules: Sequence[Rule]) -> Iterator[tuple[int, int]]:
+    """Pairs of places: a rule, and a stricter one that speaks about every call that it speaks about."""
+    conditions = [_conditions(rule) for rule in rules]
+    known: dict[tuple[Conditions, str], list[int]] = defaultdict(list)
+    for index, rule in enumerate(rules):
+        if not rule.expires_at:
+            for pattern in rule.tools:
+                known[conditions[index], pattern].append(index)
+    for late, rule in enumerate(rules):
+        patterns = frozenset(rule.tools)
+        candidates = (
+            index
+            for wider in _wider(conditions[late])
+            for pattern in ("*", min(patterns))
+            for index in known.get((wider, pattern), ())
+            if _STRICTNESS[rules[index].verdict] > _STRICTNESS[rule.verdict]
+        )
+        for index in candidates:
+            if "*" in rules[index].tools or patterns <= frozenset(rules[index].tools):
+                yield late, index
+                break
+
+
+def _wider(conditions: Conditions) -> Iterator[Conditions]:
+    """The same conditions, and each set of fewer of them: whatever has only those speaks at least as often."""
+    sizes = range(len(conditions) + 1) if len(conditions) <= _MAX_COMBINED else (0, len(conditions))
+    for size in sizes:
+        yield from map(frozenset, combinations(conditions, size))
+
+
+def _conditions(rule: Rule) -> Conditions:
+    return frozenset(
+        (name, msgspec.json.encode(value, order="sorted"))
+        for name in _CONDITIONS
+        if (value := getattr(rule, name)) is not None and value not in ("", {})
+    )

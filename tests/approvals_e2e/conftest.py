@@ -1,0 +1,12 @@
+from pathlib import Path
+
+import pytest
+
+from .scene import Scene
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    return Scene(folder)

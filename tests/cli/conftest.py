@@ -1,0 +1,68 @@
+"""The command as its users have it: arguments in, texts and an exit code out."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from interlock import Entry, SqliteLog, to_ndjson
+from interlock.cli.main import app
+from tests.policy.recorded_runs import Says, record, yes
+
+Run: TypeAlias = Callable[..., Result]
+
+POLICY = """\
+version: 1
+deny:
+  - path: .env
+  - bash(git push:*)
+allow:
+  - bash(npm test)
+rules:
+  - id: many
+    decision: ask
+    tools: send_mail
+    when: size(arguments.to) > 2
+    reason: Many people.
+    matches:
+      - {tool: send_mail, arguments: {to: [a, b, c]}}
+    does_not_match:
+      - {tool: send_mail, arguments: {to: [a]}}
+"""
+
+
+@pytest.fixture
+def run() -> Run:
+    return lambda *arguments: CliRunner().invoke(app, ["policy", *map(str, arguments)])
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    file = tmp_path / "policy.yaml"
+    file.write_text(POLICY)
+    return file
+
+
+def recorded_log(path: Path, *commands: str, says: Says = yes, **options: Any) -> Path:
+    """A log with one more run, in which these commands were proposed."""
+
+    async def propose() -> None:
+        async with SqliteLog(path) as log:
+            await record([("bash", {"command": command}) for command in commands], says, log=log, **options)
+
+    asyncio.run(propose())
+    return path
+
+
+def exported(log_file: Path, to: Path) -> Path:
+    """All runs of a log as one export."""
+
+    async def read() -> list[Entry]:
+        async with SqliteLog(log_file) as log:
+            return [entry for run_id in await log.run_ids() for entry in await log.read(run_id)]
+
+    to.write_bytes(b"".join(to_ndjson(asyncio.run(read()))))
+    return to

@@ -1,0 +1,355 @@
+"""Scripts that are not proved: why, and what can be seen in them all the same."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interlock.policy import bash
+from interlock.policy.bash import read_script
+
+_NOT_READ = [
+    *(
+        "echo $x",
+        'echo "$x"',
+        "echo ${x}",
+        "echo $(rm x)",
+        "echo `rm x`",
+        "echo $((1))",
+        'echo "a`rm x`b"',
+        "rg$IFS--pre=x",
+    ),
+    *(
+        "echo ${x@P}",
+        "${x:=y}",
+        "echo $'\\u0041'",
+        "echo $'a\\0b'",
+        "echo $'\\xff'",
+        "echo $'\\cA'",
+        'echo $"x"',
+        "echo $",
+        "echo a$",
+    ),
+    *(
+        "if a; then b; fi",
+        "for x in a; do b; done",
+        "while a; do b; done",
+        "case x in x) a;; esac",
+        "select x in a; do b; done",
+    ),
+    *(
+        "f() { a; }; f",
+        "function f { a; }",
+        "coproc a",
+        "[[ a -eq b ]]",
+        "((x=1))",
+        "((a))",
+        "a=(1 2)",
+        "a[0]=1 b",
+        "A+=1 b",
+    ),
+    *(
+        "A=1",
+        "A=1; b",
+        "a <(b)",
+        "a >(b)",
+        "echo {a,b}",
+        "echo {1..9}",
+        "echo a{b,c}d",
+        "ls ~",
+        "ls ~/x",
+        "ls ~root",
+        "a b=~/x",
+        "a x:~/y",
+    ),
+    *("!!", "!x", 'echo "!x"', "ls !(a)", "ls @(a|b)", "%1", "*", "/bin/tou?h x", "[a]b"),
+    *("cd", "cd -", "cd ''", "cd -P x", "cd a b", "cd *", "CDPATH=/ cd etc", "pushd x", "popd"),
+    *(
+        "eval a",
+        "source x",
+        ". x",
+        "trap 'a' EXIT",
+        "alias ls=rm",
+        "hash -p x ls",
+        "compgen -C a",
+        "complete -C a x",
+        "enable -f x y",
+    ),
+    *(
+        "mapfile -C a x",
+        "readarray -C a x",
+        "read x",
+        "printf -v x y",
+        "printf -vx y",
+        "let x=1",
+        "test -v x",
+        "[ -v x ]",
+        "[ -R x ]",
+    ),
+    *(
+        "[ a -eq 1 ]",
+        "test 'a[$(b)]' -lt 1",
+        "declare x",
+        "typeset x",
+        "export x=1",
+        "readonly x",
+        "local x",
+        "unset x",
+        "set -x",
+        "shopt -s x",
+    ),
+    *(
+        "exec > f",
+        "exec",
+        "umask 0",
+        "getopts a b",
+        "wait -p x",
+        "jobs -x a",
+        "fc -s",
+        "builtin eval a",
+        "command eval a",
+        "command . x",
+    ),
+    *(
+        "cat < /dev/tcp/h/1",
+        "a > /dev/udp/h/1",
+        "a > $x",
+        "a > *",
+        "a > ''",
+        "a <> f",
+        "{x}> f a",
+        "a 2>& f",
+        "a <& f",
+        'a >& "f"',
+        "a >&-x",
+    ),
+    *(
+        "cat << E\nx\nE",
+        "cat <<'E'\nx",
+        "sh << 'E'\na\nE",
+        "sh <<< a",
+        "python3 - <<'E'\nx\nE",
+        "(a) <<'E'\nx\nE",
+        "cat <<$'E'\nx\nE",
+    ),
+    *(
+        "a \\",
+        "a'",
+        'a"',
+        "a\\\nb",
+        "a\\\n b",
+        "\\\na",
+        "a )",
+        "(a",
+        "{ a",
+        "{ a }",
+        "a;;b",
+        "a &&",
+        "| a",
+        "a | | b",
+        "; a",
+        "()",
+        "(a) b",
+        "{ a; } b",
+    ),
+    *(
+        "a\rb",
+        "a\x01b",
+        "a\x7f",
+        "a\0b",
+        "a\x1b[0m",
+        "a \ud800",
+        "time",
+        "time { a; }",
+        "time ! a",
+        "time A=1 a",
+        "! ! a",
+        "!(a)",
+        "a | ! b",
+    ),
+    *(
+        "zsh -c a",
+        "fish -c a",
+        "sh -c \"echo $'x'\"",
+        "sh",
+        "bash -s",
+        "bash -i -c a",
+        "bash --rcfile x -c a",
+        "bash +e -c a",
+        "bash -c",
+    ),
+    *("sh -c 'a $x'", "sh -c -- a", "cat x | sh", "ls =(a)", "echo ${(e):-x}"),
+]
+
+
+@pytest.mark.parametrize("text", _NOT_READ)
+def test_what_is_not_proved_is_opaque(text: str) -> None:
+    assert read_script(text).opaque != ""
+
+
+@pytest.mark.parametrize("text", _NOT_READ)
+def test_reasons_are_short_and_in_words(text: str) -> None:
+    reason = read_script(text).opaque
+    assert len(reason) < 100
+    assert reason.isprintable()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if a; then rm -rf x; fi",
+        "for i in 1 2; do rm -rf x; done",
+        "f() { rm -rf x; }; f",
+        'echo "$(rm -rf x)"',
+        "echo `rm -rf x`",
+        "A=$(rm -rf x) ls",
+        "cat <(rm -rf x)",
+        "cat <<E\n$(rm -rf x)\nE",
+        "echo $(echo $(rm -rf x))",
+        "case x in x) rm -rf x;; esac",
+        "ls ~; sudo rm -rf x",
+        "echo $x > f; r\\m '-rf' x",
+        "eval 'rm -rf x'",
+        "eval rm -rf x",
+        "trap 'rm -rf x' EXIT",
+        "sh -c 'echo $y; rm -rf x'",
+        "zsh -c 'rm -rf x'",
+        "bash --norc -c 'rm -rf x'",
+        "env -S 'rm -rf x'",
+        "env -S'rm -rf x'",
+        "env --split-string='rm -rf x'",
+        "watch 'rm -rf x'",
+        "xargs rm -rf x",
+        "parallel rm -rf x ::: y",
+        "ssh host rm -rf x",
+        "ssh host 'cd /; rm -rf x'",
+        "sudo --strange y rm -rf x",
+        "find . -exec rm -rf x \\;",
+        "find . -exec sh -c 'rm -rf x' \\;",
+        "find . -okdir sudo rm -rf x ';'",
+        "flock f rm -rf x",
+        "chroot / rm -rf x",
+        "coproc rm -rf x",
+        "time { rm -rf x; }",
+        "ls; )( rm -rf x",
+        "$y > f rm; rm -rf x",
+        "rm > $y -rf x",
+        ";".join(["ls"] * 300) + ";rm -rf x",
+        "(" * 20 + "rm -rf x" + ")" * 20,
+        "a" * 70_000 + ";rm -rf x",
+        "ls\rls; rm -rf x",
+        "if a; then sudo rm -rf x; fi #" + "a" * 70_000,
+        "if a; then A=1 nice 'rm' -rf x; fi #" + "a" * 5_000,
+    ],
+)
+def test_commands_inside_an_opaque_script_are_listed(text: str) -> None:
+    script = read_script(text)
+    assert script.opaque != ""
+    assert ("rm", "-rf", "x") in [command.argv[:3] for command in script.commands]
+
+
+def test_an_opaque_command_keeps_its_words_as_they_are_written() -> None:
+    script = read_script("rm -rf $HOME 'a b'")
+    assert [command.argv for command in script.commands] == [("rm", "-rf", "$HOME", "a b")]
+
+
+def test_files_that_an_opaque_script_opens_are_listed() -> None:
+    script = read_script("for i in 1; do cat < in > out; done")
+    assert [(redirect.path, redirect.writes) for redirect in script.redirects] == [("in", False), ("out", True)]
+
+
+def test_an_opaque_script_may_be_in_any_folder_that_it_goes_to() -> None:
+    script = read_script("if a; then cd /etc; cat x; fi")
+    assert {command.bases for command in script.commands} == {("", "/etc")}
+
+
+@pytest.mark.parametrize("count", [49, 50, 51, 200])
+def test_many_commands_are_read(count: int) -> None:
+    script = read_script("; ".join(["ls"] * count))
+    assert (script.opaque, len(script.commands)) == ("", count)
+
+
+@pytest.mark.parametrize("count", [201, 10_000])
+def test_too_many_commands_are_never_taken_as_read(count: int) -> None:
+    script = read_script("; ".join([*(["ls"] * count), "curl x"]))
+    assert script.opaque == "it has more than 200 commands"
+    assert ("curl", "x") in [command.argv for command in script.commands]
+
+
+def test_nesting_is_bounded() -> None:
+    assert read_script("( " * 8 + "a" + " )" * 8).opaque == ""
+    assert read_script("( " * 9 + "a" + " )" * 9).opaque == "it is nested more than 8 deep"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" * 1_000_000,
+        "'" + "a" * 65_000,
+        '"' + "\\a" * 30_000,
+        "(" * 60_000,
+        "$(" * 30_000,
+        "{ " * 30_000,
+        "! " * 30_000,
+        "a&&" * 21_000,
+        "a|" * 30_000,
+        "a\n" * 30_000,
+        "a;" * 500_000,
+        "eval " * 12_000,
+        "eval 'cd a;" * 8 + "x " * 20_000,
+        "env " * 15_000,
+        "sudo -Z " + "a* " * 20_000,
+        "find " + "-exec a ';' " * 5_000,
+        "cat <<'E'\n" * 5_000,
+        "cd a;" * 13_000,
+        "`" * 60_000,
+    ],
+    ids=lambda text: text[:12],
+)
+def test_hostile_scripts_are_refused_in_bounded_time(text: str) -> None:
+    start = time.perf_counter()
+    assert read_script(text).opaque != ""
+    assert time.perf_counter() - start < 5
+
+
+def test_without_a_parser_everything_is_opaque_and_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bash, "bash_tree", None)
+    script = read_script("ls && 'rm' -rf x")
+    assert script.opaque == "no parser is installed"
+    assert [command.argv for command in script.commands] == [("ls",), ("rm", "-rf", "x")]
+
+
+@given(st.text())
+def test_no_text_raises(text: str) -> None:
+    read_script(text)
+
+
+_PIECES = [
+    "a",
+    "rm",
+    "$(",
+    ")",
+    "`",
+    "'",
+    '"',
+    "\\",
+    "{",
+    "}",
+    ";",
+    "&",
+    "|",
+    "<",
+    ">",
+    "<<E",
+    "\n",
+    "[",
+    "]]",
+    "if",
+    "fi",
+]
+
+
+@given(st.lists(st.sampled_from([*_PIECES, "*", "~", "!", "sudo", "eval", "sh", "-c", "#"])).map(" ".join))
+def test_no_heap_of_operators_raises(text: str) -> None:
+    read_script(text)

@@ -1,0 +1,150 @@
+"""Scripts that are read to the end: which words, folders and files they give."""
+
+import pytest
+
+from interlock.policy.bash import read_argv, read_script
+from interlock.policy.command import Redirect, Script, SimpleCommand
+
+
+def words(text: str) -> list[tuple[str, ...]]:
+    script = read_script(text)
+    assert script.opaque == ""
+    return [command.argv for command in script.commands]
+
+
+def folders(text: str) -> list[tuple[str, ...]]:
+    script = read_script(text)
+    assert script.opaque == ""
+    return [command.bases for command in script.commands if command.argv[0] != "cd"]
+
+
+@pytest.mark.parametrize(
+    ("text", "argv"),
+    [
+        ("npm test", ("npm", "test")),
+        ("a 'x y' \"x y\" x\\ y", ("a", "x y", "x y", "x y")),
+        ("a 'it'\\''s' \"say \\\"hi\\\"\"", ("a", "it's", 'say "hi"')),
+        ('a "\\$HOME" \\$HOME \'$HOME\' "\\x"', ("a", "$HOME", "$HOME", "$HOME", "\\x")),
+        ("a $'\\x41\\n\\'\\101'", ("a", "A\n'A")),
+        ("\\r\\m r\"m\" 'r'm", ("rm", "rm", "rm")),
+        ("a '' \"\"", ("a", "", "")),
+        ("a b#c # a comment; rm x", ("a", "b#c")),
+        ("a \\\n  b", ("a", "b")),
+        ("find . -name x -o {} ! -type d", ("find", ".", "-name", "x", "-o", "{}", "!", "-type", "d")),
+        ("git show 'HEAD@{1}' stash@{0}", ("git", "show", "HEAD@{1}", "stash@{0}")),
+        ("[ -f 'a b' -a x != y ]", ("[", "-f", "a b", "-a", "x", "!=", "y", "]")),
+        ("a é\u00a0b", ("a", "é\u00a0b")),
+        ("ls > f x", ("ls", "x")),
+        ("2>f ls -l", ("ls", "-l")),
+        ("time -p ls", ("ls",)),
+    ],
+)
+def test_words_are_what_bash_hands_to_the_program(text: str, argv: tuple[str, ...]) -> None:
+    assert words(text) == [argv]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a; b",
+        "a && b",
+        "a||b",
+        "a | b",
+        "a |& b",
+        "a\nb",
+        "a & b &",
+        "(a; b)",
+        "{ a; b; }",
+        "! a; b",
+        "a # x\nb",
+        "a;\n\nb",
+    ],
+)
+def test_every_command_of_a_list_is_found(text: str) -> None:
+    assert words(text) == [("a",), ("b",)]
+
+
+def test_wildcards_are_named_and_quoted_ones_are_not() -> None:
+    (command,) = read_script("ls *.py '*.c' \\*.h \"[x]\" a[bc]d ?").commands
+    assert command.argv == ("ls", "*.py", "*.c", "*.h", "[x]", "a[bc]d", "?")
+    assert command.globs == ("*.py", "a[bc]d", "?")
+
+
+def test_variables_before_a_command_stand_beside_it() -> None:
+    (command,) = read_script("A=1 B='x y' C= make all D=2").commands
+    assert command == SimpleCommand(argv=("make", "all", "D=2"), assignments=(("A", "1"), ("B", "x y"), ("C", "")))
+
+
+def test_redirects_say_which_files_the_shell_opens() -> None:
+    script = read_script("a < in > out 2>> err; b >| f; c &> g; d >& h; e 2>&1 >/dev/null <&3 >&- &>> /dev/null")
+    assert script.opaque == ""
+    assert [(redirect.path, redirect.writes) for redirect in script.redirects] == [
+        ("in", False),
+        ("out", True),
+        ("err", True),
+        ("f", True),
+        ("g", True),
+        ("h", True),
+    ]
+
+
+def test_a_redirect_alone_writes_and_runs_nothing() -> None:
+    assert read_script("> out") == Script(redirects=(Redirect(path="out", writes=True),))
+
+
+@pytest.mark.parametrize(
+    ("text", "argv"),
+    [
+        ("cat <<'EOF'\nrm -rf $x `y`\nEOF", [("cat",)]),
+        ("cat <<'EOF' > out\nx\nEOF\nls", [("cat",), ("ls",)]),
+        ("cat <<\\E | grep x\n'\nE\nls", [("cat",), ("grep", "x"), ("ls",)]),
+        ('cat <<-"E"\n\tx\n\tE\n', [("cat",)]),
+        ("cat <<< 'x; rm y' -", [("cat", "-")]),
+    ],
+)
+def test_text_that_is_fed_to_a_reader_is_no_command(text: str, argv: list[tuple[str, ...]]) -> None:
+    assert words(text) == argv
+
+
+@pytest.mark.parametrize(
+    ("text", "bases"),
+    [
+        ("cd src && a && b", [("src",), ("src",)]),
+        ("cd src; a", [("", "src")]),
+        ("cd src || a", [("", "src")]),
+        ("cd src && a; b", [("src",), ("", "src")]),
+        ("! cd src && a", [("", "src")]),
+        ("(cd src; a); b", [("", "src"), ("",)]),
+        ("{ cd src; a; }; b", [("", "src"), ("", "src")]),
+        ("cd src | a; b", [("",), ("",)]),
+        ("cd -- /etc && a", [("/etc",)]),
+        ("cd a && cd b && c", [("a/b",)]),
+        ("cd link && cd .. && c", [("link/..", ".")]),
+        ("cd src & a", [("", "src")]),
+        ("bash -c 'cd src && a'; b", [("src",), ("",)]),
+    ],
+)
+def test_a_changed_folder_holds_for_what_may_run_in_it(text: str, bases: list[tuple[str, ...]]) -> None:
+    assert folders(text) == bases
+
+
+def test_a_redirect_starts_from_the_folder_of_its_command() -> None:
+    assert read_script("cd src && cat < ../x").redirects == (Redirect(path="../x", writes=False, bases=("src",)),)
+
+
+def test_an_empty_script_runs_nothing() -> None:
+    assert [read_script(text) for text in ("", " \n\t", "# only a comment")] == [Script(), Script(), Script()]
+
+
+def test_a_list_of_words_is_no_script() -> None:
+    script = read_argv(["rm", "$(x)", "*", "a;b", "~"])
+    assert script == Script(commands=(SimpleCommand(argv=("rm", "$(x)", "*", "a;b", "~")),))
+
+
+def test_a_list_of_words_may_start_a_shell() -> None:
+    assert [command.argv for command in read_argv(["bash", "-lc", "a && b"]).commands] == [("a",), ("b",)]
+
+
+@pytest.mark.parametrize("argv", [[], [""], ["a\0b"], ["a", "x" * 100_000], ["bash"], ["xargs", "rm"]])
+def test_words_that_prove_nothing_are_opaque(argv: list[str]) -> None:
+    assert read_argv(argv).opaque != ""

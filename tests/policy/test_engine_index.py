@@ -1,0 +1,111 @@
+"""The index is only faster: it finds what asking every rule, one by one, would find."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from interlock.domain.tool import Mode, Situation
+from interlock.policy.compiled import Compiled, compile_rule
+from interlock.policy.hypothetical import hypothetical
+from interlock.policy.interface import PolicyEvent
+from interlock.policy.paths import Touched
+from interlock.policy.patterns import folded
+from interlock.policy.rule import Rule
+from interlock.policy.rules import RulePolicy
+from interlock.policy.subject import Subject
+
+from .rule_strategies import NOW, WORKSPACE, events, rule_lists
+
+
+def _texts(path: Touched, *, wide: bool) -> list[list[str]]:
+    return [[folded(text) if wide else text for text in place.texts] for place in path.places]
+
+
+def _is_meant(rule: Compiled, path: Touched) -> bool:
+    return rule.access is None or (rule.access == "write") == path.writes
+
+
+def _fits_place(rule: Compiled, texts: Sequence[str]) -> bool:
+    return any(re.fullmatch(pattern, text, re.DOTALL) for pattern in rule.paths for text in texts)
+
+
+def _paths_fit(rule: Compiled, subject: Subject) -> bool:
+    if not rule.paths:
+        return True
+    fits = [
+        [_is_meant(rule, path) and _fits_place(rule, texts) for texts in _texts(path, wide=rule.wide)]
+        for path in subject.paths
+    ]
+    if rule.wide:
+        return any(any(places) for places in fits)
+    return bool(fits) and all(places and all(places) for places in fits)
+
+
+def _fits(rule: Compiled, event: PolicyEvent, subject: Subject) -> bool:
+    if not rule.fits_tool(event.tool, event.situation) or not rule.fits_agent(event.situation.agent):
+        return False
+    if rule.expires_at and rule.expires_at <= NOW:
+        return False
+    if rule.commands and (subject.command is None or not rule.fits_command(subject.command)):
+        return False
+    if not rule.wide and rule.about_resources and subject.opaque:
+        return False
+    if rule.hosts and not rule.fits_hosts(subject):
+        return False
+    return _paths_fit(rule, subject) and rule.fits_arguments(event.arguments)
+
+
+def _holds(rule: Compiled, event: PolicyEvent) -> bool:
+    """A condition that fails makes its rule speak, too."""
+    try:
+        return rule.when is None or rule.when(event) is not False
+    except Exception:
+        return True
+
+
+def reference(made: Sequence[Rule], event: PolicyEvent, subject: Subject) -> Iterator[str]:
+    for rule in map(compile_rule, made):
+        if _fits(rule, event, subject) and _holds(rule, event):
+            yield rule.id
+
+
+@settings(deadline=None, max_examples=500)
+@given(rule_lists(max_size=8), events())
+def test_the_index_finds_what_asking_every_rule_finds(made: list[Rule], event: PolicyEvent) -> None:
+    for part in RulePolicy(made, now=lambda: NOW).judge(event):
+        said = [each for each in part.said if each.rule_ids != ("mode:read_only",)]
+        doubts = [each for each in said if each.reason.startswith("It cannot be shown")]
+        spoke = {rule_id for each in said if each not in doubts for rule_id in each.rule_ids}
+        assert spoke == set(reference(made, event, part.subject))
+        assert not doubts or part.subject.opaque
+
+
+@pytest.mark.parametrize(
+    ("fields", "script"),
+    [
+        ({"command": "rm"}, "RM -rf x"),
+        ({"command": "rm"}, "/BIN/Rm x"),
+        ({"command": "rm"}, "sudo Rm x"),
+        ({"command": "/bin/rm"}, "rm x"),
+        ({"command": ["git push", "rm"]}, "rm x"),
+        ({"command": "* x"}, "rm x"),
+        ({"command": "sudo"}, "sudo rm x"),
+        ({"command": "rm", "path": "x"}, "rm ./x"),
+        ({"command": "curl", "host": "*.evil.example"}, "curl https://a.evil.example"),
+        ({"host": "evil.example"}, "curl https://EVIL.example."),
+        ({"host": ["docs.example", "*"]}, "curl https://evil.example"),
+    ],
+)
+def test_a_rule_is_found_among_a_thousand_others_however_the_call_is_written(
+    fields: dict[str, Any], script: str
+) -> None:
+    others = [Rule(id=f"other {at}", verdict="deny", command=f"tool{at}", host=f"h{at}.example") for at in range(1_000)]
+    situation = Situation(run_id="run_1", mode=Mode.TRUSTED, workspace=WORKSPACE)
+    event = hypothetical("bash", {"command": script}, situation)
+
+    decision = RulePolicy([*others, Rule(id="this", verdict="deny", **fields)]).evaluate(event)
+
+    assert (decision.verdict, decision.rule_ids) == ("deny", ("this",))

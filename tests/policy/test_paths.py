@@ -1,0 +1,140 @@
+"""Where a path leads, from every folder that it may start in."""
+
+import os
+from pathlib import Path
+from time import perf_counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interlock.policy.paths import Place, Workspace
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    made = tmp_path / "project"
+    (made / "src").mkdir(parents=True)
+    (made / "src" / "a.py").write_text("1")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return made
+
+
+def relatives(root: Path, given_path: str, bases: tuple[str, ...] = ("",)) -> set[str | None]:
+    return {place.relative for place in Workspace(str(root)).touched(given_path, writes=False, bases=bases).places}
+
+
+@pytest.mark.parametrize(
+    ("path", "relative"),
+    [
+        ("src/a.py", "src/a.py"),
+        ("./src//a.py/", "src/a.py"),
+        ("src/../src/./a.py", "src/a.py"),
+        ("", "."),
+        (".", "."),
+        ("src/..", "."),
+        ("new/file", "new/file"),
+        ("..", None),
+        ("../project-evil/x", None),
+        ("/etc/passwd", None),
+        ("//etc/passwd", None),
+        (" src/a.py", " src/a.py"),
+        ("src/a.py ", "src/a.py "),
+        ("src/a.py.", "src/a.py."),
+        ("src\\a.py", "src\\a.py"),
+    ],
+)
+def test_a_path_is_named_from_the_workspace_on(path: str, relative: str | None, root: Path) -> None:
+    assert relatives(root, path) == {relative}
+
+
+def test_an_absolute_path_into_the_workspace_is_inside(root: Path) -> None:
+    for path in (f"{root}/src/a.py", f"/{root}/src/a.py", f"{root}/../project/src/a.py"):
+        assert relatives(root, path) == {"src/a.py"}
+
+
+def test_home_is_where_the_environment_says_and_a_tilde_may_be_a_name(root: Path) -> None:
+    found = Workspace(str(root)).touched("~/.ssh/id", writes=False)
+
+    assert {place.absolute for place in found.places} == {f"{root}/~/.ssh/id", f"{root.parent}/home/.ssh/id"}
+    assert not found.inside
+
+
+def test_every_folder_that_a_command_may_run_in_counts(root: Path) -> None:
+    assert relatives(root, "a.py", ("", "src", "/tmp", "src/..")) == {"a.py", "src/a.py", None}
+    assert Workspace(str(root)).inside("a.py", ("", "src"))
+    assert not Workspace(str(root)).inside("a.py", ("", "/tmp"))
+
+
+def test_a_link_leads_to_two_places(root: Path, tmp_path: Path) -> None:
+    (root / "out").symlink_to(tmp_path)
+    found = Workspace(str(root)).touched("out/x", writes=True)
+
+    assert set(found.places) == {Place(f"{root}/out/x", "out/x"), Place(f"{tmp_path}/x", None)}
+    assert (found.writes, found.inside) == (True, False)
+
+
+def test_dots_behind_a_link_are_read_both_ways(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "far" / "deep").mkdir(parents=True)
+    (root / "link").symlink_to(tmp_path / "far" / "deep")
+
+    assert relatives(root, "link/../x") == {"x", None}
+
+
+def test_links_in_a_circle_are_followed_no_further(root: Path) -> None:
+    (root / "one").symlink_to("two")
+    (root / "two").symlink_to("one")
+
+    assert relatives(root, "one/x") <= {"one/x", "two/x"}
+
+
+@pytest.mark.parametrize("path", ["a\0b", "\0", "~\0", "~nobody\0/x", "a\ud800", "~\ud800"])
+def test_a_path_that_no_file_system_takes_leads_nowhere(path: str, root: Path) -> None:
+    found = Workspace(str(root)).touched(path, writes=False)
+
+    assert (found.places, found.inside) == ((), False)
+
+
+def test_a_wildcard_is_every_file_that_it_matches_and_itself(root: Path) -> None:
+    (root / "src" / ".hidden.py").write_text("1")
+    found = Workspace(str(root)).globbed("src/*.py", writes=False)
+
+    named = {place.relative for path in found for place in path.places}
+    assert named == {"src/*.py", "src/a.py", "src/.hidden.py"}
+
+
+def test_a_wildcard_with_too_many_files_is_not_known(root: Path) -> None:
+    for number in range(1_001):
+        (root / "src" / f"{number}.txt").touch()
+
+    [found] = Workspace(str(root)).globbed("src/*.txt", writes=False)
+    assert found.places == ()
+
+
+def test_a_workspace_whose_name_has_wildcards_is_taken_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "[ab]").mkdir()
+    (tmp_path / "a").mkdir()
+    (tmp_path / "[ab]" / "x").touch()
+    found = Workspace(str(tmp_path / "[ab]")).globbed("?", writes=False)
+
+    assert {place.relative for path in found for place in path.places} == {"?", "x"}
+
+
+def test_the_root_may_be_the_workspace() -> None:
+    assert Workspace("/").touched("etc/passwd", writes=False).places[0].relative == "etc/passwd"
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.text(alphabet="a./~ \\*?\n\0é", max_size=20), st.sampled_from([("",), ("src", ".."), ("/tmp",)]))
+def test_no_text_is_too_strange_and_what_is_inside_has_no_dots(text: str, bases: tuple[str, ...]) -> None:
+    for place in Workspace("/nowhere/project").touched(text, writes=False, bases=bases).places:
+        assert os.path.normpath(place.absolute) == place.absolute
+        assert place.relative is None or ".." not in place.relative.split("/")
+
+
+@pytest.mark.parametrize("path", ["a/" * 50_000, "../" * 33_000, "a" * 100_000, "~" * 100_000])
+def test_a_path_of_100_kb_is_judged_in_time(path: str) -> None:
+    before = perf_counter()
+    Workspace("/nowhere/project").touched(path, writes=False)
+
+    assert perf_counter() - before < 5

@@ -1,0 +1,170 @@
+"""Patterns of paths and texts: what they mean, and that no text makes them slow."""
+
+import re
+from time import perf_counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interlock.domain.errors import ConfigurationError
+from interlock.domain.tool import Situation
+from interlock.policy.hypothetical import hypothetical
+from interlock.policy.patterns import PatternSet, folded, glob_pattern, path_pattern, regex
+from interlock.policy.rule import ArgumentGlob, ArgumentRegex, Rule
+from interlock.policy.rules import RulePolicy
+
+
+def narrow(glob: str, path: str) -> bool:
+    """Is it that path, from the workspace on or absolute?"""
+    text = ("a:" if path.startswith("/") else "r:") + path
+    return list(PatternSet([path_pattern(glob, wide=False)]).matching(text)) == [0]
+
+
+def wide(glob: str, path: str) -> bool:
+    text = folded(("a:" if path.startswith("/") else "r:") + path)
+    return list(PatternSet([path_pattern(glob, wide=True)]).matching(text)) == [0]
+
+
+@pytest.mark.parametrize(
+    ("glob", "fits", "does_not_fit"),
+    [
+        (".env", [".env", "a/b/.env"], [".env2", "x.env", "env"]),
+        ("*.py", ["a.py", "src/a.py", ".py"], ["a.pyc", "a.py.txt"]),
+        ("src/*.py", ["src/a.py"], ["src/b/a.py", "a/src/a.py", "src.py"]),
+        ("src/**", ["src", "src/a", "src/a/b"], ["srcs/a", "a/src/b"]),
+        ("src/**/*.py", ["src/a.py", "src/b/c/a.py"], ["a.py", "src/a.txt"]),
+        ("**/test", ["test", "a/test", "a/b/test"], ["atest", "test2"]),
+        ("a**b/c", ["ab/c", "axb/c", "ax/yb/c"], ["a/c"]),
+        ("src/", ["src", "src/a", "x/src/a"], ["src2"]),
+        ("./src/a", ["src/a"], ["x/src/a"]),
+        ("a?c", ["abc", "x/abc"], ["ac", "a/c", "abbc"]),
+        ("[ab]c", ["ac", "bc"], ["cc", "abc"]),
+        ("[!ab]c", ["cc"], ["ac", "bc", "/c"]),
+        ("[a-c]", ["a", "b", "x/c"], ["d", "-"]),
+        ("[]]", ["]"], ["[", "a"]),
+        ("[^a]", ["^", "a"], ["b"]),
+        ("a[b", ["a[b"], ["ab"]),
+        ("a+(b).{c}|d$^", ["a+(b).{c}|d$^"], ["ab", "aab"]),
+        ("/etc/*", ["/etc/passwd"], ["etc/passwd", "/etc", "/etc/ssh/x"]),
+        ("/**", ["/etc/passwd", "/x"], ["etc"]),
+        ("a b", ["a b"], ["ab"]),
+        ("a\nb", ["a\nb"], ["ab"]),
+        ("*", ["a", "x/.hidden", "a\nb"], []),
+        ("**", ["a", "a/b/c"], []),
+    ],
+)
+def test_a_path_glob_is_read_as_in_a_gitignore(glob: str, fits: list[str], does_not_fit: list[str]) -> None:
+    assert [path for path in fits + does_not_fit if narrow(glob, path)] == fits
+
+
+@pytest.mark.parametrize(
+    ("glob", "fits", "does_not_fit"),
+    [
+        (".env", [".ENV", "/x/.env", ".env/a", "\uff0eenv"], [".env2", "/x/.environment"]),
+        ("secrets/**", ["SECRETS/x", "Secrets", "\u017fecrets/x"], ["/secrets/x", "a/secrets/x"]),
+        ("Stra\xdfe", ["strasse", "STRASSE/x", "x/stra\xdfe"], ["strase"]),
+        ("caf\xe9", ["cafe\u0301", "CAFE\u0301/x"], ["cafe"]),
+        ("src/a", ["src/a/b/c"], ["src/ab"]),
+        ("/etc", ["/etc/passwd", "/ETC"], ["/etcetera", "etc"]),
+        ("/", ["/", "/etc/passwd"], []),
+        (".", [".", "src/a"], []),
+        ("./", [".", "src/a"], ["/etc"]),
+        ("[!A]*", ["banana"], []),
+    ],
+)
+def test_a_pattern_that_refuses_is_wide(glob: str, fits: list[str], does_not_fit: list[str]) -> None:
+    assert [path for path in fits + does_not_fit if wide(glob, path)] == fits
+
+
+_pieces = st.sampled_from(["a", "B", "\xdf", "*", "?", "**", "/", "[ab]", "[!a]", "[A-C]", ".", "\ufb01", "e\u0301"])
+_globs = st.lists(_pieces, min_size=1, max_size=6).map("".join)
+_paths = st.lists(
+    st.sampled_from(["a", "A", "b", "B", "\xdf", "x", "/", ".", "\ufb01", "e\u0301"]), min_size=1, max_size=6
+)
+
+
+@given(_globs, _paths.map("".join))
+def test_what_an_allow_of_a_pattern_covers_a_deny_of_it_refuses(glob: str, path: str) -> None:
+    situation = Situation(run_id="run_1", workspace="/nowhere/project")
+    event = hypothetical("edit_file", {"path": path}, situation)
+    allow, deny = (RulePolicy([Rule(id="r", verdict=said, path=glob)]) for said in ("allow", "deny"))
+
+    if allow.evaluate(event).verdict == "allow":
+        assert deny.evaluate(event).verdict == "deny"
+
+
+@pytest.mark.parametrize(
+    ("glob", "fits", "does_not_fit"),
+    [
+        ("*", ["", "a", "a/b", "a\nb"], []),
+        ("a*c", ["ac", "a/b/c", "a\nc"], ["abcd"]),
+        ("a?c", ["abc", "a/c", "a\nc"], ["ac", "abbc"]),
+        ("[!a]c", ["bc", "/c"], ["ac"]),
+        ("[ab]", ["a"], ["A", "ab"]),
+        ("a\nb", ["a\nb"], ["ab"]),
+        ("a.c", ["a.c"], ["abc"]),
+        ("", [""], ["a"]),
+    ],
+)
+def test_a_text_glob_is_the_whole_text_and_a_slash_is_a_character(
+    glob: str, fits: list[str], does_not_fit: list[str]
+) -> None:
+    whole = regex(glob_pattern(glob))
+
+    assert [text for text in fits + does_not_fit if whole.fullmatch(text)] == fits
+
+
+def test_a_regular_expression_is_found_anywhere_unless_it_is_anchored() -> None:
+    def verdict(pattern: str, value: object) -> str:
+        policy = RulePolicy([Rule(id="r", verdict="deny", arguments={"x": ArgumentRegex(pattern)})])
+        return policy.evaluate(hypothetical("t", {"x": value})).verdict
+
+    assert verdict("b+", "abbc") == "deny"
+    assert verdict("^b+$", "abbc") == "allow"
+    assert verdict("a.c", "a\nc") == "deny"
+    assert verdict("(?i)ABC", "xabcx") == "deny"
+    assert [verdict("1", value) for value in (1, None, {"1": "1"}, True)] == ["allow"] * 4
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(", "a{2,1}", "[z-a]", "(?=a)", r"(a)\1", "(?<!a)b", "*", "a" * 2_001, "((a{999}){999}){9}"]
+)
+def test_what_is_no_re2_pattern_is_refused_in_words(pattern: str) -> None:
+    with pytest.raises(ConfigurationError):
+        regex(pattern)
+    with pytest.raises(ConfigurationError, match=re.escape("Rule 'r': ")):
+        RulePolicy([Rule(id="r", verdict="deny", arguments={"x": ArgumentRegex(pattern)})])
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(.*)*x", "(a*)*(a*)*(a*)*b", "([a-z]+)*[0-9]"])
+def test_no_text_makes_a_pattern_slow(pattern: str) -> None:
+    policy = RulePolicy([Rule(id="r", verdict="deny", arguments={"x": ArgumentRegex(pattern)})])
+    event = hypothetical("t", {"x": "a" * 100_000 + "!"})
+    before = perf_counter()
+    policy.evaluate(event)
+
+    assert perf_counter() - before < 2
+
+
+def test_globs_with_many_stars_are_not_slow_either() -> None:
+    rules = [Rule(id="text", verdict="deny", arguments={"path": ArgumentGlob("*a" * 100 + "b")})]
+    rules += [Rule(id=f"path {at}", verdict="deny", path=f"**/a{at}/**/*a*a*a*a*b/**") for at in range(100)]
+    event = hypothetical("read_file", {"path": "/".join(["a" * 200] * 400)})
+    before = perf_counter()
+    decision = RulePolicy(rules).evaluate(event)
+
+    assert decision.verdict == "allow"
+    assert perf_counter() - before < 5
+
+
+def test_many_patterns_are_matched_at_once() -> None:
+    patterns = PatternSet([path_pattern(glob, wide=False) for glob in ("*.py", "src/**", "x", "**")])
+
+    assert sorted(patterns.matching("r:src/a.py")) == [0, 1, 3]
+    assert list(PatternSet([path_pattern("x", wide=False)]).matching("r:y")) == []
+
+
+def test_texts_that_a_file_system_may_take_for_the_same_are_folded_to_one() -> None:
+    assert len({folded(text) for text in ("CAF\xc9", "cafe\u0301", "\uff43af\xe9")}) == 1
+    assert folded("\ufb01le") == "file"

@@ -1,0 +1,50 @@
+"""A million strings for a person's eyes, and not one character among them that nobody sees."""
+
+import random
+import sys
+from collections.abc import Iterator
+from unicodedata import category
+
+import pytest
+from hypothesis import given, settings
+
+from interlock.approvals.display import parse, render
+from interlock.approvals.visible import unseen, visible
+from tests.approvals.person import make_question
+from tests.approvals.test_display import ARGUMENTS, WIDTHS, strictly
+from tests.approvals.test_display_attacks import ATTACKS
+
+pytestmark = pytest.mark.soak
+
+STRINGS = 1_000_000
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+#: Where trouble is dense: ASCII, the blocks with marks, spaces, bidi controls and selectors, then anywhere.
+_BLOCKS = ((0, 0x7F), (0, 0x7F), (0x80, 0x36F), (0x600, 0xE7F), (0x1100, 0x11FF), (0x2000, 0x206F), (0xD7B0, 0xFFFF))
+_BITS = [attack.payload[:40] for attack in ATTACKS]
+
+
+def strings(seed: int) -> Iterator[str]:
+    chance = random.Random(seed)
+    for _ in range(STRINGS):
+        text = ""
+        for _ in range(chance.randrange(1, 6)):
+            first, last = chance.choice((*_BLOCKS, (0, sys.maxunicode)))
+            text += chance.choice((chr(chance.randint(first, last)), chance.choice(_BITS), " " * chance.randrange(6)))
+        yield text
+
+
+def test_no_string_shows_what_nobody_sees_and_every_string_reads_back() -> None:
+    shown_characters: set[str] = set()
+    for text in strings(seed=20_261_101):
+        shown = visible(text)
+        shown_characters.update(shown)
+        if unseen(shown) != text or shown != shown.strip(" ") or "    " in shown:
+            pytest.fail(repr(text))
+
+    assert [c for c in shown_characters if category(c) in _UNSEEN or (category(c) == "Zs" and c != " ")] == []
+
+
+@settings(max_examples=2_000, deadline=None)
+@given(ARGUMENTS, WIDTHS)
+def test_every_display_reads_back(arguments: dict[str, object], width: int) -> None:
+    assert strictly(parse(render(make_question(arguments), width).lines).arguments) == strictly(arguments)
