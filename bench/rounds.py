@@ -12,12 +12,20 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from .imports import import_ms
-from .sections import SECTIONS, Figures
+from .sections import Figures
 
 #: In the order that they are run and shown.
-NAMES = ("sequential", "parallel", "calls", "durable", "sleeping", "import", "turns", "memory")
-_ONCE = frozenset({"calls"})
-_OURS_ONLY = frozenset({"sleeping"})
+NAMES = (
+    *("sequential", "parallel", "calls", "durable", "sleeping", "import", "turns", "memory"),
+    *("decisions", "decision_calls", "governed", "approvals"),
+)
+_ONCE = frozenset({"calls", "decision_calls"})
+#: Sections that only one is measured in.
+_ALONE = {
+    "import": "both",
+    "sleeping": "ours",
+    **dict.fromkeys(("decisions", "decision_calls", "governed", "approvals"), "policy"),
+}
 
 #: By section and subject, the figures of each round.
 Readings: TypeAlias = dict[tuple[str, str], list[Figures]]
@@ -50,15 +58,13 @@ def measure(sections: Sequence[str], rounds: int, progress: Callable[[int, int, 
 
 
 def _subjects(section: str, number: int) -> tuple[str, ...]:
-    if section == "import":
-        return ("both",)
-    if section in _OURS_ONLY:
-        return ("ours",)
+    if section in _ALONE:
+        return (_ALONE[section],)
     return ("ours", "floor") if number % 2 else ("floor", "ours")
 
 
 def _measured(step: Step) -> Figures:
-    if step.section not in SECTIONS:
+    if step.section == "import":
         return import_ms()
     command = [sys.executable, "-m", f"bench.{step.subject}", step.section]
     root = Path(__file__).resolve().parent.parent

@@ -1,3 +1,5 @@
+"""The scene that every test here begins with."""
+
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,6 @@
 """A person approves with other arguments: validated, judged, bound and hashed as if the model had sent them."""
 
+import asyncio
 import math
 from typing import Any
 
@@ -20,7 +21,7 @@ from interlock import (
 )
 from interlock.domain.event import InvocationStarted
 from interlock.domain.payload import Payload, canonical_payload, hash_payload
-from tests.batch.stage import codes
+from tests.batch.stage import codes, others_ran
 from tests.support import call, facts
 
 from .scene import OPEN, RUN, Person, Scene, SetPolicy, changed, rewritten, soon, statuses
@@ -82,23 +83,26 @@ async def test_edited_arguments_have_a_hash_of_their_own_over_the_files_that_the
     assert started.payload_hash != question.payload_hash
 
 
+@pytest.mark.requirement("P12")
 async def test_a_file_that_edited_arguments_name_is_held_fast_until_the_start(scene: Scene) -> None:
-    """It is edited to another file, which an earlier call of the batch then writes."""
-    other = scene.folder / "other.txt"
-    other.write_text("other")
+    """They name another file, which an earlier call of the batch writes after the answer."""
+    other, asked = scene.folder / "other.txt", asyncio.Event()
 
-    @tool(concurrency="exclusive", risk="read", read_only=True)
+    @tool(concurrency="exclusive")
     async def prepare() -> str:
+        await asked.wait()
+        await others_ran()
         other.write_text("prepared")
         return "prepared"
 
-    person = Person(Answer(approved=True, arguments=EDITED), Answer(approved=False, reason="It changed."))
+    edited, no = Answer(approved=True, arguments=EDITED), Answer(approved=False, reason="It changed.")
+    person = Person(edited, no, thinks=lambda _: asked.set())
     async with scene.runtime(tools=[prepare, scene.tool()], interaction=person) as runtime:
         result = await soon(runtime.execute([call("c0", "prepare"), EDIT]))
+        assert await statuses(runtime) == ["VOID", "REJECTED"]
 
-    ran_as_bound = scene.ran == [EDITED] and other.read_text() == "prepared"
-    assert codes(result)["c1"] in ("ok", "user_denied")
-    assert ran_as_bound == (codes(result)["c1"] == "ok")
+    assert (codes(result), scene.ran) == ({"c0": "ok", "c1": "user_denied"}, [])
+    assert [change.what for change in person.asked[1].changes] == ["file other.txt"]
 
 
 @pytest.mark.requirement("P12")

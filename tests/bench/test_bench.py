@@ -9,6 +9,7 @@ import pytest
 from bench.figures import FIGURES
 from bench.floor import FloorRun
 from bench.ours import OurRun
+from bench.policy import SECTIONS as POLICY_SECTIONS
 from bench.rounds import NAMES, Readings, Step, steps
 from bench.sections import SECTIONS
 from bench.table import render
@@ -43,7 +44,7 @@ async def test_work_that_was_not_done_is_not_measured() -> None:
 
 
 def test_every_section_is_shown() -> None:
-    assert {figure.section for figure in FIGURES} == set(NAMES) == {*SECTIONS, "import"}
+    assert {figure.section for figure in FIGURES} == set(NAMES) == {*SECTIONS, *POLICY_SECTIONS, "import"}
 
 
 def test_rounds_are_interleaved_and_their_order_turns() -> None:

@@ -179,6 +179,18 @@ def test_import_overwrites_nothing_and_refuses_what_it_does_not_understand(run: 
     assert run("import", "cursor", policy).exit_code == 2
 
 
+def test_import_says_what_it_cannot_read_or_write(run: Run, tmp_path: Path) -> None:
+    binary = tmp_path / "settings.json"
+    binary.write_bytes(b"\xff\xfe")
+
+    unreadable = run("import", "claude", binary)
+    unwritable = run("import", "claude", IMPORTS / "settings.json", "--out", tmp_path / "no" / "file.yaml")
+
+    assert (unreadable.exit_code, unreadable.stderr) == (2, f"interlock: {binary} is not UTF-8 text.\n")
+    assert unwritable.exit_code == 2
+    assert "cannot be written: No such file or directory." in unwritable.stderr
+
+
 def test_schema_prints_the_json_schema(run: Run) -> None:
     assert json.loads(run("schema").stdout) == json_schema()
 
@@ -214,9 +226,9 @@ def test_revoke_takes_out_a_kept_rule_and_nothing_else(run: Run, policy: Path) -
     rule_id = PolicyFiles(user=policy).keep('{"decision": "allow", "tools": "bash", "command": "make all"}')
 
     assert rule_id in run("rules", "--user", policy).stdout
-    result = run("revoke", rule_id, "--user", policy)
+    result = run("revoke", rule_id, "--user", policy, "--json")
 
-    assert (result.exit_code, result.stdout) == (0, f"{policy}: {rule_id} is gone\n")
+    assert (result.exit_code, json.loads(result.stdout)) == (0, {"revoked": rule_id, "path": str(policy)})
     assert rule_id not in policy.read_text()
     assert policy.read_text().startswith(before)
 

@@ -48,6 +48,19 @@ def test_flips_fail_only_where_that_was_asked_for(run: Run, policy: Path, tmp_pa
     assert run("backtest", policy, "--log", same, "--fail-on-flip").exit_code == 0
 
 
+def test_many_flips_are_counted_and_calls_that_are_lost_are_named(run: Run, policy: Path, tmp_path: Path) -> None:
+    secret = "curl -H 'x-api-key: sk-ant-api03-" + "a1B2c3D4" * 6 + "' example.com"
+    log = recorded_log(tmp_path / "runs.db", *["npm test"] * 201, secret)
+
+    lines = run("backtest", policy, "--log", log).stdout.splitlines()
+
+    assert lines[-4:-1] == [
+        "... and 1 more; --json has them all",
+        "201 decisions flip, 0 stay",
+        "1 cannot be judged again: its arguments were redacted",
+    ]
+
+
 def test_suggest_prints_rules_that_load(run: Run, tmp_path: Path) -> None:
     log = recorded_log(tmp_path / "runs.db", *["npm test"] * 3, *[f"cargo test {name}" for name in "abc"], "make")
 

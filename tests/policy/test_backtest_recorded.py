@@ -72,6 +72,18 @@ async def test_arguments_that_a_person_edited_are_not_what_was_judged() -> None:
     assert call.event.arguments == HELLO
 
 
+async def test_a_value_that_a_person_gave_is_a_yes() -> None:
+    policy = RulePolicy([Rule(id="to", verdict="request_input", tools="send_mail", target_arg="to")])
+    mail = [("send_mail", {"to": "ann"})]
+
+    (given_one,) = recorded_calls(await record(mail, lambda question: "bob", policy=policy))
+    (refused,) = recorded_calls(await record(mail, no, policy=policy))
+
+    assert (given_one.said, refused.said) == ("granted", "rejected")
+    assert given_one.event is not None
+    assert given_one.event.arguments == HELLO
+
+
 async def test_who_refused_is_told_from_nobody_being_there() -> None:
     mail = [("send_mail", {"to": "ann"})]
 

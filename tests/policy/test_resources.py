@@ -250,7 +250,8 @@ def test_an_argument_that_is_no_path_host_or_script_is_not_allowed(arguments: Js
 
 
 def test_what_is_not_named_is_not_held_against_the_call(workspace: Path) -> None:
-    for arguments in ({}, {"file": None}, {"files": []}, {"other": "secrets/key"}):
+    calls: list[JsonObject] = [{}, {"file": None}, {"files": []}, {"other": "secrets/key"}]
+    for arguments in calls:
         assert decide(workspace, "upload", arguments).verdict == "allow"
 
 

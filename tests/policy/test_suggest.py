@@ -1,7 +1,7 @@
 """Rules for what people keep saying yes to: narrow, proved on the past, and never against a no."""
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import yaml
@@ -74,10 +74,10 @@ def test_commands_that_begin_alike_become_a_rule_for_their_longest_common_words(
     assert conditions(calls) == []
 
     calls = [asked(f"cargo test -p {name}") for name in "abc"]
-    assert conditions(calls) == [{"command": {"words": ["cargo", "test", "-p"]}}]
+    assert conditions(calls) == [{"command": [{"words": ["cargo", "test", "-p"]}]}]
 
     calls = [asked(f"cargo test {name}") for name in "abc"]
-    assert conditions(calls) == [{"command": {"words": ["cargo", "test"]}}]
+    assert conditions(calls) == [{"command": [{"words": ["cargo", "test"]}]}]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_what_a_person_refused_is_never_covered() -> None:
     for said in ("rejected", "edited"):
         assert conditions([*approved, asked("cargo test secrets", said)]) == []
     assert conditions([*[asked("npm test")] * 3, asked("npm test", "rejected")]) == []
-    assert conditions([*approved, asked("cargo build", "rejected")]) == [{"command": {"words": ["cargo", "test"]}}]
+    assert conditions([*approved, asked("cargo build", "rejected")]) == [{"command": [{"words": ["cargo", "test"]}]}]
 
 
 def test_a_refusal_that_cannot_be_looked_at_leaves_only_exact_rules() -> None:
@@ -219,9 +219,8 @@ def test_no_suggested_rule_ever_lets_through_what_a_person_refused(
     calls = [asked(command, said) for command, said in history]
 
     for suggestion in suggest(calls, min_count):
-        patterns: Any = suggestion.rule["command"]
-        several = cast(list[dict[str, Any]], patterns if isinstance(patterns, list) else [patterns])
-        rule = Rule(id="it", verdict="allow", tools="bash", command=[_pattern(each) for each in several])
+        patterns = [_pattern(each) for each in suggestion.rule["command"]]
+        rule = Rule(id="it", verdict="allow", tools="bash", command=patterns)
         policy = RulePolicy([rule])
         refused = [call.event for call in calls if call.said == "rejected" and call.event is not None]
         let_through = [event for event in refused if policy.evaluate(event).verdict is Verdict.ALLOW]

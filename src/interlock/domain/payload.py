@@ -5,7 +5,7 @@ anybody can check the hash with tools of their own. What runs after an approval 
 """
 
 from hashlib import sha256
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import rfc8785
@@ -14,6 +14,9 @@ from . import json
 from .tool import JsonObject, ToolDefinition
 
 SCHEMA = "interlock/invocation/v1"
+_MAX_EXACT = 2**53 - 1
+#: Between them, everybody writes a fraction without an exponent.
+_MIN_DECIMAL, _MAX_DECIMAL = 1e-3, 1e15
 
 
 class FileOperand(msgspec.Struct, frozen=True, gc=False):
@@ -193,6 +196,23 @@ def _file(file: FileOperand) -> JsonObject:
 
 def _canonical(document: Any) -> bytes:
     try:
-        return rfc8785.dumps(document)
+        return json.encode_sorted(document) if _is_simple(document) else rfc8785.dumps(document)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
         raise json.BadJson(f"it has no canonical form: {error}") from None
+
+
+def _is_simple(value: Any) -> bool:
+    """Are its sorted JSON and its canonical form the same bytes?
+
+    Very large and very small numbers and `2.0` are written in another way, and other scripts are sorted in another.
+    """
+    kind = cast(object, type(value))
+    if kind is str or kind is bool or value is None:
+        return True
+    if kind is int:
+        return -_MAX_EXACT <= value <= _MAX_EXACT
+    if kind is float:
+        return _MIN_DECIMAL <= abs(value) < _MAX_DECIMAL and not value.is_integer()
+    if kind is dict:
+        return all(type(name) is str and name.isascii() for name in value) and all(map(_is_simple, value.values()))
+    return kind is list and all(map(_is_simple, value))

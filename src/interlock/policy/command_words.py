@@ -5,6 +5,7 @@ A rule that refuses looks at all of them. A rule that allows must hold for all o
 
 import re
 from posixpath import basename
+from unicodedata import normalize
 from urllib.parse import unquote
 
 from .command import SimpleCommand
@@ -16,11 +17,12 @@ _PATH_BREAKS = re.compile(r"[=:,@]")
 #: A short option may have its value right behind it, and other letters before it.
 _MAX_SHORT_LETTERS = 6
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[/\\]{2,}([^/?#\s\"'`<>(){}|;,]*)")
+_URL = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.\-]*:[/\\]{2,}|(?i:https?|ftp|wss?):[/\\])([^/?#\s\"'`<>(){}|;,]*)")
 _SCP = re.compile(r"(?:[^@/:\s]+@)?(\[[0-9A-Fa-f:.%]+\]|[^@/:\s\[\]]+):(?!//).*", re.DOTALL)
 _BARE = re.compile(
     r"(?:[^@/\s]*@)?(\[[0-9A-Fa-f:.%]+\]|[0-9A-Fa-f]*:[0-9A-Fa-f:.]+|[^@/:\s\[\]]+)(?::\d*)?(?:[/?#].*)?", re.DOTALL
 )
+_DOTS = str.maketrans("\u3002\uff0e\uff61", "...")
 _SMALL_NUMBER = re.compile(r"\d{1,5}", re.ASCII)
 _HOST = re.compile(r"[\w.\-:%]+")
 #: Programs whose plain words are hosts.
@@ -145,5 +147,6 @@ def _authority(text: str) -> list[str]:
 
 
 def _cleaned(host: str) -> str:
-    host = unquote(host).strip("[]").lower().rstrip(".")
+    """As a resolver reads it: other scripts have other dots, and letters that stand for ours."""
+    host = normalize("NFKC", unquote(host)).translate(_DOTS).strip("[]").lower().rstrip(".")
     return host if _HOST.fullmatch(host) else ""

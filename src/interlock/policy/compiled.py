@@ -19,6 +19,7 @@ from ..domain.resources import elements, values_at
 from ..domain.tool import Mode, Origin, Risk, Situation, ToolDefinition
 from .command import SimpleCommand
 from .command_match import concerns, covers
+from .hosts import plain_host
 from .patterns import glob_pattern, host_fits, path_pattern, regex
 from .rule import (
     Access,
@@ -36,6 +37,10 @@ from .subject import Subject
 Test: TypeAlias = Callable[[Any], bool]
 
 _OTHER_WORDS = {"defer": "ask", "request_approval": "ask", "request_user_input": "request_input"}
+#: A name, an address, or any.
+_HOST = re.compile(r"[\w-]+(?:\.[\w-]+)*|[0-9a-f:.]+|\*", re.ASCII)
+#: Conditions that mean nothing when they name nothing.
+_CONDITIONS = ("server", "path", "command", "host", "agent", "mode")
 #: A pattern with anything else in it could never match the name of a tool.
 _PATTERN = re.compile(r"[a-zA-Z0-9_\-*?!\[\]]+")
 
@@ -60,7 +65,7 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: int
     scope: Scope
     answer_within_seconds: float | None
-    texts: dict[str, str]
+    texts: dict[str, Any]
     digest: str
 
     @property
@@ -148,7 +153,7 @@ def compile_rule(rule: Rule) -> Compiled:
         paths=tuple(_said(rule, partial(path_pattern, glob, wide=wide)) for glob in _words(rule.path) or ()),
         access=rule.access,
         commands=tuple(_command(rule, pattern) for pattern in _several(rule.command)),
-        hosts=tuple(host.rstrip(".").lower() for host in _words(rule.host) or ()),
+        hosts=tuple(_host(rule, host) for host in _words(rule.host) or ()),
         arguments=tuple(
             (tuple(name.split(".")), test, _said(rule, partial(_test, test))) for name, test in rule.arguments.items()
         ),
@@ -190,6 +195,9 @@ def _check(rule: Rule, verdict: Verdict) -> None:
         raise ConfigurationError(f"Rule {rule.id!r}: when must be a plain function")
     if rule.access is not None and (rule.access not in get_args(Access) or not rule.path):
         raise ConfigurationError(f"Rule {rule.id!r}: access is read or write, and says something about a path")
+    empty = [name for name in _CONDITIONS if (given := getattr(rule, name)) is not None and not _several(given)]
+    if empty:
+        raise ConfigurationError(f"Rule {rule.id!r}: {', '.join(empty)} names nothing; leave it out, or say what")
     if rule.scope not in SCOPES:
         raise ConfigurationError(f"Rule {rule.id!r}: the scope is one of {', '.join(SCOPES)}, not {rule.scope!r}")
     seconds = rule.answer_within_seconds
@@ -243,6 +251,15 @@ def _command(rule: Rule, pattern: str | CommandPattern) -> CommandPattern:
     return CommandPattern(words, isinstance(pattern, CommandPattern) and pattern.exact)
 
 
+def _host(rule: Rule, pattern: str) -> str:
+    """In the one spelling that hosts are compared in."""
+    under = "*." if pattern.startswith("*.") else ""
+    host = "*" if pattern == "*" else plain_host(pattern[len(under) :])
+    if host is None or not _HOST.fullmatch(host):
+        raise ConfigurationError(f"Rule {rule.id!r}: {pattern!r} is no host")
+    return under + host
+
+
 def _said(rule: Rule, make: Callable[[], Any]) -> Any:
     try:
         return make()
@@ -264,9 +281,11 @@ def _test(test: ArgumentTest) -> Test:
 
 
 def _digest(rule: Rule, verdict: Verdict) -> str:
+    """The same for rules that say the same, however their lists are ordered."""
     declared = msgspec.structs.asdict(rule)
-    name = rule.when_source or _name(rule.when)
-    declared |= {"verdict": verdict, "when": name, "tools": _words(rule.tools), "risk": sorted(_words(rule.risk) or ())}
+    declared |= {"verdict": verdict, "when": rule.when_source or _name(rule.when)}
+    for name in ("tools", "risk", *_CONDITIONS):
+        declared[name] = sorted(msgspec.json.encode(each).decode() for each in _several(declared[name]))
     return sha256(msgspec.json.encode(declared, order="sorted")).hexdigest()
 
 

@@ -19,20 +19,19 @@ def host_of(text: str) -> str | None:
         host = urlsplit(text if _SCHEME.match(text) else "//" + text).hostname
     except ValueError:
         return None
-    if not host:
-        return None
-    return _plain(host.rstrip("."))
+    return plain_host(host) if host else None
 
 
-def _plain(host: str) -> str | None:
+def plain_host(host: str) -> str | None:
+    """One spelling per host: what resolvers would make of the name. None where they make an address of a number."""
+    host = host.rstrip(".\u3002\uff0e\uff61")
     try:
         address = ip_address(host)
     except ValueError:
         if _NUMERIC.fullmatch(host):
             return None
         try:
-            return host.encode("idna").decode().lower() if not host.isascii() else host.lower()
+            return host.lower() if host.isascii() else host.encode("idna").decode().lower()
         except UnicodeError:
             return None
-    mapped = getattr(address, "ipv4_mapped", None)
-    return str(mapped or address)
+    return str(getattr(address, "ipv4_mapped", None) or address)

@@ -57,7 +57,7 @@ def hypothetical(
         is_async=False,
         args_model=_Anything,
         risk=risks,
-        read_only=risks == {Risk.READ},
+        read_only=risks == frozenset({Risk.READ}),
         origin=declared.get("origin", "local"),
         source=declared.get("source", ""),
         resources=declared.get("resources", family.resources),

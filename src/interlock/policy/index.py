@@ -4,36 +4,39 @@ A rule is filed once, under the rarest thing that it names: the program of a com
 argument. What names none of these is asked every time. Being found is not speaking: `rules.py` looks at the rest.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os.path import basename
 from typing import Any
 
 from ..domain import json
 from ..domain.resources import values_at
+from .command import SimpleCommand
+from .command_match import ANY_WORD
 from .compiled import Compiled
 from .paths import Touched
 from .patterns import PatternSet, folded
-from .rule import ArgumentIs
+from .rule import ArgumentIs, CommandPattern
 from .subject import Subject
 
 
 class Index:
     def __init__(self, rules: Sequence[Compiled]) -> None:
         self.rules = rules
-        self._programs: dict[str, list[int]] = defaultdict(list)
         self._hosts: dict[str, list[int]] = defaultdict(list)
         self._values: dict[tuple[str, ...], dict[bytes, list[int]]] = {}
         self._always: list[int] = []
         self._wide = _PathSet((at, rule) for at, rule in enumerate(rules) if rule.paths and rule.wide)
         self._narrow = _PathSet((at, rule) for at, rule in enumerate(rules) if rule.paths and not rule.wide)
+        self._programs = _Programs((at, rule) for at, rule in enumerate(rules) if _names_programs(rule))
         for at, rule in enumerate(rules):
             self._file(at, rule)
 
     def found(self, subject: Subject, arguments: Mapping[str, Any]) -> Iterator[Compiled]:
         """The rules that may speak. Of those about paths, only those whose paths fit."""
         by_path = self._by_path(subject.paths) if subject.paths else set[int]()
-        found = {*self._always, *by_path, *self._by_program(subject), *self._by_host(subject)}
+        by_program = self._programs.found(subject.command) if subject.command is not None else ()
+        found = {*self._always, *by_path, *by_program, *self._by_host(subject)}
         for names, filed in self._values.items():
             for value in values_at(arguments, list(names)):
                 found.update(filed.get(json.encode_sorted(value), ()))
@@ -44,10 +47,9 @@ class Index:
 
     def _file(self, at: int, rule: Compiled) -> None:
         exact = [(names, test.value) for names, test, _ in rule.arguments if isinstance(test, ArgumentIs)]
-        if rule.commands and not any(set(pattern.words[0]) & set("*?[") for pattern in rule.commands):
-            for name in {basename(pattern.words[0]) for pattern in rule.commands}:
-                self._programs[name].append(at)
-        elif rule.hosts and "*" not in rule.hosts:
+        if _names_programs(rule):
+            return
+        if rule.hosts and "*" not in rule.hosts:
             for host in {pattern.removeprefix("*.") for pattern in rule.hosts}:
                 self._hosts[host].append(at)
         elif exact:
@@ -55,11 +57,6 @@ class Index:
             self._values.setdefault(names, {}).setdefault(json.encode_sorted(value), []).append(at)
         elif not rule.paths:
             self._always.append(at)
-
-    def _by_program(self, subject: Subject) -> Iterator[int]:
-        if subject.command is not None and self._programs:
-            for name in {basename(word) for word in (subject.command.argv[0], *subject.command.wrappers)}:
-                yield from self._programs.get(name, ())
 
     def _by_host(self, subject: Subject) -> Iterator[int]:
         if self._hosts:
@@ -70,6 +67,43 @@ class Index:
 
     def _by_path(self, paths: tuple[Touched, ...]) -> set[int]:
         return {*self._wide.any_of(paths), *self._narrow.all_of(paths)}
+
+
+class _Programs:
+    """Rules by the program that they name, and by the rarest other word that a command must have to be meant."""
+
+    def __init__(self, rules: Iterable[tuple[int, Compiled]]) -> None:
+        patterns = [
+            (at, _program(pattern.words[0]), _literals(pattern)) for at, rule in rules for pattern in rule.commands
+        ]
+        uses = Counter((program, word) for _, program, words in patterns for word in words)
+        self._rules: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for at, program, words in patterns:
+            rarest = min(words, key=lambda word, program=program: uses[program, word], default="")
+            self._rules[program][rarest].append(at)
+
+    def found(self, command: SimpleCommand) -> Iterator[int]:
+        by_word = self._rules.get(_program(command.argv[0]), {})
+        # What the file system makes of a wildcard may be any word.
+        for word in by_word if command.globs else {"", *command.argv[1:]}:
+            yield from by_word.get(word, ())
+        # A pattern that names a wrapper goes on with words of the wrapped command, spelled as a program may be.
+        for wrapper in command.wrappers:
+            for rules in self._rules.get(_program(wrapper), {}).values():
+                yield from rules
+
+
+def _names_programs(rule: Compiled) -> bool:
+    return bool(rule.commands) and not any(set(pattern.words[0]) & set("*?[") for pattern in rule.commands)
+
+
+def _program(word: str) -> str:
+    return basename(word).casefold()
+
+
+def _literals(pattern: CommandPattern) -> list[str]:
+    """The words that a command must have as they are written: neither options nor `*`."""
+    return [word for word in pattern.words[1:] if word != ANY_WORD and (word == "-" or not word.startswith("-"))]
 
 
 class _PathSet:

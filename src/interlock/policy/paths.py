@@ -4,6 +4,7 @@ A rule that refuses holds when any of these places matches; a rule that allows n
 before the call, and files may move after it: what a tool can really reach is the sandbox's business.
 """
 
+import re
 from collections.abc import Iterable
 from glob import escape, iglob
 from itertools import islice
@@ -12,6 +13,8 @@ from os.path import expanduser, join, normpath, realpath
 import msgspec
 
 _MAX_GLOBBED = 1_000
+#: What stands here is another thing for every process: `/proc/self/cwd/secrets`.
+_DEPENDS_ON_WHO_LOOKS = re.compile(r"/{1,2}(?:proc(?!/[^/]+/root(?:/|$))|dev/fd|dev/std(?:in|out|err))(?:/|$)")
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -51,10 +54,10 @@ class Workspace:
     def touched(self, given: str, *, writes: bool, bases: Iterable[str] = ("",)) -> Touched:
         return Touched(given, writes, self._places(given, bases))
 
-    def globbed(self, given: str, *, writes: bool, bases: Iterable[str] = ("",)) -> list[Touched]:
-        """The paths that a shell makes of a word with `*`, `?` or `[...]`, and the word itself."""
+    def named(self, given: str, *, writes: bool, bases: tuple[str, ...], is_glob: bool) -> list[Touched]:
+        """The path, and with a glob also those that a shell makes of it."""
         found: list[Touched] = [self.touched(given, writes=writes, bases=bases)]
-        for base in bases:
+        for base in bases if is_glob else ():
             start = escape(join(self.root, base))
             names = list(islice(iglob(join(start, given), include_hidden=True), _MAX_GLOBBED + 1))
             if len(names) > _MAX_GLOBBED:
@@ -62,8 +65,8 @@ class Workspace:
             found += [self.touched(name, writes=writes) for name in names]
         return found
 
-    def inside(self, given: str, bases: tuple[str, ...]) -> bool:
-        return self.touched(given, writes=False, bases=bases).inside
+    def inside(self, given: str, bases: tuple[str, ...], *, is_glob: bool = False) -> bool:
+        return all(path.inside for path in self.named(given, writes=False, bases=bases, is_glob=is_glob))
 
     def _places(self, given: str, bases: Iterable[str]) -> tuple[Place, ...]:
         starts = [given, expanduser(given)] if given.startswith("~") else [given]
@@ -80,9 +83,10 @@ class Workspace:
             return ()
 
     def _both(self, path: str) -> tuple[str, str]:
-        if "\0" in path:
-            raise ValueError("a path has no NUL")
-        return normpath(path), realpath(path)
+        lexical = normpath(path)
+        if "\0" in path or _DEPENDS_ON_WHO_LOOKS.match(lexical):
+            raise ValueError("it cannot be known where this leads")
+        return lexical, realpath(path)
 
     def _place(self, absolute: str) -> Place:
         if absolute.startswith("//"):

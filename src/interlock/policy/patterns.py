@@ -59,6 +59,8 @@ def path_pattern(glob: str, *, wide: bool) -> str:
     """A path glob as a regular expression over `r:` and `a:` texts."""
     if not glob.strip() or "\0" in glob or len(glob) > _MAX_PATTERN_CHARS:
         raise ConfigurationError(f"{glob[:80]!r} is no pattern of paths")
+    if ".." in glob.split("/"):
+        raise ConfigurationError(f"{glob!r} goes up a folder; write where it leads instead")
     pattern = folded(glob) if wide else glob
     while pattern.startswith("./"):
         pattern = pattern[2:]
@@ -79,7 +81,12 @@ _TOKEN = re.compile(r"/\*\*/|/\*\*$|^\*\*/|\*+|\?|\[!?\]?[^\]/]*\]|.", re.DOTALL
 
 
 def _translated(glob: str) -> str:
-    return "".join(_piece(match.group()) for match in _TOKEN.finditer(glob))
+    pieces = [match.group() for match in _TOKEN.finditer(glob)]
+    if "[" in pieces:
+        raise ConfigurationError(f"{glob!r} has a [ without its ]; write [[] for the character itself")
+    translated = "".join(map(_piece, pieces))
+    regex(translated)
+    return translated
 
 
 _PIECES = {"/**/": "/(?:.*/)?", "/**": "(?:/.*)?", "**/": "(?:.*/)?", "?": "[^/]", "*": "[^/]*"}

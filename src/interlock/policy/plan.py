@@ -1,19 +1,19 @@
 """What a policy knows about a tool in a mode before it sees the arguments, and how it judges a call from there."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from ..domain.decision import Decision, Verdict, strictest
-from ..domain.tool import JsonObject, Mode, ResourceKind, Risk, ToolDefinition
+from ..domain.tool import JsonObject, Mode, Risk, ToolDefinition
 from .combine import combined, refused
 from .compiled import Compiled
 from .index import Index
 from .interface import PolicyEvent
 from .modes import by_default, refused_by_mode
 from .rule import Default
-from .subject import Subject, subjects
+from .subject import Resources, Subject, subjects
 
 _MAX_NAMED = 5
 _READ = frozenset({Risk.READ})
@@ -41,10 +41,10 @@ class Plan:
         tool: ToolDefinition,
         mode: Mode,
         rules: Sequence[Compiled],
-        resources: Mapping[str, ResourceKind],
+        resources: Resources,
         fallback: Fallback,
     ) -> None:
-        self._tool, self._mode, self._resources = tool, mode, resources
+        self.tool, self._mode, self._resources = tool, mode, resources
         self._default: Default = fallback.default
         self._digest = fallback.digest
         digest = fallback.digest
@@ -53,7 +53,7 @@ class Plan:
         self._unconditional = tuple(self._decisions[rule.id] for rule in rules if not rule.conditional)
         self._index = Index(conditional)
         self._needs_arguments = bool(resources) or any(rule.arguments for rule in conditional)
-        self._unproven = self._doubt([rule for rule in conditional if rule.about_resources and rule.wide])
+        self._doubtful = [rule for rule in conditional if rule.about_resources and rule.wide]
         #: The decision, where it does not depend on what the call would do.
         self.settled = self._settled() if not conditional else None
 
@@ -67,48 +67,57 @@ class Plan:
         for rule in self._index.found(subject, arguments):
             if _fits(rule, subject, arguments):
                 said += holds.said(rule, self._decisions[rule.id])
-        if subject.opaque and self._unproven is not None:
-            said.append(self._unproven)
+        if subject.opaque and self._doubtful:
+            said += self._doubt(arguments, holds)
         refusal = refused_by_mode(self._mode, subject.risk)
         if refusal is not None:
-            said.append(refusal)
+            said.append(self._named(refusal))
         return Judged(subject, tuple(said), self._decide(subject, said))
 
     def _decide(self, subject: Subject, said: list[Decision]) -> Decision:
         """Only an allow loosens: without one, what asks or refuses adds to the default and never takes from it."""
         if any(each.verdict is Verdict.ALLOW for each in said):
             return combined(said)
-        default = by_default(self._default, self._mode, subject)
-        if self._digest:
-            default = msgspec.structs.replace(default, policy_digest=self._digest)
+        default = self._named(by_default(self._default, self._mode, subject))
         return strictest((combined(said), default)) if said else default
 
+    def _named(self, decision: Decision) -> Decision:
+        """A decision of no rule, in the name of the policy."""
+        return msgspec.structs.replace(decision, policy_digest=self._digest) if self._digest else decision
+
     def _settled(self) -> Decision | None:
-        subject = Subject(risk=self._tool.risk)
-        depends = "command" in self._resources.values() or self._mode is Mode.ACCEPT_EDITS
-        if depends and not (self._unconditional and (self._mode is not Mode.READ_ONLY or self._tool.risk <= _READ)):
+        subject = Subject(risk=self.tool.risk)
+        depends = any(kind == "command" for _, kind in self._resources) or self._mode is Mode.ACCEPT_EDITS
+        if depends and not (self._unconditional and (self._mode is not Mode.READ_ONLY or self.tool.risk <= _READ)):
             return None
         decision = self._judge(subject, {}, _Conditions(None, int)).decision
         # A question names what the call would touch, and the rule that would do instead.
         asked_alike = bool(self._unconditional) and not self._resources
         return decision if decision.verdict is not Verdict.ASK or asked_alike else None
 
-    def _doubt(self, rules: Sequence[Compiled]) -> Decision | None:
+    def _doubt(self, arguments: JsonObject, holds: "_Conditions") -> list[Decision]:
         """Said about what could not be read: any of these rules might be about it."""
-        if not rules:
-            return None
-        names = [rule.id for rule in rules[:_MAX_NAMED]]
-        more = f" and {len(rules) - _MAX_NAMED} more" if len(rules) > _MAX_NAMED else ""
-        said = [self._decisions[rule.id] for rule in rules]
-        return Decision(
+        said = [
+            (rule, decision)
+            for rule in self._doubtful
+            if rule.fits_arguments(arguments)
+            for decision in holds.said(rule, self._decisions[rule.id])
+        ]
+        if not said:
+            return []
+        names = [rule.id for rule, _ in said[:_MAX_NAMED]]
+        more = f" and {len(said) - _MAX_NAMED} more" if len(said) > _MAX_NAMED else ""
+        layers = dict.fromkeys(decision.layer for _, decision in said)
+        doubt = Decision(
             verdict=Verdict.ASK,
             reason=f"It cannot be shown that this is not what {', '.join(names)}{more} is about.",
             rule_ids=tuple(names),
-            layer=combined([msgspec.structs.replace(each, verdict=Verdict.ASK, target_arg="") for each in said]).layer,
-            risk=tuple(sorted(self._tool.risk)),
+            layer=", ".join(layers),
+            risk=tuple(sorted(self.tool.risk)),
             policy_digest=self._digest,
             scope="run",
         )
+        return [doubt]
 
 
 class _Conditions:

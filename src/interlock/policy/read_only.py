@@ -38,10 +38,10 @@ def is_read_only(command: SimpleCommand, inside: Inside) -> bool:
     """True when the command provably does nothing but read what `inside` says is in the workspace."""
     if command.assignments or not _HARMLESS_WRAPPERS.issuperset(command.wrappers):
         return False
-    if not all(map(_is_safe_wildcard, command.globs)) or not inside(".", command.bases):
+    if not all(map(_is_safe_wildcard, command.globs)):
         return False
     paths = _paths_read(command)
-    if paths is None:
+    if paths is None or not inside(".", command.bases):
         return False
     return all(inside(path, command.bases) for path in (*paths, *command.globs) if path != "-")
 

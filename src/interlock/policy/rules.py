@@ -19,7 +19,7 @@ import msgspec
 
 from ..domain.decision import Decision, Verdict
 from ..domain.errors import ConfigurationError
-from ..domain.tool import ResourceKind, Situation, ToolDefinition
+from ..domain.tool import Situation, ToolDefinition
 from .combine import combined
 from .compiled import check_unique, compile_rule, policy_digest
 from .interface import PolicyEvent
@@ -71,22 +71,29 @@ class RulePolicy:
         return tuple(rule.id for rule in self.rules if rule.id in said)
 
     def _plan(self, tool: ToolDefinition, situation: Situation) -> Plan:
-        key = (tool.spec.name, tool.version, tool.risk, tool.origin, tool.source, situation.mode, situation.interactive)
-        try:
-            return self._plans[key]
-        except KeyError:
+        key = (tool.spec.name, situation.mode, situation.interactive)
+        plan = self._plans.get(key)
+        if plan is None or (plan.tool is not tool and not _declare_the_same(plan.tool, tool)):
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
             self._plans[key] = plan = self._make_plan(tool, situation)
-            return plan
+        return plan
 
     def _make_plan(self, tool: ToolDefinition, situation: Situation) -> Plan:
-        resources: dict[str, ResourceKind] = {**tool.resources}
-        for declared in self.resources:
-            if fnmatchcase(tool.name, declared.tools):
-                resources |= declared.arguments
+        declared = [each.arguments for each in self.resources if fnmatchcase(tool.name, each.tools)]
+        resources = dict.fromkeys(named for each in (tool.resources, *declared) for named in each.items())
         fitting = [rule for rule in self._compiled if rule.fits_tool(tool, situation)]
-        return Plan(tool, situation.mode, fitting, resources, self._fallback)
+        return Plan(tool, situation.mode, fitting, tuple(resources), self._fallback)
+
+
+def _declare_the_same(one: ToolDefinition, other: ToolDefinition) -> bool:
+    """Everything that rules go by."""
+    return (
+        one.risk == other.risk
+        and one.origin == other.origin
+        and one.source == other.source
+        and one.resources == other.resources
+    )
 
 
 def _whole(event: PolicyEvent, judged: Sequence[Judged]) -> Decision:

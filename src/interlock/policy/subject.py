@@ -4,10 +4,10 @@ Paths and hosts come from the arguments that the tool declares as such, and from
 about a path or a host holds for every tool that can touch it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 from os import getcwd
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -17,11 +17,15 @@ from .bash import read_argv, read_script
 from .command import Redirect, Script, SimpleCommand
 from .command_facts import facts
 from .command_words import hosts_named, paths_named
-from .hosts import host_of
+from .hosts import host_of, plain_host
 from .interface import PolicyEvent
 from .paths import Touched, Workspace
 from .read_only import is_read_only
 
+#: What arguments name, by dotted name. One argument may name several kinds of things.
+Resources: TypeAlias = tuple[tuple[str, ResourceKind], ...]
+
+_GLOB = frozenset("*?[")
 _READ = frozenset({Risk.READ})
 _WRITE = frozenset({Risk.WRITE})
 
@@ -31,18 +35,25 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     command: SimpleCommand | None = None
     paths: tuple[Touched, ...] = ()
     hosts: tuple[str, ...] = ()
-    #: Concrete risk, in words for a person.
-    facts: tuple[str, ...] = ()
+    #: The file that the shell itself would write.
+    written: str = ""
     #: Why it is not known what this would run or touch.
     opaque: str = ""
 
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """Concrete risk, in words for a person: looked up when somebody asks."""
+        if self.command is not None:
+            return facts(self.command)
+        return (f"writes {self.written}",) if self.written else ()
 
-def subjects(event: PolicyEvent, resources: Mapping[str, ResourceKind], arguments: JsonObject) -> list[Subject]:
+
+def subjects(event: PolicyEvent, resources: Resources, arguments: JsonObject) -> list[Subject]:
     tool = event.tool
     if not resources:
         return [Subject(risk=tool.risk)]
     reading = _Reading(_workspace(event.situation.workspace or getcwd()), not tool.risk <= _READ)
-    for name, kind in resources.items():
+    for name, kind in resources:
         for value in values_at(arguments, name.split(".")):
             reading.take(kind, name, value)
     whole = Subject(risk=tool.risk, paths=tuple(reading.paths), hosts=tuple(reading.hosts), opaque=reading.unknown)
@@ -92,10 +103,9 @@ class _Reading:
 def _script(value: Any) -> Script:
     if isinstance(value, str):
         return read_script(value)
-    words = cast(list[Any], value) if isinstance(value, list) else [None]
-    if not all(isinstance(word, str) for word in words):
-        return Script(opaque="the command is no text")
-    return read_argv(words)
+    words = cast(list[object], value) if isinstance(value, list) else [None]
+    texts = [word for word in words if isinstance(word, str)]
+    return read_argv(texts) if len(texts) == len(words) else Script(opaque="the command is no text")
 
 
 def _parts(script: Script, whole: Subject, workspace: Workspace) -> Iterator[Subject]:
@@ -109,31 +119,40 @@ def _parts(script: Script, whole: Subject, workspace: Workspace) -> Iterator[Sub
 
 
 def _command(command: SimpleCommand, whole: Subject, workspace: Workspace, *, proved: bool) -> Subject:
-    reads = proved and is_read_only(command, workspace.inside)
+    def is_glob(word: str) -> bool:
+        return bool(command.globs) and not _GLOB.isdisjoint(word)
+
+    def inside(word: str, bases: tuple[str, ...]) -> bool:
+        return workspace.inside(word, bases, is_glob=is_glob(word))
+
+    reads = proved and is_read_only(command, inside)
     paths = [
         path
         for word in paths_named(command)
-        for path in (
-            workspace.globbed(word, writes=not reads, bases=command.bases)
-            if word in command.globs
-            else (workspace.touched(word, writes=not reads, bases=command.bases),)
-        )
+        for path in workspace.named(word, writes=not reads, bases=command.bases, is_glob=is_glob(word))
     ]
+    hosts = [plain_host(host) for host in hosts_named(command)]
     return Subject(
         risk=_READ if reads else whole.risk,
         command=command,
         paths=(*whole.paths, *paths),
-        hosts=(*whole.hosts, *hosts_named(command)),
-        facts=facts(command),
-        opaque="" if all(path.places for path in paths) else "it cannot be known where its paths lead",
+        hosts=(*whole.hosts, *(host for host in hosts if host is not None)),
+        opaque=_unknown(paths, hosts),
     )
+
+
+def _unknown(paths: list[Touched], hosts: list[str | None]) -> str:
+    if not all(path.places for path in paths):
+        return "it cannot be known where its paths lead"
+    return "it cannot be known which hosts it names" if None in hosts else ""
 
 
 def _redirect(redirect: Redirect, whole: Subject, workspace: Workspace) -> Subject:
     path = workspace.touched(redirect.path, writes=redirect.writes, bases=redirect.bases)
-    if redirect.writes:
-        return Subject(risk=_WRITE, paths=(path,), facts=(f"writes {redirect.path}",))
-    return Subject(risk=_READ if path.inside else whole.risk, paths=(path,))
+    risk = _WRITE if redirect.writes else _READ if path.inside else whole.risk
+    written = redirect.path if redirect.writes else ""
+    unknown = "" if path.places else "it cannot be known where its paths lead"
+    return msgspec.structs.replace(whole, risk=risk, paths=(*whole.paths, path), written=written, opaque=unknown)
 
 
 _workspace = lru_cache(maxsize=64)(Workspace)

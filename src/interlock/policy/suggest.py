@@ -73,6 +73,8 @@ class _Request(msgspec.Struct, frozen=True):
 
     call: RecordedCall
     event: PolicyEvent
+    #: The same for requests that every rule treats alike.
+    key: bytes
     #: What it would have run that nothing allowed; None when that is no plain list of words.
     commands: tuple[tuple[str, ...], ...] | None
 
@@ -95,10 +97,11 @@ def suggest(calls: Iterable[RecordedCall], min_count: int = 3) -> list[Suggestio
     """Those that would have answered most come first."""
     asked = [call for call in calls if call.decision.verdict in (Verdict.ASK, Verdict.REQUEST_INPUT)]
     by_tool: dict[str, list[_Request]] = defaultdict(list)
-    without_rules = RulePolicy()
+    commands = _Commands()
     for call in asked:
         if call.event is not None:
-            by_tool[call.tool].append(_Request(call, call.event, _commands(without_rules, call.event)))
+            key = _key(call.event)
+            by_tool[call.tool].append(_Request(call, call.event, key, commands.of(call.event, key)))
     # What cannot be looked at may have been refused, so nothing wide is said about its tool.
     unseen = {call.tool for call in asked if call.event is None and _was_refused(call)}
     found = [
@@ -113,50 +116,63 @@ def _was_refused(call: RecordedCall) -> bool:
     return call.said in ("rejected", "edited")
 
 
+def _key(event: PolicyEvent) -> bytes:
+    situation = event.situation
+    about = (situation.agent, situation.mode, situation.interactive, situation.workspace, situation.requester)
+    return json.encode_sorted((event.tool_name, event.arguments, *about))
+
+
 def _of_tool(requests: Sequence[_Request], ways: Iterable[_Way], min_count: int) -> Iterator[Suggestion]:
     """From narrow to wide: what a narrow rule covers is no reason for a wider one."""
-    open_requests = [request for request in requests if request.approved]
+    answered: set[bytes] = set()
     for way in ways:
-        for group, conditions, examples in _groups(open_requests, way, min_count):
-            rule = _rule(group[0].event, conditions, examples, len(group))
+        approved = [request for request in requests if request.approved and request.key not in answered]
+        for group in _groups(approved, way, min_count):
+            if sum(request.key not in answered for request in group.requests) < min_count:
+                continue
+            rule = _rule(group)
             covered = _covered(rule, requests)
-            if sum(request.approved for request in covered) < min_count or any(
-                _was_refused(request.call) for request in covered
-            ):
+            refused = any(_was_refused(request.call) for request in covered)
+            if refused or sum(request.approved for request in covered) < min_count:
                 continue
             yield Suggestion(rule=rule, covers=sum(request.answerable for request in covered), out_of=0)
-            answered = {id(request) for request in covered}
-            open_requests = [request for request in open_requests if id(request) not in answered]
+            answered |= {request.key for request in covered}
 
 
-def _groups(
-    requests: Iterable[_Request], way: _Way, min_count: int
-) -> Iterator[tuple[list[_Request], JsonObject, list[JsonObject]]]:
-    groups: dict[bytes, list[_Request]] = defaultdict(list)
-    said: dict[bytes, tuple[JsonObject, list[JsonObject]]] = {}
+class _Group(msgspec.Struct, frozen=True):
+    """Requests that one rule would let through."""
+
+    conditions: JsonObject
+    requests: list[_Request] = msgspec.field(default_factory=list[_Request])
+    examples: list[JsonObject] = msgspec.field(default_factory=list[JsonObject])
+
+
+def _groups(requests: Iterable[_Request], way: _Way, min_count: int) -> list[_Group]:
+    """The largest first."""
+    groups: dict[bytes, _Group] = {}
     for request in requests:
         narrowed = way(request)
         if narrowed is not None:
-            key = json.encode_sorted(narrowed[0])
-            groups[key].append(request)
-            examples = said.setdefault(key, (narrowed[0], []))[1]
-            examples += [each for each in narrowed[1] if each not in examples and len(examples) < _MAX_EXAMPLES]
-    for key in sorted(groups, key=lambda key: -len(groups[key])):
-        if len(groups[key]) >= min_count:
-            yield groups[key], *said[key]
+            conditions, examples = narrowed
+            group = groups.setdefault(json.encode_sorted(conditions), _Group(conditions))
+            group.requests.append(request)
+            group.examples.extend(each for each in examples if each not in group.examples)
+            del group.examples[_MAX_EXAMPLES:]
+    often = [group for group in groups.values() if len(group.requests) >= min_count]
+    return sorted(often, key=lambda group: -len(group.requests))[:_MAX_SUGGESTIONS]
 
 
-def _rule(event: PolicyEvent, conditions: JsonObject, examples: list[JsonObject], count: int) -> JsonObject:
-    tool = event.tool
+def _rule(group: _Group) -> JsonObject:
+    tool = group.requests[0].event.tool
     from_where: JsonObject = {}
     if tool.origin != "local" and not tool.name.startswith("mcp__"):
         from_where = {"origin": tool.origin, **({"server": tool.source} if tool.source else {})}
-    about = {"decision": "allow", "tools": tool.name, **from_where, **conditions}
-    short = [each for each in examples if len(json.encode(each)) <= _MAX_EXAMPLE_CHARS]
+    about = {"decision": "allow", "tools": tool.name, **from_where, **group.conditions}
+    short = [each for each in group.examples if len(json.encode(each)) <= _MAX_EXAMPLE_CHARS]
     return {
         "id": f"suggested-{sha256(json.encode_sorted(about)).hexdigest()[:8]}",
         **about,
-        "reason": f"People said yes to this {count} times.",
+        "reason": f"People said yes to this {len(group.requests)} times.",
         **({"matches": [{"tool": tool.name, **from_where, **each} for each in short]} if short else {}),
     }
 
@@ -169,11 +185,25 @@ def _covered(entry: JsonObject, requests: Iterable[_Request]) -> list[_Request]:
         policy = RulePolicy(_loaded(entry))
     except PolicyFileError:
         return []
-    return [
-        request
-        for request in requests
-        if policy.matching(request.event) and policy.evaluate(request.event).verdict is Verdict.ALLOW
-    ]
+    judged: dict[bytes, bool] = {}
+    for request in requests:
+        if request.key not in judged and (_was_refused(request.call) or _may_cover(entry, request)):
+            judged[request.key] = _lets_through(policy, request.event)
+    return [request for request in requests if judged.get(request.key)]
+
+
+def _may_cover(entry: JsonObject, request: _Request) -> bool:
+    """A command that begins with other words is told at one look, without reading a script again."""
+    if "command" not in entry:
+        return True
+    patterns: list[tuple[str, ...]] = [tuple(each["words"]) for each in entry["command"]]
+    commands = request.commands or ()
+    return bool(commands) and all(any(argv[: len(words)] == words for words in patterns) for argv in commands)
+
+
+def _lets_through(policy: RulePolicy, event: PolicyEvent) -> bool:
+    parts = policy.judge(event)
+    return any(part.said for part in parts) and all(part.decision.verdict is Verdict.ALLOW for part in parts)
 
 
 def _loaded(entry: JsonObject) -> tuple[Rule, ...]:
@@ -186,19 +216,31 @@ def _loaded(entry: JsonObject) -> tuple[Rule, ...]:
     return layer.rules
 
 
-def _commands(without_rules: RulePolicy, event: PolicyEvent) -> tuple[tuple[str, ...], ...] | None:
-    if "command" not in event.tool.resources.values():
-        return ()
-    found: set[tuple[str, ...]] = set()
-    for part in without_rules.judge(event):
-        command = part.subject.command
-        if part.decision.verdict is Verdict.ALLOW:
-            continue
-        if command is None or part.subject.opaque or command.wrappers or command.assignments or command.globs:
-            return None
-        found.add(command.argv)
-    # In a rule, the word `*` is any word.
-    return tuple(sorted(found)) if found and not any("*" in argv for argv in found) else None
+class _Commands:
+    """What requests would run, each read once however often it came."""
+
+    def __init__(self) -> None:
+        self._without_rules = RulePolicy()
+        self._known: dict[bytes, tuple[tuple[str, ...], ...] | None] = {}
+
+    def of(self, event: PolicyEvent, key: bytes) -> tuple[tuple[str, ...], ...] | None:
+        if "command" not in event.tool.resources.values():
+            return ()
+        if key not in self._known:
+            self._known[key] = self._read(event)
+        return self._known[key]
+
+    def _read(self, event: PolicyEvent) -> tuple[tuple[str, ...], ...] | None:
+        found: set[tuple[str, ...]] = set()
+        for part in self._without_rules.judge(event):
+            command = part.subject.command
+            if part.decision.verdict is Verdict.ALLOW:
+                continue
+            if command is None or part.subject.opaque or command.wrappers or command.assignments or command.globs:
+                return None
+            found.add(command.argv)
+        # In a rule, the word `*` is any word.
+        return tuple(sorted(found)) if found and not any("*" in argv for argv in found) else None
 
 
 def _exactly(request: _Request) -> _Narrowed:
@@ -220,7 +262,7 @@ def _first_words(count: int, request: _Request) -> _Narrowed:
     (argv,) = request.commands
     if len(argv) < count or _says_too_little(argv):
         return None
-    return {"command": {"words": list(argv[:count])}}, [{"command": shlex.join(argv)}]
+    return {"command": [{"words": list(argv[:count])}]}, [{"command": shlex.join(argv)}]
 
 
 def _says_too_little(argv: tuple[str, ...]) -> bool:
