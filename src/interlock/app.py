@@ -130,22 +130,19 @@ class App:
         await self._ready(run)
         return await run_batch(await unresolved(run), run)
 
-    async def decide(self, run: Run, action_id: str, answer: Answer, payload_hash: str = "") -> Run:
-        """Record a person's answer to an open question. The first answer stands, whichever process it comes from.
-
-        The run comes back as the log has it now: somebody else may have answered something in the meantime.
-        """
-        while True:
-            question = _open_question(run, action_id, payload_hash, self.parts.clock.now())
-            fault = fault_in(question, answer, self.parts.registry)
-            if fault:
-                raise AnswerRefusedError(f"{fault} The question stays open.")
-            record_answer(question, answer, run)
-            try:
-                await run.recorder.commit()
-                return run
-            except LogFencedError:
-                run = await self.open(run.situation)
+    async def decide(self, run: Run, action_id: str, answer: Answer, payload_hash: str = "") -> bool:
+        """Record a person's answer to an open question. False when somebody else wrote to the run meanwhile: open it
+        anew, and see whether the question is still open."""
+        question = _open_question(run, action_id, payload_hash, self.parts.clock.now())
+        fault = fault_in(question, answer, self.parts.registry)
+        if fault:
+            raise AnswerRefusedError(f"{fault} The question stays open.")
+        record_answer(question, answer, run)
+        try:
+            await run.recorder.commit()
+        except LogFencedError:
+            return False
+        return True
 
     async def complete(self, run: Run, message: str = "") -> None:
         await self._ready(run)

@@ -189,7 +189,8 @@ class ToolRuntime:
         given = cast(dict[str, Any], answer)
         payload_hash = given.pop("payload_hash", "")
         run = self._run or await self._open()
-        self._run = await self._app.decide(run, action_id, Answer(**given), payload_hash)
+        while not await self._app.decide(run, action_id, Answer(**given), payload_hash):
+            self._run = run = await self._app.open(self._situation)
 
     async def actions(self) -> list[Action]:
         """Everything that people were asked in this run, with what became of it, oldest first."""

@@ -174,7 +174,15 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
             "ok",
             "latency_ms",
         ),
-        "ActionEntry": ("question", "state", "answer", "asked_seq", "answered_seq", "executed_seq"),
+        "ActionEntry": (
+            "question",
+            "state",
+            "answer",
+            "written_hash",
+            "asked_seq",
+            "answered_seq",
+            "executed_seq",
+        ),
         "Grant": ("action_id", "until"),
     }
 

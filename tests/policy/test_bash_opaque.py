@@ -1,5 +1,7 @@
 """Scripts that are not proved: why, and what can be seen in them all the same."""
 
+import subprocess
+import sys
 import time
 
 import pytest
@@ -318,6 +320,17 @@ def test_without_a_parser_everything_is_opaque_and_listed(monkeypatch: pytest.Mo
     script = read_script("ls && 'rm' -rf x")
     assert script.opaque == "no parser is installed"
     assert [command.argv for command in script.commands] == [("ls",), ("rm", "-rf", "x")]
+
+
+def test_letters_beyond_ascii_do_not_crash_the_parser() -> None:
+    """The scanner of the grammar looks them up in a table of 256 entries, which ends a process now and then."""
+    code = (
+        "from interlock.policy.bash import read_script\n"
+        "for point in range(0x100, 0x110000, 0x101):\n"
+        "    if not 0xD800 <= point < 0xE000:\n"
+        "        read_script('{' + chr(point) * 3 + '} ' + chr(point))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @given(st.text())

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 
 from interlock.domain.decision import Verdict
 from interlock.domain.tool import JsonObject, ResourceKind, Situation
+from interlock.policy.cel import compile_condition
 from interlock.policy.hypothetical import hypothetical
 from interlock.policy.interface import PolicyEvent
 from interlock.policy.rule import ArgumentGlob, ArgumentIs, CommandPattern, Rule
@@ -237,4 +238,5 @@ def as_rule(text: str) -> Rule:
         tools=said["tools"],
         command=[CommandPattern(tuple(each["words"]), each["exact"]) for each in said.get("command", ())] or None,
         arguments={name: ArgumentIs(test["is"]) for name, test in said.get("arguments", {}).items()},
+        when=compile_condition(said["when"]) if "when" in said else None,
     )

@@ -110,6 +110,8 @@ class ApprovalGranted(_Fact, frozen=True, gc=False, tag="approval.granted"):
     answer: Answer
     #: With a scope wider than once: what the same call is known by when it comes again.
     grant_key: str = ""
+    #: Of the arguments that the person wrote; the answer has them as far as they could be written down.
+    written_hash: str = ""
 
 
 class ApprovalRejected(_Fact, frozen=True, gc=False, tag="approval.rejected"):
@@ -133,6 +135,8 @@ class InputProvided(_Fact, frozen=True, gc=False, tag="input.provided"):
     call_id: str
     action_id: str
     answer: Answer
+    #: Of the value that the person gave.
+    written_hash: str = ""
 
 
 class InputRefused(_Fact, frozen=True, gc=False, tag="input.refused"):

@@ -46,6 +46,8 @@ class ActionEntry(msgspec.Struct, omit_defaults=True):
     question: Question
     state: ActionState = ActionState.PENDING
     answer: Answer | None = None
+    #: Of what the person wrote themselves.
+    written_hash: str = ""
     #: The events about it: asked, answered, started with it.
     asked_seq: int = -1
     answered_seq: int = -1
@@ -185,6 +187,8 @@ def _answered(ledger: Ledger, fact: Any, seq: int) -> None:
     action_state = step(ACTION_TRANSITIONS, action.state, word)
     call.state = CALL_TRANSITIONS[call.state][word]
     action.state, action.answer, action.answered_seq = action_state, fact.answer, seq
+    if isinstance(fact, facts.ApprovalGranted | facts.InputProvided):
+        action.written_hash = fact.written_hash
     if isinstance(fact, facts.ApprovalGranted) and fact.grant_key:
         ledger.grants[fact.grant_key] = Grant(fact.action_id, fact.answer.until)
 

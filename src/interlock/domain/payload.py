@@ -149,6 +149,13 @@ def hash_payload(canonical: bytes) -> str:
     return "sha256:" + sha256(SCHEMA.encode() + b"\n" + canonical).hexdigest()
 
 
+def hash_of_answer(payload_hash: str, arguments: JsonObject | None, value: Any) -> str:
+    """Of what a person wrote themselves in answer to a question, so that it is known when it is not that any more."""
+    if arguments is None and value is None:
+        return ""
+    return hash_payload(_canonical(["answer", payload_hash, arguments, value]))
+
+
 def arguments_of(canonical: bytes) -> JsonObject:
     """The arguments as the canonical bytes have them: what runs."""
     arguments: JsonObject = json.parse(canonical)["arguments"]

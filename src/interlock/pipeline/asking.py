@@ -6,6 +6,7 @@ the time of the answer, or by the time of the start, the question is void: the c
 asked again sees what changed. A stored answer itself is never evaluated again.
 """
 
+import asyncio
 from functools import partial
 
 import msgspec
@@ -16,13 +17,12 @@ from ..domain.errors import ConfigurationError
 from ..domain.event import ActionVoided, CallJudged, Warned
 from ..domain.failure import Failure
 from ..domain.json import encode
-from ..domain.lifecycle import ActionState
-from ..domain.payload import Change
+from ..domain.payload import Change, hash_of_answer
 from ..domain.tool import JsonObject, ToolContext
 from ..domain.words import error_text
 from ..registry.interface import Registry
-from .binding import bound, changed, exactly, hold
-from .facts import asked, record_answer
+from .binding import bound, changed, exactly, hold, intact
+from .facts import asked, go_on, record_answer
 from .live import Run
 from .lookup import lookup
 from .permit import (
@@ -59,15 +59,18 @@ async def resolve(
     and no rule may forbid it."""
     if not answer.approved:
         return refused(question, answer)
-    changes_since = changed(question, waiting.valid, run)
+    changes_since = changed(question, run)
     if changes_since:
         return await _ask_again(waiting.valid, question, changes_since, run)
     exact = exactly(waiting.valid, question)
     if isinstance(exact, Failure):
         return exact
     valid, payload_hash = exact
-    if payload_hash != question.payload_hash:
+    if payload_hash != question.payload_hash or not intact(question):
         return payload_changed(question, payload_hash)
+    if not _is_what_they_wrote(question, answer, run):
+        lost = Change("your answer", "as you wrote it", "not in the log as you wrote it")
+        return await _ask_again(valid, question, (lost,), run)
     granted = PermittedCall(
         valid,
         waiting.decision,
@@ -86,7 +89,7 @@ async def last_look(permitted: PermittedCall, context: ToolContext, run: Run) ->
     valid, seconds = permitted.valid, run.parts.limits.check_seconds
     if permitted.action_id:
         question = run.ledger.actions[permitted.action_id].question
-        changes_since = changed(msgspec.structs.replace(question, bound=permitted.bound), valid, run)
+        changes_since = changed(msgspec.structs.replace(question, bound=permitted.bound), run)
         if changes_since:
             return await _ask_again(valid, question, changes_since, run)
         failure = await check_state(valid, context, seconds)
@@ -104,7 +107,7 @@ async def _ask(waiting: Waiting, question: Question, run: Run) -> PermittedCall 
     if question.expires_at and parts.clock.now() >= question.expires_at:
         return _expired(question, run)
     was_asked = question.action_id in run.ledger.actions
-    changes_since = changed(question, valid, run) if was_asked else ()
+    changes_since = changed(question, run) if was_asked else ()
     if changes_since:
         return await _ask_again(valid, question, changes_since, run)
     if parts.limits.guardrails_before_approval and valid.tool.input_guardrails:
@@ -126,18 +129,19 @@ async def _ask_again(
 ) -> PermittedCall | Waiting | Failure:
     """The question is void: the call is looked up, validated and judged as it is now."""
     what = ", ".join(change.what for change in changes)
-    if run.ledger.actions[question.action_id].state in _VOIDABLE:
-        reason = f"It was bound to something that changed: {what}."
-        void = ActionVoided(call_id=valid.call_id, action_id=question.action_id, reason=reason, changes=changes)
-        run.recorder.add(void, valid.call_id)
+    reason = f"It was bound to something that changed: {what}."
+    fact = ActionVoided(call_id=valid.call_id, action_id=question.action_id, reason=reason, changes=changes)
+    voided = run.recorder.add(fact, valid.call_id)
     known = lookup(valid.known.accepted, run.parts.registry, run.situation)
     again = known if isinstance(known, Failure) else validate(known, known.accepted.arguments_json)
     if isinstance(again, Failure):
+        go_on(voided, run)
         return again
     decision = await decide(again, run.parts.policy, run.situation, run.parts.limits.check_seconds)
     cause = run.recorder.add(CallJudged(call_id=valid.call_id, tool=valid.tool.name, decision=decision), valid.call_id)
     permitted = permit(again, decision, cause)
     if permitted is not None:
+        go_on(cause, run)
         return permitted
     held = hold(again, decision, run)
     if isinstance(held, Failure) or held.question is None:
@@ -147,7 +151,9 @@ async def _ask_again(
     )
 
 
-_VOIDABLE = frozenset({ActionState.PENDING, ActionState.APPROVED})
+def _is_what_they_wrote(question: Question, answer: Answer, run: Run) -> bool:
+    written = run.ledger.actions[question.action_id].written_hash
+    return hash_of_answer(question.payload_hash, answer.arguments, answer.value) == written
 
 
 def _own_arguments(question: Question, answer: Answer, valid: ValidCall) -> JsonObject | None:
@@ -167,7 +173,8 @@ async def _with_their_arguments(
     if isinstance(valid, Failure):
         return valid
     decision = await decide(valid, run.parts.policy, run.situation, run.parts.limits.check_seconds)
-    if decision.verdict is Verdict.DENY:
+    # A value that a rule wants is what the person just gave; edited arguments do not stand for one.
+    if decision.verdict is Verdict.DENY or (decision.verdict is Verdict.REQUEST_INPUT and question.kind == "approval"):
         return denied_by_policy(valid, decision)
     now_bound = bound(valid, decision.paths, run)
     exact = exactly(valid, msgspec.structs.replace(question, bound=now_bound))
@@ -190,13 +197,15 @@ def _expired(question: Question, run: Run) -> Failure:
 
 def fault_in(question: Question, answer: Answer, registry: Registry) -> str:
     """Why this cannot be the answer, said to the person while the question is still open; empty when it can."""
-    tool = registry.find(question.tool_name)
-    if answer.arguments is None or tool is None:
-        return unfit(question, answer)
+    if not intact(question):
+        return "The question in the log is not what its payload hash is of, so nobody can say yes to it."
+    fault, tool = unfit(question, answer), registry.find(question.tool_name)
+    if fault or answer.arguments is None or tool is None:
+        return fault
     intent = ToolIntent(call_id=question.call_id, tool_name=question.tool_name, arguments=None)
     arguments_json = encode(answer.arguments)
     checked = validate(KnownCall(AcceptedCall(intent, answer.arguments, arguments_json), tool), arguments_json)
-    return unfit(question, answer) or (checked.message if isinstance(checked, Failure) else "")
+    return checked.message if isinstance(checked, Failure) else ""
 
 
 async def keep_rule(permitted: PermittedCall, run: Run) -> None:
@@ -206,7 +215,7 @@ async def keep_rule(permitted: PermittedCall, run: Run) -> None:
     try:
         if keep is None:
             raise ConfigurationError("this policy keeps no rules")
-        await run.parts.sandbox.call(partial(keep, permitted.keep))
+        await asyncio.wait_for(run.parts.sandbox.call(partial(keep, permitted.keep)), run.parts.limits.check_seconds)
     except Exception as error:
         message = f"The call was approved once, but its rule was not kept: {error_text(error)}."
         run.recorder.add(Warned(message=run.parts.redactor.redact(message), call_id=call_id), call_id)

@@ -31,7 +31,7 @@ from ..domain.lifecycle import RunState
 from ..domain.observation import Observation
 from ..domain.tool import Situation
 from .accept import Received, accept
-from .facts import record_repeat
+from .facts import record_repeat, void
 from .live import Run
 from .observe import observe_failure
 from .resume import replan
@@ -132,6 +132,8 @@ async def _plan(received: list[Received], siblings: Siblings, run: Run) -> dict[
             case PermittedCall() | Waiting():
                 permitted[call_id] = planned
             case Failure():
+                if call_id in run.ledger.calls:
+                    void(call_id, planned.message, run)
                 siblings.outcomes[call_id] = observation = conclude(call_id, item.intent.tool_name, planned, run)
                 siblings.weigh(observation, observation.failure or planned)
             case Observation():

@@ -49,10 +49,11 @@ def covered(valid: ValidCall, decision: Decision, run: Run) -> Decision:
     return msgspec.structs.replace(decision, verdict=Verdict.ALLOW, reason=reason, layer="standing approval", paths=())
 
 
-def changed(question: Question, valid: ValidCall, run: Run) -> tuple[Change, ...]:
+def changed(question: Question, run: Run) -> tuple[Change, ...]:
     """What the question is bound to and is different now; the arguments are looked at by their hash."""
-    known = run.parts.registry.find(question.tool_name)
-    tool = known if known is not None else valid.tool
+    tool = run.parts.registry.find(question.tool_name)
+    if tool is None:
+        return (Change("tool", "there", "gone"),)
     surroundings = question.bound.surroundings
     paths = [file.path for file in surroundings.files]
     now = bind(tool, _version(run), run.situation.requester, run.parts.sandbox.surroundings(tool, run.situation, paths))
@@ -60,6 +61,16 @@ def changed(question: Question, valid: ValidCall, run: Run) -> tuple[Change, ...
     if question.expires_at and run.parts.clock.now() >= question.expires_at:
         changed = (*changed, Change("time", "open", "over"))
     return changed
+
+
+def intact(question: Question) -> bool:
+    """Does the question show what its hash is of? What holds secrets is not in the log, and cannot be compared."""
+    if question.arguments.keys() == {"redacted"}:
+        return True
+    try:
+        return hash_payload(_canonical(question, question.arguments)) == question.payload_hash
+    except BadJson:
+        return False
 
 
 def exactly(valid: ValidCall, question: Question) -> tuple[ValidCall, str] | Failure:

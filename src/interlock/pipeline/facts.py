@@ -28,7 +28,7 @@ from ..domain.failure import Failure
 from ..domain.json import encode
 from ..domain.lifecycle import ActionState, RunState
 from ..domain.observation import Observation
-from ..domain.payload import grant_key
+from ..domain.payload import grant_key, hash_of_answer
 from ..domain.result import Exit
 from ..domain.tool import JsonObject, ToolDefinition
 from ..domain.words import shorten
@@ -82,25 +82,30 @@ def asked(question: Question, run: Run) -> Fact:
 
 
 def record_answer(question: Question, answer: Answer, run: Run) -> int:
-    """A person spoke. A run that was paused goes on when nobody else is waited for."""
-    ledger = run.ledger
+    """A person spoke."""
     answered = run.recorder.add(_answered(question, answer, run), question.call_id)
-    waits = any(action.state is ActionState.PENDING for action in ledger.actions.values())
-    if ledger.state in _PAUSED and not waits:
-        run.recorder.add(RunResumed(), causation_id=answered)
+    go_on(answered, run)
     return answered
+
+
+def go_on(cause: int, run: Run) -> None:
+    """A run that was paused goes on when nobody is waited for any more."""
+    ledger = run.ledger
+    if ledger.state in _PAUSED and not any(action.state is ActionState.PENDING for action in ledger.actions.values()):
+        run.recorder.add(RunResumed(), causation_id=cause)
 
 
 def _answered(question: Question, answer: Answer, run: Run) -> Fact:
     is_approval, call_id, action_id = question.kind == "approval", question.call_id, question.action_id
+    written = hash_of_answer(question.payload_hash, answer.arguments, answer.value)
     arguments = _kept(answer.arguments, run) if answer.arguments is not None else None
     answer = msgspec.structs.replace(answer, reason=run.parts.redactor.redact(answer.reason), arguments=arguments)
     if answer.approved and is_approval:
         key = _grant_key(question) if answer.scope in ("run", "window") else ""
-        return ApprovalGranted(call_id=call_id, action_id=action_id, answer=answer, grant_key=key)
+        return ApprovalGranted(call_id=call_id, action_id=action_id, answer=answer, grant_key=key, written_hash=written)
     if answer.approved:
-        fact = InputProvided
-    elif answer.expired:
+        return InputProvided(call_id=call_id, action_id=action_id, answer=answer, written_hash=written)
+    if answer.expired:
         fact = ApprovalExpired if is_approval else InputExpired
     else:
         fact = ApprovalRejected if is_approval else InputRefused
@@ -117,7 +122,7 @@ def void(call_id: str, reason: str, run: Run) -> None:
     action_id = run.ledger.calls[call_id].action_id
     action = run.ledger.actions.get(action_id)
     if action is not None and action.state is ActionState.PENDING:
-        run.recorder.add(ActionVoided(call_id=call_id, action_id=action_id, reason=reason), call_id)
+        go_on(run.recorder.add(ActionVoided(call_id=call_id, action_id=action_id, reason=reason), call_id), run)
 
 
 def started(invocation: Invocation, waited_for: tuple[str, ...], run: Run) -> InvocationStarted:
@@ -156,7 +161,7 @@ def completed(execution: Execution, observation: Observation, run: Run) -> Invoc
 def edited_summary(observation: Observation, invocation: Invocation, run: Run) -> str:
     """The model is told that what ran is not what it asked for."""
     ran = shorten(run.parts.redactor.redact(encode(invocation.valid.arguments).decode()), _MAX_EDITED_CHARS)
-    told = f"A person changed the arguments before it ran: {ran}"
+    told = f"A person ({invocation.permitted.edited_by}) changed the arguments before it ran: {ran}"
     return f"{told}. {observation.summary}" if observation.summary else f"{told}."
 
 

@@ -118,7 +118,7 @@ async def ask(asked: Question, provider: InteractionProvider, now: Callable[[], 
     try:
         answer = await asyncio.wait_for(provider.ask(asked), _patience(asked, provider, now))
     except TimeoutError:
-        return _fallback(asked, provider)
+        return _fallback(asked, provider, now())
     except Exception as error:
         return Answer(approved=False, reason=f"The question could not be asked: {error_text(error)}.")
     if answer is None:
@@ -198,11 +198,12 @@ def guarded(valid: ValidCall, reason: str) -> Failure:
     return Failure.of("guardrail_refused", message, details={"reason": reason})
 
 
-def _fallback(asked: Question, provider: InteractionProvider) -> Answer | None:
+def _fallback(asked: Question, provider: InteractionProvider, now: int) -> Answer | None:
     """What happens when nobody answers in time. A yes cannot stand for a value that nobody gave."""
     if provider.approval_fallback == "wait":
         return None
-    approved = provider.approval_fallback == "approve" and asked.kind == "approval"
+    is_open = not asked.expires_at or now < asked.expires_at
+    approved = provider.approval_fallback == "approve" and asked.kind == "approval" and is_open
     return Answer(approved=approved, reason="Nobody answered in time.", expired=True, by="fallback")
 
 

@@ -36,8 +36,12 @@ def _language() -> Language:
     return Language(tree_sitter_bash.language())
 
 
+#: To bash, every byte beyond ASCII is a letter of a word. To the grammar's scanner it is an index into a table of 256.
+_AS_LETTERS = bytes(range(128)) + b"x" * 128
+
+
 def parse(source: bytes) -> Node:
-    return Parser(_language()).parse(source).root_node
+    return Parser(_language()).parse(source.translate(_AS_LETTERS)).root_node
 
 
 def disagreement(root: Node, starts: frozenset[int]) -> str:

@@ -17,7 +17,7 @@ from ..domain.errors import ConfigurationError
 from .cel import compile_condition
 from .compiled import compile_rule
 from .document import SHORT_LISTS, Document, Entry, RuleEntry, ShortEntry
-from .patterns import path_pattern
+from .patterns import path_patterns
 from .places import Location, PolicyFileError, Problem, Source
 from .rule import (
     ArgumentTest,
@@ -238,7 +238,7 @@ class _EntryReader:
 
     def _paths(self, given: Any) -> Any:
         for index, glob in enumerate([given] if isinstance(given, str) else given or ()):
-            check = lambda glob=glob: path_pattern(glob, wide=self._verdict is not Verdict.ALLOW)  # noqa: E731
+            check = lambda glob=glob: path_patterns(glob, wide=self._verdict is not Verdict.ALLOW)  # noqa: E731
             self._try(("path", index), check, "")
         return given
 

@@ -20,7 +20,7 @@ from ..domain.tool import Mode, Origin, Risk, Situation, ToolDefinition
 from .command import SimpleCommand
 from .command_match import concerns, covers
 from .hosts import plain_host
-from .patterns import glob_pattern, host_fits, path_pattern, regex
+from .patterns import glob_pattern, host_fits, path_patterns, regex
 from .rule import (
     Access,
     ArgumentGlob,
@@ -150,7 +150,11 @@ def compile_rule(rule: Rule) -> Compiled:
         modes=_modes(rule),
         interactive=rule.interactive,
         agents=_words(rule.agent),
-        paths=tuple(_said(rule, partial(path_pattern, glob, wide=wide)) for glob in _words(rule.path) or ()),
+        paths=tuple(
+            pattern
+            for glob in _words(rule.path) or ()
+            for pattern in _said(rule, partial(path_patterns, glob, wide=wide))
+        ),
         access=rule.access,
         commands=tuple(_command(rule, pattern) for pattern in _several(rule.command)),
         hosts=tuple(_host(rule, host) for host in _words(rule.host) or ()),

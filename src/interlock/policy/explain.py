@@ -1,6 +1,7 @@
 """Why a call is decided as it is, for people: every rule that spoke, part by part, and where each rule is enforced."""
 
 from collections.abc import Collection
+from time import time_ns
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -65,20 +66,36 @@ def explain(policy: RulePolicy, event: PolicyEvent) -> Explanation:
     )
 
 
-def masks(policy: RulePolicy) -> tuple[Mask, ...]:
-    """What no command may reach by itself, for the sandbox: the paths of rules that deny them to every tool."""
+def masks(policy: RulePolicy, now: int | None = None) -> tuple[Mask, ...]:
+    """What no command may reach by itself, for the sandbox: the paths of rules that deny them to every tool, and that
+    have not ended `now` (in nanoseconds since 1970)."""
+    at = time_ns() if now is None else now
     return tuple(
         Mask(rule.id, pattern, rule.access)
         for rule in policy.rules
-        if rule.verdict == "deny" and _holds_everywhere(rule)
+        if rule.verdict == "deny" and _holds_everywhere(rule) and not 0 < rule.expires_at <= at
         for pattern in _several(rule.path)
     )
 
 
 def _holds_everywhere(rule: Rule) -> bool:
-    narrowed = (rule.risk, rule.origin, rule.server, rule.command, rule.host, rule.agent, rule.mode, rule.interactive)
-    every_tool = rule.tools == "*" or "*" in rule.tools
-    return bool(rule.path) and every_tool and not any(map(bool, narrowed)) and not rule.arguments and rule.when is None
+    narrowed = (
+        rule.risk,
+        rule.origin,
+        rule.server,
+        rule.command,
+        rule.host,
+        rule.agent,
+        rule.mode,
+        rule.interactive,
+        rule.when,
+    )
+    return (
+        bool(rule.path)
+        and "*" in _several(rule.tools)
+        and all(condition is None for condition in narrowed)
+        and not rule.arguments
+    )
 
 
 def _part(part: Judged) -> Part:

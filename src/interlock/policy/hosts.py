@@ -6,6 +6,8 @@ from urllib.parse import urlsplit
 
 #: Characters that some readers of URLs strip, and some take for the end of the host.
 _AMBIGUOUS = re.compile(r"[\s\\\x00-\x20\x7f-\x9f<>^`{|}\"]")
+#: Some readers want two slashes here, others none.
+_ODD_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:/(?!/)|(?:https?|wss?|ftps?|file):(?!//)", re.IGNORECASE)
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 #: `0x7f.1`, `2130706433`: numbers that resolvers take for addresses.
 _NUMERIC = re.compile(r"(?:0[xX][0-9a-fA-F]*|[0-9]+)(?:\.(?:0[xX][0-9a-fA-F]*|[0-9]+))*\.?")
@@ -13,13 +15,13 @@ _NUMERIC = re.compile(r"(?:0[xX][0-9a-fA-F]*|[0-9]+)(?:\.(?:0[xX][0-9a-fA-F]*|[0
 
 def host_of(text: str) -> str | None:
     """Lower case, without port, user and final dot; names of other scripts as they are sent."""
-    if not text or _AMBIGUOUS.search(text):
+    if not text or _AMBIGUOUS.search(text) or _ODD_SCHEME.match(text):
         return None
     try:
         host = urlsplit(text if _SCHEME.match(text) else "//" + text).hostname
     except ValueError:
         return None
-    return plain_host(host) if host else None
+    return plain_host(host) if host and "%" not in host else None
 
 
 def plain_host(host: str) -> str | None:
@@ -30,8 +32,13 @@ def plain_host(host: str) -> str | None:
     except ValueError:
         if _NUMERIC.fullmatch(host):
             return None
-        try:
-            return host.lower() if host.isascii() else host.encode("idna").decode().lower()
-        except UnicodeError:
-            return None
+        return host.lower() or None if host.isascii() else _sent(host)
     return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def _sent(host: str) -> str | None:
+    """A name of another script as it is sent, which may turn out to be a number."""
+    try:
+        return plain_host(host.encode("idna").decode())
+    except UnicodeError:
+        return None

@@ -60,6 +60,8 @@ def narrow_glob(pattern: str) -> str | None:
     anchored = path.anchored or pattern.startswith("./")
     if ".." in path.parts or len(pattern) > _MAX_GLOB_CHARS or (pattern.startswith("~") and path.start != "~/"):
         return None
+    if path.is_folder and path.parts[-1:] == ["**"]:
+        return None  # Every folder, and no file beside them: we have no pattern for that.
     if path.is_folder or path.parts[-1:] == ["**"] or not path.parts:
         # What is in a folder, without the folder itself.
         inside = path.parts[:-1] if path.parts[-1:] == ["**"] else path.parts

@@ -106,6 +106,10 @@ def _literals(pattern: CommandPattern) -> list[str]:
     return [word for word in pattern.words[1:] if word != ANY_WORD and (word == "-" or not word.startswith("-"))]
 
 
+def _spellings(path: Touched) -> list[str]:
+    return [spelling for place in path.places for text in place.texts for spelling in (text, folded(text))]
+
+
 class _PathSet:
     """The path patterns of many rules, in one automaton."""
 
@@ -119,12 +123,7 @@ class _PathSet:
         """Rules with a pattern that fits one of the places that one of the paths may lead to."""
         if self._set is None:
             return set()
-        return {
-            at
-            for path in paths
-            for at in self._hits(self._set, [folded(text) for place in path.places for text in place.texts])
-            if self._is_meant(at, path)
-        }
+        return {at for path in paths for at in self._hits(self._set, _spellings(path)) if self._is_meant(at, path)}
 
     def all_of(self, paths: tuple[Touched, ...]) -> set[int]:
         """Rules whose patterns fit every place that every path may lead to."""

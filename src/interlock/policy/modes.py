@@ -3,12 +3,21 @@ only where no rule speaks and the risk alone would ask: never beyond a deny, and
 
 from ..domain.decision import Decision, Verdict, default_decision
 from ..domain.tool import Mode, Risk
+from .paths import Touched
+from .patterns import folded
 from .rule import Default
 from .subject import Subject
+from .word_lists import word_set
 
 _LAYER = "permission mode"
 _READS = frozenset({Risk.READ})
 _EDITS = frozenset({Risk.READ, Risk.WRITE})
+#: What other programs execute or obey when they find it: changing it is more than an edit.
+_PROTECTED = word_set(
+    ".git .gitmodules .gitattributes .github .gitlab-ci.yml .circleci .husky .pre-commit-config.yaml .envrc .env "
+    ".bashrc .bash_profile .profile .zshrc .zshenv .npmrc .yarnrc .yarnrc.yml .vscode .idea .cursor .claude .codex "
+    ".gemini .mcp.json .interlock .ssh .aws .netrc sitecustomize.py usercustomize.py"
+)
 
 
 def refused_by_mode(mode: Mode, risk: frozenset[Risk]) -> Decision | None:
@@ -30,7 +39,15 @@ def by_default(default: Default, mode: Mode, subject: Subject) -> Decision:
 
 
 def _stays_inside(subject: Subject) -> bool:
-    return not subject.opaque and bool(subject.paths) and all(path.inside for path in subject.paths)
+    return (
+        not subject.opaque
+        and bool(subject.paths)
+        and all(path.inside and not _is_protected(path) for path in subject.paths)
+    )
+
+
+def _is_protected(path: Touched) -> bool:
+    return any(_PROTECTED.intersection(folded(place.relative or "").split("/")) for place in path.places)
 
 
 def _by_policy(default: Default, risk: frozenset[Risk]) -> Decision:

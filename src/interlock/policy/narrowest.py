@@ -24,7 +24,10 @@ def narrowest_rule(event: PolicyEvent, parts: Sequence[Judged]) -> str:
     elif any(command is not None for command in commands):
         return ""
     else:
-        conditions = {"arguments": {name: {"is": value} for name, value in event.arguments.items()}}
+        arguments = event.arguments
+        conditions = {"arguments": {name: {"is": value} for name, value in arguments.items()}} if arguments else {}
+        if event.tool.args_model.model_config.get("extra") == "allow":
+            conditions["when"] = f"size(arguments) == {len(arguments)}"
     rule = {"decision": "allow", "tools": event.tool.name, **conditions}
     text = json.encode({"id": f"kept-{sha256(json.encode_sorted(rule)).hexdigest()[:8]}", **rule}).decode()
     return text if len(text) <= _MAX_RULE_CHARS else ""

@@ -13,6 +13,8 @@ from os.path import expanduser, join, normpath, realpath
 import msgspec
 
 _MAX_GLOBBED = 1_000
+#: No file system takes longer ones.
+_MAX_PATH_CHARS = 4_096
 #: What stands here is another thing for every process: `/proc/self/cwd/secrets`.
 _DEPENDS_ON_WHO_LOOKS = re.compile(r"/{1,2}(?:proc(?!/[^/]+/root(?:/|$))|dev/fd|dev/std(?:in|out|err))(?:/|$)")
 
@@ -69,8 +71,8 @@ class Workspace:
         return all(path.inside for path in self.named(given, writes=False, bases=bases, is_glob=is_glob))
 
     def _places(self, given: str, bases: Iterable[str]) -> tuple[Place, ...]:
-        starts = [given, expanduser(given)] if given.startswith("~") else [given]
         try:
+            starts = [given, expanduser(given)] if given.startswith("~") else [given]
             return tuple(
                 dict.fromkeys(
                     self._place(path)
@@ -84,7 +86,7 @@ class Workspace:
 
     def _both(self, path: str) -> tuple[str, str]:
         lexical = normpath(path)
-        if "\0" in path or _DEPENDS_ON_WHO_LOOKS.match(lexical):
+        if len(path) > _MAX_PATH_CHARS or "\0" in path or _DEPENDS_ON_WHO_LOOKS.match(lexical):
             raise ValueError("it cannot be known where this leads")
         return lexical, realpath(path)
 

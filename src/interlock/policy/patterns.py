@@ -10,7 +10,7 @@ Narrow ones (for rules that allow) mean what they say, and a name means one in t
 
 import re
 from collections.abc import Sequence
-from os.path import expanduser
+from os.path import expanduser, realpath
 from typing import Any
 from unicodedata import normalize
 
@@ -55,20 +55,32 @@ def folded(text: str) -> str:
     return normalize("NFKC", normalize("NFKC", text).casefold())
 
 
-def path_pattern(glob: str, *, wide: bool) -> str:
-    """A path glob as a regular expression over `r:` and `a:` texts."""
+def path_patterns(glob: str, *, wide: bool) -> tuple[str, ...]:
+    """A path glob as regular expressions over `r:` and `a:` texts: one fits when the glob does.
+
+    A wide one is read as it is written and as it is folded, and from where it really leads when it is absolute.
+    """
     if not glob.strip() or "\0" in glob or len(glob) > _MAX_PATTERN_CHARS:
         raise ConfigurationError(f"{glob[:80]!r} is no pattern of paths")
     if ".." in glob.split("/"):
         raise ConfigurationError(f"{glob!r} goes up a folder; write where it leads instead")
-    pattern = folded(glob) if wide else glob
+    written = expanduser(glob) if glob == "~" or glob.startswith("~/") else glob
+    if not wide:
+        return (_path_pattern(written, wide=False),)
+    spellings = dict.fromkeys(
+        spelling for place in (written, _resolved(written)) for spelling in (place, folded(place))
+    )
+    return tuple(_path_pattern(spelling, wide=True) for spelling in spellings)
+
+
+def _path_pattern(pattern: str, *, wide: bool) -> str:
     while pattern.startswith("./"):
         pattern = pattern[2:]
     is_folder = pattern.endswith("/")
-    pattern = pattern.rstrip("/") or "/"
+    pattern = pattern.rstrip("/")
     below = "(?:/.*)?" if wide or is_folder else ""
-    if pattern.startswith("~/") or pattern == "~":
-        pattern = (folded(expanduser("~")) if wide else expanduser("~")) + pattern[1:]
+    if pattern in ("", "."):  # a whole tree: of the file system for `/`, else of the workspace
+        return f"{'a' if is_folder and not pattern else 'r'}:{'.*' if below else '[./]?'}"
     if pattern.startswith("/"):
         return f"a:{_translated(pattern)}{below}"
     if "/" not in pattern:
@@ -77,6 +89,17 @@ def path_pattern(glob: str, *, wide: bool) -> str:
     return f"r:{_translated(pattern)}{below}"
 
 
+def _resolved(glob: str) -> str:
+    """An absolute glob with the links in front of its first wildcard followed."""
+    wildcard = _WILDCARD.search(glob)
+    literal = glob[: wildcard.start()] if wildcard else glob
+    folder, slash, rest = literal.rpartition("/") if wildcard else (literal, "", "")
+    if not glob.startswith("/") or not folder:
+        return glob
+    return realpath(folder) + slash + rest + (glob[wildcard.start() :] if wildcard else "")
+
+
+_WILDCARD = re.compile(r"[*?\[]")
 _TOKEN = re.compile(r"/\*\*/|/\*\*$|^\*\*/|\*+|\?|\[!?\]?[^\]/]*\]|.", re.DOTALL)
 
 
@@ -109,7 +132,10 @@ def _class(token: str) -> str:
 
 def glob_pattern(glob: str) -> str:
     """A glob over a whole text, where a slash is a character like any other."""
-    return "".join(_piece(token).replace("[^/]", "(?s:.)") for token in re.findall(r"\*+|\?|\[!?\]?[^\]]*\]|.", glob))
+    return "".join(_piece(token).replace("[^/", "[^").replace("[^]", ".") for token in _TEXT_TOKEN.findall(glob))
+
+
+_TEXT_TOKEN = re.compile(r"\*+|\?|\[!?\]?[^\]]*\]|.", re.DOTALL)
 
 
 def host_fits(pattern: str, host: str) -> bool:

@@ -155,8 +155,13 @@ def _fits(rule: Compiled, subject: Subject, arguments: JsonObject) -> bool:
     """Do the conditions on the arguments hold? Those on paths were looked at when the rule was found."""
     if rule.commands and (subject.command is None or not rule.fits_command(subject.command)):
         return False
-    if not rule.wide and rule.about_resources and subject.opaque:
+    if not rule.wide and rule.about_resources and not _may_be_allowed(rule, subject):
         return False
     if rule.hosts and not rule.fits_hosts(subject):
         return False
     return rule.fits_arguments(arguments)
+
+
+def _may_be_allowed(rule: Compiled, subject: Subject) -> bool:
+    """To allow a path or a host is not to allow whatever a command may do there."""
+    return not subject.opaque and (bool(rule.commands) or subject.command is None or subject.risk <= _READ)
