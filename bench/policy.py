@@ -29,7 +29,7 @@ from interlock import (
 from interlock.domain.decision import Verdict
 from interlock.domain.payload import Bound, Payload, canonical_payload, hash_payload
 from interlock.domain.tool import JsonObject, Situation
-from interlock.policy.bash import read_script
+from interlock.policy.commands.bash import read_script
 from interlock.policy.interface import PolicyEvent
 from interlock.policy.rule import ArgumentIs, ArgumentRegex
 

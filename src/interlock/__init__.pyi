@@ -69,10 +69,10 @@ from .log.sqlite import SqliteLog
 from .pipeline.parts import Clock, Limits
 from .policy.backtest import Backtest, backtest
 from .policy.explain import Explanation, Mask, explain, masks
-from .policy.files import PolicyFiles, check_file, load_policy
+from .policy.files.places import PolicyFileError
+from .policy.files.policy_files import PolicyFiles, check_file, load_policy
 from .policy.hypothetical import hypothetical
 from .policy.interface import PolicyEngine, PolicyEvent
-from .policy.places import PolicyFileError
 from .policy.recorded import RecordedCall, recorded_calls
 from .policy.rule import ArgumentGlob, ArgumentIs, ArgumentRegex, CommandPattern, ResourceDeclaration, Rule
 from .policy.rules import RulePolicy

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interlock.cli.show import as_yaml
-from interlock.policy.source import parse_source
+from interlock.policy.files.source import parse_source
 
 from .conftest import Run, exported, recorded_log
 

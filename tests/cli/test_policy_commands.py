@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from interlock.policy.document import json_schema
-from interlock.policy.files import PolicyFiles, load_policy
+from interlock.policy.files.document import json_schema
+from interlock.policy.files.policy_files import PolicyFiles, load_policy
 
 from .conftest import Run
 

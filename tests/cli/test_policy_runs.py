@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from interlock.policy.files import load_policy
+from interlock.policy.files.policy_files import load_policy
 
 from .conftest import Run, exported, recorded_log
 

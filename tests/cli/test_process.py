@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.policy.files import PolicyFiles
+from interlock.policy.files.policy_files import PolicyFiles
 
 from .conftest import recorded_log
 

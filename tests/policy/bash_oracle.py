@@ -12,8 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from interlock.policy.bash import read_script
-from interlock.policy.command import Script
+from interlock.policy.commands.bash import read_script
+from interlock.policy.commands.command import Script
 
 _DRIVER = r"""
 set -f

@@ -4,7 +4,7 @@ from typing import Any
 
 from interlock.domain.tool import Mode, Situation
 from interlock.policy.hypothetical import hypothetical
-from interlock.policy.imported import Imported, listed
+from interlock.policy.importers.imported import Imported, listed
 from interlock.policy.rule import CommandPattern, Rule
 from interlock.policy.rules import RulePolicy
 

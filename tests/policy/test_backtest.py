@@ -6,7 +6,7 @@ from interlock import ArgumentIs, Rule, RulePolicy
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.tool import Mode
 from interlock.policy.backtest import Backtest, Flip, Skipped, backtest
-from interlock.policy.files import PolicyFiles
+from interlock.policy.files.policy_files import PolicyFiles
 from interlock.policy.recorded import RecordedCall, recorded_calls
 
 from .recorded_runs import commands, no, record

@@ -2,8 +2,8 @@
 
 import pytest
 
-from interlock.policy.bash import read_script
-from interlock.policy.command import SimpleCommand
+from interlock.policy.commands.bash import read_script
+from interlock.policy.commands.command import SimpleCommand
 
 
 @pytest.mark.parametrize(

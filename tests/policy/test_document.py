@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.policy.document import Document, read_document
-from interlock.policy.places import PolicyFileError
-from interlock.policy.source import parse_source
+from interlock.policy.files.document import Document, read_document
+from interlock.policy.files.places import PolicyFileError
+from interlock.policy.files.source import parse_source
 
 
 def document(text: str) -> Document:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from interlock.policy.compile import Layer, LayerRules
-from interlock.policy.files import read_layer
-from interlock.policy.places import PolicyFileError
+from interlock.policy.files.compile import Layer, LayerRules
+from interlock.policy.files.places import PolicyFileError
+from interlock.policy.files.policy_files import read_layer
 from interlock.policy.rule import (
     ArgumentGlob,
     ArgumentIs,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from interlock.domain.decision import Verdict
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import Mode, Situation
-from interlock.policy.cel import FUNCTIONS, compile_condition
+from interlock.policy.files.cel import FUNCTIONS, compile_condition
 from interlock.policy.hypothetical import hypothetical
 from interlock.policy.interface import PolicyEvent
 from interlock.policy.rule import Rule
@@ -92,7 +92,7 @@ def test_any_text_is_a_condition_or_is_refused(text: str) -> None:
 def test_the_library_is_loaded_by_the_first_rule_that_needs_it() -> None:
     script = """
 import sys
-from interlock.policy.files import read_layer
+from interlock.policy.files.policy_files import read_layer
 read_layer("a.yaml", "user", b"version: 1\\ndeny: [bash]")
 assert "cel" not in sys.modules
 read_layer("a.yaml", "user", b"version: 1\\ndeny: [{when: interactive}]")
@@ -105,7 +105,7 @@ def test_a_library_that_is_missing_or_fails_is_a_problem_of_the_file_and_ends_no
     script = """
 import sys, types
 from interlock.domain.errors import ConfigurationError
-from interlock.policy.cel import compile_condition
+from interlock.policy.files.cel import compile_condition
 from interlock.policy.hypothetical import hypothetical
 
 class PanicException(BaseException): ...

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from interlock.domain.decision import Verdict
 from interlock.domain.tool import JsonObject, ResourceKind, Situation
-from interlock.policy.cel import compile_condition
+from interlock.policy.files.cel import compile_condition
 from interlock.policy.hypothetical import hypothetical
 from interlock.policy.interface import PolicyEvent
 from interlock.policy.rule import ArgumentGlob, ArgumentIs, CommandPattern, Rule

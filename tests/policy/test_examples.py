@@ -4,9 +4,9 @@ import pytest
 
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import Mode
-from interlock.policy.examples import example_event
-from interlock.policy.files import read_layer
-from interlock.policy.places import PolicyFileError
+from interlock.policy.files.examples import example_event
+from interlock.policy.files.places import PolicyFileError
+from interlock.policy.files.policy_files import read_layer
 from interlock.policy.rule import ResourceDeclaration
 
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from interlock.domain.decision import Verdict
 from interlock.domain.errors import ConfigurationError
-from interlock.policy.examples import example_event
-from interlock.policy.files import PolicyFiles
-from interlock.policy.places import PolicyFileError
+from interlock.policy.files.examples import example_event
+from interlock.policy.files.places import PolicyFileError
+from interlock.policy.files.policy_files import PolicyFiles
 
 NPM_TEST = '{"id": "npm-test", "decision": "allow", "tools": "bash", "command": {"is": "npm test"}}'
 MINE = """\
@@ -236,7 +236,7 @@ def test_a_kill_before_the_file_is_replaced_leaves_the_old_file(user: Path) -> N
     user.write_text(MINE)
     script = f"""
 import os, signal
-from interlock.policy.files import PolicyFiles
+from interlock.policy.files.policy_files import PolicyFiles
 os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
 PolicyFiles(user={str(user)!r}).keep({NPM_TEST!r})
 """

@@ -8,8 +8,8 @@ import pytest
 
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import Mode
-from interlock.policy.import_claude import import_claude
-from interlock.policy.imported import Imported
+from interlock.policy.importers.claude import import_claude
+from interlock.policy.importers.imported import Imported
 from tests.policy.import_support import rules, verdict
 
 READERS = ["read_file", "grep", "glob", "list_dir"]

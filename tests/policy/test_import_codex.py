@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from interlock.domain.errors import ConfigurationError
-from interlock.policy.import_codex import import_codex
+from interlock.policy.importers.codex import import_codex
 from tests.policy.import_support import rules, verdict
 
 

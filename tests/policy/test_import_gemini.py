@@ -7,7 +7,7 @@ import pytest
 
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import Mode
-from interlock.policy.import_gemini import import_gemini
+from interlock.policy.importers.gemini import import_gemini
 from tests.policy.import_support import rules, verdict
 
 

@@ -13,12 +13,12 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError
-from interlock.policy.files import load_policy
-from interlock.policy.import_claude import import_claude
-from interlock.policy.import_claude_paths import narrow_glob, wide_glob
-from interlock.policy.import_codex import import_codex
-from interlock.policy.import_gemini import import_gemini
-from interlock.policy.imported import Imported
+from interlock.policy.files.policy_files import load_policy
+from interlock.policy.importers.claude import import_claude
+from interlock.policy.importers.claude_paths import narrow_glob, wide_glob
+from interlock.policy.importers.codex import import_codex
+from interlock.policy.importers.gemini import import_gemini
+from interlock.policy.importers.imported import Imported
 from interlock.policy.patterns import PatternSet, folded, path_patterns
 from tests.policy.import_support import policy, verdict
 

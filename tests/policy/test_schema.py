@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from interlock.policy.document import json_schema, read_document, schema_text
-from interlock.policy.places import PolicyFileError, Source
-from interlock.policy.source import parse_source
+from interlock.policy.files.document import json_schema, read_document, schema_text
+from interlock.policy.files.places import PolicyFileError, Source
+from interlock.policy.files.source import parse_source
 
 ROOT = Path(__file__).resolve().parents[2]
 

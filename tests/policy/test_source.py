@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError
-from interlock.policy.places import MAX_DEPTH, MAX_FILE_BYTES, MAX_NODES, PolicyFileError, Problem
-from interlock.policy.source import parse_source, read_file, read_source
+from interlock.policy.files.places import MAX_DEPTH, MAX_FILE_BYTES, MAX_NODES, PolicyFileError, Problem
+from interlock.policy.files.source import parse_source, read_file, read_source
 
 
 def refusal(content: bytes, path: str = "policy.yaml") -> tuple[Problem, ...]:
@@ -253,8 +253,8 @@ def test_without_the_native_reader_the_same_is_read_and_refused() -> None:
     script = """
 import yaml
 del yaml.CSafeLoader
-from interlock.policy.places import PolicyFileError
-from interlock.policy.source import parse_source
+from interlock.policy.files.places import PolicyFileError
+from interlock.policy.files.source import parse_source
 
 assert parse_source(b"a: 1\\nb: [x, {c: 'no'}]\\n", "p").value == {"a": 1, "b": ["x", {"c": "no"}]}
 for content in (b'a: "\\\\ud800"', b"a: &x 1", b"[" * 1000, b"a: *x", b"a: !t 1", b"a:\\n\\t- b", b"a: no"):

@@ -8,8 +8,8 @@ import typer
 from typer.core import TyperGroup
 
 from ..domain.errors import InterlockError
-from ..policy.files import PolicyFiles
-from ..policy.source import PolicyFileError, Problem
+from ..policy.files.policy_files import PolicyFiles
+from ..policy.files.source import PolicyFileError, Problem
 from .show import say
 
 NO, CANNOT = 1, 2

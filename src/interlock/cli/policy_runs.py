@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from ..policy.backtest import backtest
-from ..policy.files import PolicyFiles
+from ..policy.files.policy_files import PolicyFiles
 from ..policy.recorded import recorded_calls
 from ..policy.suggest import suggest
 from .policy_options import NO, Json, Managed, Project, Session, User, in_order, one_of, require_one

@@ -7,7 +7,7 @@ import msgspec
 
 from ..domain.decision import Decision, Verdict, strictest
 from ..domain.tool import JsonObject
-from .files import PolicyFiles
+from .files.policy_files import PolicyFiles
 from .interface import PolicyEvent
 from .recorded import RecordedCall, Said
 from .rules import RulePolicy

@@ -17,8 +17,8 @@ from ..domain.decision import SCOPES, Decision, Scope, Verdict
 from ..domain.errors import ConfigurationError
 from ..domain.resources import elements, values_at
 from ..domain.tool import Mode, Origin, Risk, Situation, ToolDefinition
-from .command import SimpleCommand
-from .command_match import concerns, covers
+from .commands.command import SimpleCommand
+from .commands.command_match import concerns, covers
 from .hosts import plain_host
 from .patterns import glob_pattern, host_fits, path_patterns, regex
 from .rule import (

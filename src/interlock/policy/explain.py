@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from ..domain.decision import Decision
-from .command import SimpleCommand
+from .commands.command import SimpleCommand
 from .interface import PolicyEvent
 from .plan import Judged
 from .rule import Access, Rule

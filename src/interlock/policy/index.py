@@ -11,8 +11,8 @@ from typing import Any
 
 from ..domain import json
 from ..domain.resources import values_at
-from .command import SimpleCommand
-from .command_match import ANY_WORD
+from .commands.command import SimpleCommand
+from .commands.command_match import ANY_WORD
 from .compiled import Compiled
 from .paths import Touched
 from .patterns import PatternSet, folded

@@ -13,14 +13,14 @@ import msgspec
 
 from ..domain.resources import elements, values_at
 from ..domain.tool import JsonObject, ResourceKind, Risk
-from .bash import read_argv, read_script
-from .command import Redirect, Script, SimpleCommand
-from .command_facts import facts
-from .command_words import hosts_named, paths_named
+from .commands.bash import read_argv, read_script
+from .commands.command import Redirect, Script, SimpleCommand
+from .commands.command_facts import facts
+from .commands.command_words import hosts_named, paths_named
+from .commands.read_only import is_read_only
 from .hosts import host_of, plain_host
 from .interface import PolicyEvent
 from .paths import Touched, Workspace
-from .read_only import is_read_only
 
 #: What arguments name, by dotted name. One argument may name several kinds of things.
 Resources: TypeAlias = tuple[tuple[str, ResourceKind], ...]

@@ -22,15 +22,15 @@ from ..domain import json
 from ..domain.decision import Verdict
 from ..domain.resources import declared_paths
 from ..domain.tool import JsonObject
-from .compile import compile_layer
-from .document import read_document
-from .examples import check_examples
+from .files.compile import compile_layer
+from .files.document import read_document
+from .files.examples import check_examples
+from .files.source import PolicyFileError, parse_source
 from .interface import PolicyEvent
 from .paths import Workspace
 from .recorded import RecordedCall
 from .rule import Rule
 from .rules import RulePolicy
-from .source import PolicyFileError, parse_source
 from .word_lists import word_set
 
 _MAX_SUGGESTIONS = 50

@@ -12,9 +12,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from ..domain.errors import ConfigurationError
-from ..domain.tool import Origin
-from .rule import CommandPattern
+from ...domain.errors import ConfigurationError
+from ...domain.tool import Origin
+from ..rule import CommandPattern
 
 PatternKind: TypeAlias = Literal["path", "command", "host"]
 

@@ -24,10 +24,10 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from ..domain.decision import Scope
-from ..domain.tool import Origin, ResourceKind
+from ...domain.decision import Scope
+from ...domain.tool import Origin, ResourceKind
+from ..rule import Access, Default
 from .places import MAX_PROBLEMS, PolicyFileError, Problem, Source
-from .rule import Access, Default
 
 SCHEMA_ID = "https://json-schema.org/draft/2020-12/schema"
 

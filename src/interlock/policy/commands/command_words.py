@@ -8,8 +8,8 @@ from posixpath import basename
 from unicodedata import normalize
 from urllib.parse import unquote
 
+from ..word_lists import word_set
 from .command import SimpleCommand
-from .word_lists import word_set
 
 _MAX_PIECES = 64
 #: What stands before a path inside a word: `--file=x`, `HEAD:x`, `@x`, `type=bind,source=x`.

@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from ..word_lists import word_set
 from .bash_builtins import builtin_reason
 from .command import Redirect, Script, SimpleCommand
-from .word_lists import word_set
 
 #: Reads a script that runs inside another one, in the given folders.
 Nested: TypeAlias = Callable[[str, tuple[str, ...]], Script]

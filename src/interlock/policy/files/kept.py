@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 import yaml
 
-from ..domain.errors import ConfigurationError
+from ...domain.errors import ConfigurationError
 from .places import PolicyFileError
 from .source import parse_source
 

@@ -11,21 +11,21 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from ..domain import json
-from ..domain.decision import Verdict
-from ..domain.errors import ConfigurationError
-from .cel import compile_condition
-from .compiled import compile_rule
-from .document import SHORT_LISTS, Document, Entry, RuleEntry, ShortEntry
-from .patterns import path_patterns
-from .places import Location, PolicyFileError, Problem, Source
-from .rule import (
+from ...domain import json
+from ...domain.decision import Verdict
+from ...domain.errors import ConfigurationError
+from ..compiled import compile_rule
+from ..patterns import path_patterns
+from ..rule import (
     ArgumentTest,
     CommandPattern,
     Default,
     ResourceDeclaration,
     Rule,
 )
+from .cel import compile_condition
+from .document import SHORT_LISTS, Document, Entry, RuleEntry, ShortEntry
+from .places import Location, PolicyFileError, Problem, Source
 from .shorthand import Shorthand, parse_shorthand, tool_names
 from .unreachable import unreachable
 from .values import argument_test, check_host, command_entry, nanoseconds, seconds

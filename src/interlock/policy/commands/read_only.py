@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+from ..word_lists import word_set
 from .command import SimpleCommand
 from .read_only_table import ANY_NUMBER, FIND_PREDICATES, READ_ONLY, ReadOnly
-from .word_lists import word_set
 
 #: Whether a path stays in the workspace, whichever of the folders it starts from. A word with wildcards is asked as it
 #: is written, so the answer has to hold for everything that it matches.

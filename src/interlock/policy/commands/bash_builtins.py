@@ -2,8 +2,8 @@
 
 import re
 
+from ..word_lists import word_set
 from .command import SimpleCommand
-from .word_lists import word_set
 
 #: Words that are no programs where a command starts.
 RESERVED = word_set("! { } [[ ]] if then else elif fi for while until do done case esac select function coproc in")

@@ -15,9 +15,9 @@ from typing import Any, cast
 
 import msgspec
 
-from ..domain import json
-from ..domain.errors import ConfigurationError
-from .import_claude_paths import narrow_glob, wide_glob
+from ...domain import json
+from ...domain.errors import ConfigurationError
+from .claude_paths import narrow_glob, wide_glob
 from .imported import (
     Conditions,
     Draft,

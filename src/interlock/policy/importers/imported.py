@@ -13,9 +13,9 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from ..domain import json
-from ..domain.errors import ConfigurationError
-from ..domain.words import shown
+from ...domain import json
+from ...domain.errors import ConfigurationError
+from ...domain.words import shown
 
 MAX_BYTES = 1 << 20
 MAX_RULES = 5_000

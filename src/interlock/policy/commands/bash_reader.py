@@ -12,10 +12,10 @@ import re
 from posixpath import join, normpath
 from typing import NamedTuple
 
+from ..word_lists import word_set
 from .bash_builtins import RESERVED
 from .bash_words import Word, scan_word
 from .command import Redirect, Script, SimpleCommand
-from .word_lists import word_set
 from .wrappers import Nested, unwrap
 
 MAX_COMMANDS = 200

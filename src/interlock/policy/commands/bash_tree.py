@@ -10,8 +10,8 @@ from typing import NamedTuple
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
+from ..word_lists import word_set
 from .bash_words import scan_word
-from .word_lists import word_set
 
 _READ_KINDS = word_set(
     "program list pipeline subshell compound_statement negated_command redirected_statement command command_name "

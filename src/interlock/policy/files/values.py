@@ -5,10 +5,10 @@ import re
 from datetime import datetime
 from typing import Any
 
-from ..domain.errors import ConfigurationError
+from ...domain.errors import ConfigurationError
+from ..patterns import regex
+from ..rule import ArgumentGlob, ArgumentIs, ArgumentRegex, ArgumentTest, CommandPattern
 from .document import ArgumentEntry, CommandEntry
-from .patterns import regex
-from .rule import ArgumentGlob, ArgumentIs, ArgumentRegex, ArgumentTest, CommandPattern
 from .shorthand import command_words
 
 _MAX_OPEN_SECONDS = 10 * 366 * 86_400

@@ -20,9 +20,9 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from ..domain.errors import ConfigurationError
-from .bash import read_script
-from .command_match import concerns, covers
+from ...domain.errors import ConfigurationError
+from ..commands.bash import read_script
+from ..commands.command_match import concerns, covers
 from .imported import Conditions, Draft, Imported, checked_text, narrow_prefix, one_or_list, quoted, wide_prefix
 
 SOURCE = "Codex"

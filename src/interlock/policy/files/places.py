@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from ..domain.errors import ConfigurationError
+from ...domain.errors import ConfigurationError
 
 MAX_FILE_BYTES = 1 << 20
 MAX_DEPTH = 32

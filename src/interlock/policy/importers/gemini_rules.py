@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import msgspec
 
-from ..domain import json
-from ..domain.errors import ConfigurationError
+from ...domain import json
+from ...domain.errors import ConfigurationError
 from .imported import MAX_RULES, Draft, listed, quoted
 
 SOURCE = "Gemini CLI"

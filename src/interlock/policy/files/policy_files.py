@@ -17,17 +17,17 @@ from time import time_ns
 
 import msgspec
 
-from ..domain.decision import Decision
-from ..domain.errors import ConfigurationError
+from ...domain.decision import Decision
+from ...domain.errors import ConfigurationError
+from ..interface import PolicyEvent
+from ..rule import Default, Rule
+from ..rules import RulePolicy
 from . import kept
 from .compile import LAYERS, Layer, LayerRules, compile_layer
 from .document import read_document
 from .examples import check_examples
-from .interface import PolicyEvent
 from .places import PolicyFileError, Problem
 from .replace import lock_folder, replace_file
-from .rule import Default, Rule
-from .rules import RulePolicy
 from .source import parse_source, read_file
 
 #: The rule that speaks while a policy cannot be read.

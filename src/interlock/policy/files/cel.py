@@ -12,9 +12,9 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from ..domain.errors import ConfigurationError
-from .interface import PolicyEvent
-from .rule import Condition
+from ...domain.errors import ConfigurationError
+from ..interface import PolicyEvent
+from ..rule import Condition
 
 VARIABLES = frozenset(
     {

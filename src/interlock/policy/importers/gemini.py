@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from .import_gemini_rules import FIELDS, MODES, SHELL, SOURCE, GeminiRule, read_rules
+from .gemini_rules import FIELDS, MODES, SHELL, SOURCE, GeminiRule, read_rules
 from .imported import (
     STRICTNESS,
     Conditions,

@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 from posixpath import basename
 
+from ..word_lists import word_set
 from .command import SimpleCommand
-from .word_lists import word_set
 
 ANY_WORD = "*"
 #: Short options and the long ones that mean the same nearly everywhere.

@@ -4,16 +4,16 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
-from ..domain.decision import Verdict
-from ..domain.errors import ConfigurationError
-from ..domain.tool import JsonObject, Mode, Origin, ResourceKind, Situation
+from ...domain.decision import Verdict
+from ...domain.errors import ConfigurationError
+from ...domain.tool import JsonObject, Mode, Origin, ResourceKind, Situation
+from ..hypothetical import FAMILIES, Declared, hypothetical
+from ..interface import PolicyEvent
+from ..rule import ResourceDeclaration, Rule
+from ..rules import RulePolicy
 from .compile import PlacedRule
 from .document import Example, ExampleItem
-from .hypothetical import FAMILIES, Declared, hypothetical
-from .interface import PolicyEvent
 from .places import Problem, Source
-from .rule import ResourceDeclaration, Rule
-from .rules import RulePolicy
 from .shorthand import PatternKind, parse_shorthand, take_apart
 
 #: Examples are about no folder that exists, so nothing on a disk decides whether they hold.
