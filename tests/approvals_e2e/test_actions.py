@@ -4,7 +4,17 @@ from typing import Any
 
 import pytest
 
-from interlock import Action, Answer, Event, RunState, ToolRuntime, run_events, tool
+from interlock import (
+    Action,
+    AgentExecutionError,
+    Answer,
+    Event,
+    FailSafeConfig,
+    RunState,
+    ToolRuntime,
+    run_events,
+    tool,
+)
 from interlock.domain.errors import IllegalTransitionError
 from interlock.domain.event import ApprovalGranted, ApprovalRequested, InvocationStarted, RunStarted
 from interlock.domain.ledger import Ledger
@@ -35,11 +45,13 @@ async def test_a_held_action_is_recorded_with_everything_and_the_run_pauses(scen
     assert action == Action(
         action_id=question.action_id,
         run_id=RUN,
+        agent="writer",
         call_id="c1",
         tool="edit",
         capability="edit notes.txt",
         payload_hash=question.payload_hash,
         status="PENDING",
+        asked_at=START,
         question=question,
         asked_seq=action.asked_seq,
     )
@@ -61,14 +73,17 @@ async def test_a_held_action_is_recorded_with_everything_and_the_run_pauses(scen
     }
 
 
-async def test_an_open_question_shows_agent_tool_operation_hash_and_time(scene: Scene) -> None:
+@pytest.mark.requirement("R148", "R149")
+async def test_an_open_question_is_listed_with_agent_tool_operation_hash_and_time(scene: Scene) -> None:
     async with scene.runtime(agent="writer") as runtime:
-        [question] = (await runtime.execute([EDIT])).questions
+        await runtime.execute([EDIT])
+        [question] = await runtime.questions()
         [started] = [fact for fact in await facts(runtime) if isinstance(fact, RunStarted)]
         situation = runtime.situation
 
     assert (situation.agent, started.agent, started.requester) == ("writer", "writer", "ada")
-    assert (question.tool_name, question.capability, question.asked_at) == ("edit", "edit notes.txt", START)
+    assert (question.agent, question.tool_name, question.capability) == ("writer", "edit", "edit notes.txt")
+    assert question.asked_at == START
     assert question.payload_hash
 
 
@@ -224,3 +239,38 @@ async def test_capability_names_the_main_thing_that_the_call_acts_on_and_is_boun
 
     assert question.capability.startswith("edit xxx")
     assert len(question.capability) < 300
+
+
+@pytest.mark.requirement("D02", "R151")
+async def test_a_rejection_fails_the_run_where_that_is_asked_for(scene: Scene) -> None:
+    async with scene.runtime(fail_safe=FailSafeConfig(approval_denial_policy="fail")) as runtime:
+        [question] = (await runtime.execute([EDIT])).questions
+        await runtime.decide(question.action_id, approved=False, by="bob")
+        with pytest.raises(AgentExecutionError):
+            await runtime.resume()
+        [action] = await runtime.actions()
+        shown = [event.type for step in await runtime.replay() for event in run_events(step.event)]
+
+    assert (action.status, await runtime.state(), scene.ran) == ("REJECTED", RunState.FAILED, [])
+    assert "APPROVAL_REJECTED" in shown
+
+
+@pytest.mark.requirement("D02")
+async def test_a_rejection_lets_an_in_process_run_go_on_by_default(scene: Scene) -> None:
+    async with scene.runtime() as runtime:
+        [question] = (await runtime.execute([EDIT])).questions
+        await runtime.decide(question.action_id, approved=False, by="bob")
+        result = await runtime.resume()
+
+    assert (result.state, result.observations[0].code) == (RunState.RUNNING, "user_denied")
+
+
+async def test_after_a_yes_the_grant_is_logged_the_run_runs_again_and_then_the_call_starts(scene: Scene) -> None:
+    async with scene.runtime() as runtime:
+        [question] = (await runtime.execute([EDIT])).questions
+        await runtime.decide(question.action_id, approved=True, by="bob")
+        await runtime.resume()
+        types = [step.event.type for step in await runtime.replay()]
+
+    order = ["run.paused", "approval.granted", "run.resumed", "tool.invocation.started"]
+    assert [type_ for type_ in types if type_ in order] == order

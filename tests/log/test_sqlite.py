@@ -92,10 +92,12 @@ def test_a_newer_schema_is_refused_in_words(tmp_path: Path) -> None:
 def test_a_database_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "log") as connection:
         connection.execute("CREATE TABLE customers (name TEXT)")
+    before = (tmp_path / "log").read_bytes()
 
     with pytest.raises(LogError, match="not a log"):
         SqliteLog(tmp_path / "log")
 
+    assert (tmp_path / "log").read_bytes() == before
     assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("customers",)]
     connection.close()
 

@@ -89,6 +89,7 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     expires_at: int = 0
     #: What the approval is bound to beside the arguments; the payload hash is over both.
     bound: Bound = Bound()
+    agent: str = ""
     #: The operation, as operators know it: the tool and the main thing that it acts on.
     capability: str = ""
     #: The widest scope that a yes may have.

@@ -10,6 +10,7 @@ from ..domain.payload import Change
 class Action(msgspec.Struct, frozen=True, kw_only=True):
     action_id: str
     run_id: str
+    agent: str
     call_id: str
     tool: str
     #: The operation and the first thing that it acts on.
@@ -17,6 +18,8 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     payload_hash: str
     #: PENDING, APPROVED, REJECTED, EXPIRED, EXECUTED or VOID.
     status: str
+    #: In nanoseconds since 1970.
+    asked_at: int
     question: Question
     answer: Answer | None = None
     #: The events about it: where it was asked, answered, and started with. None where that has not happened.
@@ -38,11 +41,13 @@ def _action(entry: ActionEntry) -> Action:
     return Action(
         action_id=question.action_id,
         run_id=question.run_id,
+        agent=question.agent,
         call_id=question.call_id,
         tool=question.tool_name,
         capability=question.capability,
         payload_hash=question.payload_hash,
         status=entry.state.name,
+        asked_at=question.asked_at,
         question=question,
         answer=entry.answer,
         asked_seq=entry.asked_seq,

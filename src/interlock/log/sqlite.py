@@ -118,6 +118,7 @@ def _open(path: Path, factory: type[sqlite3.Connection]) -> tuple[sqlite3.Connec
         with ExitStack() as opened:
             writing = opened.enter_context(closing(_connect(path, factory)))
             reading = opened.enter_context(closing(_connect(path, factory)))
+            _check_own(path, writing)  # before anything is written: it may be somebody else's file
             _make_durable(path, writing)
             _make_schema(path, writing)
             writing.execute("PRAGMA busy_timeout = 0")  # `execute_when_free` waits instead
@@ -153,15 +154,19 @@ def _make_schema(path: Path, connection: sqlite3.Connection) -> None:
     if _version(connection) == SCHEMA_VERSION:
         return
     execute_when_free(connection, "BEGIN IMMEDIATE")
-    version = _version(connection)
-    if version > SCHEMA_VERSION:
-        raise LogError(f"the log {path} has schema {version}, newer than {SCHEMA_VERSION}: use a newer Interlock")
-    if version == 0:
-        if connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-            raise LogError(f"{path} is an SQLite file, but not a log")
+    _check_own(path, connection)
+    if _version(connection) == 0:
         for statement in _SCHEMA:
             connection.execute(statement)
     connection.execute("COMMIT")
+
+
+def _check_own(path: Path, connection: sqlite3.Connection) -> None:
+    version = _version(connection)
+    if version > SCHEMA_VERSION:
+        raise LogError(f"the log {path} has schema {version}, newer than {SCHEMA_VERSION}: use a newer Interlock")
+    if version == 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+        raise LogError(f"{path} is an SQLite file, but not a log")
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -26,7 +26,7 @@ from .validate import validate
 
 def hold(valid: ValidCall, decision: Decision, run: Run) -> Waiting | Failure:
     """A call that a person is to be asked about, exactly as it would run."""
-    question = pose(valid, decision, bound(valid, decision.paths, run), run.ledger.run_id, run.parts.clock.now())
+    question = pose(valid, decision, bound(valid, decision.paths, run), run.situation, run.parts.clock.now())
     exact = exactly(valid, question)
     if isinstance(exact, Failure):
         return exact

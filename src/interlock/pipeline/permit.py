@@ -67,13 +67,14 @@ def denied_again(tool_name: str) -> Failure:
     return Failure.of("policy_denied", f"{tool_name} was refused before. Nothing was executed.")
 
 
-def pose(valid: ValidCall, decision: Decision, bound: Bound, run_id: str, now: int) -> Question:
+def pose(valid: ValidCall, decision: Decision, bound: Bound, situation: Situation, now: int) -> Question:
     """The question about a call, still without the hash of what would run."""
     asks_value = decision.verdict is Verdict.REQUEST_INPUT
     seconds = decision.answer_within_seconds
     return Question(
         action_id=new_action_id(),
-        run_id=run_id,
+        run_id=situation.run_id,
+        agent=situation.agent,
         call_id=valid.call_id,
         tool_name=valid.tool.name,
         kind="input" if asks_value else "approval",
