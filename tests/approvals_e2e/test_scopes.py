@@ -1,12 +1,24 @@
 """How far a yes reaches: once, for the run, for a time, or as a rule; and what it never reaches."""
 
+import asyncio
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
-from interlock import Answer, AnswerRefusedError, BatchResult, MemoryLog, Rule, RulePolicy, SqliteLog, Verdict
-from interlock.domain.event import CallJudged, InvocationStarted, Warned
+from interlock import (
+    Answer,
+    AnswerRefusedError,
+    BatchResult,
+    CallbackInteractionProvider,
+    MemoryLog,
+    Rule,
+    RulePolicy,
+    SqliteLog,
+    Verdict,
+)
+from interlock.domain.event import CallJudged, InvocationCompleted, InvocationStarted, Warned
 from tests.batch.stage import codes
 from tests.support import call, facts
 
@@ -216,3 +228,32 @@ async def test_a_grant_does_not_outlive_a_rule_that_asks_under_another_name(scen
     stricter = RulePolicy([*scene.policy.rules, Rule(id="ask-too", verdict="ask", tools="edit", scope="once")])
 
     assert asks(await again(scene, policy=stricter))
+
+
+async def test_a_yes_for_the_run_ends_when_the_rule_wants_every_call_to_be_asked_about(scene: Scene) -> None:
+    await granted(scene, scope="run")
+
+    assert asks(await again(scene, policy=SetPolicy(scope="once")))
+
+
+async def test_a_run_that_is_cancelled_while_a_rule_is_kept_records_the_end_of_what_it_started(scene: Scene) -> None:
+    keeping, go_on = Event(), Event()
+
+    class SlowPolicy(KeepingPolicy):
+        def keep(self, rule: str) -> None:
+            keeping.set()
+            go_on.wait(5)
+            super().keep(rule)
+
+    scene.policy = SlowPolicy()
+    answer = Answer(approved=True, scope="rule", rule=RULE)
+    async with scene.runtime(interaction=CallbackInteractionProvider(lambda question: answer)) as runtime:
+        running = asyncio.ensure_future(runtime.execute([FIRST]))
+        await asyncio.to_thread(keeping.wait, 5)
+        running.cancel()
+        await asyncio.wait([running])
+        go_on.set()
+    async with scene.runtime() as runtime:
+        ended = [fact.exit for fact in await facts(runtime) if isinstance(fact, InvocationCompleted)]
+
+    assert (ended, scene.ran) == (["cancelled"], [])

@@ -113,6 +113,7 @@ def test_the_document_binds_everything_and_names_its_own_form() -> None:
         tool_version="2",
         tool_definition="sha256:00",
         policy="sha256:11",
+        mode="accept_edits",
         requester="ada",
         surroundings=surroundings,
     )
@@ -131,6 +132,7 @@ def test_the_document_binds_everything_and_names_its_own_form() -> None:
         "sandbox": "none/async",
         "files": [{"path": "f", "sha256": "ab" * 32, "unbound": ""}],
         "policy": "sha256:11",
+        "mode": "accept_edits",
         "requester": "ada",
         "expires": "17",
     }

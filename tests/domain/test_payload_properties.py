@@ -78,6 +78,7 @@ FIELDS: dict[str, tuple[Path, st.SearchStrategy[Any]]] = {
     "file digest": (("bound", "surroundings", "files", 0, "sha256"), WORDS),
     "file unbound": (("bound", "surroundings", "files", 0, "unbound"), WORDS),
     "policy": (("bound", "policy"), WORDS),
+    "mode": (("bound", "mode"), WORDS),
     "requester": (("bound", "requester"), WORDS),
     "expires": (("expires_at",), st.integers(0, 2**63)),
 }

@@ -11,7 +11,7 @@ import msgspec
 import rfc8785
 
 from . import json
-from .tool import JsonObject, ToolDefinition
+from .tool import JsonObject, Situation, ToolDefinition
 
 SCHEMA = "interlock/invocation/v1"
 _MAX_EXACT = 2**53 - 1
@@ -63,6 +63,7 @@ class Bound(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     tool_version: str = ""
     tool_definition: str = ""
     policy: str = ""
+    mode: str = "default"
     requester: str = ""
     surroundings: Surroundings = Surroundings()
 
@@ -105,14 +106,15 @@ def definition_digest(tool: ToolDefinition) -> str:
     return "sha256:" + sha256(json.encode_sorted(declared)).hexdigest()
 
 
-def bind(tool: ToolDefinition, policy: str, requester: str, surroundings: Surroundings) -> Bound:
+def bind(tool: ToolDefinition, policy: str, situation: Situation, surroundings: Surroundings) -> Bound:
     return Bound(
         tool_origin=tool.origin,
         tool_source=tool.source,
         tool_version=tool.version,
         tool_definition=definition_digest(tool),
         policy=policy,
-        requester=requester,
+        mode=situation.mode,
+        requester=situation.requester,
         surroundings=surroundings,
     )
 
@@ -139,6 +141,7 @@ def canonical_payload(payload: Payload) -> bytes:
             "sandbox": surroundings.sandbox,
             "files": [_file(file) for file in surroundings.files],
             "policy": bound.policy,
+            "mode": bound.mode,
             "requester": bound.requester,
             "expires": str(payload.expires_at) if payload.expires_at else "",
         }
@@ -189,6 +192,7 @@ def _aspects(bound: Bound) -> dict[str, str]:
         "tool version": bound.tool_version,
         "tool definition": bound.tool_definition,
         "policy": bound.policy,
+        "permission mode": bound.mode,
         "requester": bound.requester,
         "working directory": surroundings.cwd,
         "sandbox": surroundings.sandbox,

@@ -14,15 +14,15 @@ import msgspec
 from ..domain.call import AcceptedCall, Answer, KnownCall, PermittedCall, Question, ToolIntent, ValidCall, Waiting
 from ..domain.decision import Verdict
 from ..domain.errors import ConfigurationError
-from ..domain.event import ActionVoided, CallJudged, Warned
+from ..domain.event import Warned
 from ..domain.failure import Failure
 from ..domain.json import encode
 from ..domain.payload import Change, hash_of_answer
 from ..domain.tool import JsonObject, ToolContext
 from ..domain.words import error_text
 from ..registry.interface import Registry
-from .binding import bound, changed, exactly, hold, intact
-from .facts import asked, go_on, record_answer
+from .binding import bound, changed, covered, exactly, hold, intact
+from .facts import asked, go_on, judged, record_answer, voided
 from .live import Run
 from .lookup import lookup
 from .permit import (
@@ -128,17 +128,15 @@ async def _ask_again(
     valid: ValidCall, question: Question, changes: tuple[Change, ...], run: Run
 ) -> PermittedCall | Waiting | Failure:
     """The question is void: the call is looked up, validated and judged as it is now."""
-    what = ", ".join(change.what for change in changes)
-    reason = f"It was bound to something that changed: {what}."
-    fact = ActionVoided(call_id=valid.call_id, action_id=question.action_id, reason=reason, changes=changes)
-    voided = run.recorder.add(fact, valid.call_id)
+    cause = run.recorder.add(voided(question, changes, run), valid.call_id)
     known = lookup(valid.known.accepted, run.parts.registry, run.situation)
     again = known if isinstance(known, Failure) else validate(known, known.accepted.arguments_json)
     if isinstance(again, Failure):
-        go_on(voided, run)
+        go_on(cause, run)
         return again
     decision = await decide(again, run.parts.policy, run.situation, run.parts.limits.check_seconds)
-    cause = run.recorder.add(CallJudged(call_id=valid.call_id, tool=valid.tool.name, decision=decision), valid.call_id)
+    decision = covered(again, decision, run)
+    cause = run.recorder.add(judged(valid.call_id, again.tool, decision, run), valid.call_id)
     permitted = permit(again, decision, cause)
     if permitted is not None:
         go_on(cause, run)

@@ -38,6 +38,8 @@ def hold(valid: ValidCall, decision: Decision, run: Run) -> Waiting | Failure:
 
 def covered(valid: ValidCall, decision: Decision, run: Run) -> Decision:
     """What policy asks about, where a person has already said yes to exactly this for the whole run."""
+    if decision.verdict is not Verdict.ASK or decision.scope == "once":
+        return decision
     try:
         key = grant_key(valid.tool.name, valid.arguments, bound(valid, decision.paths, run), decision.rule_ids)
     except BadJson:
@@ -56,7 +58,7 @@ def changed(question: Question, run: Run) -> tuple[Change, ...]:
         return (Change("tool", "there", "gone"),)
     surroundings = question.bound.surroundings
     paths = [file.path for file in surroundings.files]
-    now = bind(tool, _version(run), run.situation.requester, run.parts.sandbox.surroundings(tool, run.situation, paths))
+    now = bind(tool, _version(run), run.situation, run.parts.sandbox.surroundings(tool, run.situation, paths))
     changed = changes(question.bound, now)
     if question.expires_at and run.parts.clock.now() >= question.expires_at:
         changed = (*changed, Change("time", "open", "over"))
@@ -89,7 +91,7 @@ def bound(valid: ValidCall, paths: tuple[str, ...], run: Run) -> Bound:
     tool = valid.tool
     named = {*paths, *declared_paths(tool, valid.arguments)}
     surroundings = run.parts.sandbox.surroundings(tool, run.situation, named)
-    return bind(tool, _version(run), run.situation.requester, surroundings)
+    return bind(tool, _version(run), run.situation, surroundings)
 
 
 def _canonical(question: Question, arguments: JsonObject) -> bytes:

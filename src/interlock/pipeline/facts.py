@@ -6,12 +6,14 @@ Arguments and reasons may hold secrets: they are stored as they are only when no
 import msgspec
 
 from ..domain.call import AcceptedCall, Answer, Invocation, Question
+from ..domain.decision import Decision, Verdict
 from ..domain.event import (
     ActionVoided,
     ApprovalExpired,
     ApprovalGranted,
     ApprovalRejected,
     ApprovalRequested,
+    CallJudged,
     CallObserved,
     CallProposed,
     Fact,
@@ -28,7 +30,7 @@ from ..domain.failure import Failure
 from ..domain.json import encode
 from ..domain.lifecycle import ActionState, RunState
 from ..domain.observation import Observation
-from ..domain.payload import grant_key, hash_of_answer
+from ..domain.payload import Bound, Change, grant_key, hash_of_answer
 from ..domain.result import Exit
 from ..domain.tool import JsonObject, ToolDefinition
 from ..domain.words import shorten
@@ -75,10 +77,48 @@ def record_repeat(received: Received, run: Run) -> None:
     run.recorder.add(fact, intent.call_id)
 
 
+def judged(call_id: str, tool: ToolDefinition, decision: Decision, run: Run) -> CallJudged:
+    """A decision that asks says what the call would do, in words of its arguments."""
+    if decision.verdict is Verdict.ASK:
+        redact = run.parts.redactor.redact
+        decision = msgspec.structs.replace(
+            decision,
+            reason=redact(decision.reason),
+            prompt=redact(decision.prompt),
+            risk=tuple(map(redact, decision.risk)),
+            paths=tuple(map(redact, decision.paths)),
+            suggested_rule=_unless_secret(decision.suggested_rule, run),
+        )
+    return CallJudged(call_id=call_id, tool=tool.spec.name, decision=decision)
+
+
 def asked(question: Question, run: Run) -> Fact:
+    redact = run.parts.redactor.redact
     fact = ApprovalRequested if question.kind == "approval" else InputRequested
-    question = msgspec.structs.replace(question, arguments=_kept(question.arguments, run))
+    question = msgspec.structs.replace(
+        question,
+        arguments=_kept(question.arguments, run),
+        prompt=redact(question.prompt),
+        reason=redact(question.reason),
+        risk=tuple(map(redact, question.risk)),
+        capability=redact(question.capability),
+        suggested_rule=_unless_secret(question.suggested_rule, run),
+        bound=_storable_bound(question.bound, run),
+        changes=_storable_changes(question.changes, run),
+    )
     return fact(call_id=question.call_id, question=question)
+
+
+def voided(question: Question, changes: tuple[Change, ...], run: Run) -> ActionVoided:
+    """A question that is asked anew, because something that it was bound to changed."""
+    storable = _storable_changes(changes, run)
+    what = ", ".join(change.what for change in storable)
+    return ActionVoided(
+        call_id=question.call_id,
+        action_id=question.action_id,
+        reason=f"It was bound to something that changed: {what}.",
+        changes=storable,
+    )
 
 
 def record_answer(question: Question, answer: Answer, run: Run) -> int:
@@ -99,7 +139,12 @@ def _answered(question: Question, answer: Answer, run: Run) -> Fact:
     is_approval, call_id, action_id = question.kind == "approval", question.call_id, question.action_id
     written = hash_of_answer(question.payload_hash, answer.arguments, answer.value)
     arguments = _kept(answer.arguments, run) if answer.arguments is not None else None
-    answer = msgspec.structs.replace(answer, reason=run.parts.redactor.redact(answer.reason), arguments=arguments)
+    answer = msgspec.structs.replace(
+        answer,
+        reason=run.parts.redactor.redact(answer.reason),
+        rule=_unless_secret(answer.rule, run),
+        arguments=arguments,
+    )
     if answer.approved and is_approval:
         key = _grant_key(question) if answer.scope in ("run", "window") else ""
         return ApprovalGranted(call_id=call_id, action_id=action_id, answer=answer, grant_key=key, written_hash=written)
@@ -194,6 +239,25 @@ def record_observation(observation: Observation, run: Run) -> Observation:
     call_id = observation.call_id
     run.recorder.add(CallObserved(observation_id="obs_" + call_id, observation=observation), call_id)
     return observation
+
+
+def _storable_bound(bound: Bound, run: Run) -> Bound:
+    """Words of a command may be paths, and a word may be a secret."""
+    redact, surroundings = run.parts.redactor.redact, bound.surroundings
+    files = tuple(msgspec.structs.replace(file, path=redact(file.path)) for file in surroundings.files)
+    environment = {name: redact(value) for name, value in surroundings.environment.items()}
+    storable = msgspec.structs.replace(surroundings, files=files, environment=environment)
+    return msgspec.structs.replace(bound, surroundings=storable)
+
+
+def _storable_changes(changes: tuple[Change, ...], run: Run) -> tuple[Change, ...]:
+    redact = run.parts.redactor.redact
+    return tuple(Change(redact(change.what), redact(change.was), redact(change.now)) for change in changes)
+
+
+def _unless_secret(rule: str, run: Run) -> str:
+    """A rule with a secret in it is not written down, and half a rule is none."""
+    return rule if run.parts.redactor.redact(rule) == rule else ""
 
 
 def _kept(arguments: JsonObject, run: Run) -> JsonObject:

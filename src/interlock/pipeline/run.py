@@ -21,7 +21,6 @@ from ..domain.call import (
 from ..domain.decision import Decision, Verdict
 from ..domain.errors import LogError
 from ..domain.event import (
-    CallJudged,
     CallObserved,
     CallValidated,
 )
@@ -38,6 +37,7 @@ from .execute import Execution, execute, outcome_of_stop
 from .facts import (
     completed,
     edited_summary,
+    judged,
     proposed,
     record_cancelled,
     record_observation,
@@ -85,10 +85,9 @@ async def plan(received: Received, run: Run) -> PermittedCall | Waiting | Failur
             return valid
 
     decision = await decide(valid, parts.policy, run.situation, parts.limits.check_seconds)
-    if run.ledger.grants and decision.verdict is Verdict.ASK:
+    if run.ledger.grants:
         decision = covered(valid, decision, run)
-    judged = CallJudged(call_id=call_id, tool=known.tool.spec.name, decision=decision)
-    cause = recorder.add(judged, call_id, validated)
+    cause = recorder.add(judged(call_id, known.tool, decision, run), call_id, validated)
     permitted = permit(valid, decision, cause)
     return permitted if permitted is not None else hold(valid, decision, run)
 
@@ -114,9 +113,9 @@ async def carry_out(
         if failure is not None:
             return conclude(valid.call_id, valid.tool.name, failure, run)
     execution = _begin(permitted, context, run, task, abandoned)
-    if permitted.keep:
-        await keep_rule(permitted, run)
     try:
+        if permitted.keep:
+            await keep_rule(permitted, run)
         result = await _execute(execution, run)
     except asyncio.CancelledError:
         if not execution.abandoned:

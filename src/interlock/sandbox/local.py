@@ -27,7 +27,7 @@ class LocalSandbox:
         return "async" if tool.is_async else "thread"
 
     def surroundings(self, tool: ToolDefinition, situation: Situation, paths: Iterable[str]) -> Surroundings:
-        cwd = situation.workspace or getcwd()
+        cwd = situation.workspace or _current_folder()
         return Surroundings(cwd=cwd, sandbox=f"{self.name}/{self.executor(tool)}", files=bind_files(paths, cwd))
 
     def start(self, tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Awaitable[Any]:
@@ -45,3 +45,10 @@ class LocalSandbox:
 
     async def close(self) -> None:
         self._threads.close()
+
+
+def _current_folder() -> str:
+    try:
+        return getcwd()
+    except OSError:  # somebody deleted it
+        return ""
