@@ -118,6 +118,14 @@ def test_what_is_canonical_stays_as_it_is_when_it_is_read_and_written_again(valu
     assert rfc8785.dumps(json.parse(canonical)) == canonical
 
 
+@MANY
+@given(ARGUMENTS)
+def test_the_bytes_are_those_that_the_reference_writes_whatever_way_they_are_made(arguments: dict[str, Any]) -> None:
+    canonical = canonical_payload(msgspec.structs.replace(FULL, arguments=arguments))
+
+    assert canonical == rfc8785.dumps({**json.parse(canonical), "arguments": arguments})
+
+
 @pytest.mark.requirement("D12")
 @SOME
 @given(ARGUMENTS)
