@@ -95,3 +95,19 @@ def test_a_reader_that_goes_away_is_no_error_to_talk_about(policy: Path) -> None
         assert ended.stderr is not None
         ended.stdout.close()
         assert b"Traceback" not in ended.stderr.read()
+
+
+def test_without_its_extra_the_command_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise ImportError('no module named typer')")
+    run = subprocess.run(
+        [sys.executable, "-c", "from interlock.cli.main import main; main()"],
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (run.returncode, run.stderr) == (
+        1,
+        "The `interlock` command needs more than the library: pip install 'interlock[cli]'\n",
+    )

@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Annotated, Any
 
-import typer
-from typer.core import TyperGroup
-from typer.main import get_command
+try:
+    import typer
+    from typer.core import TyperGroup
+    from typer.main import get_command
+except ImportError as missing:
+    raise SystemExit("The `interlock` command needs more than the library: pip install 'interlock[cli]'") from missing
 
 from .. import __version__
 
