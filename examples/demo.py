@@ -1,18 +1,16 @@
-"""`make demo`: two model turns on their way through Interlock, offline, with real tools in a temporary folder.
+"""`make demo`: a few model turns on their way through Interlock, offline, with real tools in a temporary folder.
 
-Two things are scripted, for a demo has neither: what the model asks for, and what the person answers.
+Two things are scripted, for a demo has neither: what the model asks for, and what people answer.
 """
 
 import asyncio
 import json
-import os
-import shutil
-import sys
-import textwrap
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from demo_policy import show_policy
+from demo_screen import heading, line_width, show, show_text, style
 from demo_tools import make_project, tools_of
 
 from interlock import (
@@ -49,7 +47,6 @@ TURN: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("c5", "write_note", {"name": "note.md", "text": "Should > be >= ?"}),
     ("c6", "run_tests", {}),
 )
-STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33}
 
 
 class Told(NamedTuple):
@@ -63,10 +60,12 @@ def main() -> None:
         project, log = make_project(Path(folder, "project")), Path(folder, "log.db")
         told = asyncio.run(take_two_turns(project, log))
         look_back(told, log, project / "note.md")
+        asyncio.run(show_policy(project))
     heading("Next")
     show("make test                          the checks and tests behind this")
     show(".venv/bin/python examples/loop.py  a loop of your own on a runtime")
     show("README.md, docs/guide.md           how to use it, step by step")
+    show("docs/policy.md                     rules and approvals")
 
 
 async def take_two_turns(project: Path, path: Path) -> Told:
@@ -207,28 +206,6 @@ def show_cut(cut: Observation) -> dict[str, Any]:
 def show_output(observation: Observation) -> None:
     for line in observation.content.text.splitlines() if observation.content else ():
         show(style(line[: line_width() - 2], "dim"))
-
-
-def show_text(text: str, label: str) -> None:
-    for line in textwrap.wrap(text, line_width() - 2, initial_indent=label, subsequent_indent=" " * len(label)):
-        show(line)
-
-
-def heading(text: str) -> None:
-    print(f"\n{style(text, 'bold')}\n")
-
-
-def show(line: str) -> None:
-    print(f"  {line}".rstrip())
-
-
-def line_width() -> int:
-    return max(72, min(100, shutil.get_terminal_size().columns))
-
-
-def style(text: str, name: str) -> str:
-    plain = not sys.stdout.isatty() or "NO_COLOR" in os.environ
-    return text if plain else f"\033[{STYLES[name]}m{text}\033[0m"
 
 
 if __name__ == "__main__":

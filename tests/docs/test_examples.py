@@ -26,8 +26,13 @@ PRINTED = {
             "as it is      ok, ",
             "one byte off  event ",
         ),
-        *("the messages are the same", "note.md is untouched", "make test"),
+        *("the messages are the same", "note.md is untouched"),
+        *("p1  allow ", "leave-a-mark: ", "p2  deny ", "no-lost-work: ", "for the model: Use `git stash`", "p3  ask "),
+        *("somebody edits migrate.sh", "VOID, nothing ran, asked again", "changed     file migrate.sh: sha256:"),
+        *("A person (ana) changed the arguments", "output      echo dropping", "VOID, EXECUTED", "make test"),
     ],
+    "demo_policy": [],
+    "demo_screen": [],
     "demo_tools": [],
     "loop": ["Take an umbrella.", "| Bern: rain"],
     "quickstart": ["a True 3.5", "b False Denied by policy", "c False The arguments do not fit order"],
@@ -92,5 +97,6 @@ def _in_terminal(path: Path, environment: dict[str, str]) -> str:
     return printed.decode()
 
 
-def test_the_demo_says_that_its_person_is_scripted() -> None:
+def test_the_demo_says_that_its_people_are_scripted() -> None:
     assert "the answer (scripted, this demo asks nobody): yes" in _run(DEMO, 80)
+    assert [line for line in _run(DEMO, 80).splitlines() if line.startswith("  ana ") and "scripted" not in line] == []

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from interlock import load_policy
+from interlock import Mode, load_policy
+from interlock.cli.policy import app
 from interlock.domain.phase import Phase
+from interlock.policy.files.document import RuleEntry
 from interlock.registry.decorator import ToolOptions
 from interlock.runtime import RunOptions
 
@@ -30,6 +32,7 @@ from .pages import (
     yaml_blocks,
 )
 
+_COMMAND = re.compile(r"interlock policy (\w+)")
 _SHOWN_AS_THEY_ARE = {example.read_text("utf-8") for example in EXAMPLES}
 
 
@@ -53,6 +56,31 @@ async def test_code_blocks_are_examples_or_run_one_after_the_other(page: Path) -
 def test_a_policy_on_the_page_loads_with_its_examples(text: str, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(text, "utf-8")
     assert load_policy(tmp_path / "policy.yaml").rules
+
+
+def test_the_policy_page_lists_every_command_key_and_mode_and_nothing_else() -> None:
+    page = text_of("docs/policy.md")
+    commands = [name for row in table_rows(section(page, "Trying policies")) for name in _COMMAND.findall(row[0])]
+    assert sorted(commands) == sorted(_commands())
+    assert set(_names(table_rows(section(page, "What a rule can say")))) == set(RuleEntry.model_fields)
+    assert _names(table_rows(section(page, "Permission modes"))) == sorted(Mode)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_that_a_page_mentions_exist(page: Path) -> None:
+    assert set(_COMMAND.findall(text_of(page))) <= _commands()
+
+
+def _commands() -> set[str]:
+    return {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/guide.md", "docs/performance.md"])
+def test_modules_that_a_page_mentions_exist(page: str) -> None:
+    package = ROOT / "src" / "interlock"
+    mentioned = set(re.findall(r"(?<![\w/])(\w+/[\w/]+\.py)", text_of(page)))
+    places = (ROOT, package, package / "policy")
+    assert [path for path in sorted(mentioned) if not any((place / path).exists() for place in places)] == []
 
 
 def test_the_guide_has_code_of_its_own_and_shows_examples() -> None:

@@ -1,9 +1,13 @@
 """What the README promises is so."""
 
 import asyncio
+import os
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +16,7 @@ from interlock import CODES, CallbackInteractionProvider, Observation, Rule, Rul
 from interlock.domain.phase import Phase
 from tests.test_requirements import marks, proofs
 
-from .pages import ROOT, section, table_rows, text_of
+from .pages import ROOT, section, table_rows, text_of, yaml_blocks
 
 README = text_of("README.md")
 
@@ -37,6 +41,27 @@ def test_the_example_prints_what_the_readme_says() -> None:
         [sys.executable, "examples/quickstart.py"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert f"```text\n{run.stdout}```" in section(README, "An example")
+
+
+def test_the_command_says_what_the_readme_shows() -> None:
+    (shown,) = re.findall(r"^```console\n\$ (.+)\n((?:.*\n)*?)```$", README, re.MULTILINE)
+    _, *words = shlex.split(shown[0])
+    command = [str(Path(sys.executable).with_name("interlock")), *words]
+    env = {**os.environ, "NO_COLOR": "1"}
+    said = subprocess.run(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, check=False)
+    assert (said.stdout, said.returncode) == (shown[1], 1)
+    assert "exit code 1" in section(README, "A policy, and why it says no")
+
+
+def test_the_policy_of_the_readme_fits_in_eight_lines() -> None:
+    (policy,) = yaml_blocks(section(README, "A policy, and why it says no"))
+    assert policy == text_of("examples/small_policy.yaml")
+    assert len(policy.splitlines()) == 8
+
+
+def test_the_extras_of_the_readme_are_those_of_the_package() -> None:
+    declared = tomllib.loads(text_of("pyproject.toml"))["project"]["optional-dependencies"]
+    assert sorted(re.findall(r"^\| `interlock\[(\w+)\]`", README, re.MULTILINE)) == sorted(declared)
 
 
 def test_every_guarantee_names_lines_that_tests_prove() -> None:

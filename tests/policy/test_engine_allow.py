@@ -230,6 +230,14 @@ def test_a_suggested_rule_allows_no_call_with_another_argument(arguments: JsonOb
     assert not suggested or RulePolicy([as_rule(suggested)]).evaluate(other).verdict == "ask"
 
 
+@pytest.mark.parametrize("script", ["sh migrate.sh", "python tools/x.py", "npm test && bash run.sh"])
+def test_no_rule_is_suggested_for_what_runs_any_code(script: str, workspace: Path) -> None:
+    situation = Situation(run_id="run_1", workspace=str(workspace))
+    decision = RulePolicy().evaluate(hypothetical("bash", {"command": script}, situation))
+
+    assert (decision.verdict, decision.suggested_rule) == ("ask", "")
+
+
 def as_rule(text: str) -> Rule:
     said = json.loads(text)
     return Rule(

@@ -128,8 +128,8 @@ def _points(rule: Rule) -> list[Enforcement]:
         how = "on every simple command of a script, with wrappers taken off"
         found.append(Enforcement(rule.id, "commands", how))
     if masks(RulePolicy([rule])):
-        how = "read-only for commands" if rule.access == "write" else "hidden from commands"
-        found.append(Enforcement(rule.id, "sandbox", f"as a mask: {how}, also where none of their words name it"))
+        how = "held read-only" if rule.access == "write" else "hidden"
+        found.append(Enforcement(rule.id, "sandbox", f"as a mask: to be {how} also where no word of a command names it"))
     return found
 
 

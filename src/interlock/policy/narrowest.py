@@ -5,6 +5,7 @@ from hashlib import sha256
 from typing import Any
 
 from ..domain import json
+from .commands.command_facts import ANY_CODE
 from .interface import PolicyEvent
 from .plan import Judged
 
@@ -12,8 +13,9 @@ _MAX_RULE_CHARS = 4_000
 
 
 def narrowest_rule(event: PolicyEvent, parts: Sequence[Judged]) -> str:
-    """As JSON, which is YAML too. Empty when no rule could say it: what is not known cannot be allowed for good."""
-    if any(part.subject.opaque for part in parts):
+    """As JSON, which is YAML too. Empty when no rule could say it: what is not known cannot be allowed for good, nor can
+    what depends on a file that may say something else tomorrow."""
+    if any(part.subject.opaque or ANY_CODE in part.subject.facts for part in parts):
         return ""
     commands = [part.subject.command for part in parts]
     conditions: dict[str, Any]

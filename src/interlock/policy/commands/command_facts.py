@@ -11,7 +11,7 @@ _NETWORK = "uses the network"
 _PROJECT = "runs project scripts"
 _INSTALL = "may run install scripts"
 _COVERAGE = "may write a coverage directory"
-_ANY_CODE = "runs any code"
+ANY_CODE = "runs any code"
 _CONTAINER = "starts or changes containers"
 _SERVICES = "changes services of this machine"
 _OTHER_USER = "runs as another user"
@@ -30,8 +30,8 @@ _PROGRAMS: dict[str, tuple[str, ...]] = {
     **_each("mocha phpunit rspec ctest npx bunx pre-commit", _PROJECT),
     **_each("curl wget ssh scp sftp rsync ping nc ncat netcat telnet dig nslookup host whois ftp socat nmap", _NETWORK),
     **_each("traceroute gh glab aws gcloud az kubectl helm terraform tofu heroku flyctl vercel", _NETWORK),
-    **_each("bash sh dash zsh ksh fish python python3 node deno bun ruby perl php lua awk gawk osascript", _ANY_CODE),
-    **_each("eval source . xargs parallel Rscript julia irb ipython tclsh expect", _ANY_CODE),
+    **_each("bash sh dash zsh ksh fish python python3 node deno bun ruby perl php lua awk gawk osascript", ANY_CODE),
+    **_each("eval source . xargs parallel Rscript julia irb ipython tclsh expect", ANY_CODE),
     **_each("sudo doas su runuser pkexec", _OTHER_USER),
     **_each("dd mkfs fdisk parted mkswap wipefs losetup mount umount", _DEVICE),
     **_each("kill pkill killall", "ends processes"),
@@ -89,7 +89,7 @@ _PATTERNS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("rm -r", ("deletes files recursively",)),
     ("rm -f", ("deletes without asking",)),
     ("find -delete", ("deletes files recursively",)),
-    ("find -exec", (_ANY_CODE,)),
+    ("find -exec", (ANY_CODE,)),
     ("sed -i", ("changes files in place",)),
     ("git reset --hard", ("uncommitted changes are lost",)),
     ("git clean -f", ("files that git does not know are lost",)),
@@ -110,8 +110,8 @@ _PATTERNS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("git fetch", (_NETWORK,)),
     ("git clone", (_NETWORK,)),
     ("git ls-remote", (_NETWORK,)),
-    ("docker run", (_ANY_CODE,)),
-    ("docker exec", (_ANY_CODE,)),
+    ("docker run", (ANY_CODE,)),
+    ("docker exec", (ANY_CODE,)),
     ("kubectl delete", ("deletes resources of a cluster",)),
     ("terraform apply", ("changes infrastructure",)),
     ("terraform destroy", ("destroys infrastructure",)),
