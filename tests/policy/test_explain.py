@@ -68,7 +68,9 @@ def test_a_rule_about_a_path_is_held_to_in_four_places() -> None:
             "on the paths that the arguments of file tools, MCP tools and other tools are declared to name",
         ),
         Enforcement("secrets", "commands", "on the paths that the words of commands and redirects name"),
-        Enforcement("secrets", "sandbox", "as a mask: hidden from commands, also where none of their words name it"),
+        Enforcement(
+            "secrets", "sandbox", "as a mask: to be hidden from commands, also where none of their words name it"
+        ),
     )
 
 
@@ -95,7 +97,7 @@ def test_a_rule_about_writing_is_a_read_only_mask() -> None:
     policy = RulePolicy([Rule(id="r", verdict="deny", path="dist/**", access="write")])
 
     assert masks(policy) == (Mask("r", "dist/**", "write"),)
-    assert explained("touch dist/x", policy).enforcement[-1].how.startswith("as a mask: read-only for commands")
+    assert explained("touch dist/x", policy).enforcement[-1].how.startswith("as a mask: to be read-only for commands")
 
 
 def test_masks_are_the_paths_that_are_denied_to_every_tool() -> None:

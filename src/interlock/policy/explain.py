@@ -128,8 +128,9 @@ def _points(rule: Rule) -> list[Enforcement]:
         how = "on every simple command of a script, with wrappers taken off"
         found.append(Enforcement(rule.id, "commands", how))
     if masks(RulePolicy([rule])):
-        how = "held read-only" if rule.access == "write" else "hidden"
-        found.append(Enforcement(rule.id, "sandbox", f"as a mask: to be {how} also where no word of a command names it"))
+        how = "read-only for" if rule.access == "write" else "hidden from"
+        mask = f"as a mask: to be {how} commands, also where none of their words name it"
+        found.append(Enforcement(rule.id, "sandbox", mask))
     return found
 
 

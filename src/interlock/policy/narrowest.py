@@ -13,8 +13,8 @@ _MAX_RULE_CHARS = 4_000
 
 
 def narrowest_rule(event: PolicyEvent, parts: Sequence[Judged]) -> str:
-    """As JSON, which is YAML too. Empty when no rule could say it: what is not known cannot be allowed for good, nor can
-    what depends on a file that may say something else tomorrow."""
+    """As JSON, which is YAML too. Empty when no rule could say it: what is not known cannot be allowed for good, and
+    neither can what a file says that may say something else tomorrow."""
     if any(part.subject.opaque or ANY_CODE in part.subject.facts for part in parts):
         return ""
     commands = [part.subject.command for part in parts]
