@@ -58,6 +58,23 @@ async def test_a_tool_that_reads_its_arguments_differently_every_time_cannot_be_
     assert "reading it again gives something else" in result.observations[0].summary
 
 
+async def test_a_tool_that_does_not_take_what_it_made_of_its_own_arguments_cannot_be_approved(scene: Scene) -> None:
+    def shortened(text: str) -> str:
+        if text == "n":
+            raise ValueError("too short")
+        return text[:1]
+
+    async def edit(text: Annotated[str, AfterValidator(shortened)]) -> str:
+        scene.ran.append({"text": text})
+        return "edited"
+
+    person = Person()
+    async with scene.runtime(tools=[tool(edit, risk="write")], interaction=person) as runtime:
+        result = await soon(runtime.execute([call("c1", "edit", text="new")]))
+
+    assert (codes(result), person.asked, scene.ran) == ({"c1": "policy_denied"}, [], [])
+
+
 async def test_a_tool_that_begins_to_read_differently_after_the_question_does_not_run_what_was_approved(
     scene: Scene,
 ) -> None:
@@ -101,11 +118,17 @@ async def test_edited_arguments_that_no_bytes_can_stand_for_do_not_run(scene: Sc
 
 
 async def test_a_yes_for_the_run_does_not_cover_what_no_bytes_can_stand_for(scene: Scene) -> None:
-    async with scene.runtime(interaction=Person(Answer(approved=True, scope="run"))) as runtime:
-        first = await soon(runtime.execute([EDIT]))
-        second = await soon(runtime.execute([call("c2", "edit", path="notes.txt", size=1e20)]))
+    async def edit(number: int = 2**60) -> str:
+        scene.ran.append({"number": number})
+        return "edited"
 
-    assert (codes(first), codes(second), len(scene.ran)) == ({"c1": "ok"}, {"c2": "policy_denied"}, 1)
+    person = Person(Answer(approved=True, scope="run"))
+    async with scene.runtime(tools=[tool(edit, risk="write")], interaction=person) as runtime:
+        first = await soon(runtime.execute([call("c1", "edit", number=1)]))
+        second = await soon(runtime.execute([call("c2", "edit")]))
+
+    assert (codes(first), codes(second)) == ({"c1": "ok"}, {"c2": "policy_denied"})
+    assert (scene.ran, len(person.asked)) == ([{"number": 1}], 1)
 
 
 async def test_a_file_that_changed_before_the_run_is_resumed_voids_a_question_that_nobody_answered(
@@ -141,7 +164,7 @@ async def test_a_stored_question_that_no_bytes_can_stand_for_takes_no_answer(sce
     def with_a_huge_number(fact: Fact) -> Fact:
         if not isinstance(fact, ApprovalRequested):
             return fact
-        asked = msgspec.structs.replace(fact.question, arguments={**fact.question.arguments, "size": 1e20})
+        asked = msgspec.structs.replace(fact.question, arguments={**fact.question.arguments, "size": 2**60})
         return msgspec.structs.replace(fact, question=asked)
 
     async with scene.runtime() as first:

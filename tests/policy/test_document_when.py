@@ -37,7 +37,7 @@ def event(**arguments: object) -> PolicyEvent:
         "origin == 'mcp' && server == 'fs' && requester == 'ann' && workspace == '/work'",
         "risk == ['network', 'write']",
         "'write' in risk && size(arguments.to) == 2",
-        "arguments.text.matches('^a+$')",
+        "arguments.text.startsWith('a') && arguments.text.endsWith('a')",
     ],
 )
 def test_a_condition_sees_the_call_and_its_situation(text: str) -> None:
@@ -57,6 +57,7 @@ def test_a_condition_that_gives_no_yes_or_no_refuses_the_call(text: str) -> None
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("arguments.text.matches('^a+$')", "when has no matches: its cost has no bound"),
         ("tool ==", "when is not CEL: 1:8: Syntax error"),
         ("", "when is not CEL"),
         ("tol == 'x'", "when knows no 'tol'; it knows agent, arguments"),

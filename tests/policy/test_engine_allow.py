@@ -200,10 +200,17 @@ def test_a_refusal_of_an_argument_takes_one_value_of_a_list(workspace: Path) -> 
     assert RulePolicy([rule]).evaluate(event(workspace, "mail", mails)).verdict == "deny"
 
 
+def test_a_number_is_the_same_however_it_is_written(workspace: Path) -> None:
+    rule = Rule(id="r", verdict="deny", tools="t", arguments={"x": ArgumentIs(100)})
+
+    for written in (100, 100.0, 1e2):
+        assert RulePolicy([rule]).evaluate(event(workspace, "t", {"x": written})).verdict == "deny"
+
+
 @pytest.mark.parametrize("value", [1, 1.5, "1", True, None, [1], {"a": 1}, ""])
 def test_a_value_is_that_value_and_no_other_that_looks_like_it(value: object, workspace: Path) -> None:
     rule = Rule(id="r", verdict="allow", tools="t", arguments={"x": ArgumentIs(value)})
-    values: list[object] = [1, 1.5, "1", True, None, [1], {"a": 1}, "", 1.0, False, [], {}]
+    values: list[object] = [1, 1.5, "1", True, None, [1], {"a": 1}, "", 2.0, False, [], {}]
 
     assert [other for other in values if is_allowed(workspace, rule, "t", {"x": other})] == [value]
 

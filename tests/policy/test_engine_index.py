@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from interlock.domain.tool import Mode, Situation
+from interlock.domain.tool import Mode, Risk, Situation
 from interlock.policy.compiled import Compiled, compile_rule
 from interlock.policy.hypothetical import hypothetical
 from interlock.policy.interface import PolicyEvent
@@ -21,7 +21,8 @@ from .rule_strategies import NOW, WORKSPACE, events, rule_lists
 
 
 def _texts(path: Touched, *, wide: bool) -> list[list[str]]:
-    return [[folded(text) if wide else text for text in place.texts] for place in path.places]
+    texts = [list(place.texts) for place in path.places]
+    return [[*each, *map(folded, each)] for each in texts] if wide else texts
 
 
 def _is_meant(rule: Compiled, path: Touched) -> bool:
@@ -51,7 +52,8 @@ def _fits(rule: Compiled, event: PolicyEvent, subject: Subject) -> bool:
         return False
     if rule.commands and (subject.command is None or not rule.fits_command(subject.command)):
         return False
-    if not rule.wide and rule.about_resources and subject.opaque:
+    does_more = subject.command is not None and not rule.commands and not subject.risk <= {Risk.READ}
+    if not rule.wide and rule.about_resources and (subject.opaque or does_more):
         return False
     if rule.hosts and not rule.fits_hosts(subject):
         return False
@@ -80,7 +82,7 @@ def test_the_index_finds_what_asking_every_rule_finds(made: list[Rule], event: P
         doubts = [each for each in said if each.reason.startswith("It cannot be shown")]
         spoke = {rule_id for each in said if each not in doubts for rule_id in each.rule_ids}
         assert spoke == set(reference(made, event, part.subject))
-        assert not doubts or part.subject.opaque
+        assert not doubts or part.subject.opaque or part.subject.command is not None
 
 
 @pytest.mark.parametrize(

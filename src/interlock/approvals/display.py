@@ -135,7 +135,7 @@ def _after(question: Question, width: int) -> Iterator[list[Line]]:
     yield facts("changed since it was asked before", map(_change, question.changes), width, "warning")
     yield facts("files, as they are now", (_file(file) for file in around.files if not file.unbound), width)
     yield facts("NOT held fast until it runs", map(_unbound, around.unbound), width, "warning")
-    yield fact("sandbox", around.sandbox, width, "warning" if around.sandbox == "none" else "fact")
+    yield fact("sandbox", around.sandbox, width, "warning" if around.sandbox.startswith("none") else "fact")
     if around.cwd:
         yield fact("working directory", around.cwd, width)
     yield facts("environment", (f"{name}={value}" for name, value in around.environment.items()), width)

@@ -70,7 +70,7 @@ def _explained(question: Question, width: int) -> Iterator[list[Line]]:
     yield fact("layer", question.layer or "default", width)
     yield fact("reason", question.reason or question.prompt, width)
     yield facts("risk", question.risk or ("none was named",), width, "risk")
-    held = "none: it runs with everything that this process may do" if sandbox == "none" else sandbox
+    held = "none: it runs with everything that this process may do" if sandbox.startswith("none") else sandbox
     yield fact("sandbox", held, width)
     yield fact("run, call, question", f"{question.run_id}, {question.call_id}, {question.action_id}", width)
     yield facts("an approval is bound to", _bound_to(question), width)

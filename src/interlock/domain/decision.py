@@ -55,6 +55,29 @@ def strictest(decisions: Iterable[Decision]) -> Decision:
     return max(decisions, key=lambda decision: _STRICTNESS[decision.verdict])
 
 
+def joined(decision: Decision, opinion: Decision) -> Decision:
+    """The stricter of two; of two that are equally strict, one with the words of both and the narrower reach."""
+    if decision.verdict is not opinion.verdict:
+        return strictest((decision, opinion))
+    if decision.target_arg != opinion.target_arg:
+        reason = f"Different arguments are wanted from a person: {decision.target_arg}, {opinion.target_arg}."
+        return msgspec.structs.replace(decision, verdict=Verdict.DENY, reason=reason, target_arg="", scope="once")
+    scope = min(decision.scope, opinion.scope, key=SCOPES.index)
+    limits = [each for each in (decision.answer_within_seconds, opinion.answer_within_seconds) if each is not None]
+    return msgspec.structs.replace(
+        decision,
+        reason=" ".join(dict.fromkeys(filter(None, (decision.reason, opinion.reason)))),
+        rule_ids=tuple(dict.fromkeys((*decision.rule_ids, *opinion.rule_ids))),
+        layer=", ".join(dict.fromkeys(filter(None, (decision.layer, opinion.layer)))),
+        risk=tuple(dict.fromkeys((*decision.risk, *opinion.risk))),
+        prompt="\n".join(dict.fromkeys(filter(None, (decision.prompt, opinion.prompt)))),
+        suggested_rule=decision.suggested_rule if scope == "rule" else "",
+        scope=scope,
+        answer_within_seconds=min(limits, default=None),
+        paths=tuple(dict.fromkeys((*decision.paths, *opinion.paths))),
+    )
+
+
 def default_decision(risk: frozenset[Risk]) -> Decision:
     """What happens when no rule matches: the tool's declared risk decides."""
     if risk <= {Risk.READ}:

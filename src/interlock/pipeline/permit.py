@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from ..approvals.interface import InteractionProvider
 from ..domain.call import Answer, PermittedCall, Question, ValidCall
-from ..domain.decision import SCOPES, Decision, Verdict, strictest
+from ..domain.decision import SCOPES, Decision, Verdict, joined
 from ..domain.failure import Failure
 from ..domain.ids import new_action_id
 from ..domain.json import BadJson, check
@@ -34,7 +34,7 @@ async def decide(valid: ValidCall, policy: PolicyEngine, situation: Situation, s
         if type(decision) is not Decision:
             return _undecided(f"it returned {type(decision).__name__}")
         opinion = tool.authorize(valid.copy(), situation) if tool.authorize is not None else None
-        return decision if opinion is None else strictest((decision, opinion))
+        return decision if opinion is None else joined(decision, opinion)
     except Exception as error:
         return _undecided(error_text(error))
 

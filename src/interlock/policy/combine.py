@@ -10,6 +10,13 @@ from ..domain.decision import SCOPES, Decision, Verdict, strictest
 def combined(decisions: Sequence[Decision]) -> Decision:
     verdict = strictest(decisions).verdict
     winners = sorted((said for said in decisions if said.verdict is verdict), key=lambda said: said.rule_ids)
+    if verdict is Verdict.REQUEST_INPUT:
+        # A value that a person gives is also the yes to what other rules ask about, so they must hear of it.
+        winners += [
+            msgspec.structs.replace(said, verdict=verdict, target_arg=winners[0].target_arg)
+            for said in decisions
+            if said.verdict is Verdict.ASK
+        ]
     if len(winners) == 1:
         return winners[0]
     merged = msgspec.structs.replace(

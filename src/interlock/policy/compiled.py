@@ -19,6 +19,7 @@ from ..domain.resources import elements, values_at
 from ..domain.tool import Mode, Origin, Risk, Situation, ToolDefinition
 from .commands.command import SimpleCommand
 from .commands.command_match import concerns, covers
+from .commands.mentions import program_name
 from .hosts import plain_host
 from .patterns import glob_pattern, host_fits, path_patterns, regex
 from .rule import (
@@ -99,8 +100,18 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
         return self.agents is None or _any_fits(self.agents, agent)
 
     def fits_command(self, command: SimpleCommand) -> bool:
-        match_words = concerns if self.wide else covers
-        return any(match_words(pattern.words, pattern.exact, command) for pattern in self.commands)
+        """To refuse `git reset --hard` is to refuse it with more words; to allow `npm test` is to allow it here."""
+        if self.wide:
+            return any(concerns(pattern.words, False, command) for pattern in self.commands)
+        starts_here = command.bases == ("",)
+        return starts_here and any(covers(pattern.words, pattern.exact, command) for pattern in self.commands)
+
+    def is_within(self, words: frozenset[str]) -> bool:
+        """Do all plain words of one of its commands stand among these?"""
+        return any(
+            all(program_name(word) in words for word in pattern.words if not word.startswith("-") and word != "*")
+            for pattern in self.commands
+        )
 
     def fits_hosts(self, subject: Subject) -> bool:
         every = any if self.wide else all
@@ -274,14 +285,31 @@ def _said(rule: Rule, make: Callable[[], Any]) -> Any:
 def _test(test: ArgumentTest) -> Test:
     match test:
         case ArgumentIs():
-            expected = json.encode_sorted(test.value)
-            return lambda value: json.encode_sorted(value) == expected
+            expected = one_form(test.value)
+            return lambda value: one_form(value) == expected
         case ArgumentGlob():
             whole = regex(glob_pattern(test.pattern))
             return lambda value: isinstance(value, str) and whole.fullmatch(value) is not None
         case ArgumentRegex():
             part = regex(test.pattern)
             return lambda value: isinstance(value, str) and part.search(value) is not None
+
+
+def one_form(value: Any) -> bytes:
+    """A value in the one form that values are compared in: 100 and 100.0 are the same number."""
+    return json.encode_sorted(_whole_numbers(value))
+
+
+def _whole_numbers(value: Any) -> Any:
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case list():
+            return [_whole_numbers(item) for item in cast(list[Any], value)]
+        case dict():
+            return {name: _whole_numbers(item) for name, item in cast(dict[str, Any], value).items()}
+        case _:
+            return value
 
 
 def _digest(rule: Rule, verdict: Verdict) -> str:

@@ -9,11 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os.path import basename
 from typing import Any
 
-from ..domain import json
 from ..domain.resources import values_at
 from .commands.command import SimpleCommand
 from .commands.command_match import ANY_WORD
-from .compiled import Compiled
+from .compiled import Compiled, one_form
 from .paths import Touched
 from .patterns import PatternSet, folded
 from .rule import ArgumentIs, CommandPattern
@@ -39,7 +38,7 @@ class Index:
         found = {*self._always, *by_path, *by_program, *self._by_host(subject)}
         for names, filed in self._values.items():
             for value in values_at(arguments, list(names)):
-                found.update(filed.get(json.encode_sorted(value), ()))
+                found.update(filed.get(one_form(value), ()))
         for at in sorted(found):
             rule = self.rules[at]
             if not rule.paths or at in by_path:
@@ -54,7 +53,7 @@ class Index:
                 self._hosts[host].append(at)
         elif exact:
             names, value = exact[0]
-            self._values.setdefault(names, {}).setdefault(json.encode_sorted(value), []).append(at)
+            self._values.setdefault(names, {}).setdefault(one_form(value), []).append(at)
         elif not rule.paths:
             self._always.append(at)
 

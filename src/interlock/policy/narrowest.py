@@ -5,6 +5,7 @@ from hashlib import sha256
 from typing import Any
 
 from ..domain import json
+from .commands.command import SimpleCommand
 from .commands.command_facts import ANY_CODE
 from .interface import PolicyEvent
 from .plan import Judged
@@ -20,7 +21,7 @@ def narrowest_rule(event: PolicyEvent, parts: Sequence[Judged]) -> str:
     commands = [part.subject.command for part in parts]
     conditions: dict[str, Any]
     if commands and all(command is not None and not command.wrappers for command in commands):
-        if any(command.assignments or command.globs or "*" in command.argv for command in commands if command):
+        if not all(_is_plain(command) for command in commands if command):
             return ""
         conditions = {"command": [{"words": list(command.argv), "exact": True} for command in commands if command]}
     elif any(command is not None for command in commands):
@@ -33,3 +34,8 @@ def narrowest_rule(event: PolicyEvent, parts: Sequence[Judged]) -> str:
     rule = {"decision": "allow", "tools": event.tool.name, **conditions}
     text = json.encode({"id": f"kept-{sha256(json.encode_sorted(rule)).hexdigest()[:8]}", **rule}).decode()
     return text if len(text) <= _MAX_RULE_CHARS else ""
+
+
+def _is_plain(command: SimpleCommand) -> bool:
+    """Do its words say all of it? Not where it starts in another folder, or where words stand for other words."""
+    return command.bases == ("",) and not (command.assignments or command.globs or "*" in command.argv)

@@ -6,13 +6,16 @@ before the call, and files may move after it: what a tool can really reach is th
 
 import re
 from collections.abc import Iterable
-from glob import escape, iglob
-from itertools import islice
+from copy import copy
 from os.path import expanduser, join, normpath, realpath
 
 import msgspec
 
+from .commands.wildcards import Looks, expand
+
 _MAX_GLOBBED = 1_000
+#: For one decision: each folder that a path may start in counts.
+_MAX_RESOLVED = 5_000
 #: No file system takes longer ones.
 _MAX_PATH_CHARS = 4_096
 #: What stands here is another thing for every process: `/proc/self/cwd/secrets`.
@@ -47,11 +50,22 @@ class Touched(msgspec.Struct, frozen=True):
 
 
 class Workspace:
-    """The folder that relative paths start in. Its own links are resolved once."""
+    """The folder that relative paths start in. Its own links are resolved once.
+
+    What one decision may look at is bounded, and looked at once: see `for_one_decision`.
+    """
 
     def __init__(self, root: str) -> None:
         self.root = normpath(root)
         self._roots = tuple(dict.fromkeys((self.root, realpath(self.root))))
+        self._looks: Looks | None = None
+        self._known: dict[str, tuple[Place, ...]] | None = None
+
+    def for_one_decision(self) -> "Workspace":
+        """The same folder with its own budget. Beyond it nothing is known of any further path."""
+        fresh = copy(self)
+        fresh._looks, fresh._known = Looks(), {}
+        return fresh
 
     def touched(self, given: str, *, writes: bool, bases: Iterable[str] = ("",)) -> Touched:
         return Touched(given, writes, self._places(given, bases))
@@ -59,10 +73,12 @@ class Workspace:
     def named(self, given: str, *, writes: bool, bases: tuple[str, ...], is_glob: bool) -> list[Touched]:
         """The path, and with a glob also those that a shell makes of it."""
         found: list[Touched] = [self.touched(given, writes=writes, bases=bases)]
-        for base in bases if is_glob else ():
-            start = escape(join(self.root, base))
-            names = list(islice(iglob(join(start, given), include_hidden=True), _MAX_GLOBBED + 1))
-            if len(names) > _MAX_GLOBBED:
+        if not is_glob or not found[0].places:
+            return found
+        looks = self._looks or Looks()
+        for base in bases:
+            names = expand(given, join(self.root, base), looks)
+            if names is None or len(names) > _MAX_GLOBBED:
                 return [Touched(given, writes, ())]
             found += [self.touched(name, writes=writes) for name in names]
         return found
@@ -75,20 +91,26 @@ class Workspace:
             starts = [given, expanduser(given)] if given.startswith("~") else [given]
             return tuple(
                 dict.fromkeys(
-                    self._place(path)
-                    for start in starts
-                    for base in bases
-                    for path in self._both(join(self.root, base, start))
+                    place for start in starts for base in bases for place in self._both(join(self.root, base, start))
                 )
             )
         except (OSError, ValueError):
             return ()
 
-    def _both(self, path: str) -> tuple[str, str]:
-        lexical = normpath(path)
-        if len(path) > _MAX_PATH_CHARS or "\0" in path or _DEPENDS_ON_WHO_LOOKS.match(lexical):
+    def _both(self, path: str) -> tuple[Place, ...]:
+        """As it is written and as it is resolved. A path that stands in many words is resolved once for a decision."""
+        if self._known is None:
+            return self._resolved(path)
+        if path not in self._known:
+            if len(self._known) >= _MAX_RESOLVED:
+                raise ValueError("too many paths were looked at")
+            self._known[path] = self._resolved(path)
+        return self._known[path]
+
+    def _resolved(self, path: str) -> tuple[Place, ...]:
+        if len(path) > _MAX_PATH_CHARS or "\0" in path or _DEPENDS_ON_WHO_LOOKS.match(lexical := normpath(path)):
             raise ValueError("it cannot be known where this leads")
-        return lexical, realpath(path)
+        return self._place(lexical), self._place(realpath(path))
 
     def _place(self, absolute: str) -> Place:
         if absolute.startswith("//"):

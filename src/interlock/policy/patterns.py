@@ -44,7 +44,12 @@ class PatternSet:
         self._set: Any = library.Set.FullMatchSet(_options(library))
         for pattern in patterns:
             self._set.Add(pattern)
-        self._set.Compile()
+        try:
+            self._set.Compile()
+            self._set.Match(b"r:")
+        except library.error as error:
+            fault = f"the {len(patterns):,} patterns are too large together: {_words(error)}"
+            raise ConfigurationError(fault) from None
 
     def matching(self, text: str) -> Sequence[int]:
         return self._set.Match(text.encode("utf-8", "surrogatepass")) or ()

@@ -8,6 +8,7 @@ import msgspec
 from ..domain.decision import Decision, Verdict, strictest
 from ..domain.tool import JsonObject, Mode, Risk, ToolDefinition
 from .combine import combined, refused
+from .commands.mentions import program_name, words_within
 from .compiled import Compiled
 from .index import Index
 from .interface import PolicyEvent
@@ -54,6 +55,7 @@ class Plan:
         self._index = Index(conditional)
         self._needs_arguments = bool(resources) or any(rule.arguments for rule in conditional)
         self._doubtful = [rule for rule in conditional if rule.about_resources and rule.wide]
+        self._programs = _by_program(self._doubtful)
         #: The decision, where it does not depend on what the call would do.
         self.settled = self._settled() if not conditional else None
 
@@ -67,8 +69,9 @@ class Plan:
         for rule in self._index.found(subject, arguments):
             if _fits(rule, subject, arguments):
                 said += holds.said(rule, self._decisions[rule.id])
-        if subject.opaque and self._doubtful:
-            said += self._doubt(arguments, holds)
+        doubtful = self._doubtful if subject.opaque else self._mentioned(subject)
+        if doubtful:
+            said += self._doubt(doubtful, arguments, holds)
         refusal = refused_by_mode(self._mode, subject.risk)
         if refusal is not None:
             said.append(self._named(refusal))
@@ -95,11 +98,19 @@ class Plan:
         asked_alike = bool(self._unconditional) and not self._resources
         return decision if decision.verdict is not Verdict.ASK or asked_alike else None
 
-    def _doubt(self, arguments: JsonObject, holds: "_Conditions") -> list[Decision]:
-        """Said about what could not be read: any of these rules might be about it."""
+    def _mentioned(self, subject: Subject) -> list[Compiled]:
+        """Rules about a command whose words all stand among those of another: it may well start it."""
+        if not self._programs or subject.command is None or subject.risk <= _READ:
+            return []
+        words = words_within(subject.command)
+        rules = {rule.id: rule for word in words for rule in self._programs.get(word, ()) if rule.is_within(words)}
+        return list(rules.values())
+
+    def _doubt(self, rules: Sequence[Compiled], arguments: JsonObject, holds: "_Conditions") -> list[Decision]:
+        """Said about what is not known for sure: any of these rules might be about it."""
         said = [
             (rule, decision)
-            for rule in self._doubtful
+            for rule in rules
             if rule.fits_arguments(arguments)
             for decision in holds.said(rule, self._decisions[rule.id])
         ]
@@ -118,6 +129,14 @@ class Plan:
             scope="run",
         )
         return [doubt]
+
+
+def _by_program(rules: Sequence[Compiled]) -> dict[str, list[Compiled]]:
+    found: dict[str, list[Compiled]] = {}
+    for rule in rules:
+        for pattern in rule.commands:
+            found.setdefault(program_name(pattern.words[0]), []).append(rule)
+    return found
 
 
 class _Conditions:

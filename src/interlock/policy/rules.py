@@ -22,13 +22,14 @@ from ..domain.errors import ConfigurationError
 from ..domain.tool import Situation, ToolDefinition
 from .combine import combined
 from .compiled import check_unique, compile_rule, policy_digest
+from .index import Index
 from .interface import PolicyEvent
 from .narrowest import narrowest_rule
 from .plan import Fallback, Judged, Plan
 from .rule import Default, ResourceDeclaration, Rule
 
 _MAX_PLANS = 4096
-_MAX_PATHS = 64
+_QUESTIONS = frozenset({Verdict.ASK, Verdict.REQUEST_INPUT})
 
 
 class RulePolicy:
@@ -48,6 +49,7 @@ class RulePolicy:
         if default not in ("risk", "allow", "ask", "deny"):
             raise ConfigurationError(f"A policy's default is risk, allow, ask or deny, not {default!r}")
         self._compiled = [compile_rule(rule) for rule in self.rules]
+        Index(self._compiled)  # what cannot be matched is refused now, and not with the first call
         self.digest = policy_digest(default, self._compiled, self.resources)
         self._now = now
         #: A policy that says nothing has nothing to be known by.
@@ -99,18 +101,18 @@ def _declare_the_same(one: ToolDefinition, other: ToolDefinition) -> bool:
 def _whole(event: PolicyEvent, judged: Sequence[Judged]) -> Decision:
     """The strictest part decides. A question says what it is about: the risks, the paths, the rule that would do."""
     decision = judged[0].decision if len(judged) == 1 else combined([part.decision for part in judged])
-    if decision.verdict is not Verdict.ASK:
+    if decision.verdict not in _QUESTIONS:
         return decision
-    parts = [part for part in judged if part.decision.verdict is Verdict.ASK]
+    parts = [part for part in judged if part.decision.verdict in _QUESTIONS]
     why = [part.subject.opaque for part in parts if part.subject.opaque]
     risk = (*decision.risk, *(fact for part in parts for fact in part.subject.facts))
     by_rule = any(part.said for part in parts)
-    paths = (path.given for part in judged for path in part.subject.paths)
+    places = (place for part in judged for path in part.subject.paths for place in path.places)
     return msgspec.structs.replace(
         decision,
         reason=decision.reason if not why else f"{decision.reason} Not everything can be known: {why[0]}.",
         risk=tuple(dict.fromkeys(risk)),
-        paths=tuple(dict.fromkeys(paths))[:_MAX_PATHS],
+        paths=tuple(dict.fromkeys(place.relative or place.absolute for place in places)),
         scope=decision.scope if by_rule else "rule",
         suggested_rule=decision.suggested_rule or ("" if by_rule else narrowest_rule(event, parts)),
     )

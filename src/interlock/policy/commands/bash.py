@@ -14,7 +14,7 @@ from itertools import dropwhile
 
 from . import bash_reader
 from .bash_builtins import RESERVED
-from .bash_reader import MAX_NESTING
+from .bash_reader import MAX_FOLDERS, MAX_NESTING
 from .command import Redirect, Script, SimpleCommand
 from .wrappers import Nested, unwrap
 
@@ -28,7 +28,6 @@ MAX_SCRIPT_BYTES = 64 * 1024
 _MAX_NESTED_BYTES = 4 * MAX_SCRIPT_BYTES
 #: For all texts that are looked at with the parser though they are not proved. It may need the square of their length.
 _MAX_SEEN_BYTES = 4 * 1024
-_MAX_FOLDERS = 16
 _TOO_LONG = f"it is longer than {MAX_SCRIPT_BYTES} bytes"
 _TOO_DEEP = f"it is nested more than {MAX_NESTING} deep"
 _CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
@@ -111,8 +110,8 @@ def _listed(
     seen: list[tuple[str, ...]], opened: list[tuple[str, bool]], bases: tuple[str, ...], nested: Nested
 ) -> Script:
     """What was seen in a tree, each command with the one inside it, in every folder that the script may go to."""
-    folders = [words[-1] for words in seen if len(words) > 1 and words[0] == "cd"]
-    bases = tuple(dict.fromkeys((*bases, *folders)))[:_MAX_FOLDERS]
+    folders = [words[-1] for words in seen if "cd" in words[:-1]]
+    bases = tuple(dict.fromkeys((*bases, *folders)))[:MAX_FOLDERS]
     commands = list[SimpleCommand]()
     redirects = [Redirect(path=path, writes=writes, bases=bases) for path, writes in opened]
     for words in dict.fromkeys(filter(None, seen)):

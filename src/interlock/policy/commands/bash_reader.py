@@ -21,7 +21,7 @@ from .wrappers import Nested, unwrap
 MAX_COMMANDS = 200
 MAX_WORDS = 2_000
 MAX_NESTING = 8
-_MAX_FOLDERS = 16
+MAX_FOLDERS = 8
 
 _GAP = re.compile(rb"(?:[ \t]+(?:\\\n)*)*")
 _OPERATOR = re.compile(rb"&&|\|\||;;&|;;|;&|\|&|&>>|&>|<<<|<<-|<<|<>|<&|>&|>>|>\||[<>]\(|[|;&()<>]")
@@ -33,6 +33,8 @@ _PLAIN_TARGET = re.compile(rb"[A-Za-z_./][A-Za-z0-9_./-]*")
 _DUPLICATE = re.compile(rb"\d+-?|-")
 _ASSIGNMENT = re.compile(rb"([A-Za-z_][A-Za-z0-9_]*)=")
 _ODD_ASSIGNMENT = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*(?:\+=|\[)")
+#: They run a builtin in this very shell: behind them, `cd` changes its folder.
+_IN_THIS_SHELL = frozenset(("command", "builtin", "time"))
 _RESERVED = frozenset([word.encode() for word in RESERVED])
 #: Programs that read text from their standard input and never run it.
 _READS_TEXT = word_set(
@@ -174,10 +176,14 @@ class _Reader:
             self._skip_newlines()
             right = self._pipeline(left.success if both else left.ended)
             success = right.success if both else _union(left.success, right.success)
-            left = _After(success, _union(left.ended, right.ended))
-        if len(left.ended) > _MAX_FOLDERS:
-            self._refuse("it changes the folder too often")
+            left = self._bounded(_After(success, _union(left.ended, right.ended)))
         return left
+
+    def _bounded(self, after: _After) -> _After:
+        """Every `cd` may double the folders."""
+        if len(after.ended) > MAX_FOLDERS:
+            self._refuse("it changes the folder too often")
+        return after
 
     def _pipeline(self, bases: tuple[str, ...]) -> _After:
         negated = self._raw == b"!"
@@ -271,12 +277,11 @@ class _Reader:
             self._refuse(f"it has more than {MAX_WORDS} words")
         elif fed and not all(found.argv[0] in _READS_TEXT for found in inner.commands):
             self._refuse("text is fed to a program that may run it")
-        return self._folders(command)
+        moves = [found for found in inner.commands if _may_move(found)]
+        return self._folders(moves[0]) if moves else _After(bases, bases)
 
     def _folders(self, command: SimpleCommand) -> _After:
         words = command.argv
-        if words[0] != "cd":
-            return _After(command.bases, command.bases)
         operands = words[2:] if words[1:2] == ("--",) else words[1:]
         if len(operands) != 1 or operands[0][:1] in ("", "-") or command.globs or command.assignments:
             self._refuse("it changes to a folder that is not named")
@@ -284,7 +289,9 @@ class _Reader:
         moved = tuple([join(base, operands[0]) for base in command.bases])
         # A link followed by `..`: the shell goes back by name, programs go up from where the link leads.
         there = _union(moved, tuple([normpath(folder) for folder in moved]))
-        return _After(there, _union(command.bases, there))
+        ended = _union(command.bases, there)
+        # Another shell may run the wrapper as a program, which succeeds and moves nothing.
+        return self._bounded(_After(ended if command.wrappers else there, ended))
 
     def _redirect(self, bases: tuple[str, ...]) -> bool:
         """Read one redirect; True when it feeds text to the command."""
@@ -325,6 +332,10 @@ class _Reader:
         self._documents.append((delimiter.encode(), strips_tabs))
         self._advance()
         return True
+
+
+def _may_move(command: SimpleCommand) -> bool:
+    return command.argv[0] == "cd" and _IN_THIS_SHELL.issuperset(command.wrappers)
 
 
 def _union(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:

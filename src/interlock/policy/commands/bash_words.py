@@ -30,6 +30,11 @@ _ANSI_ESCAPE = re.compile(rb"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|(.))", re.DOT
 _ANSI_LETTERS = {b"n": b"\n", b"t": b"\t", b"\\": b"\\", b"'": b"'", b'"': b'"', b"?": b"?"}
 #: An exclamation mark that an interactive shell would take for its history.
 _HISTORY = re.compile(rb"![^\s=(\"]")
+_QUOTED = frozenset(("escape", "single", "double", "ansi"))
+#: Quoted, they mean something else inside a bracket than they do unquoted.
+_BRACKET_CHARACTERS = re.compile(rb"[\[\]!^-]")
+#: `[[:alpha:]]`, `[[=a=]]`, `[[.a.]]`: what they match depends on the locale.
+_CLASS = re.compile(rb"\[[:=.]")
 _EXPANSION = "it has an expansion or a substitution"
 _REFUSED = {
     ord("$"): _EXPANSION,
@@ -53,25 +58,36 @@ def scan_word(source: bytes, start: int) -> Word:
     """The word that starts here. The place must be the start of a token."""
     plain = _PLAIN.match(source, start)
     if plain and (plain.end() == len(source) or source[plain.end()] in STOPS):
-        return Word(plain.group().decode(), plain.end())
+        return Word(_decoded(plain.group()), plain.end())
     return _pieces(source, start)
 
 
 def _pieces(source: bytes, start: int) -> Word:
     end, texts, kinds = start, list[bytes](), set[str]()
+    has_bracket = quotes_bracket = False
     while piece := _PIECE.match(source, end):
         kind, raw = str(piece.lastgroup), piece.group()
         text = _literal(kind, raw)
         if text is None or not _stands(kind, source, end, start):
             return Word("", start, reason=_reason(kind))
         kinds.add(kind)
+        has_bracket = has_bracket or (kind == "glob" and raw == b"[")
+        quotes_bracket = quotes_bracket or (kind in _QUOTED and _BRACKET_CHARACTERS.search(text) is not None)
         texts.append(text)
         end = piece.end()
     if end < len(source) and source[end] not in STOPS:
         return Word("", start, reason=_REFUSED.get(source[end], "it has a character that is not read"))
     if "brace" in kinds and _expands(source[start:end]):
         return Word("", start, reason="it has a brace expansion")
-    return Word(b"".join(texts).decode(), end, glob="glob" in kinds and source[start:end] != b"[")
+    text = b"".join(texts)
+    if has_bracket and (quotes_bracket or _CLASS.search(text, text.find(b"[") + 1)):
+        return Word("", start, reason="it has a wildcard with a class of characters or with quotes")
+    return Word(_decoded(text), end, glob="glob" in kinds and source[start:end] != b"[")
+
+
+def _decoded(text: bytes) -> str:
+    """A place that the other parser gives may lie inside a character."""
+    return text.decode("utf-8", "replace")
 
 
 def _literal(kind: str, raw: bytes) -> bytes | None:

@@ -11,11 +11,15 @@ from urllib.parse import unquote
 from ..word_lists import word_set
 from .command import SimpleCommand
 
-_MAX_PIECES = 64
+#: A path word and a host that lead nowhere known: something may be named, and nobody can tell what.
+UNKNOWN_PATH = "\0"
+UNKNOWN_HOST = "."
+
+_MAX_PIECES = 128
 #: What stands before a path inside a word: `--file=x`, `HEAD:x`, `@x`, `type=bind,source=x`.
 _PATH_BREAKS = re.compile(r"[=:,@]")
 #: A short option may have its value right behind it, and other letters before it.
-_MAX_SHORT_LETTERS = 6
+_SHORT_OPTIONS = re.compile(r"-[A-Za-z0-9#?%+]*")
 
 _URL = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.\-]*:[/\\]{2,}|(?i:https?|ftp|wss?):[/\\])([^/?#\s\"'`<>(){}|;,]*)")
 _SCP = re.compile(r"(?:[^@/:\s]+@)?(\[[0-9A-Fa-f:.%]+\]|[^@/:\s\[\]]+):(?!//).*", re.DOTALL)
@@ -32,14 +36,29 @@ _NETWORK_PROGRAMS = word_set(
     "autossh sshfs xh curlie fping hping3 arp drill kdig redis-cli psql mysql mongosh websocat grpcurl "
     "links lynx w3m elinks"
 )
+#: They expand braces and brackets in an address by themselves.
+_EXPANDING = frozenset(("curl", "curlie", "aria2c"))
+_ADDRESS = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.\-]*://)?[^/?#]*")
+_IPV6 = re.compile(r"\[[0-9A-Fa-f]*:[0-9A-Fa-f:.]*(?:%[\w%.\-]*)?\]")
+#: Their words may start with the host of a registry: `docker pull host/image`, `go get host/module`.
+_REGISTRY_PROGRAMS = word_set("docker podman nerdctl buildah skopeo crane helm oras go")
+_REGISTRY = re.compile(r"((?:[\w\-]+\.)+[\w\-]+\.?|[\w\-]+(?=:\d)|localhost)(?::\d+)?(?:([/@:]).*)?", re.DOTALL)
+#: Behind these a host may stand alone.
+_REGISTRY_ALONE = word_set("login logout get install mod")
 #: Options of curl and wget whose value is not a host, and those without a value that may stand before them.
 _CURL_VALUES = "oHdXAubcFTwmeEK"
 _CURL_FLAGS = "sSLfkivgnGIjNOJ#46qa0"
-_LONG_VALUES = word_set(
-    "--output --header --data --data-raw --data-binary --data-urlencode --request --user-agent --user "
-    "--cookie --cookie-jar --form --upload-file --write-out --max-time --connect-timeout --retry "
-    "--output-document --method --body-data --body-file --post-data --post-file --directory-prefix --json"
-)
+_LONG_VALUES = {
+    "curl": word_set(
+        "--output --header --data --data-raw --data-binary --data-ascii --data-urlencode --request --user-agent --user "
+        "--cookie --cookie-jar --form --form-string --upload-file --write-out --max-time --connect-timeout --retry "
+        "--json"
+    ),
+    "wget": word_set(
+        "--output-document --output-file --header --user-agent --user --method --body-data --body-file --post-data "
+        "--post-file --directory-prefix"
+    ),
+}
 
 
 def paths_named(command: SimpleCommand) -> tuple[str, ...]:
@@ -56,12 +75,13 @@ def paths_named(command: SimpleCommand) -> tuple[str, ...]:
 def _path_pieces(word: str) -> list[str]:
     pieces = [word]
     if word.startswith("-") and not word.startswith("--"):
-        pieces = [word[at:] for at in range(2, min(len(word), _MAX_SHORT_LETTERS))]
+        pieces = _behind_options(word)
     elif word.startswith("--"):
         pieces = []
     ends = [found.end() for found in _PATH_BREAKS.finditer(word)]
-    half = _MAX_PIECES // 2
-    for at in dict.fromkeys((*ends[:half], *ends[-half:])):
+    if len(ends) > _MAX_PIECES:
+        pieces.append(UNKNOWN_PATH)
+    for at in ends[:_MAX_PIECES]:
         rest = word[at:]
         pieces += (rest, _PATH_BREAKS.split(rest, maxsplit=1)[0])
     if ends and not word.startswith("-"):
@@ -69,21 +89,46 @@ def _path_pieces(word: str) -> list[str]:
     return pieces + [unquote(piece.removeprefix("//")) for piece in pieces if "%" in piece or piece.startswith("//")]
 
 
+def _behind_options(word: str) -> list[str]:
+    """What may be the value of one of the short options in `-abc`."""
+    options = _SHORT_OPTIONS.match(word)
+    until = options.end() if options else 2
+    if until > _MAX_PIECES:
+        return [UNKNOWN_PATH]
+    return [word[at:] for at in range(2, max(until, 2) + 1)]
+
+
 def hosts_named(command: SimpleCommand) -> tuple[str, ...]:
     """Every host that a word of the command may name, in lower case and without port or user."""
     program = basename(command.argv[0]).lower()
     found = dict[str, None]()
     for word in (*_contacted(program, command.argv[1:]), *(value for _, value in command.assignments)):
+        if program in _EXPANDING and _is_expanded(word):
+            found[UNKNOWN_HOST] = None
         for host in _hosts(word, program):
-            cleaned = _cleaned(host)
-            if cleaned:
-                found[cleaned] = None
+            found[_cleaned(host)] = None
+    if program in _REGISTRY_PROGRAMS:
+        found.update(dict.fromkeys(map(_cleaned, _registries(command.argv[1:]))))
+    found.pop("", None)
     return tuple(found)
+
+
+def _is_expanded(word: str) -> bool:
+    """Whether the program itself makes several hosts of this address."""
+    address = _ADDRESS.match("" if word.startswith("-") else word)
+    return address is not None and not frozenset("{[").isdisjoint(_IPV6.sub("", address[0]))
+
+
+def _registries(words: tuple[str, ...]) -> list[str]:
+    alone = not _REGISTRY_ALONE.isdisjoint(words)
+    values = [word.partition("=")[2] if word.startswith("-") else word for word in words]
+    named = [found for value in values if (found := _REGISTRY.fullmatch(value))]
+    return [found[1] for found in named if alone or found[2] == "/"]
 
 
 def _contacted(program: str, words: tuple[str, ...]) -> list[str]:
     """The words without the values of options that are known to name no host."""
-    if program not in ("curl", "wget"):
+    if program not in _LONG_VALUES:
         return list(words)
     kept, skip = list[str](), False
     for word in words:
@@ -94,7 +139,7 @@ def _contacted(program: str, words: tuple[str, ...]) -> list[str]:
 
 
 def _takes_other_value(program: str, word: str) -> bool:
-    if word in _LONG_VALUES:
+    if word in _LONG_VALUES[program]:
         return True
     if not word.startswith("-") or word.startswith("--"):
         return False

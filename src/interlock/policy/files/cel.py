@@ -25,7 +25,7 @@ VARIABLES = frozenset(
 #: What the library knows. Signs have names of their own, `_==_` and the like.
 FUNCTIONS = frozenset(
     {
-        *("size", "contains", "startsWith", "endsWith", "matches", "type", "dyn"),
+        *("size", "contains", "startsWith", "endsWith", "type", "dyn"),
         *("int", "uint", "double", "string", "bytes", "duration", "timestamp"),
         *("getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear"),
         *("getHours", "getMinutes", "getSeconds", "getMilliseconds"),
@@ -96,6 +96,8 @@ def _check_names(references: Mapping[str, list[str]], bound: set[str]) -> None:
     if unknown:
         raise ConfigurationError(f"when knows no {unknown[0]!r}; it knows {', '.join(sorted(VARIABLES))}")
     named = {name for name in references["functions"] if name.isidentifier() and not name.startswith("_")}
+    if "matches" in named:
+        raise ConfigurationError("when has no matches: its cost has no bound; say arguments: {NAME: {regex: ...}}")
     if unknown := sorted(named - FUNCTIONS):
         raise ConfigurationError(f"when knows no function {unknown[0]!r}; it knows {', '.join(sorted(FUNCTIONS))}")
 

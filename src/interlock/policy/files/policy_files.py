@@ -50,14 +50,13 @@ class _Loaded(msgspec.Struct, frozen=True):
 def check_file(path: str | Path, layer: Layer = "user") -> Report:
     """`PolicyFileError` with everything that is wrong with a file."""
     read = read_layer(str(path), layer)
-    RulePolicy(read.rules, read.default or "risk", read.resources)
+    _policy([read], time_ns)
     return Report(read.rules, read.warnings)
 
 
 def load_policy(path: str | Path, layer: Layer = "user") -> RulePolicy:
     """`PolicyFileError` with everything that is wrong with a file."""
-    read = read_layer(str(path), layer)
-    return RulePolicy(read.rules, read.default or "risk", read.resources)
+    return _policy([read_layer(str(path), layer)], time_ns)
 
 
 def read_layer(
@@ -219,10 +218,17 @@ def _given_twice(layers: list[LayerRules]) -> list[Problem]:
 
 
 def _merged(layers: list[LayerRules], now: Callable[[], int]) -> _Loaded:
+    warnings = tuple(warning for layer in layers for warning in layer.warnings)
+    return _Loaded(_policy(layers, now), warnings)
+
+
+def _policy(layers: list[LayerRules], now: Callable[[], int]) -> RulePolicy:
     rules = [rule for layer in layers for rule in layer.rules]
     resources = [declared for layer in layers for declared in layer.resources]
-    warnings = tuple(warning for layer in layers for warning in layer.warnings)
-    return _Loaded(RulePolicy(rules, _default(layers), resources, now), warnings)
+    try:
+        return RulePolicy(rules, _default(layers), resources, now)
+    except ConfigurationError as error:  # each rule is in order, and all of them together are not
+        raise PolicyFileError([Problem(layer.path, 0, str(error)) for layer in layers]) from None
 
 
 def _default(layers: list[LayerRules]) -> Default:

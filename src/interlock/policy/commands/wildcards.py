@@ -1,0 +1,85 @@
+"""Which files a wildcard names, as bash expands it, within a budget.
+
+The quotes of the word are no longer seen here: a bracket may also stand for itself. Names that start with a dot count,
+and so do `.` and `..`, which some versions of bash find. So there may be more names than bash finds, never fewer.
+"""
+
+import re
+from collections.abc import Callable
+from fnmatch import translate
+from os import scandir
+from os.path import join, lexists
+from time import monotonic
+
+MAX_ENTRIES = 5_000
+MAX_SECONDS = 0.2
+#: What it costs to compare a name grows with them.
+_MAX_WILDCARDS = 64
+_WILDCARD = re.compile(r"[*?\[]")
+
+
+class Looks:
+    """How much of the file system may still be looked at for one decision."""
+
+    def __init__(self, entries: int = MAX_ENTRIES, seconds: float = MAX_SECONDS) -> None:
+        self._entries = entries
+        self._seconds = seconds
+        self._until: float | None = None
+
+    def take(self, entries: int = 1) -> bool:
+        """False when it is used up. The time starts with the first look."""
+        self._entries -= entries
+        self._until = monotonic() + self._seconds if self._until is None else self._until
+        return self._entries >= 0 and monotonic() < self._until
+
+
+def expand(pattern: str, folder: str, looks: Looks) -> list[str] | None:
+    """The paths that fit the pattern; None when it would take too long to find them all."""
+    if len(_WILDCARD.findall(pattern)) > _MAX_WILDCARDS:
+        return None
+    found: list[str] | None = ["/" if pattern.startswith("/") else folder]
+    for part in filter(None, pattern.split("/")):
+        if found:
+            found = _children(found, part, looks) if _WILDCARD.search(part) else _existing(found, part, looks)
+    return found
+
+
+def _existing(folders: list[str], name: str, looks: Looks) -> list[str] | None:
+    if not looks.take(len(folders)):
+        return None
+    return [path for folder in folders if lexists(path := join(folder, name))]
+
+
+def _children(folders: list[str], part: str, looks: Looks) -> list[str] | None:
+    fits, found = _fits(part), list[str]()
+    for folder in folders:
+        names = _names(folder, looks)
+        if names is None:
+            return None
+        found += [join(folder, name) for name in (*names, ".", "..") if fits(name)]
+    return found
+
+
+def _names(folder: str, looks: Looks) -> list[str] | None:
+    names = list[str]()
+    try:
+        with scandir(folder) as entries:
+            for entry in entries:
+                names.append(entry.name)
+                if not looks.take():
+                    return None
+    except OSError:
+        return []
+    return names if looks.take() else None
+
+
+def _fits(part: str) -> Callable[[str], bool]:
+    """Bash writes `[^x]` also for `[!x]`, and a quoted bracket for itself."""
+    readings = dict.fromkeys((part, part.replace("[^", "[!"), part.replace("[", "[[]")))
+    compared = [re.compile(translate(reading)) for reading in readings]
+    hidden = part.startswith((".", "["))
+
+    def fits(name: str) -> bool:
+        return (hidden or name not in (".", "..")) and any(pattern.match(name) for pattern in compared)
+
+    return fits

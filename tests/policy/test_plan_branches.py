@@ -1,0 +1,106 @@
+"""What a policy works out before it sees the arguments must not decide what only the arguments can."""
+
+from typing import Any
+
+import pytest
+
+from interlock.domain.decision import Decision
+from interlock.domain.tool import Mode, ResourceKind, Situation
+from interlock.policy.hypothetical import hypothetical
+from interlock.policy.rule import ArgumentIs, Rule
+from interlock.policy.rules import RulePolicy
+
+WORKSPACE = "/nowhere/project"
+RUN_IN: dict[str, ResourceKind] = {"command": "command", "cwd": "path"}
+
+
+def decide(policy: RulePolicy, tool: str, mode: Mode = Mode.DEFAULT, agent: str = "", **options: Any) -> Decision:
+    declared = {key: options.pop(key) for key in ("risk", "resources") if key in options}
+    situation = Situation(run_id="run_1", workspace=WORKSPACE, mode=mode, agent=agent)
+    return policy.evaluate(hypothetical(tool, options, situation, **declared))
+
+
+def test_a_refusal_of_an_argument_holds_beside_a_rule_that_looks_at_no_argument() -> None:
+    rules = [
+        Rule(id="all", verdict="deny", arguments={"target": ArgumentIs("prod")}),
+        Rule(id="reviewer", verdict="ask", agent="reviewer"),
+    ]
+
+    assert decide(RulePolicy(rules), "deploy", target="prod").verdict == "deny"
+    assert decide(RulePolicy(rules), "deploy", target="test").verdict == "allow"
+
+
+def test_only_a_rule_about_paths_commands_or_hosts_raises_a_doubt() -> None:
+    rules = [Rule(id="person", verdict="ask", tools="bash", agent="coder", reason="Coders ask.")]
+    decision = decide(RulePolicy(rules), "bash", agent="coder", command="$X")
+
+    assert decision.rule_ids == ("person",)
+    assert "cannot be shown" not in decision.reason
+
+
+def test_a_rule_that_allows_raises_no_doubt() -> None:
+    rules = [Rule(id="ls", verdict="allow", command="ls")]
+
+    assert decide(RulePolicy(rules), "bash", Mode.TRUSTED, command="$X").verdict == "allow"
+
+
+@pytest.mark.parametrize(("count", "more"), [(4, ""), (5, ""), (6, " and 1 more"), (8, " and 3 more")])
+def test_a_doubt_names_five_rules_and_counts_the_others(count: int, more: str) -> None:
+    rules = [Rule(id=f"rule-{number}", verdict="deny", command=f"program-{number}") for number in range(count)]
+    decision = decide(RulePolicy(rules), "bash", command="$X")
+    named = [f"rule-{number}" for number in range(min(count, 5))]
+
+    assert f"not what {', '.join(named)}{more} is about" in decision.reason
+    assert (decision.verdict, decision.rule_ids) == ("ask", tuple(named))
+
+
+def test_a_doubt_names_the_layers_of_all_its_rules() -> None:
+    rules = [
+        Rule(id="a", verdict="deny", command="rm", layer="user rule"),
+        Rule(id="b", verdict="ask", command="mv", layer="project rule"),
+        Rule(id="c", verdict="ask", command="cp", layer="user rule"),
+    ]
+
+    assert decide(RulePolicy(rules), "bash", command="$X").layer.endswith("user rule, project rule")
+
+
+@pytest.mark.parametrize(("command", "verdict"), [("ls", "allow"), ("rm x", "deny")])
+@pytest.mark.parametrize("resources", [{"command": "command"}, RUN_IN])
+def test_in_read_only_mode_a_command_that_reads_is_told_from_one_that_does_not(
+    resources: dict[str, ResourceKind], command: str, verdict: str
+) -> None:
+    call: dict[str, Any] = {"risk": ("execute",), "resources": resources, "command": command}
+    if "cwd" in resources:
+        call["cwd"] = "src"
+
+    assert decide(RulePolicy(), "run_in", Mode.READ_ONLY, **call).verdict == verdict
+    assert decide(RulePolicy(default="allow"), "run_in", Mode.READ_ONLY, **call).verdict == verdict
+
+
+@pytest.mark.parametrize(("command", "verdict"), [("ls", "allow"), ("rm x", "deny")])
+def test_in_read_only_mode_an_allow_of_a_tool_is_none_of_what_changes_something(command: str, verdict: str) -> None:
+    policy = RulePolicy([Rule(id="bash", verdict="allow", tools="bash")])
+
+    assert decide(policy, "bash", Mode.READ_ONLY, command=command).verdict == verdict
+    assert decide(policy, "bash", command=command).verdict == "allow"
+
+
+def test_an_edit_that_the_mode_accepts_is_accepted_in_its_name_also_where_the_policy_allows_all() -> None:
+    decision = decide(RulePolicy(default="allow"), "edit_file", Mode.ACCEPT_EDITS, path="src/a.py")
+
+    assert (decision.verdict, decision.rule_ids) == ("allow", ("mode:accept_edits",))
+
+
+@pytest.mark.parametrize("path", ["src/a.py", "src/b.py"])
+def test_a_question_about_every_call_of_a_tool_names_the_paths_of_this_one(path: str) -> None:
+    policy = RulePolicy([Rule(id="edits", verdict="ask", tools="edit_file")])
+    decision = decide(policy, "edit_file", path=path)
+
+    assert (decision.verdict, decision.paths) == ("ask", (path,))
+
+
+def test_a_question_of_no_rule_has_a_suggestion_for_this_very_call() -> None:
+    policy = RulePolicy()
+    one, other = (decide(policy, "deploy", risk=("network",), target=target) for target in ("prod", "test"))
+
+    assert (one.scope, "prod" in one.suggested_rule, "test" in other.suggested_rule) == ("rule", True, True)
