@@ -61,7 +61,6 @@ ALLOW: dict[str, Any] = {"verdict": Verdict.ALLOW, "reason": "Why not."}
         lambda: later(StrangeDecision(**ALLOW)),
         never,
     ],
-    ids=repr,
 )
 async def test_a_policy_that_says_anything_but_a_decision_refuses(says: Any) -> None:
     stage = Stage()
@@ -132,7 +131,6 @@ class StrangePerson(Person):
         ({"approved": True}, "The provider answered with dict."),
         (OSError("no terminal"), "The question could not be asked: OSError: no terminal."),
     ],
-    ids=repr,
 )
 async def test_a_provider_that_fails_or_answers_with_something_else_has_said_no(says: Any, words: str) -> None:
     stage = Stage()

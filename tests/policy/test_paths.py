@@ -124,6 +124,34 @@ def test_a_wildcard_with_too_many_files_is_not_known(root: Path) -> None:
     assert found.places == ()
 
 
+def test_wildcards_of_one_decision_share_a_budget(root: Path) -> None:
+    for number in range(100):
+        (root / "src" / f"{number}.txt").touch()
+    workspace = Workspace(str(root))
+
+    def known(decision: Workspace) -> list[bool]:
+        found = [decision.named(f"src/{at}*.p", writes=False, bases=("",), is_glob=True) for at in range(100)]
+        return [bool(paths[0].places) for paths in found]
+
+    decision = workspace.for_one_decision()
+    assert known(decision)[0]
+    assert not known(decision)[-1]
+    assert known(workspace.for_one_decision())[0]
+
+
+def test_paths_beyond_the_budget_of_a_decision_are_not_known(root: Path) -> None:
+    decision = Workspace(str(root)).for_one_decision()
+    found = [decision.touched(str(at), writes=False, bases=("", "src")) for at in range(3_000)]
+
+    assert [bool(path.places) for path in found] == [True] * 2_500 + [False] * 500
+    assert decision.touched("0", writes=False, bases=("", "src")) == found[0]
+
+
+def test_a_wildcard_in_a_path_that_leads_nowhere_known_is_not_looked_for(root: Path) -> None:
+    [found] = Workspace(str(root)).named("/proc/self/*", writes=False, bases=("",), is_glob=True)
+    assert found.places == ()
+
+
 def test_a_workspace_whose_name_has_wildcards_is_taken_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "[ab]").mkdir()
     (tmp_path / "a").mkdir()

@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from interlock.domain.decision import Decision
 from interlock.domain.tool import Mode, ResourceKind, Situation
 from interlock.policy.hypothetical import hypothetical
-from interlock.policy.rule import ArgumentIs, Rule
+from interlock.policy.rule import ArgumentIs, ResourceDeclaration, Rule
 from interlock.policy.rules import RulePolicy
 
 WORKSPACE = "/nowhere/project"
@@ -104,3 +105,54 @@ def test_a_question_of_no_rule_has_a_suggestion_for_this_very_call() -> None:
     one, other = (decide(policy, "deploy", risk=("network",), target=target) for target in ("prod", "test"))
 
     assert (one.scope, "prod" in one.suggested_rule, "test" in other.suggested_rule) == ("rule", True, True)
+
+
+@pytest.mark.parametrize(("target", "verdict"), [("prod", "ask"), ("test", "allow")])
+def test_a_rule_whose_arguments_do_not_fit_raises_no_doubt(target: str, verdict: str) -> None:
+    rules = [Rule(id="prod", verdict="deny", command="rm", arguments={"target": ArgumentIs("prod")})]
+
+    assert decide(RulePolicy(rules), "bash", Mode.TRUSTED, command="$X", target=target).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"), [("edit_file", {"path": "a"}), ("bash", {"command": "echo x > a"}), ("deploy", {})]
+)
+def test_a_refusal_for_any_program_says_nothing_about_what_is_no_command(tool: str, arguments: dict[str, Any]) -> None:
+    rules = [Rule(id="force", verdict="deny", command="* --force")]
+
+    assert decide(RulePolicy(rules), tool, **arguments) == msgspec.structs.replace(
+        decide(RulePolicy(), tool, **arguments), policy_digest=RulePolicy(rules).digest
+    )
+
+
+def test_the_narrowest_scope_and_the_shortest_time_of_several_questions_hold() -> None:
+    rules = [
+        Rule(id="a", verdict="ask", scope="rule", answer_within_seconds=60, suggested_rule="- one"),
+        Rule(id="b", verdict="ask", scope="once"),
+        Rule(id="c", verdict="ask", scope="run", answer_within_seconds=30, suggested_rule="- two"),
+    ]
+    decision = decide(RulePolicy(rules), "deploy", risk=("network",))
+
+    assert (decision.scope, decision.answer_within_seconds) == ("once", 30)
+    assert decision.suggested_rule == "- one\n- two"
+
+
+def test_a_script_that_is_asked_about_for_one_part_by_rule_has_the_scope_of_that_rule() -> None:
+    rules = [Rule(id="push", verdict="ask", command="git push", scope="once")]
+    decision = decide(RulePolicy(rules), "bash", command="git push; make")
+
+    assert (decision.scope, decision.suggested_rule) == ("once", "")
+
+
+def test_a_question_suggests_a_rule_for_the_parts_that_are_asked_about_alone() -> None:
+    decision = decide(RulePolicy(), "bash", command="ls; make all")
+
+    assert "make" in decision.suggested_rule
+    assert '"ls"' not in decision.suggested_rule
+
+
+def test_a_policy_that_only_declares_what_arguments_name_is_known_by_its_digest() -> None:
+    declares = RulePolicy(resources=[ResourceDeclaration("put", {"where": "path"})])
+
+    assert decide(declares, "put", risk=("write",), where="a.py").policy_digest == declares.digest
+    assert decide(RulePolicy(), "put", risk=("write",), where="a.py").policy_digest == ""

@@ -52,7 +52,8 @@ def subjects(event: PolicyEvent, resources: Resources, arguments: JsonObject) ->
     tool = event.tool
     if not resources:
         return [Subject(risk=tool.risk)]
-    reading = _Reading(_workspace(event.situation.workspace or getcwd()), not tool.risk <= _READ)
+    workspace = _workspace(event.situation.workspace or getcwd()).for_one_decision()
+    reading = _Reading(workspace, not tool.risk <= _READ)
     for name, kind in resources:
         for value in values_at(arguments, name.split(".")):
             reading.take(kind, name, value)

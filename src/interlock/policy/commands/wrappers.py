@@ -21,6 +21,7 @@ Nested: TypeAlias = Callable[[str, tuple[str, ...]], Script]
 
 _MAX_LAYERS = 16
 _MAX_GUESSES = 32
+_MAX_GUESSED_WORDS = 8_000
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=", re.ASCII)
 _NUMBER = re.compile(r"-\d+")
 #: A word with one of these may be a script; an option may stand before it, as in `-S"rm x"`.
@@ -231,8 +232,9 @@ def _guessed(command: SimpleCommand, reason: str, nested: Nested) -> Script:
     """The command, and what each of its words might start: as a program, or as a script if it has blanks."""
     found, redirects = [command], list[Redirect]()
     places = [at for at, word in enumerate(command.argv) if at and (not word.startswith("-") or _SCRIPT.search(word))]
-    half = _MAX_GUESSES // 2
-    for at in (*places[:half], *places[half:][-half:]):
+    # Those at the start carry nearly all words each.
+    first = min(max(_MAX_GUESSED_WORDS // len(command.argv), _MAX_GUESSES // 8), _MAX_GUESSES // 2)
+    for at in (*places[:first], *places[first:][-_MAX_GUESSES // 2 :]):
         word = command.argv[at]
         if not _SCRIPT.search(word):
             found.append(_run_by(command, command.argv[at:]))
