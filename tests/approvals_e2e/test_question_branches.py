@@ -7,9 +7,9 @@ import pytest
 
 from interlock import Answer, Decision, MemoryLog, PolicyEvent, Question, RulePolicy, ToolRuntime, Verdict, tool
 from interlock.domain.chain import decode_event
-from interlock.domain.event import CallJudged
+from interlock.domain.event import ApprovalGranted, CallJudged
 from tests.batch.stage import codes
-from tests.support import call
+from tests.support import call, facts
 
 from .scene import OPEN, RUN, Person, Scene, SetPolicy, ask_rule, changed, soon
 
@@ -159,3 +159,28 @@ async def test_a_yes_for_the_run_does_not_stand_against_a_policy_that_denies_by_
         result = await runtime.resume()
 
     assert (codes(result), scene.ran) == ({"c1": "policy_denied"}, [])
+
+
+async def test_a_file_that_is_held_fast_is_no_risk_and_a_plain_yes_is_nothing_written(scene: Scene) -> None:
+    async with scene.runtime() as runtime:
+        [question] = (await runtime.execute([EDIT])).questions
+        await runtime.decide(question.action_id, approved=True)
+        [granted] = [fact for fact in await facts(runtime) if isinstance(fact, ApprovalGranted)]
+
+    assert not any("held fast" in risk for risk in question.risk)
+    assert granted.written_hash == ""
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(2**53 - 1, "ok"), (2**53, "policy_denied"), (1 - 2**53, "ok"), (-(2**53), "policy_denied")]
+)
+async def test_the_largest_number_that_can_be_approved_is_the_largest_that_every_reader_reads_alike(
+    scene: Scene, number: int, code: str
+) -> None:
+    async def edit(number: int = number) -> str:
+        return "edited"
+
+    async with scene.runtime(tools=[tool(edit, risk="write")], interaction=Person()) as runtime:
+        result = await soon(runtime.execute([call("c1", "edit")]))
+
+    assert codes(result) == {"c1": code}

@@ -156,3 +156,35 @@ def test_a_policy_that_only_declares_what_arguments_name_is_known_by_its_digest(
 
     assert decide(declares, "put", risk=("write",), where="a.py").policy_digest == declares.digest
     assert decide(RulePolicy(), "put", risk=("write",), where="a.py").policy_digest == ""
+
+
+def test_who_is_asked_for_a_value_hears_what_other_rules_ask_about_and_not_what_they_allow() -> None:
+    rules = [
+        Rule(id="1-allow", verdict="allow", reason="Fine."),
+        Rule(id="2-ask", verdict="ask", reason="It costs money.", answer_within_seconds=30),
+        Rule(id="3-value", verdict="request_input", target_arg="amount", reason="How much?"),
+        Rule(id="4-value", verdict="request_input", target_arg="amount", reason="Say it."),
+    ]
+    decision = decide(RulePolicy(rules), "pay", risk=("network",))
+
+    assert (decision.verdict, decision.target_arg) == ("request_input", "amount")
+    assert set(decision.rule_ids) == {"2-ask", "3-value", "4-value"}
+    assert ("It costs money." in decision.reason, "Fine." in decision.reason) == (True, False)
+    assert decision.answer_within_seconds == 30
+
+
+def test_the_rule_that_a_rule_suggests_is_suggested() -> None:
+    rules = [Rule(id="push", verdict="ask", command="git push", suggested_rule="- {decision: allow}")]
+
+    assert decide(RulePolicy(rules), "bash", command="git push").suggested_rule == "- {decision: allow}"
+
+
+def test_one_rule_that_wants_a_value_and_one_that_asks_are_one_question_for_the_value() -> None:
+    rules = [Rule(id="ask", verdict="ask"), Rule(id="value", verdict="request_input", target_arg="amount")]
+    decision = decide(RulePolicy(rules), "pay", risk=("network",))
+
+    assert (decision.verdict, decision.target_arg, set(decision.rule_ids)) == (
+        "request_input",
+        "amount",
+        {"ask", "value"},
+    )
