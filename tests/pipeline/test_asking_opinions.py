@@ -81,3 +81,12 @@ async def test_the_files_that_either_of_them_saw_are_held_fast() -> None:
     asked = await question(SetPolicy(paths=("a.txt", "b.txt")), reason="Look.", paths=("b.txt", "c.txt"))
 
     assert [file.path for file in asked.bound.surroundings.files] == ["a.txt", "b.txt", "c.txt"]
+
+
+async def test_who_gives_the_value_that_policy_wants_hears_what_the_tool_asks_about() -> None:
+    policy = SetPolicy(Verdict.REQUEST_INPUT, target_arg="path")
+    asked = await question(policy, reason="Customers see this.", risk=("goes live",))
+
+    assert (asked.kind, asked.target_arg) == ("input", "path")
+    assert "Customers see this." in asked.reason
+    assert "goes live" in asked.risk

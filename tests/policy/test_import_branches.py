@@ -61,13 +61,20 @@ def test_claude_an_allow_of_a_pattern_that_is_too_long_allows_nothing() -> None:
         "prefix_rule(pattern=['ls\0'])",
         "prefix_rule(pattern=" + "[" * 150 + "]" * 150 + ")",
         "prefix_rule(pattern=['ls'], match='ls -l')",
-        "prefix_rule(pattern=['ls'], match=" + str(["ls"] * 10_001) + ")",
+        "prefix_rule(pattern=['ls'], match=" + str(["ls"] * 201) + ")",
     ],
-    ids=["null", "deep", "text for examples", "too many examples"],
+    ids=["null", "deep", "text for examples", "long list"],
 )
 def test_codex_what_cannot_be_read_is_refused_in_words(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"line 1|rules"):
         import_codex(text)
+
+
+def test_codex_more_examples_than_anybody_writes_are_refused() -> None:
+    rule = "prefix_rule(pattern=['ls'], match=" + str(["ls"] * 200) + ")\n"
+
+    with pytest.raises(ConfigurationError, match=r"line 51: more than 10,000 examples"):
+        import_codex(rule * 51)
 
 
 def test_codex_a_reviewer_is_left_out_with_a_note() -> None:
@@ -98,6 +105,7 @@ def test_gemini_a_regular_expression_that_is_too_long_refuses_all_and_allows_not
 
 
 def test_gemini_a_star_among_several_names_is_every_tool() -> None:
-    imported = import_gemini('[[rule]]\ntoolName = ["glob", "*"]\ndecision = "deny"\npriority = 10\n')
+    text = '[[rule]]\ntoolName = ["glob", "*"]\nsubagent = "coder"\ndecision = "deny"\npriority = 10\n'
+    [rule] = rules(import_gemini(text))
 
-    assert verdict(imported, "anything_at_all") == "deny"
+    assert ("*" in listed(rule["tools"]), rule["agent"]) == (True, "coder")

@@ -57,6 +57,11 @@ def strictest(decisions: Iterable[Decision]) -> Decision:
 
 def joined(decision: Decision, opinion: Decision) -> Decision:
     """The stricter of two; of two that are equally strict, one with the words of both and the narrower reach."""
+    if {decision.verdict, opinion.verdict} == {Verdict.ASK, Verdict.REQUEST_INPUT}:
+        # The value that a person gives is also the yes to what the other asks about, so they must hear of it.
+        wants = strictest((decision, opinion))
+        asks = opinion if wants is decision else decision
+        decision, opinion = wants, msgspec.structs.replace(asks, verdict=wants.verdict, target_arg=wants.target_arg)
     if decision.verdict is not opinion.verdict:
         return strictest((decision, opinion))
     if decision.target_arg != opinion.target_arg:
