@@ -1,5 +1,6 @@
 """What a policy works out before it sees the arguments must not decide what only the arguments can."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -188,3 +189,13 @@ def test_one_rule_that_wants_a_value_and_one_that_asks_are_one_question_for_the_
         "amount",
         {"ask", "value"},
     )
+
+
+def test_a_question_for_a_value_about_a_command_names_its_risks_and_the_files_that_it_runs(tmp_path: Path) -> None:
+    policy = RulePolicy([Rule(id="code", verdict="request_input", tools="bash", target_arg="code")])
+    situation = Situation(run_id="run_1", workspace=str(tmp_path))
+    decision = policy.evaluate(hypothetical("bash", {"command": "sh deploy.sh"}, situation))
+
+    assert decision.verdict == "request_input"
+    assert "deploy.sh" in decision.paths
+    assert "runs any code" in decision.risk

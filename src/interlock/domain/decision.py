@@ -17,6 +17,8 @@ class Verdict(StrEnum):
     DENY = "deny"
 
 
+#: What a person answers.
+QUESTIONS = frozenset({Verdict.ASK, Verdict.REQUEST_INPUT})
 #: How far a person's yes may reach: this call; the same call again in this run; the same for a time; a saved rule.
 Scope: TypeAlias = Literal["once", "run", "window", "rule"]
 SCOPES: tuple[Scope, ...] = ("once", "run", "window", "rule")
@@ -57,7 +59,7 @@ def strictest(decisions: Iterable[Decision]) -> Decision:
 
 def joined(decision: Decision, opinion: Decision) -> Decision:
     """The stricter of two; of two that are equally strict, one with the words of both and the narrower reach."""
-    if {decision.verdict, opinion.verdict} == {Verdict.ASK, Verdict.REQUEST_INPUT}:
+    if frozenset((decision.verdict, opinion.verdict)) == QUESTIONS:
         # The value that a person gives is also the yes to what the other asks about, so they must hear of it.
         wants = strictest((decision, opinion))
         asks = opinion if wants is decision else decision

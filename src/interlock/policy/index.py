@@ -6,12 +6,12 @@ argument. What names none of these is asked every time. Being found is not speak
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from os.path import basename
 from typing import Any
 
 from ..domain.resources import values_at
 from .commands.command import SimpleCommand
 from .commands.command_match import ANY_WORD
+from .commands.mentions import program_name
 from .compiled import Compiled, one_form
 from .paths import Touched
 from .patterns import PatternSet, folded
@@ -73,7 +73,7 @@ class _Programs:
 
     def __init__(self, rules: Iterable[tuple[int, Compiled]]) -> None:
         patterns = [
-            (at, _program(pattern.words[0]), _literals(pattern)) for at, rule in rules for pattern in rule.commands
+            (at, program_name(pattern.words[0]), _literals(pattern)) for at, rule in rules for pattern in rule.commands
         ]
         uses = Counter((program, word) for _, program, words in patterns for word in words)
         self._rules: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -82,22 +82,18 @@ class _Programs:
             self._rules[program][rarest].append(at)
 
     def found(self, command: SimpleCommand) -> Iterator[int]:
-        by_word = self._rules.get(_program(command.argv[0]), {})
+        by_word = self._rules.get(program_name(command.argv[0]), {})
         # What the file system makes of a wildcard may be any word.
         for word in by_word if command.globs else {"", *command.argv[1:]}:
             yield from by_word.get(word, ())
         # A pattern that names a wrapper goes on with words of the wrapped command, spelled as a program may be.
         for wrapper in command.wrappers:
-            for rules in self._rules.get(_program(wrapper), {}).values():
+            for rules in self._rules.get(program_name(wrapper), {}).values():
                 yield from rules
 
 
 def _names_programs(rule: Compiled) -> bool:
     return bool(rule.commands) and not any(set(pattern.words[0]) & set("*?[") for pattern in rule.commands)
-
-
-def _program(word: str) -> str:
-    return basename(word).casefold()
 
 
 def _literals(pattern: CommandPattern) -> list[str]:

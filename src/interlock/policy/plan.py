@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from ..domain.decision import Decision, Verdict, strictest
+from ..domain.decision import QUESTIONS, Decision, Verdict, strictest
 from ..domain.tool import JsonObject, Mode, Risk, ToolDefinition
 from .combine import combined, refused
 from .commands.mentions import program_name, words_within
@@ -96,7 +96,7 @@ class Plan:
         decision = self._judge(subject, {}, _Conditions(None, int)).decision
         # A question names what the call would touch, and the rule that would do instead.
         asked_alike = bool(self._unconditional) and not self._resources
-        return decision if decision.verdict is not Verdict.ASK or asked_alike else None
+        return decision if decision.verdict not in QUESTIONS or asked_alike else None
 
     def _mentioned(self, subject: Subject) -> list[Compiled]:
         """Rules about a command whose words all stand among those of another: it may well start it."""

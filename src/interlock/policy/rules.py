@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from ..domain.decision import Decision, Verdict
+from ..domain.decision import QUESTIONS, Decision
 from ..domain.errors import ConfigurationError
 from ..domain.tool import Situation, ToolDefinition
 from .combine import combined
@@ -29,7 +29,6 @@ from .plan import Fallback, Judged, Plan
 from .rule import Default, ResourceDeclaration, Rule
 
 _MAX_PLANS = 4096
-_QUESTIONS = frozenset({Verdict.ASK, Verdict.REQUEST_INPUT})
 
 
 class RulePolicy:
@@ -101,9 +100,9 @@ def _declare_the_same(one: ToolDefinition, other: ToolDefinition) -> bool:
 def _whole(event: PolicyEvent, judged: Sequence[Judged]) -> Decision:
     """The strictest part decides. A question says what it is about: the risks, the paths, the rule that would do."""
     decision = judged[0].decision if len(judged) == 1 else combined([part.decision for part in judged])
-    if decision.verdict not in _QUESTIONS:
+    if decision.verdict not in QUESTIONS:
         return decision
-    parts = [part for part in judged if part.decision.verdict in _QUESTIONS]
+    parts = [part for part in judged if part.decision.verdict in QUESTIONS]
     why = [part.subject.opaque for part in parts if part.subject.opaque]
     risk = (*decision.risk, *(fact for part in parts for fact in part.subject.facts))
     by_rule = any(part.said for part in parts)
