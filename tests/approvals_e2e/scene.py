@@ -29,6 +29,7 @@ from interlock import (
 )
 from interlock.domain.chain import Entry, decode_event, encode_event, genesis, link
 from interlock.domain.event import Fact
+from interlock.domain.tool import JsonObject
 from interlock.sandbox.local import LocalSandbox
 
 RUN = "run_approvals"
@@ -89,8 +90,10 @@ class ProfiledSandbox(LocalSandbox):
     profile: ClassVar[str] = "none/async"
     environment: ClassVar[dict[str, str]] = {}
 
-    def surroundings(self, tool: ToolDefinition, situation: Situation, paths: Iterable[str]) -> Surroundings:
-        found = super().surroundings(tool, situation, paths)
+    def surroundings(
+        self, tool: ToolDefinition, arguments: JsonObject, situation: Situation, paths: Iterable[str]
+    ) -> Surroundings:
+        found = super().surroundings(tool, arguments, situation, paths)
         return msgspec.structs.replace(found, sandbox=self.profile, environment=self.environment)
 
 

@@ -225,9 +225,11 @@ async def test_a_paused_run_goes_on_when_the_tool_that_it_asked_about_changes_an
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class LeavingSandbox(LocalSandbox):
-        def surroundings(self, tool: ToolDefinition, situation: Situation, paths: Iterable[str]) -> Surroundings:
+        def surroundings(
+            self, tool: ToolDefinition, arguments: JsonObject, situation: Situation, paths: Iterable[str]
+        ) -> Surroundings:
             second.registry.unregister(tool.name)
-            return msgspec.structs.replace(super().surroundings(tool, situation, paths), sandbox="another")
+            return msgspec.structs.replace(super().surroundings(tool, arguments, situation, paths), sandbox="another")
 
     async with scene.runtime() as first:
         await first.execute([EDIT])

@@ -147,7 +147,7 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
     """When this fails: raise `SNAPSHOT_VERSION`, then write the new fields here."""
     held = {kind.__name__: kind.__struct_fields__ for kind in (Ledger, CallEntry, ActionEntry, Grant)}
 
-    assert module.SNAPSHOT_VERSION == 2
+    assert module.SNAPSHOT_VERSION == 3
     assert held == {
         "Ledger": (
             "run_id",
@@ -160,6 +160,7 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
             "actions",
             "grants",
             "artifact_ids",
+            "tool_state",
         ),
         "CallEntry": (
             "tool",

@@ -13,7 +13,19 @@ from tests.support import facts
 
 PIPELINE = Path(interlock.__file__).parent / "pipeline"
 STAGES = ("accept", "lookup", "validate", "permit", "schedule", "execute", "normalize", "observe", "record")
-OTHERS = {"__init__", "asking", "batch", "binding", "facts", "live", "parts", "resume", "run", "siblings"}
+OTHERS = {
+    "__init__",
+    "asking",
+    "batch",
+    "binding",
+    "facts",
+    "live",
+    "parts",
+    "resume",
+    "run",
+    "run_artifacts",
+    "siblings",
+}
 
 
 def test_the_phases_are_the_stages_in_their_order() -> None:

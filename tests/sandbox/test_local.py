@@ -91,7 +91,7 @@ async def test_a_handler_with_process_isolation_runs_in_another_process(sandbox:
 
 
 def test_the_local_sandbox_holds_nothing_back_and_says_so() -> None:
-    assert LocalSandbox().name == "none"
+    assert LocalSandbox().unconfined.sandbox == "none"
 
 
 async def test_a_sandbox_without_a_free_thread_refuses_at_once() -> None:

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from .checked import check_fields
 from .decision import Decision, Scope
 from .payload import Bound, Change
-from .tool import JsonObject, ToolContext, ToolDefinition
+from .tool import JsonObject, Reach, ToolContext, ToolDefinition
 
 
 class ToolIntent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -141,5 +141,4 @@ class Invocation(msgspec.Struct, frozen=True, gc=False):
     context: ToolContext
     executor: str
     timeout_seconds: float
-    cwd: str = ""
-    sandbox: str = "none"
+    reach: Reach

@@ -15,6 +15,8 @@ InterlockError
 │   ├── LogFencedError
 │   └── LogCorruptError
 ├── SandboxDeniedError       the sandbox refused what a tool tried
+├── PreconditionError        a handler found that the call cannot be done now; nothing was done
+├── SandboxSetupError        a command could not be confined; nothing was executed
 ├── ArtifactError            an artifact could not be kept or found
 ├── RunEndedError            the run is over; nothing more can be executed in it
 ├── RunPausedError           the run waits for an answer; new calls have to wait, too
@@ -26,6 +28,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .observation import Observation
+    from .tool import Problem
 
 
 class InterlockError(Exception):
@@ -95,6 +98,21 @@ class LogCorruptError(LogError):
 
 class SandboxDeniedError(InterlockError):
     """The sandbox refused what a tool tried. Raised by sandboxes and by tools that have limits of their own."""
+
+    #: Was it refused before anything was done?
+    nothing_done = False
+
+
+class PreconditionError(InterlockError):
+    """A handler found, before it did anything, that the call cannot be done now. It says what a check would say."""
+
+    def __init__(self, problem: "Problem") -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+class SandboxSetupError(InterlockError):
+    """A command could not be confined, so nothing of it was executed."""
 
 
 class ArtifactError(InterlockError):

@@ -168,7 +168,10 @@ class InvocationStarted(_Fact, frozen=True, gc=False, tag="tool.invocation.start
     executor: str
     tool_version: str
     timeout_seconds: float
+    #: What holds it back, in which profile, and what that does on this host.
     sandbox: str = "none"
+    profile: str = ""
+    capabilities: tuple[str, ...] = ()
     cwd: str = ""
     action_id: str = ""
     #: The calls that it waited behind, the last few of them; `cap` when all turns were out.

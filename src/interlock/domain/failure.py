@@ -46,6 +46,7 @@ CODES: Mapping[str, Code] = {
     "cancelled": Code(Phase.EXECUTE, False, UNKNOWN, "The call was cancelled while it ran."),
     "outcome_unknown": Code(Phase.EXECUTE, False, UNKNOWN, "It started, and nothing recorded its end."),
     "post_hook_failed": Code(Phase.EXECUTE, False, UNKNOWN, "The handler ran, then a post-hook failed."),
+    "sandbox_setup_failed": Code(Phase.EXECUTE, False, NONE, "The command could not be confined; it did not run."),
     "sandbox_denied": Code(Phase.EXECUTE, False, UNKNOWN, "The sandbox refused what the tool tried."),
     "normalize_failed": Code(Phase.NORMALIZE, False, UNKNOWN, "The tool ran; its result could not be shaped."),
     "output_refused": Code(Phase.OBSERVE, False, UNKNOWN, "The tool ran; a guardrail withheld its output."),

@@ -74,6 +74,8 @@ class Ledger(msgspec.Struct, kw_only=True):
     actions: dict[str, ActionEntry] = {}
     grants: dict[str, Grant] = {}
     artifact_ids: set[str] = set()
+    #: What tools want later calls to know, the newest by name.
+    tool_state: dict[str, Any] = {}
 
     def apply(self, event: Event) -> None:
         if event.seq != self.next_seq:
@@ -225,6 +227,14 @@ def _observed(ledger: Ledger, fact: facts.CallObserved, seq: int) -> None:
     call.observed_seq, call.ok = seq, observation.ok
     if observation.artifacts:
         ledger.artifact_ids.update(artifact.id for artifact in observation.artifacts)
+    if observation.state:
+        _remember(ledger.tool_state, observation.state)
+
+
+def _remember(tool_state: dict[str, Any], said: dict[str, Any]) -> None:
+    tool_state.update(said)
+    for name in [name for name, value in said.items() if value is None]:
+        del tool_state[name]
 
 
 _Change = Callable[[Ledger, Any, int], None]

@@ -6,27 +6,10 @@ import msgspec
 
 from .effects import NONE, SideEffects
 from .failure import Failure
-from .tool import JsonObject, OutputFormat
+from .output import ArtifactRef, NextTool, OutputSize
+from .tool import JsonObject, ObservationKind, OutputFormat
 
 TRUST: Literal["tool_output_untrusted"] = "tool_output_untrusted"
-
-
-class ArtifactRef(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Full evidence kept by reference: `id` is the digest of its content."""
-
-    id: str
-    kind: str
-    size_bytes: int
-    path: str = ""
-
-
-class OutputSize(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Byte-exact: `produced = shown + omitted`; `kept` bytes are in the artifact."""
-
-    produced: int
-    kept: int
-    shown: int
-    omitted: int
 
 
 class Content(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -35,11 +18,6 @@ class Content(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     text: str
     format: OutputFormat = "text"
     trust: Literal["tool_output_untrusted"] = TRUST
-
-
-class NextTool(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    tool: str
-    input_hint: JsonObject
 
 
 class Observation(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -59,9 +37,11 @@ class Observation(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defa
     next_hint: str = ""
     next_tool: NextTool | None = None
     #: `verification` marks a fact about whether the goal was reached; see the verification events.
-    kind: Literal["tool", "verification"] = "tool"
+    kind: ObservationKind = "tool"
     #: Structured facts for the log.
     facts: JsonObject = {}
+    #: What the run remembers of it: see `Normalized.state`.
+    state: JsonObject = {}
 
     @property
     def truncated(self) -> bool:

@@ -6,7 +6,8 @@ import msgspec
 
 from .call import Invocation
 from .effects import SideEffect, SideEffects
-from .tool import JsonObject, OutputFormat
+from .output import NextTool, OutputSize
+from .tool import JsonObject, ObservationKind, OutputFormat
 
 Exit: TypeAlias = Literal["ok", "error", "cancelled", "timeout"]
 
@@ -35,3 +36,8 @@ class NormalizedResult(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     duration_ms: float
     retryable: bool
     facts: JsonObject
+    size: OutputSize | None = None
+    next_hint: str = ""
+    next_tool: NextTool | None = None
+    kind: ObservationKind = "tool"
+    state: JsonObject = {}

@@ -1,6 +1,6 @@
 """What a tool declares before it may run. Data and the developer's functions, nothing that executes them."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -9,8 +9,9 @@ from pydantic import BaseModel
 
 from .checked import check_fields
 from .effects import SideEffect
-
-JsonObject: TypeAlias = dict[str, Any]
+from .errors import ArtifactError
+from .json import JsonObject
+from .output import ArtifactRef, NextTool, OutputSize
 
 
 class Risk(StrEnum):
@@ -35,8 +36,11 @@ Isolation: TypeAlias = Literal["thread", "process"]
 Origin: TypeAlias = Literal["local", "mcp", "skill", "extension"]
 TimeoutBehavior: TypeAlias = Literal["error_as_result", "raise_exception"]
 OutputFormat: TypeAlias = Literal["text", "json", "diff", "image", "artifact_ref"]
-#: What an argument names: a file or folder, a host (or a URL), a script for bash (or a list of words to execute).
-ResourceKind: TypeAlias = Literal["path", "host", "command"]
+#: `verification`: it says whether a goal was reached, so what is claimed about that can be checked.
+ObservationKind: TypeAlias = Literal["tool", "verification"]
+#: What an argument names: a file or folder, a host (or a URL), a script for bash (or a list of words to execute), the
+#: folder that its commands start in.
+ResourceKind: TypeAlias = Literal["path", "host", "command", "folder"]
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,12 +58,51 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     requester: str = ""
 
 
-class ArtifactReader(Protocol):
-    """The artifacts of one run. `ArtifactError` for any other."""
+class ByteFilter(Protocol):
+    """Takes secrets out of bytes that come bit by bit: what goes in comes out later, and the rest at the end."""
+
+    def feed(self, chunk: bytes) -> bytes: ...
+
+    def end(self) -> bytes: ...
+
+
+class RunArtifacts(Protocol):
+    """The artifacts of one run. `ArtifactError` for any other, and where one cannot be kept."""
 
     def read(self, artifact_id: str, start: int = 0, size_bytes: int | None = None) -> bytes: ...
 
     def size_bytes(self, artifact_id: str) -> int: ...
+
+    def keep(self, content: bytes, kind: str) -> ArtifactRef:
+        """Store it without the secrets in it."""
+        ...
+
+    def keep_stream(self, chunks: Iterable[bytes], kind: str) -> ArtifactRef:
+        """Store what went through a `secrets_out` filter."""
+        ...
+
+    def secrets_out(self) -> ByteFilter: ...
+
+
+class _NoArtifacts:
+    def read(self, artifact_id: str, start: int = 0, size_bytes: int | None = None) -> bytes:
+        raise ArtifactError("there are no artifacts here")
+
+    def size_bytes(self, artifact_id: str) -> int:
+        raise ArtifactError("there are no artifacts here")
+
+    def keep(self, content: bytes, kind: str) -> ArtifactRef:
+        raise ArtifactError("there are no artifacts here")
+
+    def keep_stream(self, chunks: Iterable[bytes], kind: str) -> ArtifactRef:
+        raise ArtifactError("there are no artifacts here")
+
+    def secrets_out(self) -> ByteFilter:
+        raise ArtifactError("there are no artifacts here")
+
+
+_NO_ARTIFACTS = _NoArtifacts()
+_NO_STATE: Mapping[str, Any] = {}
 
 
 class ToolContext:
@@ -74,8 +117,10 @@ class ToolContext:
         "call_id",
         "cancelled",
         "effects",
+        "kept",
         "run_id",
         "situation",
+        "state",
         "tool_name",
         "warnings",
     )
@@ -86,7 +131,7 @@ class ToolContext:
         call_id: str,
         tool_name: str,
         on_progress: Callable[[str, str], None],
-        artifacts: ArtifactReader | None = None,
+        artifacts: RunArtifacts = _NO_ARTIFACTS,
     ) -> None:
         self.situation = situation
         self.run_id = situation.run_id
@@ -99,6 +144,10 @@ class ToolContext:
         #: What this call said that people should know.
         self.warnings: list[str] = []
         self.artifacts = artifacts
+        #: The artifacts that this call kept.
+        self.kept: list[ArtifactRef] = []
+        #: What the run remembers of earlier calls: see `Normalized.state`. Not there in a process of its own.
+        self.state = _NO_STATE
         self._on_progress = on_progress
 
     def progress(self, message: str) -> None:
@@ -108,6 +157,18 @@ class ToolContext:
     def warn(self, message: str) -> None:
         """Record something that the call survives and people should know."""
         self.warnings.append(str(message))
+
+    def keep(self, content: bytes, kind: str) -> ArtifactRef:
+        """Keep evidence, without the secrets in it. The observation names it."""
+        kept = self.artifacts.keep(content, kind)
+        self.kept.append(kept)
+        return kept
+
+    def keep_stream(self, chunks: Iterable[bytes], kind: str) -> ArtifactRef:
+        """The same for content that went through `artifacts.secrets_out()`."""
+        kept = self.artifacts.keep_stream(chunks, kind)
+        self.kept.append(kept)
+        return kept
 
     def side_effect(self, kind: str, target: str, detail: str = "") -> None:
         """State a fact about what this call changed outside."""
@@ -130,6 +191,30 @@ class Normalized(msgspec.Struct, frozen=True, kw_only=True):
     retryable: bool = True
     #: Structured facts for the log.
     facts: JsonObject = {}
+    #: Where the text is less than what was produced: how much of it is shown, and how to read on.
+    size: OutputSize | None = None
+    next_hint: str = ""
+    next_tool: NextTool | None = None
+    kind: ObservationKind = "tool"
+    #: What later calls of this run may want to know, by name; None forgets it. It is folded from the log, so that it is
+    #: still there after a restart, and `ToolContext.state` has it.
+    state: JsonObject = {}
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+class Reach(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """What a call can reach once it runs: for the record, and for approvals to bind."""
+
+    #: What holds it back.
+    sandbox: str
+    profile: str = ""
+    #: What the sandbox does on this host.
+    capabilities: tuple[str, ...] = ()
+    cwd: str = ""
+    #: Variables that are set or changed for it.
+    environment: dict[str, str] = {}
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -198,6 +283,8 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     #: Which arguments name resources, so that rules about paths, hosts and commands hold for this tool too.
     #: A dotted name reaches into objects, and into every object of a list.
     resources: Mapping[str, ResourceKind] = {}
+    #: What a call with these arguments can reach, for tools that hold themselves back.
+    reach: Callable[[JsonObject, Situation], Reach] | None = None
 
     visible: Visibility | None = None
     check: Check | None = None

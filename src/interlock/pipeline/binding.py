@@ -58,7 +58,8 @@ def changed(question: Question, run: Run) -> tuple[Change, ...]:
         return (Change("tool", "there", "gone"),)
     surroundings = question.bound.surroundings
     paths = [file.path for file in surroundings.files]
-    now = bind(tool, _version(run), run.situation, run.parts.sandbox.surroundings(tool, run.situation, paths))
+    around = run.parts.sandbox.surroundings(tool, question.arguments, run.situation, paths)
+    now = bind(tool, _version(run), run.situation, around)
     changed = changes(question.bound, now)
     if question.expires_at and run.parts.clock.now() >= question.expires_at:
         changed = (*changed, Change("time", "open", "over"))
@@ -90,7 +91,7 @@ def exactly(valid: ValidCall, question: Question) -> tuple[ValidCall, str] | Fai
 def bound(valid: ValidCall, paths: tuple[str, ...], run: Run) -> Bound:
     tool = valid.tool
     named = {*paths, *declared_paths(tool, valid.arguments)}
-    surroundings = run.parts.sandbox.surroundings(tool, run.situation, named)
+    surroundings = run.parts.sandbox.surroundings(tool, valid.arguments, run.situation, named)
     return bind(tool, _version(run), run.situation, surroundings)
 
 

@@ -18,11 +18,11 @@ from ..domain.call import Invocation, ValidCall
 from ..domain.decision import Decision
 from ..domain.effects import NONE, UNKNOWN, SideEffect, SideEffects
 from ..domain.envelope import neutralize
-from ..domain.errors import SandboxDeniedError
+from ..domain.errors import PreconditionError, SandboxDeniedError, SandboxSetupError
 from ..domain.failure import Failure
 from ..domain.result import RawResult
 from ..domain.tool import CallNext, ErrorText, JsonObject, Middleware, ToolContext
-from ..domain.words import error_text
+from ..domain.words import error_text, sentence
 from ..sandbox.interface import Sandbox, SandboxFull
 from .parts import Clock
 
@@ -129,8 +129,13 @@ def _failure_of(error: BaseException, execution: Execution) -> Failure:
             return error.failure
         case SandboxFull():
             return Failure.of("no_capacity", f"{error} Nothing was executed.")
+        case PreconditionError(problem=problem):
+            return Failure.of(problem.code, f"{sentence(problem.message)} Nothing was changed.")
+        case SandboxSetupError():
+            return Failure.of("sandbox_setup_failed", f"{sentence(error_text(error))} The command did not run.")
         case SandboxDeniedError():
-            return Failure.of("sandbox_denied", error_text(error), side_effects=_effects(execution))
+            effects = NONE if error.nothing_done else _effects(execution)
+            return Failure.of("sandbox_denied", error_text(error), side_effects=effects)
         case _:
             execution.error = error
             return _failed(execution, error)

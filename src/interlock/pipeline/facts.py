@@ -171,7 +171,7 @@ def void(call_id: str, reason: str, run: Run) -> None:
 
 
 def started(invocation: Invocation, waited_for: tuple[str, ...], run: Run) -> InvocationStarted:
-    valid, tool, action_id = invocation.valid, invocation.tool, invocation.permitted.action_id
+    valid, tool, action_id, reach = invocation.valid, invocation.tool, invocation.permitted.action_id, invocation.reach
     changed = valid.arguments != valid.known.accepted.arguments
     return InvocationStarted(
         invocation_id=invocation.invocation_id,
@@ -180,7 +180,10 @@ def started(invocation: Invocation, waited_for: tuple[str, ...], run: Run) -> In
         executor=invocation.executor,
         tool_version=tool.version,
         timeout_seconds=invocation.timeout_seconds,
-        sandbox=invocation.sandbox,
+        sandbox=reach.sandbox,
+        profile=reach.profile,
+        capabilities=reach.capabilities,
+        cwd=reach.cwd,
         action_id=action_id,
         waited_for=waited_for,
         payload_hash=invocation.permitted.payload_hash,

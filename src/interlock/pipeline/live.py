@@ -4,10 +4,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 
-from ..artifacts.interface import Artifacts
 from ..domain.call import ToolIntent
 from ..domain.chain import decode_event
-from ..domain.errors import ArtifactError, LogCorruptError
+from ..domain.errors import LogCorruptError
 from ..domain.event import CallObserved
 from ..domain.failure import Failure
 from ..domain.ledger import Ledger
@@ -19,6 +18,7 @@ from ..log.interface import EventLog
 from .execute import Execution, Stop
 from .parts import Parts
 from .record import Recorder
+from .run_artifacts import LedgerArtifacts
 
 
 def open_run(parts: Parts, log: EventLog, ledger: Ledger, head: bytes, situation: Situation) -> "Run":
@@ -34,7 +34,7 @@ class Run:
         self.recorder = recorder
         self.ledger = recorder.ledger
         self.situation = situation
-        self.artifacts = RunArtifacts(parts.artifacts, recorder.ledger)
+        self.artifacts = LedgerArtifacts(parts.artifacts, parts.redactor, recorder.ledger)
         self.executions = Executions()
         #: The `seq` at which a snapshot is worth its cost.
         self.next_snapshot = 0
@@ -91,7 +91,9 @@ class Run:
             await asyncio.wait(self.background, timeout=2 * self.parts.limits.drain_seconds)
 
     def context(self, intent: ToolIntent) -> ToolContext:
-        return ToolContext(self.situation, intent.call_id, intent.tool_name, self.progress, self.artifacts)
+        context = ToolContext(self.situation, intent.call_id, intent.tool_name, self.progress, self.artifacts)
+        context.state = self.ledger.tool_state
+        return context
 
     async def recorded(self, observed_seq: int) -> Observation:
         """An observation that is in the log."""
@@ -105,25 +107,6 @@ class Run:
 
 def _nobody_waits(call_id: str) -> None:
     """No batch is under way."""
-
-
-class RunArtifacts:
-    """The artifacts that this run knows: nobody reads those of another by guessing an id."""
-
-    def __init__(self, artifacts: Artifacts, ledger: Ledger) -> None:
-        self._artifacts = artifacts
-        self._ledger = ledger
-
-    def read(self, artifact_id: str, start: int = 0, size_bytes: int | None = None) -> bytes:
-        return self._artifacts.read(self._known(artifact_id), start, size_bytes)
-
-    def size_bytes(self, artifact_id: str) -> int:
-        return self._artifacts.size_bytes(self._known(artifact_id))
-
-    def _known(self, artifact_id: str) -> str:
-        if artifact_id not in self._ledger.artifact_ids:
-            raise ArtifactError(f"there is no artifact {artifact_id[:80]!r} in this run")
-        return artifact_id
 
 
 class Executions:

@@ -45,7 +45,12 @@ def normalize(raw: RawResult) -> NormalizedResult | Failure:
         exit_code=said.exit_code,
         duration_ms=raw.duration_ms,
         retryable=said.retryable,
-        facts=_facts(said) if said.facts else {},
+        facts=_facts(said.facts) if said.facts else {},
+        size=said.size,
+        next_hint=said.next_hint,
+        next_tool=said.next_tool,
+        kind=said.kind,
+        state=_facts(said.state) if said.state else {},
     )
 
 
@@ -68,8 +73,8 @@ def json_safe(value: Any) -> Any:
         return _described(value)
 
 
-def _facts(said: Normalized) -> JsonObject:
-    facts: JsonObject = json_safe(said.facts)
+def _facts(said: JsonObject) -> JsonObject:
+    facts: JsonObject = json_safe(said)
     return facts if type(facts) is dict else {"facts": facts}
 
 

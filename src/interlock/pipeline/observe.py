@@ -1,5 +1,7 @@
 """Stage 8: what model, user and log get to see. Secrets out, all of it kept, then cut where it must be, and said so."""
 
+from typing import cast
+
 import msgspec
 
 from ..artifacts.interface import Artifacts
@@ -8,10 +10,11 @@ from ..domain.errors import ArtifactError
 from ..domain.excerpt import apply_tool_output_limits
 from ..domain.failure import CODES, Failure
 from ..domain.json import encode, without_surrogates
-from ..domain.observation import ArtifactRef, Content, NextTool, Observation, OutputSize
+from ..domain.observation import Content, Observation
+from ..domain.output import ArtifactRef, NextTool, OutputSize
 from ..domain.phase import Phase
 from ..domain.result import NormalizedResult
-from ..domain.tool import JsonObject, ToolDefinition
+from ..domain.tool import JsonObject, ToolContext, ToolDefinition
 from ..domain.words import shorten
 from ..secrets.interface import Redactor
 
@@ -34,7 +37,7 @@ def observe(
 ) -> Observation:
     text = redactor.redact(result.model_text)
     cut = None
-    if len(text) > tool.max_output_chars:
+    if len(text) > tool.max_output_chars and result.size is None:
         cut = _cut(text, result, tool.max_output_chars, artifacts)
         if isinstance(cut, Failure):
             return observe_failure(call_id, tool.name, cut, redactor, result.duration_ms)
@@ -47,15 +50,26 @@ def observe(
         user_text=_line(result.user_text, redactor) if result.user_text else "",
         failure=None if result.ok else _failure(result, redactor),
         content=Content(text=text, format="text" if cut else result.format) if text else None,
-        size=cut.size if cut else None,
+        size=cut.size if cut else result.size,
         artifacts=(cut.artifact,) if cut else (),
         side_effects=_effects(result.side_effects, redactor) if result.side_effects else (),
         exit_code=result.exit_code,
         duration_ms=result.duration_ms,
-        next_hint=f"The output was cut. Read the rest with {_READER}." if cut else "",
-        next_tool=cut.next_tool if cut else None,
+        next_hint=f"The output was cut. Read the rest with {_READER}." if cut else result.next_hint,
+        next_tool=cut.next_tool if cut else result.next_tool,
+        kind=result.kind,
         facts=_facts(result.facts, redactor) if result.facts else {},
+        state=_facts(result.state, redactor) if result.state else {},
     )
+
+
+def with_kept(observation: Observation, context: ToolContext) -> Observation:
+    """The evidence that the handler itself kept comes first: it is what the output is an excerpt of."""
+    kept = cast(object, context.kept)
+    if not isinstance(kept, list):
+        return observation
+    refs = tuple(ref for ref in cast(list[object], kept) if isinstance(ref, ArtifactRef))
+    return msgspec.structs.replace(observation, artifacts=(*refs, *observation.artifacts))
 
 
 def observe_failure(

@@ -47,7 +47,7 @@ from .facts import (
 from .live import Run
 from .lookup import lookup
 from .normalize import normalize
-from .observe import observe, observe_failure, withheld
+from .observe import observe, observe_failure, with_kept, withheld
 from .permit import decide, guard, permit
 from .schedule import schedule
 from .validate import check_state, validate
@@ -104,6 +104,7 @@ async def carry_out(
     effect."""
     valid = permitted.valid
     context = ToolContext(run.situation, valid.call_id, valid.tool.spec.name, run.progress, run.artifacts)
+    context.state = run.ledger.tool_state
     if permitted.action_id or valid.tool.input_guardrails:
         looked = await last_look(permitted, context, run)
         if looked is not permitted:
@@ -203,6 +204,8 @@ def _observe(execution: Execution, result: NormalizedResult | Failure, run: Run)
             observation = observe(call_id, tool, result, parts.artifacts, parts.redactor)
         case Failure():
             observation = observe_failure(call_id, tool.spec.name, result, parts.redactor, milliseconds)
+    if invocation.context.kept:
+        observation = with_kept(observation, invocation.context)
     if execution.error is not None:
         run.errors[call_id] = execution.error
     if invocation.permitted.edited_by:

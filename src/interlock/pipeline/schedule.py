@@ -37,7 +37,7 @@ def schedule(permitted: PermittedCall, context: ToolContext, sandbox: Sandbox, i
         context,
         sandbox.executor(tool),
         tool.timeout_seconds,
-        sandbox=sandbox.name,
+        sandbox.unconfined if tool.reach is None else sandbox.reach(tool, valid.arguments, context.situation),
     )
 
 

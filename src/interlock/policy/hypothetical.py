@@ -22,7 +22,7 @@ _WRITES = Family({"path": "path"}, frozenset({Risk.WRITE}))
 
 #: The built-in tools.
 FAMILIES: Mapping[str, Family] = {
-    "bash": Family({"command": "command"}, frozenset({Risk.EXECUTE})),
+    "bash": Family({"command": "command", "cwd": "folder"}, frozenset({Risk.EXECUTE})),
     "read_file": _READS,
     "grep": _READS,
     "glob": _READS,

@@ -7,7 +7,8 @@ about a path or a host holds for every tool that can touch it.
 from collections.abc import Iterator
 from functools import lru_cache
 from os import getcwd
-from typing import Any, TypeAlias, cast
+from os.path import join, normpath
+from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -24,6 +25,8 @@ from .paths import Touched, Workspace
 
 #: What arguments name, by dotted name. One argument may name several kinds of things.
 Resources: TypeAlias = tuple[tuple[str, ResourceKind], ...]
+
+_Based = TypeVar("_Based", SimpleCommand, Redirect)
 
 _GLOB = frozenset("*?[")
 _READ = frozenset({Risk.READ})
@@ -58,7 +61,8 @@ def subjects(event: PolicyEvent, resources: Resources, arguments: JsonObject) ->
         for value in values_at(arguments, name.split(".")):
             reading.take(kind, name, value)
     whole = Subject(risk=tool.risk, paths=tuple(reading.paths), hosts=tuple(reading.hosts), opaque=reading.unknown)
-    return [part for script in reading.scripts for part in _parts(script, whole, reading.workspace)] or [whole]
+    scripts = [_moved(script, reading.folder) for script in reading.scripts] if reading.folder else reading.scripts
+    return [part for script in scripts for part in _parts(script, whole, reading.workspace)] or [whole]
 
 
 class _Reading:
@@ -70,6 +74,8 @@ class _Reading:
         self.hosts: list[str] = []
         self.scripts: list[Script] = []
         self.unknown = ""
+        #: Where the commands start, when it is not the workspace.
+        self.folder = ""
         self._writes = writes
 
     def take(self, kind: ResourceKind, name: str, value: Any) -> None:
@@ -83,12 +89,19 @@ class _Reading:
         elif not isinstance(value, str):
             self.unknown = f"{name} is no text"
         elif kind == "path":
-            self._path(name, value)
+            self._path(name, value, self._writes)
+        elif kind == "folder":
+            self._folder(name, value)
         else:
             self._host(name, value)
 
-    def _path(self, name: str, value: str) -> None:
-        path = self.workspace.touched(value, writes=self._writes)
+    def _folder(self, name: str, value: str) -> None:
+        if value and normpath(value) != ".":
+            self.folder = value
+            self._path(name, value, writes=False)
+
+    def _path(self, name: str, value: str, writes: bool) -> None:
+        path = self.workspace.touched(value, writes=writes)
         self.paths.append(path)
         if not path.places:
             self.unknown = f"it cannot be known where {name} leads"
@@ -99,6 +112,17 @@ class _Reading:
             self.unknown = f"it cannot be known which host {name} names"
         else:
             self.hosts.append(host)
+
+
+def _moved(script: Script, folder: str) -> Script:
+    """The script as it runs in that folder: what is allowed in the workspace is not allowed there by the same words."""
+
+    def moved(part: _Based) -> _Based:
+        return msgspec.structs.replace(part, bases=tuple(join(folder, base) for base in part.bases))
+
+    return msgspec.structs.replace(
+        script, commands=tuple(map(moved, script.commands)), redirects=tuple(map(moved, script.redirects))
+    )
 
 
 def _script(value: Any) -> Script:

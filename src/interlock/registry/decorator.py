@@ -28,6 +28,7 @@ from ..domain.tool import (
     Origin,
     PostHook,
     PreHook,
+    Reach,
     Reconcile,
     ResourceKind,
     Risk,
@@ -74,6 +75,8 @@ class ToolOptions(TypedDict, total=False):
     source: str
     #: Which arguments name a `path`, a `host` or a `command`: `{"file": "path", "url": "host"}`.
     resources: Mapping[str, ResourceKind]
+    #: What a call can reach, for tools that hold themselves back.
+    reach: Callable[[JsonObject, Situation], Reach]
     visible: Visibility
     check: Check
     authorize: Callable[[JsonObject, Situation], Any]
@@ -104,6 +107,7 @@ _CHOICES = {
 }
 #: Options that are one function, and how many arguments it is called with.
 _FUNCTIONS = {
+    "reach": 2,
     "visible": 1,
     "check": 2,
     "authorize": 2,
@@ -122,6 +126,7 @@ _AS_GIVEN = (
     "origin",
     "source",
     "resources",
+    "reach",
     "visible",
     "check",
     "authorize",

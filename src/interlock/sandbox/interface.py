@@ -1,12 +1,13 @@
-"""Where a handler runs, and what it can reach there."""
+"""Where a handler runs, and what it can reach there; where a command runs, and what it can reach there."""
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Literal, Protocol, TypeAlias
 
+import msgspec
 from pydantic import BaseModel
 
 from ..domain.payload import Surroundings
-from ..domain.tool import Situation, ToolContext, ToolDefinition
+from ..domain.tool import JsonObject, Reach, Situation, ToolContext, ToolDefinition
 
 
 class SandboxFull(Exception):
@@ -15,15 +16,21 @@ class SandboxFull(Exception):
 
 class Sandbox(Protocol):
     @property
-    def name(self) -> str:
-        """What holds a handler back: `none`, `bubblewrap`, ..."""
+    def unconfined(self) -> Reach:
+        """What a tool can reach that does not hold itself back."""
         ...
 
     def executor(self, tool: ToolDefinition) -> str:
         """Who will run it, for the record: `async`, `thread`, `process`."""
         ...
 
-    def surroundings(self, tool: ToolDefinition, situation: Situation, paths: Iterable[str]) -> Surroundings:
+    def reach(self, tool: ToolDefinition, arguments: JsonObject, situation: Situation) -> Reach:
+        """What a call can reach once it runs."""
+        ...
+
+    def surroundings(
+        self, tool: ToolDefinition, arguments: JsonObject, situation: Situation, paths: Iterable[str]
+    ) -> Surroundings:
         """Where the tool would run, and the state of the files that the call names there, for an approval to bind."""
         ...
 
@@ -36,3 +43,119 @@ class Sandbox(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class CommandLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one command may use, with all that it starts."""
+
+    memory_bytes: int = 2 << 30
+    processes: int = 256
+    open_files: int = 1024
+    #: The largest file that it may write.
+    file_bytes: int = 1 << 30
+    #: What it may print, both streams together.
+    output_bytes: int = 100 << 20
+    #: Each of the temporary folders: `/tmp`, the home, `/dev/shm`.
+    temporary_bytes: int = 256 << 20
+    #: Between asking it to end and killing it.
+    grace_seconds: float = 1.0
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command can reach. Paths are absolute and real."""
+
+    workspace: str
+    #: The workspace is the only place that may be; else nothing is.
+    writable: bool
+    network: bool = False
+    #: The programs and libraries of the system can be used; else only what is `readable`.
+    system: bool = True
+    #: Files and folders beside the workspace, read-only.
+    readable: tuple[str, ...] = ()
+    #: Files and folders that are shown empty.
+    hidden: tuple[str, ...] = ()
+    #: Parts of a writable workspace that cannot be changed.
+    read_only: tuple[str, ...] = ()
+    limits: CommandLimits = CommandLimits()
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """A script for bash, or a program with its words."""
+
+    profile: Profile
+    script: str = ""
+    argv: tuple[str, ...] = ()
+    #: Where it starts, absolute, in the workspace. Empty: the workspace.
+    cwd: str = ""
+    #: Beside the few variables that every command gets.
+    environment: Mapping[str, str] = {}
+
+
+Stream: TypeAlias = Literal["stdout", "stderr"]
+#: Told what a command prints, as it comes; the bytes are the receiver's.
+OnOutput: TypeAlias = Callable[[Stream, bytes], None]
+#: Why a command is over: by itself, or who ended it.
+Reason: TypeAlias = Literal["exited", "timeout", "stopped", "memory_limit", "process_limit", "output_limit"]
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a command that was started."""
+
+    reason: Reason
+    #: None when a signal ended it.
+    exit_code: int | None
+    #: `SIGTERM`, ...; empty when it exited.
+    signal: str = ""
+    duration_seconds: float
+    #: Where a script was at its end, when it could tell.
+    cwd: str = ""
+    peak_memory_bytes: int = 0
+
+
+class Running(Protocol):
+    """A command under way, with all that it started."""
+
+    async def wait(self, timeout_seconds: float | None = None) -> Ended:
+        """Its end, its output read to the last byte. At the timeout it is ended first. Cancelling this wait stops the
+        command: nothing of it is left when `CancelledError` goes on."""
+        ...
+
+    async def stop(self) -> Ended:
+        """Ask all of it to end, kill what is left after the grace, and say what came of it."""
+        ...
+
+
+class Confinement(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds commands back on this host."""
+
+    #: `bubblewrap`, `landlock`, `none`.
+    backend: str
+    #: What it does: see `CAPABILITIES`.
+    capabilities: tuple[str, ...]
+    #: It holds back less than it should: every command is a question to a person.
+    degraded: bool
+    #: What people should know, and what they can do about it.
+    notes: tuple[str, ...] = ()
+
+
+#: What a backend can do for commands, and what that means.
+CAPABILITIES: Mapping[str, str] = {
+    "files": "only the workspace and system folders can be read",
+    "read_only": "the workspace can be made read-only",
+    "write_only_workspace": "nothing outside the workspace and temporary folders can be written",
+    "hide": "single files and folders can be hidden",
+    "network_off": "no host can be reached",
+    "processes": "other processes cannot be seen or signalled",
+    "kill_tree": "everything that a command started ends with it",
+    "syscalls": "dangerous system calls are refused",
+    "metadata": "modes and times of files outside cannot be changed",
+}
+
+
+class CommandSandbox(Protocol):
+    @property
+    def confinement(self) -> Confinement: ...
+
+    async def start(self, command: Command, on_output: OnOutput) -> Running:
+        """`SandboxSetupError` when it could not be confined: then nothing of it was executed."""
+        ...

@@ -1,13 +1,15 @@
 """Handlers run as they are, in this process or one of its own: nothing but the process boundary holds them back."""
 
 from collections.abc import Awaitable, Callable, Iterable
+from copy import deepcopy
 from os import getcwd
 from typing import Any
 
 from pydantic import BaseModel
 
 from ..domain.payload import Surroundings
-from ..domain.tool import Situation, ToolContext, ToolDefinition
+from ..domain.tool import JsonObject, Reach, Situation, ToolContext, ToolDefinition
+from ..domain.words import error_text
 from .operands import bind_files
 from .process import run_in_process
 from .threads import ThreadPool
@@ -16,7 +18,7 @@ from .threads import ThreadPool
 class LocalSandbox:
     """Implements `Sandbox`: coroutines in the loop, functions in threads, killable tools in processes."""
 
-    name = "none"
+    unconfined = Reach(sandbox="none")
 
     def __init__(self, max_threads: int = 512) -> None:
         self._threads = ThreadPool(max_threads)
@@ -26,9 +28,26 @@ class LocalSandbox:
             return "process"
         return "async" if tool.is_async else "thread"
 
-    def surroundings(self, tool: ToolDefinition, situation: Situation, paths: Iterable[str]) -> Surroundings:
-        cwd = situation.workspace or _current_folder()
-        return Surroundings(cwd=cwd, sandbox=f"{self.name}/{self.executor(tool)}", files=bind_files(paths, cwd))
+    def reach(self, tool: ToolDefinition, arguments: JsonObject, situation: Situation) -> Reach:
+        if tool.reach is None:
+            return self.unconfined
+        try:
+            return tool.reach(deepcopy(arguments), situation)
+        except Exception as error:
+            # It is on the tool to hold itself back; what it cannot even describe, nobody can vouch for.
+            return Reach(sandbox="unknown", profile=error_text(error))
+
+    def surroundings(
+        self, tool: ToolDefinition, arguments: JsonObject, situation: Situation, paths: Iterable[str]
+    ) -> Surroundings:
+        reach = self.reach(tool, arguments, situation)
+        cwd = reach.cwd or situation.workspace or _current_folder()
+        return Surroundings(
+            cwd=cwd,
+            environment=reach.environment,
+            sandbox=f"{reach.sandbox}/{reach.profile or self.executor(tool)}",
+            files=bind_files(paths, cwd),
+        )
 
     def start(self, tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Awaitable[Any]:
         if tool.isolation == "process":

@@ -12,7 +12,7 @@ import msgspec
 from pydantic import Field
 
 from ..domain.errors import ArtifactError
-from ..domain.tool import ArtifactReader, JsonObject, Normalized, Problem, ToolContext
+from ..domain.tool import JsonObject, Normalized, Problem, ToolContext
 from ..registry.decorator import tool
 
 #: Room for one character, whichever it is, so that reading on always gets on.
@@ -80,16 +80,10 @@ def described(found: Passage) -> str:
 def _unknown(arguments: JsonObject, context: ToolContext) -> Problem | None:
     """Only what this run knows can be read, whatever else is in the store."""
     try:
-        _artifacts(context).size_bytes(arguments["artifact_id"])
+        context.artifacts.size_bytes(arguments["artifact_id"])
     except ArtifactError as error:
         return Problem(message=f"{error}.")
     return None
-
-
-def _artifacts(context: ToolContext) -> ArtifactReader:
-    if context.artifacts is None:
-        raise ArtifactError("there are no artifacts here")
-    return context.artifacts
 
 
 def _normalized(found: Passage) -> Normalized:
@@ -122,7 +116,7 @@ def read_artifact(
         limit: How many bytes to return at most.
         around: A text to look for from the offset on; returns the lines around its first place.
     """
-    artifacts = _artifacts(context)
+    artifacts = context.artifacts
     if around:
         return read_around(artifacts.read(artifact_id), around, offset, limit)
     total = artifacts.size_bytes(artifact_id)

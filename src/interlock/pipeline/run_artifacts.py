@@ -1,0 +1,48 @@
+"""The artifacts that one run knows: nobody reads those of another by guessing an id, and no secret gets into them."""
+
+from collections.abc import Iterable
+
+from ..artifacts.interface import Artifacts
+from ..domain.errors import ArtifactError
+from ..domain.ledger import Ledger
+from ..domain.output import ArtifactRef
+from ..domain.tool import ByteFilter
+from ..secrets.interface import Redactor
+
+
+class LedgerArtifacts:
+    """Implements `RunArtifacts`."""
+
+    def __init__(self, artifacts: Artifacts, redactor: Redactor, ledger: Ledger) -> None:
+        self._artifacts = artifacts
+        self._redactor = redactor
+        self._ledger = ledger
+
+    def read(self, artifact_id: str, start: int = 0, size_bytes: int | None = None) -> bytes:
+        return self._artifacts.read(self._known(artifact_id), start, size_bytes)
+
+    def size_bytes(self, artifact_id: str) -> int:
+        return self._artifacts.size_bytes(self._known(artifact_id))
+
+    def keep(self, content: bytes, kind: str) -> ArtifactRef:
+        text = content.decode(errors="surrogateescape")
+        redacted = self._redactor.redact(text)
+        if redacted != text:
+            content = redacted.encode(errors="surrogateescape")
+        return self._ref(self._artifacts.keep(content), kind)
+
+    def keep_stream(self, chunks: Iterable[bytes], kind: str) -> ArtifactRef:
+        return self._ref(self._artifacts.keep_stream(chunks), kind)
+
+    def secrets_out(self) -> ByteFilter:
+        return self._redactor.stream()
+
+    def _ref(self, artifact_id: str, kind: str) -> ArtifactRef:
+        artifacts = self._artifacts
+        size_bytes, path = artifacts.size_bytes(artifact_id), artifacts.path(artifact_id)
+        return ArtifactRef(id=artifact_id, kind=kind, size_bytes=size_bytes, path=path)
+
+    def _known(self, artifact_id: str) -> str:
+        if artifact_id not in self._ledger.artifact_ids:
+            raise ArtifactError(f"there is no artifact {artifact_id[:80]!r} in this run")
+        return artifact_id

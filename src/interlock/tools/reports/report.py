@@ -1,0 +1,104 @@
+"""What a test or check command said, as facts: counts, failing names, the first failure.
+
+A count is a number the program printed, or one that was counted in all of its output. Where neither is there it is
+None: an unknown count is never a guess.
+"""
+
+import msgspec
+
+#: How many failing names a report holds; `more_failing` says how many there are beyond them.
+MAX_FAILING = 20
+MAX_NAME_CHARS = 200
+MAX_MESSAGE_CHARS = 300
+
+
+class Location(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a failure was, as the program printed it."""
+
+    file: str
+    line: int
+    message: str
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    program: str
+    #: The exit code was 0 and the output speaks of no failure. One of the two is not enough: a command may end in
+    #: `| tail` or `|| true`, and a test may print what it likes.
+    ok: bool
+    passed: int | None = None
+    failed: int | None = None
+    errors: int | None = None
+    skipped: int | None = None
+    #: Test ids, or `file:line` of an error.
+    failing: tuple[str, ...] = ()
+    more_failing: int = 0
+    first_failure: Location | None = None
+    #: One line, such as `pytest: 1 failed, 3 passed`.
+    summary: str
+
+
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
+    """What one reader found in an output, before the exit code is looked at."""
+
+    program: str
+    #: The number of the line that decided, so that of several programs in one output the last is known.
+    at: int
+    #: The output speaks of no failure.
+    clean: bool
+    passed: int | None = None
+    failed: int | None = None
+    errors: int | None = None
+    skipped: int | None = None
+    #: Where a program says only how many tests it ran.
+    ran: int | None = None
+    failing: tuple[str, ...] = ()
+    first_failure: Location | None = None
+
+
+def report(found: Findings, exit_code: int | None) -> Report:
+    ok = exit_code == 0 and found.clean
+    names = tuple(dict.fromkeys(name[:MAX_NAME_CHARS] for name in found.failing))
+    failing = max(len(names), (found.failed or 0) + (found.errors or 0))
+    shown = names[:MAX_FAILING]
+    return Report(
+        program=found.program,
+        ok=ok,
+        passed=found.passed,
+        failed=found.failed,
+        errors=found.errors,
+        skipped=found.skipped,
+        failing=shown,
+        more_failing=failing - len(shown),
+        first_failure=found.first_failure,
+        summary=f"{found.program}: {_summary(found, exit_code, ok)}",
+    )
+
+
+def location(file: str, line: str, message: str) -> Location:
+    return Location(file=file.strip()[:MAX_NAME_CHARS], line=int(line), message=message.strip()[:MAX_MESSAGE_CHARS])
+
+
+def _summary(found: Findings, exit_code: int | None, ok: bool) -> str:
+    counts = _counts(found)
+    if ok or exit_code is None:
+        return counts or ("passed" if ok else "stopped before a result")
+    if found.clean and counts:
+        return f"{counts}, but exit code {exit_code}"
+    if exit_code == 0:
+        return f"{counts or 'failed'}, though exit code 0"
+    return counts or f"failed with exit code {exit_code}"
+
+
+def _counts(found: Findings) -> str:
+    named = (
+        (found.ran, "run"),
+        (found.failed, "failed"),
+        (found.errors, "error" if found.errors == 1 else "errors"),
+        (found.passed, "passed"),
+        (found.skipped, "skipped"),
+    )
+    if parts := [f"{count} {word}" for count, word in named if count]:
+        return ", ".join(parts)
+    if found.passed == 0 or found.ran == 0:
+        return "no tests ran"
+    return "no errors" if found.errors == 0 else ""
