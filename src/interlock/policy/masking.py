@@ -1,0 +1,39 @@
+"""The paths that rules deny to every tool, as a predicate: what a sandbox must hide, or hold read-only."""
+
+from collections.abc import Iterable
+
+from .explain import Mask
+from .patterns import PatternSet, folded, path_patterns
+
+
+class Masked:
+    """Matches as a rule that refuses does: whatever the case, and a folder with all that is in it."""
+
+    def __init__(self, masks: Iterable[Mask], workspace: str) -> None:
+        masks = tuple(masks)
+        self._workspace = workspace.rstrip("/")
+        self._hidden = _patterns(mask for mask in masks if mask.access != "write")
+        self._read_only = _patterns(mask for mask in masks if mask.access != "read")
+
+    @property
+    def empty(self) -> bool:
+        return self._hidden is None and self._read_only is None
+
+    def hides(self, relative_path: str) -> bool:
+        """May nobody read this path of the workspace?"""
+        return self._fits(self._hidden, relative_path)
+
+    def freezes(self, relative_path: str) -> bool:
+        """May nobody write it?"""
+        return self._fits(self._read_only, relative_path)
+
+    def _fits(self, patterns: PatternSet | None, relative_path: str) -> bool:
+        if patterns is None:
+            return False
+        texts = (f"r:{relative_path}", f"a:{self._workspace}/{relative_path}")
+        return any(patterns.matching(form) for text in texts for form in {text, folded(text)})
+
+
+def _patterns(masks: Iterable[Mask]) -> PatternSet | None:
+    found = [pattern for mask in masks for pattern in path_patterns(mask.pattern, wide=True)]
+    return PatternSet(found) if found else None
