@@ -17,7 +17,6 @@ MAX_TAIL_LINES = 15_000
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]?|[\]PX^_][^\x07\x1b\n]*+(?:\x07|\x1b\\)?|[ -/]++[0-~]?|[0-~])?",
 )
-_LINE_ENDS = re.compile(r"\r*\n|\r")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -31,7 +30,7 @@ def read_output(text: str, *, whole: bool) -> Output:
     if len(text) > MAX_CHARS:
         whole = False
         text = f"{text[: MAX_CHARS // 4]}\n{text[-(MAX_CHARS - MAX_CHARS // 4) :]}"
-    text = _LINE_ENDS.sub("\n", _ESCAPES.sub("", text))
+    text = _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
     lines = _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text).split("\n")
     if len(lines) > MAX_HEAD_LINES + MAX_TAIL_LINES:
         whole = False

@@ -45,6 +45,8 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     at: int
     #: The output speaks of no failure.
     clean: bool
+    #: A line was found that only this program prints. Without one, the name of the program must come from elsewhere.
+    sure: bool = True
     passed: int | None = None
     failed: int | None = None
     errors: int | None = None
@@ -57,9 +59,9 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
 
 def report(found: Findings, exit_code: int | None) -> Report:
     ok = exit_code == 0 and found.clean
-    names = tuple(dict.fromkeys(name[:MAX_NAME_CHARS] for name in found.failing))
+    names = [name[:MAX_NAME_CHARS] for name in found.failing]
+    shown = tuple(dict.fromkeys(names))[:MAX_FAILING]
     failing = max(len(names), (found.failed or 0) + (found.errors or 0))
-    shown = names[:MAX_FAILING]
     return Report(
         program=found.program,
         ok=ok,
@@ -68,7 +70,7 @@ def report(found: Findings, exit_code: int | None) -> Report:
         errors=found.errors,
         skipped=found.skipped,
         failing=shown,
-        more_failing=failing - len(shown),
+        more_failing=failing - sum(name in shown for name in names),
         first_failure=found.first_failure,
         summary=f"{found.program}: {_summary(found, exit_code, ok)}",
     )
@@ -80,13 +82,11 @@ def location(file: str, line: str, message: str) -> Location:
 
 def _summary(found: Findings, exit_code: int | None, ok: bool) -> str:
     counts = _counts(found)
-    if ok or exit_code is None:
-        return counts or ("passed" if ok else "stopped before a result")
-    if found.clean and counts:
-        return f"{counts}, but exit code {exit_code}"
-    if exit_code == 0:
-        return f"{counts or 'failed'}, though exit code 0"
-    return counts or f"failed with exit code {exit_code}"
+    if ok:
+        return counts or "passed"
+    if counts and found.clean is not (exit_code == 0):
+        counts += ", no exit code" if exit_code is None else f", exit code {exit_code}"
+    return counts or ("no result" if exit_code is None else f"failed, exit code {exit_code}")
 
 
 def _counts(found: Findings) -> str:
@@ -99,6 +99,8 @@ def _counts(found: Findings) -> str:
     )
     if parts := [f"{count} {word}" for count, word in named if count]:
         return ", ".join(parts)
+    if found.failing:
+        return f"{len(found.failing)} named as failing"
     if found.passed == 0 or found.ran == 0:
         return "no tests ran"
-    return "no errors" if found.errors == 0 else ""
+    return "no errors" if found.errors == 0 and found.failed is None else ""

@@ -1,0 +1,131 @@
+"""cargo test, build, check and clippy: results of each target, or the errors that kept it from being built.
+
+    running 5 tests
+    ...
+    failures:
+        tests::discount
+
+    test result: FAILED. 4 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.08s
+
+A run has several targets, and their results are added up. What a test prints may look like a result: one belongs to a
+target only if its numbers add up to the number of tests that was announced, and the last such line counts.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .diagnostics import Diagnostic, first_place
+from .output import Output
+from .report import Findings, Location, location
+
+_RUNNING = re.compile(r"running ([0-9]{1,9}) tests?")
+_NUMBERS = r"([0-9]{1,9}) passed; ([0-9]{1,9}) failed; ([0-9]{1,9}) ignored; ([0-9]{1,9}) measured;"
+_RESULT = re.compile(rf"test result: (?:ok|FAILED)\. {_NUMBERS} [0-9]{{1,9}} filtered out(?:; finished in [0-9.]+s)?")
+_PANICKED = re.compile(r"thread '.*' (?:\([0-9]{1,9}\) )?panicked at (\S.*?):([0-9]{1,9}):[0-9]{1,9}:")
+_FINISHED = re.compile(r" +Finished `?\w+`? .*target\(s\) in [0-9.]+.*")
+_TESTS_FAILED = re.compile(r"error: (?:test|doctest) failed, to rerun pass `.*`|error: [0-9]{1,9} targets? failed:")
+_NOT_COMPILED = re.compile(r"error: could not compile `.*")
+_ERROR = re.compile(r"error(?:\[E[0-9]{1,5}\])?: (.*)")
+_ARROW = re.compile(r" *--> (\S.*?):([0-9]{1,9}):[0-9]{1,9}")
+_SHORT_ERROR = re.compile(r"(\S.*?):([0-9]{1,9}):[0-9]{1,9}: (error(?:\[E[0-9]{1,5}\])?: .*)")
+_LISTED = re.compile(r" {4}\S.*")
+
+
+class _Target(NamedTuple):
+    """A group of tests that was announced. `at` is the line of its result, None where it never came."""
+
+    tests: int
+    at: int | None = None
+    passed: int = 0
+    failed: int = 0
+    ignored: int = 0
+
+
+def read(output: Output, exit_code: int | None) -> Findings | None:
+    del exit_code
+    lines = output.lines
+    targets = _targets(lines)
+    if _last(_NOT_COMPILED, lines) > max(
+        (len(lines) if target.at is None else target.at for target in targets), default=-1
+    ):
+        return _not_compiled(output)
+    if targets:
+        return _tested(output, targets)
+    at = _last(_FINISHED, lines)
+    return None if at < 0 else Findings(program="cargo", at=at, clean=True, errors=0)
+
+
+def _last(pattern: re.Pattern[str], lines: list[str]) -> int:
+    return next((at for at in range(len(lines) - 1, -1, -1) if pattern.fullmatch(lines[at])), -1)
+
+
+def _targets(lines: list[str]) -> list[_Target]:
+    targets: list[_Target] = []
+    for at, line in enumerate(lines):
+        if match := _RUNNING.fullmatch(line):
+            if not targets or targets[-1].at is not None:
+                targets.append(_Target(int(match[1])))
+        elif targets and (match := _RESULT.fullmatch(line)):
+            passed, failed, ignored, measured = map(int, match.groups())
+            if passed + failed + ignored + measured == targets[-1].tests:
+                targets[-1] = _Target(targets[-1].tests, at, passed, failed, ignored)
+    return targets
+
+
+def _tested(output: Output, targets: list[_Target]) -> Findings:
+    lines = output.lines
+    failing = [name for target in targets for name in _failing(lines, target)]
+    known = output.whole and all(target.at is not None for target in targets)
+    said_failed = any(_TESTS_FAILED.fullmatch(line) for line in lines)
+    clean = not said_failed and all(target.at is not None and not target.failed for target in targets)
+    return Findings(
+        program="cargo",
+        at=max(target.at or 0 for target in targets),
+        clean=clean,
+        passed=sum(target.passed for target in targets) if known else None,
+        failed=sum(target.failed for target in targets) if known else None,
+        skipped=sum(target.ignored for target in targets) if known else None,
+        failing=tuple(failing),
+        first_failure=None if clean else _first_panic(lines),
+    )
+
+
+def _failing(lines: list[str], target: _Target) -> list[str]:
+    """The names listed right above the result."""
+    if target.at is None or not target.failed:
+        return []
+    names: list[str] = []
+    for line in reversed(lines[max(0, target.at - target.failed - 1) : target.at]):
+        if _LISTED.fullmatch(line):
+            names.append(line.strip())
+        elif line:
+            break
+    return names[::-1]
+
+
+def _first_panic(lines: list[str]) -> Location | None:
+    for line, message in zip(lines, [*lines[1:], ""], strict=True):
+        if match := _PANICKED.fullmatch(line):
+            return location(match[1], match[2], message)
+    return None
+
+
+def _not_compiled(output: Output) -> Findings:
+    errors = list(dict.fromkeys(_errors(output.lines)))
+    return Findings(
+        program="cargo",
+        at=len(output.lines) - 1,
+        clean=False,
+        errors=len(errors) if output.whole and errors else None,
+        failing=tuple(error.name for error in errors),
+        first_failure=first_place(errors),
+    )
+
+
+def _errors(lines: list[str]) -> Iterator[Diagnostic]:
+    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+        if match := _SHORT_ERROR.fullmatch(line):
+            yield Diagnostic(match[1], match[2], match[3])
+        elif _ERROR.fullmatch(line) and (match := _ARROW.fullmatch(after)):
+            yield Diagnostic(match[1], match[2], line)

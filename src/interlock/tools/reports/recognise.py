@@ -1,0 +1,152 @@
+"""Which program a command runs, from its words: `uv run python -m pytest -q` runs pytest.
+
+Only words are looked at, nothing is run or read. A command that is not known for sure is not recognised, which costs
+a report and nothing else.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+#: How many programs may stand before the one meant: `timeout 60 uv run coverage run -m pytest` has three.
+_MAX_BEFORE = 6
+_MAX_WORDS = 1_000
+_PYTHON = re.compile(r"(?:python|pypy)[0-9.]*")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+_TEST_SCRIPT = re.compile(r"test(?:[:_-].*)?|typecheck|type-check|tsc")
+_TEST_TARGET = re.compile(r"tests?(?:[:_-].*)?|check|lint|typecheck|verify")
+_QUESTIONS = frozenset(("--help", "--version"))
+
+#: Programs that a word names whole. `unittest` is one only after `python -m`, but no program has that name.
+_ITSELF: Mapping[str, str] = {
+    "pytest": "pytest",
+    "py.test": "pytest",
+    "unittest": "unittest",
+    "jest": "jest",
+    "vitest": "vitest",
+    "tsc": "tsc",
+    "mypy": "mypy",
+}
+_MODULES = frozenset(("pytest", "unittest", "mypy", "ruff", "coverage"))
+#: Programs that run the command in their words, with the subcommand that makes them do so.
+_RUNNERS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("env", "timeout", "time", "nice", "nohup", "command", "stdbuf", "npx", "bunx"), ()),
+    **dict.fromkeys(("uv", "poetry", "pdm", "hatch", "rye", "pipenv", "coverage"), ("run",)),
+    **dict.fromkeys(("npm", "pnpm", "yarn"), ("exec", "x")),
+}
+#: `yarn jest` runs the project's script of that name, or else its program.
+_RUNS_PROGRAMS = frozenset(("yarn", "pnpm"))
+_SUBCOMMANDS: Mapping[str, frozenset[str]] = {
+    "go": frozenset(("test",)),
+    "cargo": frozenset(("test", "t", "nextest", "build", "b", "check", "c", "clippy")),
+    "ruff": frozenset(("check",)),
+}
+#: Options whose value is the next word.
+_VALUED: Mapping[str, frozenset[str]] = {
+    name: frozenset(options.split())
+    for name, options in {
+        "env": "-u --unset -C --chdir",
+        "timeout": "-s --signal -k --kill-after",
+        "nice": "-n --adjustment",
+        "stdbuf": "-i -o -e",
+        "uv": "--with --with-requirements --with-editable --python -p --extra --group --only-group --no-group"
+        " --package --project --directory --env-file --index --index-url",
+        "poetry": "-C --directory -P --project",
+        "pdm": "-p --project",
+        "npx": "-p --package -w --workspace --prefix",
+        "npm": "--prefix -C -w --workspace",
+        "pnpm": "--dir -C --filter -F",
+        "yarn": "--cwd",
+        "go": "-C",
+        "cargo": "--color --config -Z -C --manifest-path",
+        "ruff": "--config",
+        "make": "-C -f --directory --file --makefile -I -o -W",
+        "python": "-X -W",
+        "coverage": "--source --rcfile --include --omit --data-file --context",
+    }.items()
+}
+
+
+def recognise(argv: Sequence[str]) -> str | None:
+    """The program that the words of a simple command run, as `read_report` knows it."""
+    words = list(argv[:_MAX_WORDS])
+    if not _QUESTIONS.isdisjoint(words):
+        return None
+    for _ in range(_MAX_BEFORE):
+        while words and _ASSIGNMENT.fullmatch(words[0]):
+            words = words[1:]
+        if not words:
+            return None
+        name = words[0].rpartition("/")[2]
+        if (program := _program(name, words[1:])) is not None:
+            return program
+        words = _inner(name, words[1:])
+    return None
+
+
+def _program(name: str, words: list[str]) -> str | None:
+    if name in _ITSELF:
+        return _ITSELF[name]
+    if name == "node":
+        return "node" if "--test" in words else None
+    if name in ("make", "gmake"):
+        return "make" if any(_TEST_TARGET.fullmatch(word) for word in _operands("make", words)) else None
+    operands = _operands(name, words)
+    if name in _SUBCOMMANDS:
+        operands = [word for word in operands if not word.startswith("+")]
+        return name if operands and operands[0] in _SUBCOMMANDS[name] else None
+    return "npm" if name in ("npm", "pnpm", "yarn") and _is_test_script(name, operands) else None
+
+
+def _is_test_script(name: str, operands: list[str]) -> bool:
+    match operands:
+        case ["run" | "run-script", script, *_]:
+            return _TEST_SCRIPT.fullmatch(script) is not None
+        case ["test" | "t" | "tst", *_]:
+            return True
+        case [script, *_]:
+            is_script = script not in _ITSELF and _TEST_SCRIPT.fullmatch(script) is not None
+            return name in _RUNS_PROGRAMS and is_script
+        case _:
+            return False
+
+
+def _inner(name: str, words: list[str]) -> list[str]:
+    """The words of the command that this one runs; none where it runs none that is known."""
+    if _PYTHON.fullmatch(name):
+        return _module("python", words)
+    if name not in _RUNNERS:
+        return []
+    words = _skip_options(name, words)
+    if subcommands := _RUNNERS[name]:
+        if not words or words[0] not in subcommands:
+            return words if name in _RUNS_PROGRAMS else []
+        words = words[1:] if name == "coverage" else _skip_options(name, words[1:])
+    if name == "coverage":
+        return _module(name, words)
+    return words[1:] if name == "timeout" else words
+
+
+def _module(name: str, words: list[str]) -> list[str]:
+    """What `-m` names, with its words. Only options may stand before it."""
+    while len(words) > 1 and words[0].startswith("-") and words[0] != "-c":
+        if words[0] == "-m":
+            return words[1:] if words[1] in _MODULES else []
+        words = words[2 if words[0] in _VALUED[name] else 1 :]
+    return []
+
+
+def _skip_options(name: str, words: list[str]) -> list[str]:
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        if words[at] == "--":
+            return words[at + 1 :]
+        at += 2 if words[at] in _VALUED.get(name, frozenset()) else 1
+    return words[at:]
+
+
+def _operands(name: str, words: list[str]) -> list[str]:
+    operands: list[str] = []
+    while words := _skip_options(name, words):
+        operands.append(words[0])
+        words = words[1:]
+    return operands
