@@ -13,7 +13,7 @@ from ..sandbox.workspace import PathRefused, Workspace
 
 LAYER = "path boundary"
 #: Refusals that are for the gate. The others (no such file, not a file) are for the check of the tool.
-_FORBIDDEN = frozenset({"outside", "secret", "guarded", "malformed"})
+_FORBIDDEN = frozenset({"outside", "secret", "guarded", "hidden", "link", "malformed"})
 
 Opinion: TypeAlias = Callable[[JsonObject, Situation], Decision | None]
 

@@ -1,0 +1,236 @@
+"""Open a path beneath a folder, whatever links lie on the way and whoever moves them meanwhile.
+
+There are two ways, and the same tests hold for both. The kernel's `openat2` with `RESOLVE_BENEATH` refuses to leave the
+folder while it resolves. Where that is missing, or a filter forbids it, the walk opens one component after the other,
+each from the descriptor of the one before and never through a link: a link is read, and its target walked in the same
+way. Neither looks at a path first and opens it afterwards, so there is no moment between the two.
+
+What leads outside is EXDEV, in both ways. So is every absolute link, even one that leads back inside: where it leads
+depends on what stands above the folder, and the folder is all that we hold.
+"""
+
+import ctypes
+import os
+import sys
+from collections import deque
+from collections.abc import Callable
+from errno import EAGAIN, EINTR, EINVAL, ELOOP, EMLINK, ENAMETOOLONG, ENOENT, ENOTDIR, EXDEV
+from functools import cache
+from stat import S_ISLNK
+from typing import NamedTuple, TypeAlias
+
+#: For looking at a file without opening it. Where that does not exist, opening must at least not wait.
+LOOK: int = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
+_FOLDER = LOOK | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOOK_ONLY: int = getattr(os, "O_PATH", 0)
+_MAYBE_A_LINK = frozenset({ELOOP, EMLINK, ENOTDIR})
+
+#: As the kernel has them.
+_MAX_PATH_BYTES = 4_095
+_MAX_LINKS = 40
+#: The walk holds a descriptor for each.
+_MAX_FOLDERS = 256
+
+_OPENAT2 = 437
+_RESOLVE_NO_MAGICLINKS = 0x02
+_RESOLVE_BENEATH = 0x08
+_MAX_TRIES = 32
+_DELETED = " (deleted)"
+
+
+class Reached(NamedTuple):
+    fd: int
+    #: Its real path from the folder, with no link in it; "." for the folder itself.
+    relative: str
+
+
+Reach: TypeAlias = Callable[[int, str, int, int], Reached]
+
+
+def open_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
+    """Open `path` from the folder `root_fd`, or raise OSError: EXDEV when it leads outside."""
+    return openat2_beneath(root_fd, path, flags, mode) if has_openat2() else walk_beneath(root_fd, path, flags, mode)
+
+
+def reach(root_fd: int, path: str, flags: int, mode: int = 0) -> Reached:
+    """The same, and where it really is."""
+    way = reach_by_kernel if has_openat2() and has_fd_links() else reach_by_walk
+    return way(root_fd, path, flags, mode)
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+@cache
+def has_openat2() -> bool:
+    """Tried once: an old kernel says ENOSYS, a filter may say EPERM, and either means no."""
+    if sys.platform != "linux":
+        return False
+    try:
+        root = os.open("/", _FOLDER)
+    except OSError:
+        return False
+    try:
+        os.close(openat2_beneath(root, ".", _FOLDER))
+    except OSError:
+        return False
+    finally:
+        os.close(root)
+    return True
+
+
+@cache
+def has_fd_links() -> bool:
+    return os.path.isdir("/proc/self/fd")
+
+
+def openat2_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
+    how = _OpenHow(flags | os.O_CLOEXEC, mode if flags & os.O_CREAT else 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+    for _ in range(_MAX_TRIES):
+        fd = _libc().syscall(
+            ctypes.c_long(_OPENAT2),
+            ctypes.c_int(root_fd),
+            ctypes.c_char_p(_encoded(path)),
+            ctypes.byref(how),
+            ctypes.c_size_t(ctypes.sizeof(how)),
+        )
+        if fd >= 0:
+            return fd
+        error = ctypes.get_errno()
+        if error not in (EAGAIN, EINTR):
+            raise _refused(error, path)
+    # Something is renamed all the time, and the kernel cannot tell where `..` leads. The walk can.
+    return walk_beneath(root_fd, path, flags, mode)
+
+
+def reach_by_kernel(root_fd: int, path: str, flags: int, mode: int = 0) -> Reached:
+    fd = openat2_beneath(root_fd, path, flags, mode)
+    try:
+        return Reached(fd, real_path(root_fd, fd))
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def real_path(root_fd: int, fd: int) -> str:
+    """Where an open file is now, from the folder. It raises EXDEV when it was moved out."""
+    root, place = os.readlink(f"/proc/self/fd/{root_fd}"), os.readlink(f"/proc/self/fd/{fd}")
+    if place.endswith(_DELETED) and os.fstat(fd).st_nlink == 0:
+        place = place.removesuffix(_DELETED)
+    if place == root:
+        return "."
+    if not place.startswith(root.rstrip("/") + "/"):
+        raise _refused(EXDEV, place)
+    return place[len(root.rstrip("/")) + 1 :]
+
+
+def walk_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
+    return reach_by_walk(root_fd, path, flags, mode).fd
+
+
+def reach_by_walk(root_fd: int, path: str, flags: int, mode: int = 0) -> Reached:
+    _encoded(path)
+    walk = _Walk(root_fd, path)
+    try:
+        return walk.open(flags | os.O_CLOEXEC, mode)
+    finally:
+        walk.close()
+
+
+class _Walk:
+    """The folders from the root to where we are, all open: going up is taking the one before, not asking for `..`."""
+
+    def __init__(self, root_fd: int, path: str) -> None:
+        self._path = path
+        self._root_fd = root_fd
+        self._folders: list[int] = []
+        self._names: list[str] = []
+        self._links = 0
+        self._ahead = self._components(path)
+
+    def close(self) -> None:
+        for folder in self._folders:
+            os.close(folder)
+
+    def open(self, flags: int, mode: int) -> Reached:
+        while self._ahead:
+            name = self._ahead.popleft()
+            if name == "..":
+                self._go_up()
+            elif name == ".":
+                continue
+            elif self._ahead:
+                self._enter(name)
+            elif (fd := self._open_last(name, flags, mode)) is not None:
+                return Reached(fd, "/".join((*self._names, name)))
+        return Reached(os.open(".", flags, mode, dir_fd=self._here), "/".join(self._names) or ".")
+
+    @property
+    def _here(self) -> int:
+        return self._folders[-1] if self._folders else self._root_fd
+
+    def _go_up(self) -> None:
+        if not self._folders:
+            raise _refused(EXDEV, self._path)
+        os.close(self._folders.pop())
+        self._names.pop()
+
+    def _enter(self, name: str) -> None:
+        if len(self._folders) >= _MAX_FOLDERS:
+            raise _refused(ENAMETOOLONG, self._path)
+        try:
+            self._folders.append(os.open(name, _FOLDER, dir_fd=self._here))
+            self._names.append(name)
+        except OSError as error:
+            self._follow(name, error)
+
+    def _open_last(self, name: str, flags: int, mode: int) -> int | None:
+        """None when it is a link, whose target now lies ahead."""
+        try:
+            fd = os.open(name, flags | os.O_NOFOLLOW, mode, dir_fd=self._here)
+        except OSError as error:
+            if flags & os.O_NOFOLLOW:
+                raise
+            return self._follow(name, error)
+        # Looking at a link does not fail: it gives the link.
+        if flags & _LOOK_ONLY and not flags & os.O_NOFOLLOW and S_ISLNK(os.fstat(fd).st_mode):
+            os.close(fd)
+            return self._follow(name, _refused(ELOOP, self._path))
+        return fd
+
+    def _follow(self, name: str, error: OSError) -> None:
+        if error.errno not in _MAYBE_A_LINK:
+            raise error
+        try:
+            target = os.readlink(name, dir_fd=self._here)
+        except OSError as not_a_link:
+            raise (error if not_a_link.errno == EINVAL else not_a_link) from None
+        self._links += 1
+        if self._links > _MAX_LINKS:
+            raise _refused(ELOOP, self._path)
+        self._ahead.extendleft(reversed(self._components(target)))
+
+    def _components(self, path: str) -> deque[str]:
+        """A slash at the end stays as `.`: what stands before it has to be a folder."""
+        if path.startswith("/"):
+            raise _refused(EXDEV, self._path)
+        return deque(name or "." for name in path.split("/"))
+
+
+def _encoded(path: str) -> bytes:
+    encoded = os.fsencode(path)
+    if b"\0" in encoded:
+        raise ValueError("a path holds no NUL")
+    if not encoded or len(encoded) > _MAX_PATH_BYTES:
+        raise _refused(ENAMETOOLONG if encoded else ENOENT, path)
+    return encoded
+
+
+def _refused(error: int, path: str) -> OSError:
+    return OSError(error, os.strerror(error), path)

@@ -1,0 +1,70 @@
+"""What a model wrote as a path, read as a path from the root of the workspace: text only, nothing is looked up.
+
+`..` is left as it is: where it leads depends on links, so only the file system can say.
+"""
+
+import os
+import re
+from collections.abc import Iterable
+
+from .files_refused import refused
+
+_MAX_PATH_BYTES = 4_095
+_MAX_NAME_BYTES = 255
+_MAX_NAMES = 255
+_URI = re.compile(r"file:|[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+
+
+def relative_text(path: str, roots: Iterable[str]) -> str:
+    """The path from the root, "." for the root itself. An absolute one must begin with one of the root's names."""
+    if problem := _malformed(path):
+        raise refused(path, "malformed", problem)
+    if not path.startswith("/"):
+        return path
+    names = parts(path)
+    for root in roots:
+        above = parts(root)
+        if names[: len(above)] == above:
+            ending = "/." if path.endswith(("/", "/.")) else ""
+            return ("/".join(names[len(above) :]) or ".") + ending
+    raise refused(path, "outside")
+
+
+def parts(path: str) -> list[str]:
+    """The names in a path, without those that say nothing."""
+    return [name for name in path.split("/") if name not in ("", ".")]
+
+
+def split_last(path: str, relative: str) -> tuple[str, str]:
+    """The folder of a file and the file's name, for a file that is to be written."""
+    folder, _, name = relative.rpartition("/")
+    if name in ("", ".", ".."):
+        raise refused(path, "not_a_file", "it names a folder")
+    return folder or ".", name
+
+
+def _malformed(path: str) -> str | None:
+    if not path:
+        return "it is empty"
+    if "\0" in path:
+        return "it holds a NUL character"
+    if path.startswith("~"):
+        return "a home is not part of the workspace; a file whose name begins with ~ is written ./~name"
+    if _URI.match(path):
+        return "it is a URI"
+    return _unencodable(path)
+
+
+def _unencodable(path: str) -> str | None:
+    # No name that takes more characters can take fewer bytes: hostile lengths are not encoded first.
+    if len(path) > _MAX_PATH_BYTES:
+        return "it is too long"
+    try:
+        path.encode("utf-8")
+        encoded = os.fsencode(path)
+    except UnicodeEncodeError:
+        return "it holds characters that no file name can have"
+    names = encoded.split(b"/")
+    if len(encoded) > _MAX_PATH_BYTES or len(names) > _MAX_NAMES or max(map(len, names)) > _MAX_NAME_BYTES:
+        return "it is too long"
+    return None

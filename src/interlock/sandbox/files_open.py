@@ -1,0 +1,95 @@
+"""What a workspace gives out: places, listings, and files and folders that are open."""
+
+import os
+from stat import S_ISDIR, S_ISLNK, S_ISREG
+from typing import Literal, NamedTuple, Self, TypeAlias
+
+import msgspec
+
+from .beneath import Reached
+
+PlaceKind: TypeAlias = Literal["file", "folder", "link", "other", "missing"]
+_CLOSED = -1
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a path leads, at the time that it was looked at."""
+
+    #: The real path from the root, "." for the root itself.
+    relative: str
+    #: Never a link: that is followed, or refused.
+    kind: PlaceKind
+
+    @property
+    def exists(self) -> bool:
+        return self.kind != "missing"
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """What a folder holds under one name. A link is not followed."""
+
+    #: Bytes that are no UTF-8 stand in here as lone surrogates, as in `os.listdir`.
+    name: str
+    kind: PlaceKind
+    size_bytes: int
+
+
+class Listing(msgspec.Struct, frozen=True):
+    #: Of the folder.
+    relative: str
+    #: The first ones by name.
+    entries: tuple[Entry, ...]
+    #: How many names there are.
+    found: int
+    #: False when there are so many names that not all were looked at.
+    complete: bool
+
+
+class Replaced(NamedTuple):
+    relative: str
+    #: Of the new file.
+    stat: os.stat_result
+    #: There was no file of that name before.
+    created: bool
+
+
+class _Open:
+    """A descriptor and its real path from the root. It is closed at the latest when nobody holds it."""
+
+    def __init__(self, reached: Reached) -> None:
+        self.fd, self.relative = reached
+
+    def close(self) -> None:
+        fd, self.fd = self.fd, _CLOSED
+        if fd != _CLOSED:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class OpenFile(_Open):
+    """A plain file, open for reading."""
+
+    def __init__(self, reached: Reached) -> None:
+        super().__init__(reached)
+        #: As it was when the file was opened.
+        self.stat = os.fstat(reached.fd)
+
+
+class OpenFolder(_Open):
+    """A folder, open for listing."""
+
+
+def kind_of(mode: int) -> PlaceKind:
+    if S_ISREG(mode):
+        return "file"
+    if S_ISDIR(mode):
+        return "folder"
+    return "link" if S_ISLNK(mode) else "other"

@@ -1,0 +1,97 @@
+"""A path that is not opened, and why: words for a model, and a kind for those who count."""
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from errno import EACCES, EINVAL, EISDIR, ELOOP, EMLINK, ENAMETOOLONG, ENOENT, ENOTDIR, ENXIO, EPERM, EXDEV
+from typing import Literal, TypeAlias
+
+from ..domain.errors import SandboxDeniedError
+
+RefusalKind: TypeAlias = Literal[
+    "malformed",
+    "outside",
+    "secret",
+    "guarded",
+    "hidden",
+    "link",
+    "not_found",
+    "not_a_file",
+    "not_a_folder",
+    "unreadable",
+]
+_MAX_SHOWN_CHARS = 200
+
+
+class PathRefused(SandboxDeniedError):
+    """A path was refused, and nothing was read or changed."""
+
+    nothing_done = True
+
+    def __init__(self, reason: str, kind: RefusalKind) -> None:
+        super().__init__(reason, kind)
+        self.reason = reason
+        self.kind: RefusalKind = kind
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+#: Of each kind, what is the matter with the path, and what to do now. `hidden` is for the rules of a policy.
+_WORDS: dict[RefusalKind, tuple[str, str]] = {
+    "malformed": ("is not a path that can be used", "Write it differently"),
+    "outside": ("leads outside the workspace", "Use a path inside of it, from its root on"),
+    "secret": ("is kept for credentials, which tools neither read nor write", "Go on without it"),
+    "guarded": ("is settings that other programs obey, which tools do not write", "Ask the user to change it"),
+    "hidden": ("is closed to tools by a rule", "Go on without it"),
+    "link": ("is a link that is not followed here", "Name the file that is meant"),
+    "not_found": ("does not exist", "Look for the right name first"),
+    "not_a_file": ("is not a plain file", "Name a file"),
+    "not_a_folder": ("is not a folder", "Name a folder"),
+    "unreadable": ("cannot be opened", "Go on without it, or ask the user for access"),
+}
+_KINDS: dict[int, RefusalKind] = {
+    EXDEV: "outside",
+    ENOENT: "not_found",
+    ENOTDIR: "not_found",
+    ELOOP: "link",
+    EMLINK: "link",
+    ENAMETOOLONG: "malformed",
+    EINVAL: "malformed",
+    EISDIR: "not_a_file",
+    ENXIO: "not_a_file",
+    EACCES: "unreadable",
+    EPERM: "unreadable",
+}
+_DETAILS: dict[int, str] = {
+    EXDEV: "",
+    ENOENT: "",
+    ENOTDIR: "a part of it is a file and not a folder",
+    ELOOP: "there are too many links, or one into the kernel's own files",
+    EMLINK: "",
+    ENAMETOOLONG: "it is too long",
+    EISDIR: "it is a folder",
+    ENXIO: "it is a socket or a device",
+}
+
+
+def refused(path: str, kind: RefusalKind, detail: str = "") -> PathRefused:
+    told = f" ({detail})" if detail else ""
+    matter, advice = _WORDS[kind]
+    return PathRefused(f"{shown(path)} {matter}{told}. Nothing was done. {advice}.", kind)
+
+
+def shown(path: str) -> str:
+    """Quoted on one line, with nothing invisible in it, and not too long."""
+    return repr(path if len(path) <= _MAX_SHOWN_CHARS else path[: _MAX_SHOWN_CHARS - 1] + "…")
+
+
+@contextmanager
+def in_words(path: str) -> Generator[None]:
+    """Turn what the system says about a path into a refusal of it."""
+    try:
+        yield
+    except OSError as error:
+        number = error.errno or EINVAL
+        detail = _DETAILS.get(number, os.strerror(number))
+        raise refused(path, _KINDS.get(number, "unreadable"), detail) from error

@@ -1,0 +1,156 @@
+"""Put a file into an open folder: the old content or the new, never a part of either, also after a crash.
+
+The new content is written to a file of its own in the same folder and flushed; then it takes the name over. So what
+has the name is never written to: a hard link of it elsewhere keeps its content, and a link that somebody puts there at
+the last moment is replaced itself and leads nobody anywhere. Whatever fails before that leaves the folder as it was.
+"""
+
+import os
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from errno import EACCES, ELOOP, EMLINK, ENOENT, ENOTDIR, ENXIO
+from secrets import token_hex
+from stat import S_ISREG
+
+from .files_refused import refused
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Each is held open until the file is in its place.
+_MAX_NEW_FOLDERS = 64
+#: Rights that belong to a content, and not to a name: who changes the content loses them, as with a plain write.
+_LOST_WITH_CONTENT = frozenset({"security.capability", "security.ima", "security.evm"})
+_KEPT_MODE = 0o777
+
+
+@contextmanager
+def folders_below(base: int, names: Sequence[str], path: str) -> Generator[int]:
+    """Make the folders, each in the one before, and give the last. Those that are new go again when the block fails."""
+    if len(names) > _MAX_NEW_FOLDERS:
+        raise refused(path, "malformed", f"it needs more than {_MAX_NEW_FOLDERS} new folders")
+    with ExitStack() as opened, ExitStack() as undo:
+        here = base
+        for name in names:
+            if _make_folder(here, name):
+                undo.callback(_remove_folder, here, name)
+            here = _enter(here, name, path)
+            opened.callback(os.close, here)
+        yield here
+        undo.pop_all()
+
+
+def replace_in(
+    folder: int, name: str, content: bytes, ready: Callable[[int | None], None], path: str
+) -> tuple[os.stat_result, bool]:
+    """Give the name to the new content. `ready` sees what has the name now, right before, and may raise to stop it.
+
+    The result is the new file's status, and whether there was none before.
+    """
+    temporary = f".interlock-{token_hex(8)}.tmp"
+    with _present(folder, name, path) as old:
+        new = os.open(temporary, _NEW, 0o666 if old is None else 0o600, dir_fd=folder)
+        try:
+            _write(new, content)
+            if old is not None:
+                _take_after(new, old)
+            os.fsync(new)
+            with _present(folder, name, path) as now:
+                ready(now)
+            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            _flush_folder(folder)
+            return os.fstat(new), old is None
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
+            raise
+        finally:
+            os.close(new)
+
+
+@contextmanager
+def _present(folder: int, name: str, path: str) -> Generator[int | None]:
+    """What has the name now, to read from. A link is not followed, and what is no plain file is not replaced."""
+    try:
+        present = _open_if_there(folder, name)
+    except OSError as error:
+        if error.errno in (ELOOP, EMLINK):
+            raise refused(path, "link") from None
+        if error.errno == ENXIO:
+            raise refused(path, "not_a_file", "it is a socket or a device") from None
+        raise
+    if present is None:
+        yield None
+        return
+    try:
+        if not S_ISREG(os.fstat(present).st_mode):
+            raise refused(path, "not_a_file")
+        # Taking the name over needs no right to the file itself, but who made it read-only meant it.
+        if not os.access(name, os.W_OK, dir_fd=folder, follow_symlinks=False):
+            raise PermissionError(EACCES, os.strerror(EACCES), path)
+        yield present
+    finally:
+        os.close(present)
+
+
+def _open_if_there(folder: int, name: str) -> int | None:
+    try:
+        return os.open(name, _READ, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+
+
+def _write(file: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+
+
+def _take_after(new: int, old: int) -> None:
+    """Owner, mode and attributes of the old file, as far as they may be given."""
+    status, own = os.fstat(old), os.fstat(new)
+    if (status.st_uid, status.st_gid) != (own.st_uid, own.st_gid):
+        for owner in (status.st_uid, -1):
+            with suppress(OSError):
+                os.fchown(new, owner, status.st_gid)
+                break
+    os.fchmod(new, status.st_mode & _KEPT_MODE)
+    if hasattr(os, "listxattr"):
+        with suppress(OSError):
+            for attribute in os.listxattr(old):
+                _copy_attribute(new, old, attribute)
+
+
+def _copy_attribute(new: int, old: int, attribute: str) -> None:
+    if attribute not in _LOST_WITH_CONTENT:
+        with suppress(OSError):
+            os.setxattr(new, attribute, os.getxattr(old, attribute))
+
+
+def _make_folder(parent: int, name: str) -> bool:
+    try:
+        os.mkdir(name, dir_fd=parent)
+    except FileExistsError:
+        return False
+    _flush_folder(parent)
+    return True
+
+
+def _enter(parent: int, name: str, path: str) -> int:
+    try:
+        return os.open(name, _FOLDER, dir_fd=parent)
+    except OSError as error:
+        if error.errno in (ELOOP, EMLINK, ENOTDIR, ENOENT):
+            raise refused(path, "link", "a folder of it was replaced meanwhile") from None
+        raise
+
+
+def _remove_folder(parent: int, name: str) -> None:
+    with suppress(OSError):
+        os.rmdir(name, dir_fd=parent)
+
+
+def _flush_folder(folder: int) -> None:
+    """Best effort: some file systems cannot, and what was done stays done."""
+    with suppress(OSError):
+        os.fsync(folder)

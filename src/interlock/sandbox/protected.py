@@ -1,0 +1,141 @@
+"""Names that no tool touches: secrets are neither read nor written; what other programs obey is not written.
+
+A name is compared as the most forgiving file system would: whatever its case, its Unicode form, characters that are
+ignored or the dots and spaces at its end. So an alias is refused also where it would be another file, and a name also
+before the file exists. Paths are real ones, from the root of the workspace and with no link in them.
+
+The tables are moderate on purpose. A secret is what holds credentials by convention. Guarded is what makes another
+program run something when a person only opens the project or enters its folder, and the settings of agents. Build
+files, workflows and scripts are a developer's daily work: what runs them is a command, and that is judged.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from functools import cache, lru_cache
+from itertools import chain
+from typing import TypeAlias
+from unicodedata import category, normalize
+
+_Paths: TypeAlias = frozenset[tuple[str, ...]]
+
+
+def _paths(text: str) -> _Paths:
+    return frozenset(tuple(path.split("/")) for path in text.split())
+
+
+#: Folders with everything in them, wherever they are.
+SECRET_FOLDERS = _paths(
+    ".ssh .aws .azure .oci .gnupg .kube .password-store .mozilla .chef "
+    ".config/gcloud .config/gh .config/glab-cli .config/op .config/doctl .config/rclone .config/sops "
+    ".config/google-chrome .config/chromium .config/helm .local/share/keyrings library/keychains"
+)
+#: Files by their names, wherever they are.
+SECRET_FILES = _paths(
+    ".env .netrc _netrc .pypirc .git-credentials .npmrc .pgpass .my.cnf .mylogin.cnf .boto .s3cfg .dockercfg .htpasswd "
+    ".vault-token .terraformrc .databrickscfg .cargo/credentials .cargo/credentials.toml .gem/credentials "
+    ".docker/config.json .config/git/credentials .config/hub .config/containers/auth.json .composer/auth.json "
+    ".m2/settings.xml .m2/settings-security.xml .gradle/gradle.properties .terraform.d/credentials.tfrc.json "
+    ".bash_history .zsh_history .python_history .psql_history .mysql_history .node_repl_history "
+    "id_rsa id_dsa id_ecdsa id_ecdsa_sk id_ed25519 id_ed25519_sk"
+)
+#: Patterns for the names of files.
+SECRET_PATTERNS = (".env.*", "*.p12", "*.pfx", "*.keystore", "*.jks", "*.kdbx", "*.ppk", "*.keychain", "*.keychain-db")
+#: What shows how a secret file looks, and holds none.
+EXAMPLE_PATTERNS = ("*.example", "*.sample", "*.template", "*.dist", "*.tpl")
+
+#: Whole folders. `.git` may be a file as well.
+GUARDED_FOLDERS = _paths(
+    ".git git~1 .hg .svn .jj .interlock .agent .agents .claude .codex .gemini .cursor .windsurf .continue .roo .cline "
+    ".kiro .qwen .opencode .amazonq .augment .vscode .idea .fleet .zed .vs .devcontainer .husky .githooks "
+    ".config/fish .config/mise .config/autostart .config/systemd library/launchagents"
+)
+#: Files. `HEAD` makes a bare repository of its folder, and git obeys the settings in there.
+GUARDED_FILES = _paths(
+    ".mcp.json .envrc .mise.toml mise.toml .autoenv .aider.conf.yml .dir-locals.el .vimrc .nvimrc .exrc .nvim.lua "
+    ".gdbinit .lldbinit .rprofile .gitconfig .config/git/config head "
+    ".profile .bashrc .bash_profile .bash_login .bash_logout .bash_aliases .zshrc .zshenv .zprofile .zlogin .inputrc"
+)
+GUARDED_PATTERNS = ("*.code-workspace",)
+#: What git obeys in its folder, and where it keeps such folders of other repositories.
+_GIT_OBEYED = _paths("hooks config config.worktree info/attributes")
+_GIT_NESTED = frozenset({"modules", "worktrees"})
+
+#: Not of the category Cf, and ignored all the same where a file system compares without regard to case.
+_IGNORED = frozenset(
+    chain(
+        (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0),
+        range(0x180B, 0x1810),
+        range(0xFE00, 0xFE10),
+        range(0xE0000, 0xE1000),
+    )
+)
+_SEPARATOR = re.compile(r"[/\\]")
+#: What the kernel appends to the name of an open file that is gone.
+_DELETED = " (deleted)"
+_REMEMBERED = 1_024
+
+
+@lru_cache(_REMEMBERED)
+def is_secret(relative_path: str) -> bool:
+    """Does this hold credentials, by its name?"""
+    names = _folded(relative_path)
+    if _holds_folder(names, SECRET_FOLDERS) or _ends_with(names, SECRET_FILES):
+        return True
+    return _matches(names[-1], SECRET_PATTERNS) and not _matches(names[-1], EXAMPLE_PATTERNS)
+
+
+@lru_cache(_REMEMBERED)
+def is_guarded(relative_path: str) -> bool:
+    """Do other programs, or this one, obey what is written here?"""
+    names = _folded(relative_path)
+    return (
+        _holds_folder(names, GUARDED_FOLDERS)
+        or _ends_with(names, GUARDED_FILES)
+        or _matches(names[-1], GUARDED_PATTERNS)
+    )
+
+
+def is_guarded_from_commands(relative_path: str) -> bool:
+    """The same for what a command may change: git works in its own folder, but its hooks and settings stay."""
+    names = _folded(relative_path)
+    if ".git" not in names[:-1]:
+        return names[-1] != ".git" and is_guarded(relative_path)
+    inside = names[len(names) - names[::-1].index(".git") :]
+    while inside[0] in _GIT_NESTED and len(inside) > 2:  # noqa: PLR2004 - `modules`, a name, and what is in there
+        inside = inside[2:]
+    return inside in _GIT_OBEYED
+
+
+def _folded(relative_path: str) -> tuple[str, ...]:
+    return tuple(map(_fold, _SEPARATOR.split(relative_path.removesuffix(_DELETED).rstrip("/"))))
+
+
+def _fold(name: str) -> str:
+    if not name.isascii():
+        name = normalize("NFKC", _visible(normalize("NFKC", name)).casefold())
+    # A stream of a file is the file: `.env:x`, `.git::$INDEX_ALLOCATION`.
+    return name.partition(":")[0].rstrip(" .").casefold()
+
+
+def _visible(name: str) -> str:
+    return "".join(letter for letter in name if ord(letter) not in _IGNORED and category(letter) != "Cf")
+
+
+def _holds_folder(names: Sequence[str], folders: _Paths) -> bool:
+    return any(
+        tuple(names[start : start + length]) in folders for length in _lengths(folders) for start in range(len(names))
+    )
+
+
+def _ends_with(names: Sequence[str], files: _Paths) -> bool:
+    return any(tuple(names[-length:]) in files for length in _lengths(files))
+
+
+@cache
+def _lengths(paths: _Paths) -> tuple[int, ...]:
+    return tuple(sorted({len(path) for path in paths}))
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

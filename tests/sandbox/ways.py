@@ -1,0 +1,11 @@
+"""The two ways to open a file beneath a folder, for tests that hold for both."""
+
+import pytest
+
+from interlock.sandbox.beneath import has_fd_links, has_openat2, reach_by_kernel, reach_by_walk
+
+_MISSING = pytest.mark.skipif(not (has_openat2() and has_fd_links()), reason="this kernel has no openat2")
+
+both_ways = pytest.mark.parametrize(
+    "reach", [pytest.param(reach_by_kernel, id="kernel", marks=_MISSING), pytest.param(reach_by_walk, id="walk")]
+)
