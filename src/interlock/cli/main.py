@@ -15,6 +15,7 @@ from .. import __version__
 
 #: The groups, by the module that has their `app`, and what help says about them.
 _GROUPS: Mapping[str, str] = {
+    "doctor": "Show what holds commands back on this host, and what to do about it.",
     "policy": "Check, test and explain policies, and try them on recorded runs.",
 }
 

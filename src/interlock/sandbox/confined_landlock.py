@@ -1,0 +1,117 @@
+"""Commands under Landlock and a filter of system calls, for hosts that refuse namespaces. It holds back less than
+bubblewrap does, and says so.
+
+- Files: only what rules allow can be opened. Sizes, modes and times of other files can still be seen, and changed where
+  they are the user's own: Landlock does not know about those.
+- Network: without it no socket can be made at all, but for pairs. A Unix socket of the host (a message bus, an agent
+  for keys, a container engine) is a door out of every sandbox, and Landlock does not close it: so there are none of
+  these with a network either.
+- Processes: others can be seen. Nothing of them can be read but what every user may see, and since version 6 of
+  Landlock they cannot be signalled. Before, a command could kill its own supervisor. A limit can kill as well, so a
+  second filter refuses to set limits of others. To make them slower remains possible.
+- Never as root: root may look into other processes, and our own environment holds keys.
+"""
+
+import errno
+import os
+import platform
+import struct
+from contextlib import suppress
+
+from ..domain.errors import SandboxSetupError
+from .interface import Command, Confinement, OnOutput, Profile, Running
+from .landlock import OLDEST_USEFUL, SCOPED_SINCE, Ruleset, abi
+from .landlock_rules import Level, Limits
+from .seccomp import INET, INET6, MACHINES, NETLINK, build_filter
+from .supervised import Confining, private_folder, run_supervised
+from .view import View, view_of
+
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/proc")
+_CERTIFICATES = ("/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted")
+_PRLIMIT64 = {"x86_64": 302, "aarch64": 261}
+_FAMILIES = (INET, INET6, NETLINK)
+
+_NOTES = (
+    "Commands have no namespaces here, only Landlock: they can see other processes, and change modes and times of your "
+    "files outside of the workspace.",
+    "They have no sockets without the network, and no Unix sockets with it. `/tmp` and `/dev/shm` are closed to them: "
+    "they have to use TMPDIR, where only the size of each file is limited.",
+    "A folder with a hidden or read-only entry takes no new files, and cannot be listed when a folder in it is hidden.",
+)
+_OLD_NOTE = "This kernel lets commands signal your other processes."
+_ADVICE = "`interlock doctor` says why bubblewrap does not work here."
+
+
+class LandlockSandbox:
+    @property
+    def confinement(self) -> Confinement:
+        scoped = abi() >= SCOPED_SINCE
+        capabilities = ("files", "read_only", "write_only_workspace", "hide", "network_off", "syscalls")
+        return Confinement(
+            backend="landlock",
+            capabilities=(*capabilities, "kill_tree") if scoped else capabilities,
+            degraded=True,
+            notes=(*_NOTES, _ADVICE) if scoped else (*_NOTES, _OLD_NOTE, _ADVICE),
+        )
+
+    async def start(self, command: Command, on_output: OnOutput) -> Running:
+        if problem := why_not():
+            raise SandboxSetupError(f"Landlock cannot confine commands here: {problem}. Nothing was executed.")
+        profile = command.profile
+        view = view_of(profile)
+        families = _FAMILIES if profile.network else ()
+        with private_folder(profile.workspace) as private, _ruleset(profile, view, private) as ruleset:
+            machine = platform.machine()
+            confining = Confining(ruleset.fd, (build_filter(machine, families), _own_limits_only(machine)))
+            return await run_supervised(command, on_output, private, confining)
+
+
+def _own_limits_only(machine: str) -> bytes:
+    """A filter that refuses `prlimit64` for any process but the caller, which is number 0."""
+    load, equal, give = 0x20, 0x15, 0x06
+    steps = (
+        (load, 0, 0, 0),  # the number of the call
+        (equal, 0, 3, _PRLIMIT64[machine]),
+        (load, 0, 0, 16),  # its first argument
+        (equal, 1, 0, 0),
+        (give, 0, 0, 0x00050000 | errno.EPERM),
+        (give, 0, 0, 0x7FFF0000),  # allowed
+    )
+    return b"".join(struct.pack("=HBBI", *step) for step in steps)
+
+
+def why_not() -> str:
+    """Empty when it can be used."""
+    if os.geteuid() == 0 or os.getuid() == 0:
+        return "it does not hold root"
+    if abi() < OLDEST_USEFUL:
+        return "this kernel has none, or has it switched off" if abi() == 0 else "this kernel's is too old"
+    return "" if platform.machine() in MACHINES else "there is no filter of system calls for this machine"
+
+
+def _allow(ruleset: Ruleset, profile: Profile, view: View, private: str) -> None:
+    limits = Limits(view.hidden, view.read_only)
+    readable = (*profile.readable, *view.copies, *(_SYSTEM if profile.system else ()))
+    for level, paths in (
+        (Level.READABLE, (*readable, *_CERTIFICATES) if profile.network else readable),
+        (Level.WRITABLE, _DEVICES),
+    ):
+        for path in paths:
+            with suppress(OSError):  # what is not there, or not for us, cannot be reached anyway
+                limits.allow(ruleset, path, level)
+    limits.allow(ruleset, private, Level.WRITABLE)
+    limits.allow(ruleset, profile.workspace, Level.WRITABLE if profile.writable else Level.READABLE)
+
+
+def _ruleset(profile: Profile, view: View, private: str) -> Ruleset:
+    ruleset = Ruleset(network=profile.network)
+    try:
+        _allow(ruleset, profile, view, private)
+    except OSError as error:
+        ruleset.close()
+        raise SandboxSetupError(f"The workspace cannot be opened: {error}. Nothing was executed.") from None
+    except BaseException:
+        ruleset.close()
+        raise
+    return ruleset

@@ -1,0 +1,116 @@
+"""Which folders get Landlock rules, so that a command can reach what its profile says and nothing more.
+
+A rule holds for all that is below a folder, and cannot be taken back further down. So where something below is to be
+reached less, the folder itself gets only what all of it may get, and its other entries get rules one by one. It has a
+price: such a folder takes no new entries, and it cannot be listed when a folder below is hidden.
+
+Entries are opened from the descriptor of their folder and links are left out, so nobody who moves things around at this
+moment gets a rule for something else. What is hidden or read-only has to exist: a name alone cannot be kept from use.
+"""
+
+import os
+import stat
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
+from enum import IntEnum
+
+from ..domain.errors import SandboxSetupError
+from .landlock import READ, READ_DIR, WRITE, Ruleset
+
+MAX_ENTRIES = 10_000
+MAX_DEPTH = 200
+
+
+class Level(IntEnum):
+    HIDDEN = 0
+    READABLE = 1
+    WRITABLE = 2
+
+
+_RIGHTS = {Level.HIDDEN: 0, Level.READABLE: READ, Level.WRITABLE: WRITE}
+
+
+class _Place:
+    """A folder or file of which something is said, or below which there is one."""
+
+    def __init__(self) -> None:
+        self.below: dict[str, _Place] = {}
+        self.most = Level.WRITABLE
+        self.hides_folder = False
+
+    def lowest(self) -> Level:
+        return min([self.most, *(place.lowest() for place in self.below.values())])
+
+    def lists(self) -> bool:
+        """Its names can be shown: no folder below it is hidden."""
+        return not self.hides_folder and all(place.lists() for place in self.below.values())
+
+
+class Limits:
+    """What may be reached less than the folders around it."""
+
+    def __init__(self, hidden: Iterable[str], read_only: Iterable[str]) -> None:
+        self._root = _Place()
+        self._entries_left = MAX_ENTRIES
+        for level, paths in ((Level.HIDDEN, hidden), (Level.READABLE, read_only)):
+            for path in filter(os.path.lexists, paths):
+                self._limit(os.path.realpath(path), level)
+
+    def _limit(self, path: str, level: Level) -> None:
+        names, place = _names(path), self._root
+        if len(names) > MAX_DEPTH:
+            raise SandboxSetupError(
+                f"A path that is hidden or read-only is more than {MAX_DEPTH} folders deep. Nothing was executed. Name "
+                "a folder above it."
+            )
+        for name in names:
+            place = place.below.setdefault(name, _Place())
+        place.most = min(place.most, level)
+        place.hides_folder |= level is Level.HIDDEN and os.path.isdir(path)
+
+    def allow(self, ruleset: Ruleset, path: str, level: Level) -> None:
+        """All below the path that is not limited. `OSError` when it is not there or cannot be opened."""
+        path = os.path.realpath(path)
+        place = self._root
+        for name in _names(path):
+            level = min(level, place.most)
+            place = place.below.get(name, _Place())
+        with _opened(path) as fd:
+            self._allow(ruleset, fd, place, level)
+
+    def _allow(self, ruleset: Ruleset, fd: int, place: _Place, level: Level) -> None:
+        level = min(level, place.most)
+        common = min(level, place.lowest())
+        ruleset.allow(fd, _RIGHTS[common])
+        if common is level:
+            return
+        if place.lists():
+            ruleset.allow(fd, READ_DIR)
+        for name in self._entries(fd):
+            with suppress(FileNotFoundError), _opened(name, fd) as entry:
+                if not stat.S_ISLNK(os.fstat(entry).st_mode):
+                    self._allow(ruleset, entry, place.below.get(name, _Place()), level)
+
+    def _entries(self, fd: int) -> list[str]:
+        with _opened(".", fd, os.O_RDONLY | os.O_DIRECTORY) as folder:
+            names = os.listdir(folder)
+        self._entries_left -= len(names)
+        if self._entries_left < 0:
+            raise SandboxSetupError(
+                f"There are more than {MAX_ENTRIES:,} entries beside the hidden and read-only paths, too many to allow "
+                "one by one. Nothing was executed. Hide whole folders, or run where bubblewrap works."
+            )
+        return names
+
+
+def _names(path: str) -> list[str]:
+    return [name for name in path.split("/") if name]
+
+
+@contextmanager
+def _opened(path: str, folder: int | None = None, flags: int = os.O_PATH) -> Generator[int]:
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        yield fd
+    finally:
+        os.close(fd)

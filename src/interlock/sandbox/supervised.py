@@ -1,0 +1,165 @@
+"""A command under `supervisor.py`: what the backends without namespaces have in common.
+
+The command gets a folder of its own for its home and its temporary files. The supervisor removes it when nothing of the
+command is left, also when this process was killed meanwhile.
+"""
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, suppress
+
+import msgspec
+
+from ..domain.errors import SandboxSetupError
+from . import supervisor
+from .interface import Command, OnOutput, Running
+from .programs import find_bash, is_inside
+from .running import Launch, run_launch
+from .shell import check, prelude, variables, words
+
+_OTHER_PLACES = ("/var/tmp", "/dev/shm")  # noqa: S108 - a folder of our own is made there
+
+
+class Confining(msgspec.Struct, frozen=True):
+    """What the supervisor does to the command beside supervising it."""
+
+    #: A descriptor, closed by who made it.
+    ruleset: int | None = None
+    #: Filters; what one of them refuses is refused.
+    system_calls: tuple[bytes, ...] = ()
+
+
+@contextmanager
+def private_folder(workspace: str) -> Generator[str]:
+    """A new folder outside of the workspace. It is left to the supervisor to remove, unless something is raised."""
+    places = (tempfile.gettempdir(), *_OTHER_PLACES)
+    place = next((place for place in map(os.path.realpath, places) if not is_inside(place, workspace)), None)
+    try:
+        if place is None:
+            raise OSError("there is no place for it outside of the workspace")
+        folder = tempfile.mkdtemp(prefix="interlock-", dir=place)
+    except OSError as error:
+        raise SandboxSetupError(
+            f"The command cannot have a folder for temporary files: {error}. Nothing was executed."
+        ) from None
+    try:
+        yield folder
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+async def run_supervised(command: Command, on_output: OnOutput, private: str, confining: Confining) -> Running:
+    """The command, with `private` for its home and its temporary files."""
+    with ExitStack() as opened:
+        launch = _launch(command, private, confining, opened)
+        opened.pop_all()  # they are closed by `run_launch`
+    return await run_launch(launch, command.profile.limits, on_output)
+
+
+def _launch(command: Command, private: str, confining: Confining, opened: ExitStack) -> Launch:
+    check(command)
+    environment = _environment(command, private)
+    command = _with_processes_of_user(command)
+    status, its_status = _pipe(opened)
+    report, its_report = _pipe(opened)
+    options = _options(command) | {"status": its_status, "remove": private}
+    given, argv = [its_report], command.argv
+    if command.profile.system:
+        # Then there is a bash, and it says itself when the command begins.
+        begins = _memory(opened)
+        os.pwrite(begins, prelude(command, its_report, begins), 0)
+        environment["BASH_ENV"] = f"/proc/self/fd/{begins}"
+        options["silent"] = True
+        given.append(begins)
+        argv = words(command, _bash(), its_report)
+    lists = {"given": given, **_confining(confining, opened)}
+    options |= {name: ",".join(map(str, fds)) for name, fds in lists.items()}
+    settings = (f"{name}={value}" for name, value in options.items())
+    return Launch(
+        argv=(sys.executable, "-I", "-S", supervisor.__file__, *settings, "--", *argv),
+        environment=environment,
+        pass_fds=(its_status, *(fd for fds in lists.values() for fd in fds)),
+        status_fd=status,
+        report_fd=report,
+        kill_signal=signal.SIGTERM,
+    )
+
+
+def _environment(command: Command, private: str) -> dict[str, str]:
+    folders = [os.path.join(private, name) for name in ("home", "tmp")]
+    for folder in folders:
+        os.mkdir(folder, 0o700)
+    return variables(command.environment, *folders)
+
+
+def _options(command: Command) -> dict[str, object]:
+    limits = command.profile.limits
+    options: dict[str, object] = {
+        "parent": os.getpid(),
+        "cwd": _cwd(command),
+        "core_bytes": 0,
+        **{name: getattr(limits, name) for name in ("open_files", "file_bytes", "memory_bytes", "processes")},
+    }
+    # Python may set it for itself.
+    return options if "LC_CTYPE" in command.environment else options | {"unset": "LC_CTYPE"}
+
+
+def _cwd(command: Command) -> str:
+    cwd = command.cwd or command.profile.workspace
+    if not is_inside(os.path.realpath(cwd), command.profile.workspace):
+        raise SandboxSetupError(f"The folder {cwd[:500]} is not in the workspace. Nothing was executed.")
+    return cwd
+
+
+def _confining(confining: Confining, opened: ExitStack) -> dict[str, list[int]]:
+    """Descriptors, by the supervisor's names."""
+    fds: dict[str, list[int]] = {"ruleset": [], "filter": []}
+    if confining.ruleset is not None:
+        fds["ruleset"].append(os.dup(confining.ruleset))
+        opened.callback(os.close, fds["ruleset"][0])
+    for program in confining.system_calls:
+        fds["filter"].append(_memory(opened, program))
+    return fds
+
+
+def _with_processes_of_user(command: Command) -> Command:
+    """The kernel counts all threads of a user but root, so those that are there already come on top."""
+    limits = command.profile.limits
+    user = os.getuid()
+    limits = msgspec.structs.replace(limits, processes=limits.processes + (_threads_of(user) if user else 0))
+    return msgspec.structs.replace(command, profile=msgspec.structs.replace(command.profile, limits=limits))
+
+
+def _threads_of(user: int) -> int:
+    count = 0
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with suppress(OSError):
+            if os.stat(f"/proc/{name}").st_uid == user:
+                count += len(os.listdir(f"/proc/{name}/task"))
+    return count
+
+
+def _bash() -> str:
+    bash = find_bash()
+    if not bash:
+        raise SandboxSetupError("There is no bash here. Nothing was executed.")
+    return bash
+
+
+def _pipe(opened: ExitStack) -> tuple[int, int]:
+    ends = os.pipe()
+    for end in ends:
+        opened.callback(os.close, end)
+    return ends
+
+
+def _memory(opened: ExitStack, content: bytes = b"") -> int:
+    fd = os.memfd_create("interlock")
+    opened.callback(os.close, fd)
+    os.pwrite(fd, content, 0)
+    return fd

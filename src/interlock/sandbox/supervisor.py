@@ -1,0 +1,305 @@
+"""The process between Interlock and a command where there is no namespace that would end with it.
+
+Run as `python -I -S supervisor.py name=value ... -- program word ...`; it imports nothing but the standard library, and
+little of that, so that it starts fast. Its environment is the command's.
+
+    parent    who started it: when that process is gone, so is the command
+    status    descriptor for JSON lines: `child-pid`, then `started` and `exit-code`, or `setup-error`
+    silent    `started` is not told: the command says it itself
+    cwd       where the command starts
+    given     descriptors for the command alone, with commas between them
+    ruleset   descriptors of Landlock rulesets
+    filter    descriptors of seccomp filters
+    remove    a folder to remove at the end
+    unset     a variable that the command does not get
+    names of `LIMITS`: limits of each process
+
+Orphans of the command come to this process (it is their subreaper), so all that the command started is below it for as
+long as it lives: when the command has ended, or SIGTERM comes, every descendant is killed before this process exits. A
+command must not be able to kill this process: Landlock keeps its signals inside. Should it be killed all the same, the
+kernel kills the command, but not what the command started.
+"""
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+from contextlib import suppress
+
+LIMITS = {
+    "open_files": resource.RLIMIT_NOFILE,
+    "file_bytes": resource.RLIMIT_FSIZE,
+    "memory_bytes": resource.RLIMIT_DATA,
+    "core_bytes": resource.RLIMIT_CORE,
+    # Counts all threads of the user, not those of the command.
+    "processes": resource.RLIMIT_NPROC,
+}
+
+_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 22, 36, 38
+_SECCOMP_MODE_FILTER = 2
+_LANDLOCK_RESTRICT_SELF = 446
+_BYTES_OF_AN_INSTRUCTION = 8
+_MAX_FILTER_BYTES = 4096 * _BYTES_OF_AN_INSTRUCTION
+
+_REMOVAL_SECONDS = 2.0
+
+_ENDING = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+_WAITED_FOR = {*_ENDING, signal.SIGCHLD}
+
+
+class _Filter(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
+
+
+def main(words: list[str]) -> None:
+    split = words.index("--")
+    options = dict(word.split("=", 1) for word in words[:split])
+    # They wait until somebody asks for them, so nothing is interrupted.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
+    status = int(options["status"])
+    os.set_inheritable(status, False)
+    try:
+        if _bind_to(int(options["parent"])):
+            _supervise(options, words[split + 1 :], status)
+    except OSError as error:
+        _tell(status, "setup-error", _quoted(f"the command cannot be started: {error}"))
+    finally:
+        _end_all()
+        if folder := options.get("remove"):
+            _remove(folder)
+
+
+def _bind_to(parent: int) -> bool:
+    """False: it is gone already."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    return os.getppid() == parent
+
+
+def _supervise(options: dict[str, str], argv: list[str], status: int) -> None:
+    # The child's end closes when it becomes the program; before, it says what hindered it.
+    hindrance, its_end = os.pipe()
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _become(options, argv, its_end, parent)
+    os.close(its_end)
+    _close_given(options)
+    _tell(status, "child-pid", child)
+    hindered = os.read(hindrance, 4096)
+    if hindered:
+        _tell(status, "setup-error", _quoted(hindered.decode(errors="replace")))
+        return
+    if "silent" not in options:
+        _tell(status, "started", "true")
+    exit_code = _exit_code(child)
+    if exit_code is not None:
+        _tell(status, "exit-code", exit_code)
+
+
+def _close_given(options: dict[str, str]) -> None:
+    for name in ("given", "ruleset", "filter"):
+        for number in _numbers(options, name):
+            with suppress(OSError):
+                os.close(number)
+
+
+def _numbers(options: dict[str, str], name: str) -> list[int]:
+    return [int(number) for number in options.get(name, "").split(",") if number]
+
+
+def _tell(status: int, name: str, value: int | str) -> None:
+    with suppress(BrokenPipeError):
+        os.write(status, f'{{"{name}": {value}}}\n'.encode())
+
+
+def _quoted(text: str) -> str:
+    """As JSON has it: loading the module that knows more about it takes longer than all the rest."""
+    return '"' + "".join(c if c.isascii() and c.isprintable() and c not in '"\\' else "?" for c in text) + '"'
+
+
+def _exit_code(child: int) -> int | None:
+    """None: it was not waited for to the end."""
+    while signal.sigwait(_WAITED_FOR) not in _ENDING:
+        for pid, code in _ended():
+            if pid == child:
+                return code
+    return None
+
+
+def _ended() -> list[tuple[int, int]]:
+    """Those that have ended, with the exit code that a shell would see."""
+    ended: list[tuple[int, int]] = []
+    with suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            code = os.waitstatus_to_exitcode(found[1])
+            ended.append((found[0], code if code >= 0 else 128 - code))
+    return ended
+
+
+# In the child.
+
+
+def _become(options: dict[str, str], argv: list[str], hindrance: int, parent: int) -> None:
+    step = "started"
+    try:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            return
+        os.setsid()
+        # Also without a sandbox: what has more rights than we have could not be ended.
+        _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+        step = "started there"
+        os.chdir(options["cwd"])
+        step = "limited"
+        _limit(options)
+        step = "confined"
+        _confine(options)
+        step = "started"
+        _clear_signals()
+        os.umask(0o022)
+        os.environ.pop(options.get("unset", ""), None)
+        os.execvp(argv[0], argv)  # noqa: S606 - what this process is for
+    except Exception as error:
+        os.write(hindrance, f"the command cannot be {step}: {error}"[:1000].encode(errors="replace"))
+    finally:
+        os._exit(127)
+
+
+def _clear_signals() -> None:
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _WAITED_FOR)
+
+
+def _limit(options: dict[str, str]) -> None:
+    """What the host has set lower stays lower."""
+    for name, number in LIMITS.items():
+        if name in options:
+            most = resource.getrlimit(number)[1]
+            wanted = int(options[name])
+            limit = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+            resource.setrlimit(number, (limit, limit))
+
+
+def _confine(options: dict[str, str]) -> None:
+    for number in _numbers(options, "ruleset"):
+        restrict = (ctypes.c_long(_LANDLOCK_RESTRICT_SELF), ctypes.c_int(number), ctypes.c_uint32(0))
+        _check(ctypes.CDLL(None, use_errno=True).syscall(*restrict), "Landlock")
+        os.close(number)
+    for number in _numbers(options, "filter"):
+        _filter(os.pread(number, _MAX_FILTER_BYTES, 0))
+        os.close(number)
+
+
+def _filter(program: bytes) -> None:
+    buffer = ctypes.create_string_buffer(program, len(program))
+    loaded = _Filter(len(program) // _BYTES_OF_AN_INSTRUCTION, ctypes.addressof(buffer))
+    result = ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(loaded), 0, 0)
+    _check(result, "seccomp")
+
+
+def _prctl(option: int, value: int) -> None:
+    _check(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0), f"prctl {option}")
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), what)
+
+
+# At the end.
+
+
+def _end_all() -> None:
+    """Nothing is below this process when it returns."""
+    while _has_children():
+        _freeze()
+        for pid in _descendants():
+            _send(pid, signal.SIGKILL)
+        # Whoever lost its parent is a child of this process from then on, so nobody is missed for long.
+        with suppress(ChildProcessError):
+            os.waitpid(-1, 0)
+
+
+def _has_children() -> bool:
+    _ended()
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _freeze() -> None:
+    """What is stopped cannot fork: killing one by one would only make room for the next."""
+    frozen: set[int] = set()
+    while new := _descendants() - frozen:
+        for pid in new:
+            _send(pid, signal.SIGSTOP)
+        frozen |= new
+
+
+def _send(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def _descendants() -> set[int]:
+    children: dict[int, list[int]] = {}
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+            # `pid (any name) state parent ...`
+            children.setdefault(int(file.read().rpartition(b")")[2].split()[1]), []).append(int(name))
+    found, below = set[int](), [os.getpid()]
+    while below:
+        more = children.get(below.pop(), ())
+        found.update(more)
+        below.extend(more)
+    return found
+
+
+def _remove(folder: str) -> None:
+    """By a process that is waited for, but not for long: a command may have left a million files."""
+    remover = os.fork()
+    if remover == 0:
+        try:
+            for number in range(3):
+                os.close(number)
+            _clear(folder)
+        finally:
+            os._exit(0)
+    while not os.waitpid(remover, os.WNOHANG)[0]:
+        if signal.sigtimedwait({signal.SIGCHLD}, _REMOVAL_SECONDS) is None:
+            return
+
+
+def _clear(folder: str) -> None:
+    """Without following a link, and however deep it is: by going there."""
+    os.chdir(folder)
+    above: list[str] = []
+    while True:
+        if below := _clear_down_to_a_folder():
+            os.chmod(below, 0o700)
+            os.chdir(below)
+            above.append(below)
+        elif above:
+            os.chdir("..")
+            os.rmdir(above.pop())
+        else:
+            break
+    os.rmdir(folder)
+
+
+def _clear_down_to_a_folder() -> str:
+    with os.scandir() as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                return entry.name
+            os.unlink(entry.name)
+    return ""
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

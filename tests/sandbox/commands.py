@@ -1,0 +1,58 @@
+"""Running one command in a sandbox, for tests: what it printed, and how it ended."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from interlock.sandbox.interface import Command, CommandSandbox, Ended, Profile, Stream
+
+
+class Outcome(NamedTuple):
+    ended: Ended
+    stdout: str
+    stderr: str
+
+
+class Printed:
+    """Receives what a command prints."""
+
+    def __init__(self) -> None:
+        self._chunks: dict[Stream, list[bytes]] = {"stdout": [], "stderr": []}
+
+    def __call__(self, stream: Stream, chunk: bytes) -> None:
+        self._chunks[stream].append(chunk)
+
+    def bytes(self, stream: Stream = "stdout") -> bytes:
+        return b"".join(self._chunks[stream])
+
+    def text(self, stream: Stream = "stdout") -> str:
+        return self.bytes(stream).decode(errors="backslashreplace")
+
+
+def a_command(script: str | tuple[str, ...], workspace: Path, **options: Any) -> Command:
+    """Options that a profile knows are the profile's; the others are the command's."""
+    of_profile = {name: options.pop(name) for name in Profile.__struct_fields__ if name in options}
+    of_profile.setdefault("writable", True)
+    profile = Profile(workspace=str(workspace), **of_profile)
+    what = {"script": script} if isinstance(script, str) else {"argv": script}
+    return Command(profile=profile, **what, **options)
+
+
+async def run(
+    sandbox: CommandSandbox,
+    script: str | tuple[str, ...],
+    workspace: Path,
+    timeout: float = 20,  # noqa: ASYNC109 - the command's
+    **options: Any,
+) -> Outcome:
+    printed = Printed()
+    running = await sandbox.start(a_command(script, workspace, **options), printed)
+    ended = await running.wait(timeout)
+    return Outcome(ended, printed.text(), printed.text("stderr"))
+
+
+async def works(sandbox: CommandSandbox, attempts: list[str], workspace: Path, **options: Any) -> list[str]:
+    """Those of the attempts that did not fail."""
+    lines = [f"( {attempt} ) >/dev/null 2>&1 </dev/null && echo {number}" for number, attempt in enumerate(attempts)]
+    outcome = await run(sandbox, "\n".join([*lines, "true"]), workspace, **options)
+    assert outcome.ended.exit_code == 0, outcome
+    return [attempts[int(number)] for number in outcome.stdout.split()]
