@@ -33,9 +33,11 @@ _NAMES = {
         "LogError",
         "LogFencedError",
         "LogWriteError",
+        "PreconditionError",
         "RunEndedError",
         "RunPausedError",
         "SandboxDeniedError",
+        "SandboxSetupError",
         "ToolDeclarationError",
         "ToolError",
         "ToolExecutionError",
@@ -60,6 +62,7 @@ _NAMES = {
         "PostHook",
         "PreHook",
         "Problem",
+        "Reach",
         "Risk",
         "Situation",
         "ToolContext",
@@ -72,6 +75,7 @@ _NAMES = {
     "history.run_handle_view": ("AgentRunEvent",),
     "history.run_view": ("RunEvent", "run_events"),
     "history.verify": ("Audit", "Checkpoint", "Flaw", "verify"),
+    "local": ("LocalTools",),
     "log.interface": ("EventLog",),
     "log.memory": ("MemoryLog",),
     "log.sqlite": ("SqliteLog",),
@@ -90,6 +94,7 @@ _NAMES = {
     "registry.memory": ("ToolRegistry",),
     "registry.toolsets": ("filtered", "prefixed", "renamed"),
     "runtime": ("BatchResult", "ToolRuntime"),
+    "sandbox.interface": ("CommandLimits", "CommandSandbox", "Confinement"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names} | {"PolicyDecision": "domain.decision"}
 _RENAMED = {"PolicyDecision": "Decision"}

@@ -24,9 +24,11 @@ from .domain.errors import (
     LogError,
     LogFencedError,
     LogWriteError,
+    PreconditionError,
     RunEndedError,
     RunPausedError,
     SandboxDeniedError,
+    SandboxSetupError,
     ToolDeclarationError,
     ToolError,
     ToolExecutionError,
@@ -51,6 +53,7 @@ from .domain.tool import (
     PostHook,
     PreHook,
     Problem,
+    Reach,
     Risk,
     Situation,
     ToolContext,
@@ -63,6 +66,7 @@ from .history.replay import Replay
 from .history.run_handle_view import AgentRunEvent
 from .history.run_view import RunEvent, run_events
 from .history.verify import Audit, Checkpoint, Flaw, verify
+from .local import LocalTools
 from .log.interface import EventLog
 from .log.memory import MemoryLog
 from .log.sqlite import SqliteLog
@@ -81,6 +85,7 @@ from .registry.decorator import tool
 from .registry.memory import ToolRegistry
 from .registry.toolsets import filtered, prefixed, renamed
 from .runtime import BatchResult, ToolRuntime
+from .sandbox.interface import CommandLimits, CommandSandbox, Confinement
 
 __version__: str
 
@@ -103,8 +108,11 @@ __all__ = [
     "Change",
     "Checkpoint",
     "Clock",
+    "CommandLimits",
     "CommandPattern",
+    "CommandSandbox",
     "ConfigurationError",
+    "Confinement",
     "Decision",
     "DecisionConflictError",
     "DuplicateToolError",
@@ -121,6 +129,7 @@ __all__ = [
     "InteractionProvider",
     "InterlockError",
     "Limits",
+    "LocalTools",
     "LogCorruptError",
     "LogError",
     "LogFencedError",
@@ -141,8 +150,10 @@ __all__ = [
     "PolicyFiles",
     "PostHook",
     "PreHook",
+    "PreconditionError",
     "Problem",
     "Question",
+    "Reach",
     "RecordedCall",
     "Replay",
     "ResourceDeclaration",
@@ -154,6 +165,7 @@ __all__ = [
     "RunPausedError",
     "RunState",
     "SandboxDeniedError",
+    "SandboxSetupError",
     "SideEffect",
     "Situation",
     "SqliteLog",

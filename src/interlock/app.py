@@ -4,8 +4,8 @@
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypedDict, TypeVar, Unpack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast
 from weakref import WeakValueDictionary
 
 from .approvals.headless import HeadlessInteractionProvider
@@ -27,6 +27,7 @@ from .domain.fail_safe import FailSafeConfig
 from .domain.lifecycle import ActionState, RunState
 from .domain.tool import Situation, ToolDefinition
 from .history.fold import load, snapshot_of
+from .local import LocalTools
 from .log.interface import EventLog
 from .log.memory import MemoryLog
 from .pipeline.asking import fault_in
@@ -35,7 +36,9 @@ from .pipeline.facts import record_answer
 from .pipeline.live import Run, open_run
 from .pipeline.parts import Clock, Limits, Parts
 from .pipeline.resume import unresolved
+from .policy.explain import HasRules, Mask
 from .policy.interface import PolicyEngine
+from .policy.masking import MaskSource
 from .policy.rules import RulePolicy
 from .registry.memory import ToolRegistry
 from .sandbox.local import LocalSandbox
@@ -53,8 +56,8 @@ _SNAPSHOT_EVENTS = 1024
 class Options(TypedDict, total=False):
     """What may be chosen. Everything has a default."""
 
-    #: Functions, `ToolDefinition`s, or a registry that is shared.
-    tools: Iterable[ToolDefinition | Callable[..., Any]] | ToolRegistry
+    #: Functions, `ToolDefinition`s, `LocalTools`, or a registry that is shared.
+    tools: Iterable[ToolDefinition | Callable[..., Any] | LocalTools] | ToolRegistry
     #: Default: no rules, so a tool's declared risk decides.
     policy: PolicyEngine
     #: Who is asked. Default: nobody is there, so the answer is no.
@@ -86,16 +89,20 @@ class App:
         self.log: EventLog = _given(options.get("log"), MemoryLog)
         self._owns_log = options.get("log") is None
         self.artifacts: Artifacts = _given(options.get("artifacts"), MemoryArtifacts)
-        self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+        self.local = _local_tools(tools)
+        self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(_flat(tools))
         self.telemetry = OtelTelemetry()
         #: Snapshots on their way, which nobody waits for.
         self._aside: set[asyncio.Future[None]] = set()
         self._runs: WeakValueDictionary[str, Run] = WeakValueDictionary()
         if self.registry.find("read_artifact") is None:
             self.registry.register(read_artifact)
+        policy: PolicyEngine = _given(options.get("policy"), RulePolicy)
+        for local in self.local:
+            local.hide(_masks(policy))
         self.parts = Parts(
             registry=self.registry,
-            policy=_given(options.get("policy"), RulePolicy),
+            policy=policy,
             interaction=_given(options.get("interaction"), HeadlessInteractionProvider),
             scheduler=Line(options.get("max_concurrency", 128)),
             sandbox=LocalSandbox(),
@@ -175,6 +182,8 @@ class App:
             await run.settled()
         if self._aside:
             await asyncio.wait(self._aside)
+        for local in self.local:
+            await local.close()
         await self.parts.sandbox.close()
         if self._owns_log:
             await self.log.close()
@@ -218,6 +227,27 @@ def _open_question(run: Run, action_id: str, payload_hash: str, now: int) -> Que
     if question.expires_at and now >= question.expires_at:
         raise DecisionConflictError(f"{action_id} is no longer open: its time is over.")
     return question
+
+
+def _local_tools(tools: object) -> tuple[LocalTools, ...]:
+    """The toolboxes among the tools: they are told the policy, and closed with the runtime."""
+    if isinstance(tools, LocalTools):
+        return (tools,)
+    several = cast(list[object], tools) if isinstance(tools, list | tuple) else []
+    return tuple(box for box in several if isinstance(box, LocalTools))
+
+
+def _masks(policy: PolicyEngine) -> Callable[[str], tuple[Mask, ...]]:
+    """What is denied to a tool, as far as the policy has rules that can be read."""
+    return MaskSource(cast(HasRules, policy)).of if hasattr(policy, "rules") else lambda tool: ()
+
+
+def _flat(tools: Iterable[Any]) -> Iterator[Any]:
+    for item in tools:
+        if isinstance(item, LocalTools):
+            yield from item
+        else:
+            yield item
 
 
 def _given(part: _T | None, default: Callable[[], _T]) -> _T:

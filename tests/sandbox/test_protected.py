@@ -119,8 +119,19 @@ def _forms(letter: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "path",
-    [".git/hooks", ".git/config", ".GIT/Hooks", "sub/.git/config", ".git/modules/lib/hooks", ".git/modules/lib/config"]
-    + [".git/config.worktree", ".git/info/attributes", ".git/worktrees/one/config.worktree", ".vscode", ".mcp.json"],
+    [
+        ".git/hooks",
+        ".git/config",
+        ".GIT/Hooks",
+        "sub/.git/config",
+        ".git/modules/lib/hooks",
+        ".git/modules/lib/config",
+        ".git/config.worktree",
+        ".git/info/attributes",
+        ".git/worktrees/one/config.worktree",
+        ".vscode",
+        ".mcp.json",
+    ],
 )
 def test_a_command_may_not_change_what_git_and_other_programs_obey(path: str) -> None:
     assert is_guarded_from_commands(path)
@@ -128,8 +139,21 @@ def test_a_command_may_not_change_what_git_and_other_programs_obey(path: str) ->
 
 @pytest.mark.parametrize(
     "path",
-    [".git", ".git/HEAD", ".git/index", ".git/objects", ".git/refs/heads/config", ".git/refs/heads/hooks", "src/a.py"]
-    + [".git/modules", ".git/modules/lib", ".git/modules/lib/HEAD", "hooks", "config", "sub/.git"],
+    [
+        ".git",
+        ".git/HEAD",
+        ".git/index",
+        ".git/objects",
+        ".git/refs/heads/config",
+        ".git/refs/heads/hooks",
+        "src/a.py",
+        ".git/modules",
+        ".git/modules/lib",
+        ".git/modules/lib/HEAD",
+        "hooks",
+        "config",
+        "sub/.git",
+    ],
 )
 def test_a_command_may_change_what_git_itself_changes(path: str) -> None:
     assert not is_guarded_from_commands(path)

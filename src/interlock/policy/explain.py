@@ -1,8 +1,9 @@
 """Why a call is decided as it is, for people: every rule that spoke, part by part, and where each rule is enforced."""
 
 from collections.abc import Collection
+from fnmatch import fnmatchcase
 from time import time_ns
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -66,19 +67,24 @@ def explain(policy: RulePolicy, event: PolicyEvent) -> Explanation:
     )
 
 
-def masks(policy: RulePolicy, now: int | None = None) -> tuple[Mask, ...]:
-    """What no command may reach by itself, for the sandbox: the paths of rules that deny them to every tool, and that
-    have not ended `now` (in nanoseconds since 1970)."""
+class HasRules(Protocol):
+    @property
+    def rules(self) -> tuple[Rule, ...]: ...
+
+
+def masks(policy: HasRules, now: int | None = None, tool: str = "") -> tuple[Mask, ...]:
+    """What no command may reach by itself, for the sandbox: the paths of rules that deny them to every tool, or to the
+    one that is named, and that have not ended `now` (in nanoseconds since 1970)."""
     at = time_ns() if now is None else now
     return tuple(
         Mask(rule.id, pattern, rule.access)
         for rule in policy.rules
-        if rule.verdict == "deny" and _holds_everywhere(rule) and not 0 < rule.expires_at <= at
+        if rule.verdict == "deny" and _holds_everywhere(rule, tool) and not 0 < rule.expires_at <= at
         for pattern in _several(rule.path)
     )
 
 
-def _holds_everywhere(rule: Rule) -> bool:
+def _holds_everywhere(rule: Rule, tool: str) -> bool:
     narrowed = (
         rule.risk,
         rule.origin,
@@ -92,7 +98,7 @@ def _holds_everywhere(rule: Rule) -> bool:
     )
     return (
         bool(rule.path)
-        and "*" in _several(rule.tools)
+        and any(pattern == "*" or fnmatchcase(tool, pattern) for pattern in _several(rule.tools))
         and all(condition is None for condition in narrowed)
         and not rule.arguments
     )

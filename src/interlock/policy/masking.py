@@ -1,8 +1,9 @@
 """The paths that rules deny to every tool, as a predicate: what a sandbox must hide, or hold read-only."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from time import time_ns
 
-from .explain import Mask
+from .explain import HasRules, Mask, masks
 from .patterns import PatternSet, folded, path_patterns
 
 
@@ -32,6 +33,28 @@ class Masked:
             return False
         texts = (f"r:{relative_path}", f"a:{self._workspace}/{relative_path}")
         return any(patterns.matching(form) for text in texts for form in {text, folded(text)})
+
+
+class MaskSource:
+    """What a policy says now. Rules are looked through when they are others than before, or when one has ended."""
+
+    def __init__(self, policy: HasRules, now: Callable[[], int] = time_ns) -> None:
+        self._policy = policy
+        self._now = now
+        self._rules: object = None
+        self._until = 0
+        self._known: dict[str, tuple[Mask, ...]] = {}
+
+    def of(self, tool: str) -> tuple[Mask, ...]:
+        """Denied to every tool, or to this one."""
+        rules, now = self._policy.rules, self._now()
+        if rules is not self._rules or 0 < self._until <= now:
+            self._rules = rules
+            self._until = min((rule.expires_at for rule in rules if rule.expires_at > now), default=0)
+            self._known = {}
+        if tool not in self._known:
+            self._known[tool] = masks(self._policy, now, tool)
+        return self._known[tool]
 
 
 def _patterns(masks: Iterable[Mask]) -> PatternSet | None:

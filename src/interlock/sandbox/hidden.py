@@ -49,6 +49,10 @@ class HiddenFiles:
         self._now = now
         self._known: dict[str, _Folder] = {}
 
+    def forget(self) -> None:
+        """The predicates say something else now."""
+        self._known.clear()
+
     def find(self) -> Found:
         """`SandboxSetupError` when there is too much to look at: then nobody can say what is to be hidden."""
         hidden: list[str] = []

@@ -1,0 +1,155 @@
+"""The built-in tools for one folder: `LocalTools` chooses their parts and joins them.
+
+    runtime = ToolRuntime(tools=LocalTools("project"), policy=policy)
+
+Files are reached through one `Workspace`, commands run in the best sandbox that this host allows, and what the policy
+denies to every tool is hidden from both.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from os import PathLike
+from os.path import join
+
+from .domain.errors import ConfigurationError
+from .domain.tool import ToolDefinition
+from .policy.explain import Mask
+from .policy.masking import Masked
+from .policy.scripts import commands_in, only_reads
+from .sandbox.hidden import Found, HiddenFiles
+from .sandbox.interface import CommandLimits, CommandSandbox, Confinement
+from .sandbox.probe import choose
+from .sandbox.programs import find_ripgrep, python_folders
+from .sandbox.protected import is_guarded_from_commands, is_secret
+from .sandbox.unconfined import UnconfinedSandbox
+from .sandbox.workspace import Workspace
+from .tools.bash import Shell
+from .tools.edit_file import edit_file
+from .tools.glob_files import glob
+from .tools.grep import grep
+from .tools.list_dir import list_dir
+from .tools.read_file import read_file
+from .tools.write_file import write_file
+
+_EVERY_TOOL, _SHELL = "", "bash"
+_LIMITS = CommandLimits()
+
+
+class LocalTools:
+    """Read, write, edit, grep, glob, list and bash in one folder. Iterating gives the tools."""
+
+    def __init__(  # noqa: PLR0913 - one for each thing that may be chosen
+        self,
+        workspace: str | PathLike[str],
+        *,
+        commands: CommandSandbox | None = None,
+        readable: Iterable[str] = (),
+        environment: Mapping[str, str] | None = None,
+        network: bool = False,
+        limits: CommandLimits = _LIMITS,
+        outside: bool = False,
+    ) -> None:
+        """
+        Args:
+            commands: Where commands run. Default: the best that this host allows.
+            readable: Folders beside the workspace that commands may read, absolute.
+            environment: Variables for commands, beside the few that every command gets. Nothing is inherited.
+            network: Commands may reach hosts. Off by default.
+            limits: What a command may use.
+            outside: Also offer `bash_outside`, which runs without a sandbox and asks a person every time.
+        """
+        self._masks: Callable[[str], tuple[Mask, ...]] = _no_masks
+        self._masked: dict[str, tuple[tuple[Mask, ...], Masked]] = {}
+        #: What holds for commands, as it was when they were last looked for.
+        self._hiding = Masked((), "")
+        self._workspace = Workspace(workspace, extra_hidden=self._refuses)
+        self._root = self._workspace.open_folder(".")
+        self._files = HiddenFiles(self._root.fd, self._hides, self._freezes)
+        self._commands = choose() if commands is None else commands
+        self._shell = Shell(
+            self._workspace,
+            self._commands,
+            words=commands_in,
+            is_read_only=lambda script, cwd: only_reads(script, cwd, self.root),
+            hidden=self._find,
+            readable=(*python_folders(), *readable),
+            environment=environment or {},
+            limits=limits,
+            network=network,
+        )
+        self.definitions = self._define(outside)
+
+    @property
+    def root(self) -> str:
+        """The real, absolute path of the folder."""
+        return self._workspace.root
+
+    @property
+    def confinement(self) -> Confinement:
+        """What holds commands back here."""
+        return self._commands.confinement
+
+    def __iter__(self) -> Iterator[ToolDefinition]:
+        return iter(self.definitions)
+
+    def hide(self, masks: Callable[[str], tuple[Mask, ...]]) -> None:
+        """What a policy denies to every tool, or to the one that is named: asked for before every call."""
+        self._masks = masks
+
+    async def close(self) -> None:
+        """Stop the tasks in the background."""
+        await self._shell.close()
+        self._root.close()
+        self._workspace.close()
+
+    def _define(self, outside: bool) -> tuple[ToolDefinition, ...]:
+        workspace, commands, rg = self._workspace, self._commands, _ripgrep()
+        return (
+            read_file(workspace),
+            write_file(workspace),
+            edit_file(workspace),
+            grep(workspace, commands, rg, self._unsearched),
+            glob(workspace, commands, rg, self._unsearched),
+            list_dir(workspace),
+            self._shell.bash(),
+            *self._shell.tasks(),
+            *([self._shell.outside(UnconfinedSandbox())] if outside else []),
+        )
+
+    def _find(self) -> Found:
+        """What commands must not see or not change, as paths from the workspace on."""
+        before, now = self._hiding, self._mask(_SHELL)
+        if now is not before:
+            self._hiding = now
+            self._files.forget()
+        return self._files.find()
+
+    def _unsearched(self) -> tuple[str, ...]:
+        return tuple(join(self.root, path) for path in self._find().hidden)
+
+    def _mask(self, tool: str) -> Masked:
+        """The masks of now, compiled when they change."""
+        masks, known = self._masks(tool), self._masked.get(tool)
+        if known is None or known[0] != masks:
+            self._masked[tool] = known = masks, Masked(masks, self.root)
+        return known[1]
+
+    def _refuses(self, relative_path: str, writing: bool) -> bool:
+        mask = self._mask(_EVERY_TOOL)
+        return mask.hides(relative_path) or (writing and mask.freezes(relative_path))
+
+    def _hides(self, relative_path: str) -> bool:
+        return is_secret(relative_path) or self._hiding.hides(relative_path)
+
+    def _freezes(self, relative_path: str) -> bool:
+        return is_guarded_from_commands(relative_path) or self._hiding.freezes(relative_path)
+
+
+def _ripgrep() -> str:
+    found = find_ripgrep()
+    if found is None:
+        raise ConfigurationError("The tools for files need ripgrep: install interlock[local].")
+    return found.path
+
+
+def _no_masks(tool: str) -> tuple[Mask, ...]:
+    return ()
