@@ -1,5 +1,6 @@
 """What every artifact store promises. A store's test class inherits this and says how to make one."""
 
+from collections.abc import Iterator
 from hashlib import sha256
 
 import pytest
@@ -83,3 +84,48 @@ class ArtifactsConformance:
     def test_an_artifact_over_the_limit_is_refused(self, artifacts: Artifacts) -> None:
         with pytest.raises(ArtifactError, match="over the limit"):
             artifacts.keep(bytes(MAX_ARTIFACT_BYTES + 1))
+
+    @pytest.mark.requirement("R246")
+    @pytest.mark.parametrize("size", [1, 7, len(CONTENT), 1_000])
+    def test_what_comes_bit_by_bit_is_kept_as_if_it_came_at_once(self, artifacts: Artifacts, size: int) -> None:
+        artifact_id = artifacts.keep_stream(CONTENT[at : at + size] for at in range(0, len(CONTENT), size))
+
+        assert artifact_id == "sha256:" + sha256(CONTENT).hexdigest()
+        assert artifacts.read(artifact_id) == CONTENT
+        assert artifacts.read(artifact_id, 2, 3) == CONTENT[2:5]
+        assert artifacts.size_bytes(artifact_id) == len(CONTENT)
+
+    @pytest.mark.parametrize("chunks", [[], [b""], [b"", b""]])
+    def test_no_bits_are_an_empty_artifact(self, artifacts: Artifacts, chunks: list[bytes]) -> None:
+        assert artifacts.keep_stream(chunks) == artifacts.keep(b"")
+
+    def test_either_way_of_keeping_keeps_once(self, artifacts: Artifacts) -> None:
+        assert artifacts.keep(CONTENT) == artifacts.keep_stream([CONTENT]) == artifacts.keep_stream([CONTENT])
+        assert artifacts.read(artifacts.keep_stream([CONTENT])) == CONTENT
+
+    def test_bits_up_to_the_limit_are_kept(self, artifacts: Artifacts) -> None:
+        chunk = bytes(MAX_ARTIFACT_BYTES // 4)
+
+        assert artifacts.size_bytes(artifacts.keep_stream([chunk] * 4)) == MAX_ARTIFACT_BYTES
+
+    def test_bits_over_the_limit_are_refused_as_soon_as_they_are(self, artifacts: Artifacts) -> None:
+        asked: list[int] = []
+
+        def endless() -> Iterator[bytes]:
+            while True:
+                asked.append(1)
+                yield bytes(MAX_ARTIFACT_BYTES // 4)
+
+        with pytest.raises(ArtifactError, match="over the limit"):
+            artifacts.keep_stream(endless())
+        assert len(asked) == 5
+
+    def test_bits_that_stop_with_an_error_keep_nothing(self, artifacts: Artifacts) -> None:
+        def broken() -> Iterator[bytes]:
+            yield CONTENT
+            raise RuntimeError("no more")
+
+        with pytest.raises(RuntimeError, match="no more"):
+            artifacts.keep_stream(broken())
+        with pytest.raises(ArtifactError, match="there is no artifact"):
+            artifacts.read("sha256:" + sha256(CONTENT).hexdigest())

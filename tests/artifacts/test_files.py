@@ -1,6 +1,7 @@
 """Artifacts as files: whole or not there, private, and never something else than what was kept."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from stat import S_IMODE
 
@@ -8,6 +9,7 @@ import pytest
 
 from interlock.artifacts.files import FileArtifacts
 from interlock.artifacts.interface import Artifacts
+from interlock.artifacts.names import MAX_ARTIFACT_BYTES
 from interlock.domain.errors import ArtifactError
 from tests.artifacts.conformance import CONTENT, UNKNOWN, ArtifactsConformance
 
@@ -25,6 +27,23 @@ def store(tmp_path: Path) -> FileArtifacts:
 
 def file_of(store: FileArtifacts, tmp_path: Path, artifact_id: str) -> Path:
     return tmp_path / "store" / store.path(artifact_id)
+
+
+def watched_steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    steps: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def watched_fsync(file: int) -> None:
+        steps.append("flush folder" if Path(f"/proc/self/fd/{file}").is_dir() else "flush file")
+        fsync(file)
+
+    def watched_replace(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        steps.append("rename")
+        replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    monkeypatch.setattr("interlock.artifacts.files.os.fsync", watched_fsync)
+    monkeypatch.setattr("interlock.artifacts.files.os.replace", watched_replace)
+    return steps
 
 
 def test_another_process_finds_what_was_kept(store: FileArtifacts, tmp_path: Path) -> None:
@@ -143,6 +162,47 @@ def test_a_write_that_fails_keeps_nothing(
     assert [path for path in (tmp_path / "store").rglob("*") if path.is_file()] == []
 
 
+def test_a_stream_that_fails_leaves_nothing(
+    store: FileArtifacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> Iterator[bytes]:
+        yield CONTENT
+        raise OSError(5, "Input/output error")
+
+    def full(_file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(ArtifactError, match="Input/output error"):
+        store.keep_stream(broken())
+    with pytest.raises(ArtifactError, match="over the limit"):
+        store.keep_stream(bytes(MAX_ARTIFACT_BYTES // 2) for _ in range(3))
+    monkeypatch.setattr("interlock.artifacts.files.os.fsync", full)
+    with pytest.raises(ArtifactError, match="No space left"):
+        store.keep_stream([CONTENT])
+
+    assert list((tmp_path / "store").iterdir()) == []
+
+
+def test_a_stream_leaves_nothing_but_the_artifact(store: FileArtifacts, tmp_path: Path) -> None:
+    artifact_id = store.keep_stream([CONTENT])
+    file = file_of(store, tmp_path, artifact_id)
+    file.write_bytes(b"damaged")
+    store.keep_stream([CONTENT])
+    store.keep_stream([CONTENT, b""])
+
+    assert [path for path in (tmp_path / "store").rglob("*") if path.is_file()] == [file]
+    assert (file.read_bytes(), S_IMODE(file.stat().st_mode)) == (CONTENT, 0o600)
+
+
+def test_a_stream_is_flushed_before_it_gets_its_name_and_the_name_after(
+    store: FileArtifacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = watched_steps(monkeypatch)
+    store.keep_stream([CONTENT])
+
+    assert steps == ["flush file", "flush folder", "flush folder", "rename", "flush folder"]
+
+
 def test_a_file_that_is_cut_while_it_is_read_is_noticed(store: FileArtifacts, monkeypatch: pytest.MonkeyPatch) -> None:
     artifact_id = store.keep(CONTENT)
 
@@ -157,19 +217,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_noticed(store: FileArtifacts, mo
 def test_content_is_flushed_before_it_gets_its_name_and_the_name_after(
     store: FileArtifacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps: list[str] = []
-    fsync, replace = os.fsync, os.replace
-
-    def watched_fsync(file: int) -> None:
-        steps.append("flush folder" if Path(f"/proc/self/fd/{file}").is_dir() else "flush file")
-        fsync(file)
-
-    def watched_replace(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
-        steps.append("rename")
-        replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
-
-    monkeypatch.setattr("interlock.artifacts.files.os.fsync", watched_fsync)
-    monkeypatch.setattr("interlock.artifacts.files.os.replace", watched_replace)
+    steps = watched_steps(monkeypatch)
     store.keep(CONTENT)
 
     assert steps == ["flush folder", "flush folder", "flush file", "rename", "flush folder"]
@@ -181,6 +229,7 @@ def test_no_file_stays_open(store: FileArtifacts) -> None:
 
     for _ in range(20):
         store.keep(CONTENT)
+        store.keep_stream([CONTENT])
         store.read(artifact_id)
         store.read(artifact_id, 1, 2)
         with pytest.raises(ArtifactError):

@@ -1,12 +1,13 @@
 """Artifacts as files, named after their content: `ab/cd/abcd...`.
 
-A file is written beside its place, flushed, renamed into it, and its folder flushed, so an artifact is there whole and
-for good, or not at all. Links are never followed below the store's folder. What is read is checked: a whole read
-against the digest, a range by checking the whole file once and then that nothing about the file has changed since.
+A file is written beside its place (above it while its digest is still unknown), flushed, renamed into it, and its
+folder flushed, so an artifact is there whole and for good, or not at all. Links are never followed below the store's
+folder. What is read is checked: a whole read against the digest, a range by checking the whole file once and then that
+nothing about the file has changed since.
 """
 
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -14,7 +15,7 @@ from secrets import token_hex
 from stat import S_ISREG
 
 from ..domain.errors import ArtifactError
-from .names import check_range, digest_in, id_of
+from .names import check_range, digest_in, id_of, id_with, within_limit
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -41,9 +42,23 @@ class FileArtifacts:
         digest = digest_in(artifact_id)
         with _storage_errors(artifact_id), self._open_folder(digest, create=True) as folder:
             if not _holds(folder, digest):
-                _write(folder, digest, content)
+                with _written(folder, (content,)) as temporary:
+                    os.replace(temporary, digest, src_dir_fd=folder, dst_dir_fd=folder)
             os.fsync(folder)
         return artifact_id
+
+    def keep_stream(self, chunks: Iterable[bytes]) -> str:
+        hashed = sha256()
+        with (
+            _storage_errors("an artifact"),
+            self._open_store() as store,
+            _written(store, _passing(within_limit(chunks), hashed.update)) as temporary,
+            self._open_folder(digest := hashed.hexdigest(), create=True) as folder,
+        ):
+            if not _holds(folder, digest):
+                os.replace(temporary, digest, src_dir_fd=store, dst_dir_fd=folder)
+            os.fsync(folder)
+        return id_with(digest)
 
     def read(self, artifact_id: str, start: int = 0, size_bytes: int | None = None) -> bytes:
         check_range(start, size_bytes)
@@ -94,6 +109,14 @@ class FileArtifacts:
                 os.close(file)
 
     @contextmanager
+    def _open_store(self) -> Generator[int]:
+        store = os.open(self._folder, _FOLDER)
+        try:
+            yield store
+        finally:
+            os.close(store)
+
+    @contextmanager
     def _open_folder(self, digest: str, *, create: bool) -> Generator[int]:
         folder = os.open(self._folder, _FOLDER)
         try:
@@ -136,19 +159,26 @@ def _holds(folder: int, digest: str) -> bool:
         return S_ISREG(os.fstat(file).st_mode) and file_digest(reader, sha256).hexdigest() == digest
 
 
-def _write(folder: int, digest: str, content: bytes) -> None:
+@contextmanager
+def _written(folder: int, chunks: Iterable[bytes]) -> Generator[str]:
+    """A new file with the content, flushed. Who wants it renames it; else it is gone."""
     temporary = f".{token_hex(16)}.tmp"
     try:
         file = os.open(temporary, _WRITE, 0o600, dir_fd=folder)
         with open(file, "wb") as writer:
-            writer.write(content)
+            writer.writelines(chunks)
             writer.flush()
             os.fsync(file)
-        os.replace(temporary, digest, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
+        yield temporary
+    finally:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
-        raise
+
+
+def _passing(chunks: Iterable[bytes], see: Callable[[bytes], object]) -> Iterator[bytes]:
+    for chunk in chunks:
+        see(chunk)
+        yield chunk
 
 
 def _checked_content(file: int, digest: str) -> bytes:

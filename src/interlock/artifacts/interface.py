@@ -1,11 +1,16 @@
 """Full evidence kept by reference. The id is `sha256:<hex>` of the content, so what is read is what was kept."""
 
+from collections.abc import Iterable
 from typing import Protocol
 
 
 class Artifacts(Protocol):
     def keep(self, content: bytes) -> str:
         """Store the content durably and return its id. Keeping the same content twice stores it once."""
+        ...
+
+    def keep_stream(self, chunks: Iterable[bytes]) -> str:
+        """The same for content that comes bit by bit and need not fit in memory: all of it is kept, or nothing."""
         ...
 
     def read(self, artifact_id: str, start: int = 0, size_bytes: int | None = None) -> bytes:

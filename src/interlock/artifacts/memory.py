@@ -1,7 +1,9 @@
 """Artifacts for tests and for runs that need not outlive their process."""
 
+from collections.abc import Iterable
+
 from ..domain.errors import ArtifactError
-from .names import check_range, digest_in, id_of
+from .names import check_range, digest_in, id_of, within_limit
 
 
 class MemoryArtifacts:
@@ -12,6 +14,9 @@ class MemoryArtifacts:
         artifact_id = id_of(content)
         self._contents[artifact_id] = content
         return artifact_id
+
+    def keep_stream(self, chunks: Iterable[bytes]) -> str:
+        return self.keep(b"".join(within_limit(chunks)))
 
     def read(self, artifact_id: str, start: int = 0, size_bytes: int | None = None) -> bytes:
         check_range(start, size_bytes)

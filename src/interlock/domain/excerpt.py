@@ -7,38 +7,27 @@ first failing line, the end of the last traceback and the tail, in their order, 
 
 All counts are bytes of the output in UTF-8, so they fit the artifact that holds all of it. What stands between two
 markers is an exact slice of the output. The work is a few linear scans for fixed words, whatever the output holds.
+
+An output may be one of two that an artifact holds interleaved. Then a marker counts the bytes of the one output, and
+its places are those of the artifact: all that is missing is between them, perhaps with something of the other output.
 """
 
-import re
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
+
+from .signs import first_failure, hint, last_trace_end
 
 #: Under this limit there is only room for a marker and a little of the end.
 MIN_EXCERPT_CHARS = 200
 
-_MAX_HINT_CHARS = 60
 _LINES_BEFORE = 3
-#: How many harmless lines with one word are passed over before the word is given up.
-_MAX_HARMLESS = 1_000
 #: A gap shorter than any marker is shown instead.
 _MIN_GAP_CHARS = 40
-
-#: Words of failing lines, the sure ones first: the others count only where none of these is found.
-_SIGNS = (
-    (
-        *("Traceback (most recent call last)", "Error:", "ERROR", "error:", "error[", "FAIL", "AssertionError"),
-        *("panic:", "panicked at", "fatal:", "FATAL", "Exception", "not ok ", "npm ERR!", "Segmentation fault"),
-        *("✗", "✕", "✖", "Caused by:", "undefined reference", "command not found", "No such file"),
-    ),
-    ("Expected", "expected", "Error", "error", "Failed", "failed", "Failure", "failure", "exception", "assert"),
-)
-#: What makes such a word harmless: it says that there was none. Before the word, and from it on.
-_none_before = re.compile(r"(?:(?<![\w.])0|\b(?:no|zero|without)) \w*$", re.IGNORECASE).search
-_none_after = re.compile(r"\w*[\"']?\s?[:=]\s{0,2}0\b").match
-_TRACEBACK = "Traceback (most recent call last)"
-_unindented_line = re.compile(r"\n(?=[^\s|])").search
+#: What a lone surrogate stands for: itself, or a byte that is no UTF-8.
+_Surrogates = Literal["surrogatepass", "surrogateescape"]
+_REPLACED = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
 
 
 class Excerpt(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,107 +46,195 @@ class Excerpt(msgspec.Struct, frozen=True, kw_only=True):
         return self.omitted > 0
 
 
-class _Span(NamedTuple):
-    """Characters from `start` to before `end`."""
+class Span(NamedTuple):
+    """From `start` to before `end`."""
 
     start: int
     end: int
 
 
+class Piece(NamedTuple):
+    """Bytes `start` to before `end` of the output, as text."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Source(Protocol):
+    """An output that is too long. Places and spans are its own, such as characters of a text or bytes of a file.
+
+    Room is always characters: a span that is asked for by its room has no more of them.
+    """
+
+    @property
+    def produced(self) -> int:
+        """All bytes."""
+        ...
+
+    @property
+    def artifact_bytes(self) -> int:
+        """Those of the artifact that holds it, which may hold more."""
+        ...
+
+    def places(self, start: int, end: int) -> Span:
+        """Where the artifact has these bytes."""
+        ...
+
+    def failing(self) -> int:
+        """Where the first failing line is; -1 without any."""
+        ...
+
+    def trace_end(self) -> int:
+        """Where the last traceback ends with its error; -1 without any."""
+        ...
+
+    def around(self, at: int) -> str:
+        """What to look for to find the place."""
+        ...
+
+    def head(self, room: int) -> Span: ...
+
+    def tail(self, room: int) -> Span: ...
+
+    def last(self, room: int) -> Span:
+        """Exactly so many characters of the end."""
+        ...
+
+    def ahead(self, at: int, room: int) -> Span:
+        """What follows the place."""
+        ...
+
+    def region(self, at: int, room: int) -> Span:
+        """Some lines before the place and what follows it."""
+        ...
+
+    def pieces(self, spans: list[Span]) -> Iterable[Piece]: ...
+
+
 def apply_tool_output_limits(text: str, max_output_chars: int) -> Excerpt:
     """The whole text when it fits, else an excerpt of at most that many characters, markers included."""
-    produced = _size(text)
-    if len(text) <= max(0, max_output_chars):
-        return Excerpt(text=text, produced=produced, shown=produced, omitted=0, around="", ranges=((0, produced),))
-    failing = _first_failure(text)
-    marker_chars = len(_marker(produced, produced, produced)) + 2
-    spans = _merged(_spans(text, max_output_chars, marker_chars, failing))
-    around = "" if failing < 0 else _hint(text, failing)
-    return _assembled(text, spans, produced, around)
+    produced = _size(text, "surrogatepass")
+    return _limited(_Text(text, produced, "surrogatepass", produced, Span), max_output_chars)
 
 
-def _spans(text: str, limit: int, marker_chars: int, failing: int) -> list[_Span]:
+def excerpt_of_bytes(
+    content: bytes,
+    max_output_chars: int,
+    *,
+    places: Callable[[int, int], Span] = Span,
+    artifact_bytes: int | None = None,
+) -> Excerpt:
+    """The same for bytes, and the counts are theirs. What is no UTF-8 is shown as U+FFFD, one for each byte."""
+    text = content.decode(errors="surrogateescape")
+    artifact_bytes = len(content) if artifact_bytes is None else artifact_bytes
+    return _limited(_Text(text, len(content), "surrogateescape", artifact_bytes, places), max_output_chars)
+
+
+def excerpt_from(source: Source, max_output_chars: int) -> Excerpt:
+    """An excerpt of an output that is known to be too long."""
+    failing = source.failing()
+    marker_chars = len(_marker(source.produced, source.artifact_bytes, source.artifact_bytes)) + 2
+    spans = _merged(_spans(source, max_output_chars, marker_chars, failing))
+    around = "" if failing < 0 else source.around(failing)
+    return _assembled(source, source.pieces(spans), around)
+
+
+def _limited(source: "_Text", limit: int) -> Excerpt:
+    if len(source.text) > max(0, limit):
+        return excerpt_from(source, limit)
+    produced = source.produced
+    text = source.shown(source.text)
+    return Excerpt(text=text, produced=produced, shown=produced, omitted=0, around="", ranges=((0, produced),))
+
+
+def _spans(source: Source, limit: int, marker_chars: int, failing: int) -> list[Span]:
     """What to keep. Together with a marker in every gap it is within the limit."""
-    size = len(text)
     if limit < MIN_EXCERPT_CHARS:
-        return [_Span(size - max(0, limit - marker_chars), size)]
+        return [source.last(max(0, limit - marker_chars))]
     if failing < 0:
         room = limit - marker_chars
-        head = _head(text, room * 2 // 5)
-        return [head, _tail(text, room - head.end)]
+        head_room = room * 2 // 5
+        head = source.head(head_room)
+        return [head, source.tail(max(room - head_room, room - head.end))]
     if limit < 6 * marker_chars:
         room = limit - 2 * marker_chars
-        return [_Span(failing, min(size, failing + room // 2)), _tail(text, room // 2)]
+        return [source.ahead(failing, room // 2), source.tail(room // 2)]
     room = limit - 3 * marker_chars
-    kept = [_head(text, room // 5), _region(text, failing, room * 2 // 5)]
-    trace_end = _last_trace_end(text)
+    kept = [source.head(room // 5), source.region(failing, room * 2 // 5)]
+    trace_end = source.trace_end()
     if trace_end >= 0:
-        kept.append(_region(text, trace_end, room // 5))
+        kept.append(source.region(trace_end, room // 5))
     used = sum(span.end - span.start for span in _merged(kept))
-    return [*kept, _tail(text, max(room // 5, room - used))]
+    return [*kept, source.tail(max(room // 5, room - used))]
 
 
-def _first_failure(text: str) -> int:
-    """Where the first failing line tells of its failure; -1 when none does."""
-    for words in _SIGNS:
-        end = len(text)
-        for word in words:
-            at = _find_sign(text, word, end)
-            end = end if at < 0 else at
-        if end < len(text):
-            return _near_line_start(text, end)
-    return -1
+def shown_text(text: str) -> str:
+    """The text with U+FFFD for every lone surrogate."""
+    return text.translate(_REPLACED)
 
 
-def _find_sign(text: str, word: str, end: int) -> int:
-    """The word's first place before `end` that tells of a failure."""
-    at = text.find(word, 0, end)
-    for _ in range(_MAX_HARMLESS):
-        if at < 0 or not (_none_before(text[max(0, at - 16) : at]) or _none_after(text[at : at + 24])):
-            return at
-        at = text.find(word, at + 1, end)
-    return -1
+class _Text(NamedTuple):
+    """A `Source` whose places are characters."""
+
+    text: str
+    produced: int
+    surrogates: _Surrogates
+    artifact_bytes: int
+    place: Callable[[int, int], Span]
+
+    def places(self, start: int, end: int) -> Span:
+        return self.place(start, end)
+
+    def shown(self, piece: str) -> str:
+        return piece if self.surrogates == "surrogatepass" or piece.isascii() else shown_text(piece)
+
+    def failing(self) -> int:
+        return first_failure(self.text)
+
+    def trace_end(self) -> int:
+        return last_trace_end(self.text)
+
+    def around(self, at: int) -> str:
+        return hint(self.text, at)
+
+    def head(self, room: int) -> Span:
+        return head_of(self.text, room)
+
+    def tail(self, room: int) -> Span:
+        return tail_of(self.text, room)
+
+    def last(self, room: int) -> Span:
+        return Span(len(self.text) - room, len(self.text))
+
+    def ahead(self, at: int, room: int) -> Span:
+        return Span(at, min(len(self.text), at + room))
+
+    def region(self, at: int, room: int) -> Span:
+        return region_of(self.text, at, room)
+
+    def pieces(self, spans: list[Span]) -> Iterator[Piece]:
+        chars = end_bytes = 0
+        for start, end in spans:
+            start_bytes = end_bytes + _size(self.text[chars:start], self.surrogates)
+            piece = self.text[start:end]
+            end_bytes = start_bytes + _size(piece, self.surrogates)
+            chars = end
+            yield Piece(start_bytes, end_bytes, self.shown(piece))
 
 
-def _near_line_start(text: str, at: int) -> int:
-    earliest = max(0, at - _MAX_HINT_CHARS)
-    line_start = text.rfind("\n", earliest, at) + 1
-    return line_start if line_start or not earliest else at
-
-
-def _last_trace_end(text: str) -> int:
-    """The line that ends the last traceback with its error, or the last cause; -1 without either."""
-    cause = text.rfind("Caused by:")
-    start = text.rfind(_TRACEBACK)
-    end = _unindented_line(text, start) if start >= 0 else None
-    return cause if end is None else max(end.end(), cause)
-
-
-def _hint(text: str, at: int) -> str:
-    """The start of the line, as far as it can be printed, so that it can be looked for as it is."""
-    end = text.find("\n", at, at + 2 * _MAX_HINT_CHARS)
-    line = text[at : at + 2 * _MAX_HINT_CHARS if end < 0 else end].strip()[:_MAX_HINT_CHARS]
-    if line.isprintable():
-        return line.strip()
-    return next((part for part in _printable_parts(line) if part), "")
-
-
-def _printable_parts(line: str) -> Iterable[str]:
-    return (part.strip() for part in "".join(c if c.isprintable() else "\0" for c in line).split("\0"))
-
-
-def _head(text: str, room: int) -> _Span:
+def head_of(text: str, room: int) -> Span:
     line_end = text.rfind("\n", room // 2, room) + 1
-    return _Span(0, line_end or room)
+    return Span(0, line_end or room)
 
 
-def _tail(text: str, room: int) -> _Span:
+def tail_of(text: str, room: int) -> Span:
     start = len(text) - room
     line_start = text.find("\n", start, start + room // 2) + 1
-    return _Span(line_start or start, len(text))
+    return Span(line_start or start, len(text))
 
 
-def _region(text: str, at: int, room: int) -> _Span:
+def region_of(text: str, at: int, room: int) -> Span:
     """Some lines before the place and what follows it, cut at the end of a line where there is one."""
     start = at
     for _ in range(_LINES_BEFORE):
@@ -167,56 +244,53 @@ def _region(text: str, at: int, room: int) -> _Span:
         start = line_start
     stop = min(len(text), start + room)
     line_end = text.rfind("\n", at + room // 4, stop) + 1
-    return _Span(start, line_end or stop)
+    return Span(start, line_end or stop)
 
 
-def _merged(spans: Iterable[_Span]) -> list[_Span]:
-    merged: list[_Span] = []
+def _merged(spans: Iterable[Span]) -> list[Span]:
+    merged: list[Span] = []
     for span in sorted(spans):
         if merged and span.start - merged[-1].end < _MIN_GAP_CHARS:
-            merged[-1] = _Span(merged[-1].start, max(merged[-1].end, span.end))
+            merged[-1] = Span(merged[-1].start, max(merged[-1].end, span.end))
         else:
             merged.append(span)
     return merged
 
 
-def _assembled(text: str, spans: list[_Span], produced: int, around: str) -> Excerpt:
+def _assembled(source: Source, shown: Iterable[Piece], around: str) -> Excerpt:
     pieces: list[str] = []
     ranges: list[tuple[int, int]] = []
-    chars = bytes_before = 0
-    for start, end in spans:
+    at = 0
+    for start, end, text in shown:
         if start == end:
             continue
-        if start > chars:
-            gap = _size(text[chars:start])
-            pieces.append(_gap_line(pieces, bytes_before, gap))
-            bytes_before += gap
-        piece = text[start:end]
-        pieces.append(piece)
-        ranges.append((bytes_before, bytes_before + _size(piece)))
-        bytes_before, chars = ranges[-1][1], end
-    if chars < len(text):
-        pieces.append(_gap_line(pieces, bytes_before, produced - bytes_before).rstrip("\n"))
-    shown = sum(end - start for start, end in ranges)
+        if start > at:
+            pieces.append(_gap_line(source, pieces, at, start))
+        pieces.append(text)
+        ranges.append((start, end))
+        at = end
+    if at < source.produced:
+        pieces.append(_gap_line(source, pieces, at, source.produced).rstrip("\n"))
+    shown_bytes = sum(end - start for start, end in ranges)
     return Excerpt(
         text="".join(pieces),
-        produced=produced,
-        shown=shown,
-        omitted=produced - shown,
+        produced=source.produced,
+        shown=shown_bytes,
+        omitted=source.produced - shown_bytes,
         around=around,
         ranges=tuple(ranges),
     )
 
 
-def _gap_line(pieces: list[str], start: int, size: int) -> str:
+def _gap_line(source: Source, pieces: list[str], start: int, end: int) -> str:
     before = "\n" if pieces and not pieces[-1].endswith("\n") else ""
-    return f"{before}{_marker(size, start, start + size)}\n"
+    return f"{before}{_marker(end - start, *source.places(start, end))}\n"
 
 
 def _marker(size: int, start: int, end: int) -> str:
     return f"[... {size:,} bytes omitted (bytes {start:,}-{end:,}) ...]"
 
 
-def _size(text: str) -> int:
-    """In UTF-8. A lone surrogate counts like the character that replaces it."""
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+def _size(text: str, surrogates: _Surrogates) -> int:
+    """In UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", surrogates))

@@ -21,7 +21,7 @@ _HTML = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", ord('"'): "&quot
 _URL_SAFE = str.maketrans("+/", "-_")
 _STANDARD = str.maketrans("-_", "+/")
 #: No token is shorter, in any encoding.
-MIN_ENCODED_CHARS = 24
+MIN_ENCODED_CHARS = 20
 RUN_CHARACTER = r"[A-Za-z0-9+/_-]"
 _long_run = re.compile(rf"{RUN_CHARACTER}{{{MIN_ENCODED_CHARS}}}").search
 _base64_run = re.compile(r"[A-Za-z0-9+/_-]*={0,2}").match

@@ -213,7 +213,8 @@ FORMS = (
     ),
     _form(
         "keyed_value",
-        "passw passphrase pwd secret token credential _key -key apikey accesskey accountkey authkey privatekey",
+        "passw passphrase pwd secret token credential _key -key apikey accesskey accountkey authkey privatekey "
+        "encryptionkey masterkey sharedkey signingkey",
         _KEYED,
         _is_keyed_secret,
     ),

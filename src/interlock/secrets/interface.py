@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+from ..domain.tool import ByteFilter
+
 
 class Redactor(Protocol):
     @property
@@ -15,4 +17,8 @@ class Redactor(Protocol):
 
     def redact(self, text: str) -> str:
         """The text with every known secret, and everything that looks like one, replaced by a named mark."""
+        ...
+
+    def stream(self) -> ByteFilter:
+        """For bytes that come bit by bit: what comes out is what `redact` makes of them all."""
         ...

@@ -6,42 +6,21 @@ of base64 put between its letters. `forms` knows what secrets look like that nob
 """
 
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
 
-from ..domain.envelope import UNSEEN
-from .encodings import MIN_ENCODED_CHARS, RUN_CHARACTER, base64_end, base64_stems, find_encoded, spellings
-from .forms import Found, any_word, find_forms
+from .encodings import base64_end, base64_stems, find_encoded, spellings
+from .forms import Found, find_forms
+from .found import find_split, replaced
+from .plain import find_word, may_be_secret
+from .stream import RedactingStream
 
 MIN_SECRET_CHARS = 6
-
-_WRAP = r"(?:(?<=[A-Za-z0-9+/]{60}\n)|(?<=[A-Za-z0-9+/]{60}\r\n))(?=[A-Za-z0-9+/=])"
-_WRAPPED = rf"\n{_WRAP}"
-#: Unseen characters, and the line breaks inside wrapped base64.
-_SPLIT = rf"[{UNSEEN}\ufe0e\ufe0f\n](?:(?<!\n)|{_WRAP})"
-
-
-#: What a secret that has no word of a form cannot do without: a long run of such characters, or something that may
-#: split it. A text with neither has nothing to redact, and most texts are told at one look: every byte becomes a sign
-#: for its kind, and the signs are searched.
-_RUN, _PLAIN, _ODD = b"r", b"p", b"o"
-_LONG_RUN = _RUN * MIN_ENCODED_CHARS
-
-
-def _kind(character: str) -> bytes:
-    if re.fullmatch(RUN_CHARACTER, character):
-        return _RUN
-    return _PLAIN if character in "\t\n" or (character.isascii() and character.isprintable()) else _ODD
-
-
-_KINDS = b"".join(_kind(chr(code)) for code in range(256))
 
 
 class SecretRedactor:
     """A `Redactor`. Declared values are name to value; a value that is too short to be told apart is refused."""
 
-    __slots__ = ("_base64", "_plain_stems", "_spellings", "_suspect", "declares")
+    __slots__ = ("_base64", "_spellings", "_suspect", "declares", "literals")
 
     def __init__(self, declared: Mapping[str, str] = {}) -> None:
         for name, value in declared.items():
@@ -51,21 +30,35 @@ class SecretRedactor:
         self._base64 = tuple(
             {stem: name for name, value in declared.items() for stem, _ in base64_stems(value)}.items()
         )
-        self._plain_stems = tuple(text for text, _ in (*self._spellings, *self._base64))
-        self._suspect = any_word()
+        #: What gives a declared secret away when it is in a text.
+        self.literals = tuple(text for text, _ in (*self._spellings, *self._base64))
+        self._suspect = find_word()
         self.declares = bool(declared)
 
+    def is_plain(self, text: str) -> bool:
+        """Is there nothing to redact? Quick, and False where it is not sure."""
+        if self._suspect(text.lower()) is not None:
+            return False
+        lines = text.replace("\r\n", "\n") if "\r" in text else text
+        if may_be_secret(lines):
+            return False
+        for literal in self.literals:  # noqa: SIM110 - faster than `all`
+            if literal in text or (lines is not text and literal in lines):
+                return False
+        return True
+
     def redact(self, text: str) -> str:
-        if self._suspect(text.lower()) is None and not _is_unusual(text):
-            for stem in self._plain_stems:
-                if stem in text:
-                    break
-            else:
-                return text
-        return _redacted(text, self._find)
+        return text if self.is_plain(text) else _redacted(text, self.find(text))
 
     def redact_declared(self, text: str) -> str:
-        return _redacted(text, self._find_declared)
+        return _redacted(text, find_split(text, self._find_declared))
+
+    def find(self, text: str) -> list[Found]:
+        """Every secret, the surer ones first; they may overlap."""
+        return find_split(text, self._find)
+
+    def stream(self) -> RedactingStream:
+        return RedactingStream(self)
 
     def _find(self, text: str) -> list[Found]:
         return self._find_declared(text) + find_forms(text) + find_encoded(text)
@@ -81,74 +74,5 @@ class SecretRedactor:
         return found
 
 
-def _is_unusual(text: str) -> bool:
-    try:
-        kinds = text.encode("ascii").translate(_KINDS)
-    except UnicodeEncodeError:
-        return True
-    return _LONG_RUN in kinds or _ODD in kinds
-
-
-def _redacted(text: str, find: Callable[[str], list[Found]]) -> str:
-    found = find(text)
-    if _is_split(text):
-        joined = _Joined.of(text)
-        found += [joined.back(item) for item in find(joined.text)]
-    return _replaced(text, found) if found else text
-
-
-def _is_split(text: str) -> bool:
-    """May there be a word that is split? Quick for the common text."""
-    if not text.isascii():
-        return re.search(_SPLIT, text) is not None
-    if "\n" in text:
-        if re.search(_WRAPPED, text):
-            return True
-        text = text.replace("\r\n", "").replace("\n", "")
-    return not text.replace("\t", "").isprintable()
-
-
-class _Joined(NamedTuple):
-    """A text without what splits its words, and the way back to the places in the original."""
-
-    text: str
-    #: Where a kept piece starts in the joined text, and how far it was moved.
-    starts: list[int]
-    shifts: list[int]
-
-    @classmethod
-    def of(cls, text: str) -> "_Joined":
-        pieces: list[str] = []
-        starts, shifts = [0], [0]
-        kept = end = 0
-        for match in re.finditer(_SPLIT, text):
-            pieces.append(text[end : match.start()])
-            kept += match.start() - end
-            end = match.end()
-            starts.append(kept)
-            shifts.append(end - kept)
-        pieces.append(text[end:])
-        return cls("".join(pieces), starts, shifts)
-
-    def back(self, found: Found) -> Found:
-        return Found(self._original(found.start), self._original(found.end - 1) + 1, found.name)
-
-    def _original(self, at: int) -> int:
-        return at + self.shifts[bisect_right(self.starts, at) - 1]
-
-
-def _replaced(text: str, found: list[Found]) -> str:
-    """Each stretch of overlapping finds becomes one mark, named after the surest of them: the one found first."""
-    pieces: list[str] = []
-    end = 0
-    surest = len(found)
-    for rank in sorted(range(len(found)), key=lambda rank: found[rank].start):
-        item = found[rank]
-        if item.start >= end:
-            if end:
-                pieces.append(f"[redacted:{found[surest].name}]")
-            pieces.append(text[end : item.start])
-            surest = rank
-        surest = min(surest, rank)
-        end = max(end, item.end)
-    return "".join((*pieces, f"[redacted:{found[surest].name}]", text[end:]))
+def _redacted(text: str, found: list[Found]) -> str:
+    return replaced(text, found) if found else text

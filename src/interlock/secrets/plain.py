@@ -1,0 +1,71 @@
+"""Tells at one look that a text has nothing to redact, as most texts have not.
+
+A secret that nobody declared has a word of a form in it, or it is an encoded token in a long run of characters, or
+something unseen splits it. A text without any of these, and without what gives a declared secret away, is plain.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from functools import cache
+
+from ..domain.envelope import UNSEEN
+from .encodings import MIN_ENCODED_CHARS, RUN_CHARACTER, find_encoded
+from .forms import FORMS
+
+#: Every byte becomes a sign for its kind, and the signs are searched.
+_RUN, _PLAIN, _ODD = b"r", b"p", b"o"
+_LONG_RUN = _RUN * MIN_ENCODED_CHARS
+#: A line of base64 is wrapped at no fewer.
+_WRAPPED_LINE = _RUN * 60
+_UNSEEN = rf"[{UNSEEN}\ufe0e\ufe0f]"
+#: Letters and signs by how seldom they are in what programs print.
+_SELDOM_FIRST = "zjqxkvwbygpcfmduhl_:<sr-.ianote"
+
+
+def _kind(character: str) -> bytes:
+    if re.fullmatch(RUN_CHARACTER, character):
+        return _RUN
+    return _PLAIN if character in "\t\n" or (character.isascii() and character.isprintable()) else _ODD
+
+
+_KINDS = b"".join(_kind(chr(code)) for code in range(256))
+
+
+def may_be_split(text: str) -> bool:
+    """Is there a character that is not seen, or so long a run that it may be a line of wrapped base64?"""
+    return not _is_whole(_kinds(text))
+
+
+def may_be_secret(text: str) -> bool:
+    """May there be a secret that has no word of a form and was not declared?"""
+    kinds = _kinds(text)
+    return not _is_whole(kinds) or (_LONG_RUN in kinds and bool(find_encoded(text)))
+
+
+def _kinds(text: str) -> bytes:
+    if not text.isascii() and re.search(_UNSEEN, text):
+        return _ODD
+    return text.encode("ascii", "replace").translate(_KINDS)
+
+
+def _is_whole(kinds: bytes) -> bool:
+    return _ODD not in kinds and _WRAPPED_LINE not in kinds
+
+
+@cache
+def find_word() -> Callable[[str], re.Match[str] | None]:
+    """Is a word of a form in a text in lower case?"""
+    return re.compile(seldom_first({word for form in FORMS for word in form.words})).search
+
+
+def seldom_first(words: Iterable[str]) -> str:
+    """A pattern for any of the words that looks for a seldom letter of each, then at what follows and stands before.
+
+    It passes most of a text faster than a pattern that begins with the words' first letters.
+    """
+    branches: dict[str, list[str]] = {}
+    for word in sorted(words):
+        at = min(range(len(word) - 1), key=lambda at: (_SELDOM_FIRST + word).index(word[at]))
+        before = f"(?<={re.escape(word)})" if at else ""
+        branches.setdefault(word[at], []).append(re.escape(word[at + 1 :]) + before)
+    return "|".join(f"{re.escape(letter)}(?:{'|'.join(rest)})" for letter, rest in branches.items())

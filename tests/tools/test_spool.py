@@ -1,0 +1,180 @@
+"""A spool keeps all that a command prints, both streams and their order, without the secrets and without memory."""
+
+import json
+import os
+from collections.abc import Iterator
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interlock.artifacts.memory import MemoryArtifacts
+from interlock.secrets.patterns import SecretRedactor
+from interlock.tools.output import Spool, Stream
+
+SECRET = "hunter2-and-more"
+redactor = SecretRedactor({"NAME": SECRET})
+
+
+class Unfiltered:
+    def feed(self, chunk: bytes) -> bytes:
+        return chunk
+
+    def end(self) -> bytes:
+        return b""
+
+
+@pytest.fixture
+def spool() -> Iterator[Spool]:
+    with Spool(redactor.stream) as spool:
+        yield spool
+
+
+taken = st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), st.binary(max_size=12)), max_size=40)
+
+
+@given(taken, st.integers(0, 200), st.integers(0, 200))
+def test_each_stream_and_their_order_can_be_read_exactly(
+    chunks: list[tuple[Stream, bytes]], start: int, size: int
+) -> None:
+    whole = {name: b"".join(chunk for stream, chunk in chunks if stream == name) for name in ("stdout", "stderr")}
+    everything = b"".join(chunk for _, chunk in chunks)
+
+    with Spool(Unfiltered) as spool:
+        for stream, chunk in chunks:
+            spool.take(stream, chunk)
+        spool.end()
+
+        assert spool.total_bytes == len(everything)
+        assert b"".join(spool.chunks()) == everything
+        for stream in ("stdout", "stderr"):
+            assert spool.bytes_in(stream) == len(whole[stream])
+            assert spool.read(stream, start, size) == whole[stream][start : start + size]
+            assert b"".join(spool.chunks(stream)) == whole[stream]
+        assert (spool.head(size), spool.read_all(start, size)) == (everything[:size], everything[start : start + size])
+        assert spool.tail(size) == everything[max(0, len(everything) - size) :]
+
+
+@given(taken)
+def test_the_index_says_which_bytes_are_of_which_stream(chunks: list[tuple[Stream, bytes]]) -> None:
+    with Spool(Unfiltered) as spool:
+        for stream, chunk in chunks:
+            spool.take(stream, chunk)
+        index = json.loads(spool.index_json())
+        everything = b"".join(spool.chunks())
+
+        ends = [0]
+        for length in index["lengths"]:
+            ends.append(ends[-1] + length)
+        for number, stream in enumerate(("stdout", "stderr")):
+            assert index["streams"][number] == stream
+            pieces = [everything[start:end] for start, end in list(pairwise(ends))[number::2]]
+            assert b"".join(pieces) == spool.read(stream, 0, spool.total_bytes)
+            places = (spool.place(stream, at) for at in range(spool.bytes_in(stream)))
+            assert bytes(everything[place] for place in places) == b"".join(pieces)
+
+
+def test_more_segments_than_fit_in_memory_are_as_exact(tmp_path: Path) -> None:
+    digests = {"stdout": sha256(), "stderr": sha256()}
+    with Spool(Unfiltered, tmp_path) as spool:
+        for number in range(50_000):
+            stream: Stream = "stderr" if number % 3 == 1 else "stdout"
+            chunk = b"%d " % number
+            spool.take(stream, chunk)
+            digests[stream].update(chunk)
+
+        for stream in ("stdout", "stderr"):
+            content = b"".join(spool.chunks(stream))
+            assert sha256(content).digest() == digests[stream].digest()
+            for start in range(0, len(content), 9_973):
+                assert spool.read(stream, start, 300) == content[start : start + 300]
+        assert sum(json.loads(spool.index_json())["lengths"]) == spool.total_bytes
+        assert len(json.loads(spool.index_json())["lengths"]) > 30_000
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_kept_of_it_is_all_of_it(spool: Spool) -> None:
+    artifacts = MemoryArtifacts()
+    spool.take("stdout", b"one\n" * 100_000)
+    spool.take("stderr", b"two\n")
+    spool.end()
+
+    assert artifacts.read(artifacts.keep_stream(spool.chunks())) == b"one\n" * 100_000 + b"two\n"
+    assert json.loads(artifacts.read(artifacts.keep_stream(spool.index_chunks()))) == {
+        "streams": ["stdout", "stderr"],
+        "lengths": [400_000, 4],
+    }
+
+
+def test_no_secret_gets_in_even_in_parts_and_between_the_other_stream(spool: Spool) -> None:
+    for at in range(0, len(SECRET), 5):
+        spool.take("stdout", SECRET[at : at + 5].encode())
+        spool.take("stderr", b"meanwhile\n")
+    spool.end()
+
+    assert spool.read("stdout", 0, 100) == b"[redacted:NAME]"
+    assert spool.read("stderr", 0, 100) == b"meanwhile\n" * 4
+    assert b"hunter" not in spool.head(1_000)
+
+
+def test_whole_lines_of_both_streams_keep_their_order_at_once(spool: Spool) -> None:
+    spool.take("stdout", b"first\nsec")
+    spool.take("stderr", b"error\n")
+    spool.take("stdout", b"ond\n")
+
+    assert spool.head(100) == b"first\nerror\nsecond\n"
+
+
+def test_the_end_comes_once(spool: Spool) -> None:
+    spool.take("stdout", b"no line break")
+    assert spool.total_bytes == 0
+
+    spool.end()
+    spool.end()
+
+    assert spool.head(100) == b"no line break"
+
+
+@pytest.mark.parametrize(
+    ("printed", "line"),
+    [
+        (b"", ""),
+        (b"one\ntwo\n\n  \n", "two"),
+        (b"\x1b[32mgreen\x1b[0m\x1b[K done\n", "green done"),
+        (b"\x1b]0;title\x07text \x1b]8;;http://x\x1b\\link\n", "text link"),
+        (b"10%\r50%\r100%\r\n", "100%"),
+        (b"bell\x07 null\x00 back\x08\n", "bell null back"),
+        (b"not UTF-8 \xff\xfe\n", "not UTF-8 \ufffd\ufffd"),
+        ("right to left \u202e\u200b tab\there\n".encode(), "right to left tab here"),
+        (b"\x1b\n", ""),
+        (b"a\x1b[1;31\n", "a"),
+        (b"x" * 10_000 + b"\n", "x" * 200),
+    ],
+)
+def test_the_last_line_can_be_shown_on_any_terminal(spool: Spool, printed: bytes, line: str) -> None:
+    spool.take("stdout", printed)
+    spool.end()
+
+    assert spool.last_line() == line
+
+
+@given(st.binary(max_size=60))
+def test_the_last_line_is_short_and_printable_whatever_was_printed(printed: bytes) -> None:
+    with Spool(Unfiltered) as spool:
+        spool.take("stderr", printed)
+        line = spool.last_line()
+
+    assert line.isprintable()
+    assert len(line) <= 200
+
+
+def test_a_spool_leaves_no_file_and_no_descriptor(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with Spool(redactor.stream, tmp_path) as spool:
+        spool.take("stdout", b"text\n")
+        assert list(tmp_path.iterdir()) == []
+
+    assert len(os.listdir("/proc/self/fd")) == before
