@@ -1,0 +1,282 @@
+"""One command from its start to its raw result: what it prints goes to a spool, what it changed is looked for.
+
+The workspace is looked at before and after a command that may write. All slow work on files is done in threads, and is
+waited for even when the call is cancelled: then the command is over, and what it had printed is kept.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from os.path import join, relpath
+from typing import NamedTuple, ParamSpec, TypeAlias, TypeVar
+
+import msgspec
+
+from ..domain.errors import ArtifactError, SandboxDeniedError, SandboxSetupError
+from ..domain.output import ArtifactRef
+from ..domain.tool import RunArtifacts, ToolContext
+from ..domain.words import error_text
+from ..sandbox.interface import Command, CommandSandbox, Ended, Profile, Stream
+from .command_result import MAX_PATHS_TOLD, CommandResult, shown_path
+from .fingerprint import Changes, Fingerprint, changed, fingerprint
+from .output import Spool, excerpt
+from .sandbox_words import violations
+from .shell_profile import Guarded, ProfileName, Seconds, ShellRules, profile_of
+from .verification import UNKNOWN_STATE, Said, Verification, verifies, verify
+
+MAX_OUTPUT_CHARS = 30_000
+#: The rest is for what is said beside the output.
+EXCERPT_CHARS = 28_000
+OUTPUT_KIND, INDEX_KIND = "command_output", "command_output_index"
+PROGRESS_SECONDS = 0.5
+_MAX_COMMAND_CHARS = 1_000
+_MAX_REPORT_BYTES = 1 << 20
+_STREAM_BYTES = 64 * 1024
+#: An artifact holds so much.
+_PART_BYTES = 100 << 20
+_CHUNK_BYTES = 256 * 1024
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+#: The words of each simple command of a script; None when it cannot be read.
+Words: TypeAlias = Callable[[str], Sequence[Sequence[str]] | None]
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """A command that may start now."""
+
+    script: str
+    #: From the root of the workspace.
+    cwd: str
+    seconds: Seconds
+    profile: ProfileName
+    rules: ShellRules
+    commands: CommandSandbox
+    words: Words
+
+
+class Kept(NamedTuple):
+    """The output as artifacts: as many as it needs."""
+
+    parts: tuple[ArtifactRef, ...] = ()
+    streams: ArtifactRef | None = None
+
+    @property
+    def all(self) -> tuple[ArtifactRef, ...]:
+        return self.parts if self.streams is None else (*self.parts, self.streams)
+
+
+class _Before(NamedTuple):
+    """The workspace as it was; where nothing can be written, nobody looks."""
+
+    profile: Profile
+    guarded: Guarded | None
+    files: Fingerprint | None
+
+
+class _After(NamedTuple):
+    files: Fingerprint | None
+    #: What came or was exchanged, of the files that other programs obey.
+    guarded: tuple[str, ...] = ()
+
+
+async def run_command(order: Order, context: ToolContext) -> CommandResult:
+    """`SandboxSetupError` when nothing of it was executed."""
+    before = await asyncio.to_thread(_look_before, order)
+    progress = _Progress(context)
+    with Spool(context.artifacts.secrets_out) as spool:
+
+        def on_output(stream: Stream, chunk: bytes) -> None:
+            spool.take(stream, chunk)
+            progress.tell(spool.last_line)
+
+        try:
+            running = await order.commands.start(command_of(order, before.profile), on_output)
+            ended = await running.wait(order.seconds.allowed)
+        except asyncio.CancelledError:
+            await to_the_end(_keep, spool, context)
+            raise
+        finally:
+            progress.end()
+        return await to_the_end(_finished, order, before, ended, spool, context)
+
+
+def command_of(order: Order, profile: Profile) -> Command:
+    return Command(
+        profile=profile,
+        script=order.script,
+        cwd=join(order.rules.workspace.root, order.cwd) if order.cwd != "." else "",
+        environment=order.rules.environment,
+    )
+
+
+async def to_the_end(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """In a thread, and waited for whatever happens: what it uses is closed afterwards."""
+    work = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        raise
+
+
+def without_secrets(text: str, artifacts: RunArtifacts) -> str:
+    """The start of a command as it may be shown and kept."""
+    secrets_out = artifacts.secrets_out()
+    content = text.encode("utf-8", "replace")
+    kept = secrets_out.feed(content) + secrets_out.end()
+    return kept.decode("utf-8", "replace")[:_MAX_COMMAND_CHARS]
+
+
+def keep_output(spool: Spool, artifacts: RunArtifacts) -> Kept:
+    """All of the output; and where there are two streams, which part is of which."""
+    spool.end()
+    parts = tuple(
+        artifacts.keep_stream(_chunks(spool, start), OUTPUT_KIND) for start in range(0, spool.total_bytes, _PART_BYTES)
+    )
+    if not (spool.bytes_in("stdout") and spool.bytes_in("stderr")):
+        return Kept(parts)
+    return Kept(parts, artifacts.keep_stream(spool.index_chunks(), INDEX_KIND))
+
+
+def _chunks(spool: Spool, start: int) -> Iterator[bytes]:
+    end = min(spool.total_bytes, start + _PART_BYTES)
+    return (spool.read_all(at, min(_CHUNK_BYTES, end - at)) for at in range(start, end, _CHUNK_BYTES))
+
+
+def _keep(spool: Spool, context: ToolContext) -> Kept:
+    try:
+        kept = keep_output(spool, context.artifacts)
+    except (ArtifactError, OSError) as error:
+        context.warn(f"The output of the command could not be kept: {error}")
+        return Kept()
+    context.kept.extend(kept.all)
+    return kept
+
+
+def _look_before(order: Order) -> _Before:
+    profile = profile_of(order.rules, order.commands.confinement, order.profile)
+    if not profile.writable:
+        return _Before(profile, None, None)
+    return _Before(profile, Guarded(order.rules), _fingerprint(order.rules))
+
+
+def _fingerprint(rules: ShellRules) -> Fingerprint:
+    with rules.workspace.open_folder(".") as root:
+        return fingerprint(root.fd)
+
+
+def _look_after(order: Order, before: _Before, context: ToolContext) -> _After:
+    """The command ran, so whatever hinders looking is not its failure: what it changed is unknown then."""
+    if before.guarded is None:
+        return _After(None)
+    try:
+        return _After(_fingerprint(order.rules), tuple(Guarded(order.rules).changed_since(before.guarded)))
+    except (SandboxDeniedError, SandboxSetupError, OSError) as error:
+        context.warn(f"What the command changed cannot be looked at: {error_text(error)}")
+        return _After(None)
+
+
+def _finished(order: Order, before: _Before, ended: Ended, spool: Spool, context: ToolContext) -> CommandResult:
+    kept = _keep(spool, context)
+    after = _look_after(order, before, context)
+    said = Said(_text(spool), spool.total_bytes <= _MAX_REPORT_BYTES, ended)
+    result = CommandResult(
+        command=without_secrets(order.script, context.artifacts),
+        ended=ended,
+        timeout_seconds=order.seconds.allowed,
+        clamped=order.seconds.clamped,
+        stdout=_ends(spool, "stdout"),
+        stderr=_ends(spool, "stderr"),
+        stdout_bytes=spool.bytes_in("stdout"),
+        stderr_bytes=spool.bytes_in("stderr"),
+        excerpt=excerpt(spool, EXCERPT_CHARS),
+        output=kept.parts,
+        index=kept.streams,
+        started_in=order.cwd,
+        ended_in=_from_root(ended.cwd, order.rules.workspace.root),
+        profile=order.profile,
+        backend=order.commands.confinement.backend,
+        limits=order.rules.limits,
+        changes=_changes(order, before.files, after.files),
+        guarded=after.guarded,
+        violations=violations(said.text, before.profile, ended.exit_code) if order.profile != "unconfined" else (),
+        verification=_verified(order, said, before.files, after.files),
+    )
+    _warn(result, context)
+    return result
+
+
+def _changes(order: Order, before: Fingerprint | None, after: Fingerprint | None) -> Changes | None:
+    """What a command reached beside the workspace, nobody has looked at."""
+    if before is None or after is None or order.rules.network or order.profile == "unconfined":
+        return None
+    return changed(before, after)
+
+
+def _warn(result: CommandResult, context: ToolContext) -> None:
+    for violation in result.violations:
+        context.warn(f"The sandbox probably refused something ({violation.cause}): {violation.line}")
+    if result.guarded:
+        names = ", ".join(map(shown_path, result.guarded[:MAX_PATHS_TOLD]))
+        context.warn(f"A command created or exchanged what other programs obey: {names}. Look at it before you use it.")
+
+
+def _from_root(path: str, root: str) -> str:
+    return shown_path(relpath(path, root) if path == root or path.startswith(f"{root}/") else path)
+
+
+def _ends(spool: Spool, stream: Stream) -> bytes:
+    size = spool.bytes_in(stream)
+    if size <= _STREAM_BYTES:
+        return spool.read(stream, 0, size)
+    half = _STREAM_BYTES // 2
+    return spool.read(stream, 0, half) + spool.read(stream, size - half, half)
+
+
+def _text(spool: Spool) -> str:
+    """Its ends, where it is long."""
+    if spool.total_bytes <= _MAX_REPORT_BYTES:
+        return spool.head(_MAX_REPORT_BYTES).decode("utf-8", "replace")
+    head, tail = spool.head(_MAX_REPORT_BYTES // 4), spool.tail(_MAX_REPORT_BYTES * 3 // 4)
+    return b"\n".join((head, tail)).decode("utf-8", "replace")
+
+
+def _verified(order: Order, said: Said, before: Fingerprint | None, after: Fingerprint | None) -> Verification | None:
+    argvs = order.words(order.script) or ()
+    if not verifies(argvs):
+        return None
+    if order.profile == "read-only":
+        # Nothing could be written, so it is as it was.
+        with suppress(SandboxDeniedError, OSError):
+            before = after = _fingerprint(order.rules)
+    digests = (UNKNOWN_STATE if files is None else files.digest for files in (before, after))
+    return verify(order.script, argvs, said, *digests)
+
+
+class _Progress:
+    """The last line of the output for whoever watches, now and then and not for each line."""
+
+    def __init__(self, context: ToolContext) -> None:
+        self._context = context
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._told_at = float("-inf")
+        self._line: Callable[[], str] = str
+
+    def tell(self, line: Callable[[], str]) -> None:
+        self._line = line
+        if self._timer is None:
+            wait = max(0.0, self._told_at + PROGRESS_SECONDS - self._loop.time())
+            self._timer = self._loop.call_later(wait, self._tell)
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _tell(self) -> None:
+        self._timer = None
+        self._told_at = self._loop.time()
+        if line := self._line():
+            with suppress(Exception):  # whoever watches cannot hurt the command
+                self._context.progress(line)

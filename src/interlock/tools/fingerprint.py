@@ -1,0 +1,189 @@
+"""A cheap fingerprint of a workspace, so that what was found out about it can be told to be out of date.
+
+It is a digest over path, size and times of every file, without reading any: an edit, a new file, a deleted one or one
+that was only touched makes another digest. The time of the last change of the inode is in it, because tools restore
+the other one. What programs write for themselves while they test or check is left out, or each run would make its own
+result stale; whole folders of installed or built things are looked at from outside only, for the list of changes.
+
+Nothing is followed, and everything goes by descriptors below the root. Limits of files and of depth hold; beyond them
+`truncated` says that equal digests prove nothing.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from fnmatch import translate
+from hashlib import sha256
+from itertools import islice
+from typing import TypeAlias
+
+import msgspec
+
+MAX_FILES = 20_000
+MAX_DEPTH = 64
+
+#: Folders that tests and checks fill for themselves.
+CACHES = frozenset(
+    [
+        "__pycache__",
+        ".pytest_cache",
+        ".mypy_cache",
+        ".ruff_cache",
+        ".hypothesis",
+        ".nyc_output",
+        ".eggs",
+        "htmlcov",
+        ".coverage-html",
+        ".cache",
+        ".turbo",
+        ".parcel-cache",
+        ".gradle",
+    ]
+)
+#: Files of the same kind, as patterns for names.
+CACHE_FILES = (".coverage", ".coverage.*", "coverage.xml", "lcov.info", "*.pyc", ".eslintcache", "*.tsbuildinfo")
+#: Folders of installed or built things, and of a repository. With names beside them that must be there, because some
+#: projects call sources so.
+ASIDE: Mapping[str, frozenset[str]] = {
+    ".git": frozenset(),
+    ".hg": frozenset(),
+    ".svn": frozenset(),
+    "node_modules": frozenset(),
+    ".venv": frozenset(),
+    "venv": frozenset(),
+    ".tox": frozenset(),
+    ".nox": frozenset(),
+    "target": frozenset({"Cargo.toml", "pom.xml", "build.sbt"}),
+}
+#: What changes in a repository when something is committed, staged or switched. Reading it may refresh the index, so
+#: that is not here.
+_REPOSITORY = ("HEAD", "logs/HEAD", "packed-refs", "refs/heads", "refs/tags", "refs/stash", "config")
+
+_is_cache_file = re.compile("|".join(map(translate, CACHE_FILES))).match
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Size and times of a file; of a folder only that it is there, since a cache in it would change its times.
+_Stamp: TypeAlias = tuple[int, ...]
+_IS_FOLDER: _Stamp = ()
+
+
+class Fingerprint(msgspec.Struct, frozen=True):
+    digest: str
+    #: How many files it is made of.
+    files: int
+    #: There are more, or deeper ones.
+    truncated: bool
+    #: By path from the root. Bytes of names that are no UTF-8 are lone surrogates.
+    stamps: Mapping[str, _Stamp]
+    #: Of the folders that are looked at from outside.
+    aside: Mapping[str, _Stamp]
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """Paths from the root, sorted. A folder is named only when it came or went."""
+
+    created: tuple[str, ...]
+    modified: tuple[str, ...]
+    deleted: tuple[str, ...]
+    #: False: there were more files than were looked at.
+    complete: bool
+
+    @property
+    def count(self) -> int:
+        return len(self.created) + len(self.modified) + len(self.deleted)
+
+
+def fingerprint(root: int, *, max_files: int = MAX_FILES) -> Fingerprint:
+    """Of the folder that `root` is open for."""
+    walk = _Walk(max_files)
+    walk.enter(root, "", 0)
+    listed = "".join(f"{path}\0{walk.stamps[path]}\n" for path in sorted(walk.stamps)).encode(
+        "utf-8", "surrogateescape"
+    )
+    mark = "truncated:" if walk.truncated else ""
+    return Fingerprint(mark + sha256(listed).hexdigest()[:32], walk.files, walk.truncated, walk.stamps, walk.aside)
+
+
+def changed(before: Fingerprint, after: Fingerprint) -> Changes:
+    """What is different, also in folders that are no part of the digest."""
+    old, new = {**before.stamps, **before.aside}, {**after.stamps, **after.aside}
+    return Changes(
+        tuple(sorted(new.keys() - old.keys())),
+        tuple(sorted(path for path in new.keys() & old.keys() if new[path] != old[path])),
+        tuple(sorted(old.keys() - new.keys())),
+        not (before.truncated or after.truncated),
+    )
+
+
+class _Walk:
+    def __init__(self, max_files: int) -> None:
+        self.stamps: dict[str, _Stamp] = {}
+        self.aside: dict[str, _Stamp] = {}
+        self.files = 0
+        self.truncated = False
+        self._max_files = max_files
+
+    def enter(self, folder: int, path: str, depth: int) -> None:
+        """The files first and in order, so that a limit leaves out the same ones each time."""
+        with os.scandir(folder) as scan:
+            entries = sorted(islice(scan, self._max_files + 1), key=lambda entry: entry.name)
+        names = frozenset(entry.name for entry in entries)
+        below: list[str] = []
+        for entry in entries:
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    below.append(entry.name)
+                elif not self._take(entry, path):
+                    return
+            except OSError:
+                continue  # gone meanwhile
+        for name in below:
+            self._descend(folder, path + name, name, names, depth)
+
+    def _take(self, entry: os.DirEntry[str], path: str) -> bool:
+        if _is_cache_file(entry.name):
+            return True
+        if self.files >= self._max_files:
+            self.truncated = True
+            return False
+        self.files += 1
+        self.stamps[path + entry.name] = _stamp(entry.stat(follow_symlinks=False))
+        return True
+
+    def _descend(self, folder: int, path: str, name: str, beside: frozenset[str], depth: int) -> None:
+        if name in CACHES:
+            return
+        needed = ASIDE.get(name)
+        is_aside = needed is not None and (not needed or bool(needed & beside))
+        if not is_aside:
+            self.stamps[path] = _IS_FOLDER
+            if depth >= MAX_DEPTH or self.files >= self._max_files:
+                self.truncated = True
+                return
+        try:
+            opened = os.open(name, _FOLDER, dir_fd=folder)
+        except OSError:
+            return  # gone, or not for us
+        try:
+            if is_aside:
+                self.aside[path] = _outside_stamp(opened)
+            else:
+                self.enter(opened, path + "/", depth + 1)
+        except OSError:
+            self.truncated = True
+        finally:
+            os.close(opened)
+
+
+def _stamp(status: os.stat_result) -> _Stamp:
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _outside_stamp(folder: int) -> _Stamp:
+    """A repository by what tells that it moved on; else the names in the folder, which is what its time is about."""
+    found: list[int] = []
+    for name in _REPOSITORY:
+        try:
+            found += _stamp(os.stat(name, dir_fd=folder, follow_symlinks=False))
+        except OSError:
+            found.append(0)
+    return tuple(found) if any(found) else (os.fstat(folder).st_mtime_ns,)

@@ -1,0 +1,250 @@
+"""What became of a command, for a model, for a person and for the log."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from interlock.domain.effects import SideEffect
+from interlock.domain.excerpt import apply_tool_output_limits
+from interlock.domain.output import ArtifactRef, NextTool, OutputSize
+from interlock.sandbox.interface import CommandLimits, Ended
+from interlock.tools.command_result import CommandResult, normalized
+from interlock.tools.fingerprint import Changes
+from interlock.tools.reports.report import Location, Report
+from interlock.tools.sandbox_words import Violation
+from interlock.tools.verification import Verification
+
+NOTHING = Changes((), (), (), True)
+
+
+def ended(**fields: Any) -> Ended:
+    return msgspec.structs.replace(Ended(reason="exited", exit_code=0, duration_seconds=0.3), **fields)
+
+
+def result(text: str = "", limit: int = 28_000, **fields: Any) -> CommandResult:
+    content = text.encode()
+    raw = CommandResult(
+        command="make things",
+        ended=ended(),
+        timeout_seconds=120,
+        stdout=content,
+        stderr=b"",
+        stdout_bytes=len(content),
+        stderr_bytes=0,
+        excerpt=apply_tool_output_limits(text, limit),
+        output=(ArtifactRef(id="sha256:1", kind="command_output", size_bytes=len(content)),) if content else (),
+        started_in=".",
+        ended_in=".",
+        profile="workspace-write",
+        backend="bubblewrap",
+        limits=CommandLimits(),
+        changes=NOTHING,
+    )
+    return msgspec.structs.replace(raw, **fields)
+
+
+def verification(**fields: Any) -> Verification:
+    known = Verification(
+        program="pytest", label="pytest", ok=True, exit_code=0, workspace="digest", workspace_before="digest"
+    )
+    return msgspec.structs.replace(known, **fields)
+
+
+def test_a_command_that_succeeded_says_so_in_a_line_and_in_facts() -> None:
+    said = normalized(result("hello\n"))
+
+    assert (said.ok, said.code, said.summary, said.exit_code) == (True, "ok", "exit 0 after 0.3 s", 0)
+    assert (said.text, said.user_text) == ("hello", "$ make things: exit 0 after 0.3 s")
+    assert said.side_effects == ()
+    assert said.size == OutputSize(produced=6, kept=6, shown=6, omitted=0)
+    assert said.facts == {
+        "command": "make things",
+        "exit_code": 0,
+        "signal": "",
+        "reason": "exited",
+        "duration_ms": 300.0,
+        "cwd": ".",
+        "profile": "workspace-write",
+        "backend": "bubblewrap",
+        "stdout_bytes": 6,
+        "stderr_bytes": 0,
+        "peak_memory_bytes": 0,
+        "timeout_seconds": 120,
+        "output": "sha256:1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "summary"),
+    [
+        (ended(exit_code=2), "command_failed", "exit 2 after 0.3 s"),
+        (ended(exit_code=None, signal="SIGSEGV"), "command_killed", "ended by SIGSEGV after 0.3 s"),
+        (ended(reason="timeout", exit_code=None), "command_timed_out", "ended after 0.3 s: that was its timeout"),
+        (ended(reason="timeout", exit_code=0), "command_timed_out", "ended after 0.3 s: that was its timeout"),
+        (ended(reason="stopped", exit_code=None), "command_cancelled", "stopped after 0.3 s"),
+        (
+            ended(reason="memory_limit", exit_code=None),
+            "command_killed",
+            "killed after 0.3 s: it used more than 2,048 MiB of memory",
+        ),
+        (
+            ended(reason="process_limit", exit_code=None),
+            "command_killed",
+            "killed after 0.3 s: it had more than 256 processes",
+        ),
+        (
+            ended(reason="output_limit", exit_code=None),
+            "command_killed",
+            "killed after 0.3 s: it printed more than 100 MiB",
+        ),
+    ],
+)
+def test_each_way_to_end_badly_has_its_code_and_its_words(end: Ended, code: str, summary: str) -> None:
+    said = normalized(result(ended=end))
+
+    assert (said.ok, said.code, said.summary) == (False, code, summary)
+
+
+@pytest.mark.requirement("R273")
+def test_tests_that_passed_are_a_verification_without_side_effects() -> None:
+    known = verification(program="jest", label="npm test", report=report("jest: 3 passed", passed=3))
+
+    said = normalized(result(ended=ended(), verification=known))
+
+    assert (said.ok, said.summary, said.exit_code, said.side_effects) == (True, "npm test passed.", 0, ())
+    assert (said.kind, said.user_text) == ("verification", "npm test passed: 3 passed")
+    assert said.size is None
+
+
+def report(summary: str, *, ok: bool = True, **fields: Any) -> Report:
+    return Report(program=summary.partition(":")[0], ok=ok, summary=summary, **fields)
+
+
+def test_tests_that_failed_say_how_many_and_where() -> None:
+    first = Location(file="tests/test_sum.py", line=12, message="assert 5 == 4")
+    failed = report("pytest: 1 failed, 3 passed", ok=False, passed=3, failed=1, first_failure=first)
+    known = verification(ok=False, exit_code=1, workspace="after", report=failed)
+
+    said = normalized(result(ended=ended(exit_code=1), verification=known))
+
+    assert (said.code, said.summary) == ("command_failed", "pytest failed: 1 failed, 3 passed")
+    assert said.facts["report"]["first_failure"] == {
+        "file": "tests/test_sum.py",
+        "line": 12,
+        "message": "assert 5 == 4",
+    }
+    assert said.facts["verification"] == {
+        "program": "pytest",
+        "command": "make things",
+        "exit_code": 1,
+        "ok": False,
+        "counts": {"passed": 3, "failed": 1},
+        "workspace": "after",
+        "workspace_before": "digest",
+        "changed_during": True,
+    }
+
+
+def test_an_exit_code_that_may_be_another_command_s_proves_nothing() -> None:
+    said = normalized(result(verification=verification(ok=None)))
+
+    assert said.summary == "exit 0 after 0.3 s"
+    assert said.facts["verification"]["ok"] is None
+
+
+def test_what_changed_in_the_workspace_is_a_side_effect() -> None:
+    changes = Changes(("a",), ("b",), ("c",), True)
+
+    said = normalized(result(changes=changes, ended=ended(exit_code=1)))
+
+    detail = "3 changed: created a, modified b, deleted c"
+    assert said.side_effects == (SideEffect(kind="modified", target="workspace", detail=detail),)
+
+
+def test_many_changes_are_counted() -> None:
+    changes = Changes(tuple(f"file{number:02}" for number in range(25)), (), (), True)
+
+    said = normalized(result(changes=changes))
+
+    assert said.side_effects is not None
+    assert said.side_effects[0].detail.startswith("25 changed: created file00, created file01")
+    assert said.side_effects[0].detail.endswith("created file19, and 5 more")
+
+
+@pytest.mark.parametrize("changes", [None, Changes((), (), (), False)])
+def test_where_nobody_looked_at_everything_side_effects_are_unknown(changes: Changes | None) -> None:
+    assert normalized(result(changes=changes)).side_effects is None
+
+
+def test_a_command_that_could_not_write_has_no_side_effects() -> None:
+    assert normalized(result(profile="read-only", changes=None)).side_effects == ()
+
+
+@pytest.mark.requirement("P10", "R244", "R245", "R247", "R248", "R249")
+def test_a_long_output_is_an_excerpt_around_the_failure_that_says_what_is_missing() -> None:
+    text = "ok\n" * 30_000 + "Error: Expected 4, received 5\n" + "ok\n" * 30_000
+
+    said = normalized(result(text, limit=2_000, ended=ended(exit_code=1)))
+
+    assert said.text is not None
+    assert "Expected 4, received 5" in said.text
+    assert "bytes omitted" in said.text
+    assert said.size is not None
+    assert said.size.produced == said.size.kept == len(text) == said.size.shown + said.size.omitted
+    assert said.next_tool == NextTool(
+        tool="read_artifact", input_hint={"artifact_id": "sha256:1", "around": "Error: Expected 4, received 5"}
+    )
+    assert said.next_hint == "The output was cut. Read the rest with read_artifact."
+
+
+def test_an_output_that_could_not_be_kept_is_not_offered() -> None:
+    said = normalized(result("x" * 5_000, limit=1_000, output=()))
+
+    assert said.next_tool is None
+    assert said.text is not None
+    assert said.text.endswith("[what is left out could not be kept]")
+
+
+def test_a_model_is_told_where_the_shell_ended_and_that_it_does_not_stay_there() -> None:
+    said = normalized(result("done\n", ended_in="src"))
+
+    assert said.text == ("done\n[the shell ended in src; the next command starts in the workspace again; pass cwd]")
+    assert said.facts["cwd"] == "src"
+
+
+def test_a_model_is_told_of_less_time_and_of_the_background() -> None:
+    said = normalized(result(ended=ended(reason="timeout", exit_code=None), timeout_seconds=600.0, clamped=True))
+
+    assert said.text == (
+        "[timeout_seconds was lowered to 600, which is the most]\n"
+        "[for commands that take long: background=true, then wait_task]"
+    )
+
+
+def test_what_the_sandbox_probably_refused_is_explained() -> None:
+    refused = (Violation("network", "curl: (6) Could not resolve host: example.com"),)
+
+    said = normalized(result("curl: (6) ...\n", ended=ended(exit_code=6), violations=refused))
+
+    assert said.text is not None
+    assert said.text.endswith(
+        "Commands have no network: nothing can be downloaded or sent. Work with what is installed.]"
+    )
+    assert said.facts["violations"] == [{"cause": "network", "line": "curl: (6) Could not resolve host: example.com"}]
+
+
+def test_a_person_reads_one_line_of_a_long_command() -> None:
+    said = normalized(result(command="echo " + "x" * 200 + "\nrm -rf build"))
+
+    assert said.user_text == f"$ echo {'x' * 75}…: exit 0 after 0.3 s"
+
+
+def test_names_that_are_no_text_are_shown_all_the_same() -> None:
+    changes = Changes(("\udcff\n\x1b" + "x" * 5_000,), (), (), True)
+
+    said = normalized(result(changes=changes))
+
+    assert said.side_effects is not None
+    assert said.side_effects[0].detail.isprintable()
+    assert len(said.side_effects[0].detail) < 300

@@ -1,0 +1,122 @@
+"""Glob patterns: which paths they mean, where they begin, and that none of them takes long."""
+
+from fnmatch import fnmatchcase
+from time import process_time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interlock.domain.errors import PreconditionError
+from interlock.sandbox.workspace import PathRefused
+from interlock.tools.glob_pattern import GlobPattern, read_pattern
+
+PATHS = ("a.py", "b.ts", "src/a.py", "src/x/b.py", "src/x/y/c.ts", "tests/src/d.py", "src/{e}", "src/[f].py")
+
+
+def meant(text: str) -> list[str]:
+    """As the search does it: from the folder on, by the whole path or by the last name."""
+    pattern = read_pattern(text)
+    return [path for path in PATHS if _is_meant(pattern, path)]
+
+
+def _is_meant(pattern: GlobPattern, path: str) -> bool:
+    folder = f"{pattern.folder}/" if pattern.folder else ""
+    rest = path.removeprefix(folder)
+    if not path.startswith(folder) or (pattern.depth is not None and rest.count("/") >= pattern.depth):
+        return False
+    if pattern.matches is not None:
+        return pattern.matches(rest.encode())
+    return not pattern.names or any(fnmatchcase(rest.rpartition("/")[2], name) for name in pattern.names)
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        ("*.py", ["a.py", "src/a.py", "src/x/b.py", "tests/src/d.py", "src/[f].py"]),
+        ("./*.py", ["a.py"]),
+        ("src/*.py", ["src/a.py", "src/[f].py"]),
+        ("src/**/*.py", ["src/a.py", "src/x/b.py", "src/[f].py"]),
+        ("src/**", ["src/a.py", "src/x/b.py", "src/x/y/c.ts", "src/{e}", "src/[f].py"]),
+        ("src/", ["src/a.py", "src/x/b.py", "src/x/y/c.ts", "src/{e}", "src/[f].py"]),
+        ("**/src/*.py", ["src/a.py", "tests/src/d.py", "src/[f].py"]),
+        ("*/*/*.py", ["src/x/b.py", "tests/src/d.py"]),
+        ("**/x/**/*.ts", ["src/x/y/c.ts"]),
+        ("{src,tests}/**/*.{py,ts}", ["src/a.py", "src/x/b.py", "src/x/y/c.ts", "tests/src/d.py", "src/[f].py"]),
+        ("src/{x/b.py,a.py}", ["src/a.py", "src/x/b.py"]),
+        ("{a,{b,c}}.{py,ts}", ["a.py", "b.ts", "src/a.py", "src/x/b.py", "src/x/y/c.ts"]),
+        ("src/?.py", ["src/a.py"]),
+        ("src/[ab].py", ["src/a.py"]),
+        ("*/[!a].py", []),
+        ("*/[^b]*.py", ["src/a.py", "src/[f].py"]),
+        (r"*/\{e\}", ["src/{e}"]),
+        ("*/[{]e}", ["src/{e}"]),
+        (r"*/\[f].py", ["src/[f].py"]),
+        ("**", list(PATHS)),
+        ("**/**/*", list(PATHS)),
+        (".", list(PATHS)),
+        ("src/a.py", ["src/a.py"]),
+        ("src/missing", []),
+    ],
+)
+def test_a_pattern_means_these_paths(text: str, paths: list[str]) -> None:
+    assert meant(text) == paths
+
+
+@pytest.mark.parametrize(
+    ("text", "folder"),
+    [
+        ("*.py", ""),
+        ("src/*.py", "src"),
+        ("src/x/b.py", "src/x"),
+        ("./src//x/**", "src/x"),
+        ("src/{x,y}/*", "src"),
+        ("src/{x/a,x/b}", "src/x"),
+        ("/ws/src/**/*.py", "/ws/src"),
+        ("/*", "/"),
+        ("d/**", "d"),
+        ("s*/x/*", ""),
+        (r"s\*/x", ""),
+    ],
+)
+def test_a_pattern_begins_in_the_folder_that_it_spells_out(text: str, folder: str) -> None:
+    assert read_pattern(text).folder == folder
+
+
+@pytest.mark.parametrize("text", ["..", "../*", "a/../b", "**/../*", "{a,..}/x", "{a,../b}", "a/..", "/ws/../x", "../"])
+def test_a_pattern_that_leads_up_is_refused(text: str) -> None:
+    with pytest.raises(PathRefused) as refused:
+        read_pattern(text)
+    assert refused.value.kind == "outside"
+
+
+@pytest.mark.parametrize(
+    "text", ["{a", "{a,{b}", "a\0b", "{a,b}" * 7, "{" * 500 + "}" * 499, "{a,b,c,d}{a,b,c,d}{a,b,c,d,e}"]
+)
+def test_what_is_no_pattern_is_said_in_words(text: str) -> None:
+    with pytest.raises(PreconditionError, match="glob pattern cannot be used"):
+        read_pattern(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["*/" + "*a" * 200 + "b", "*/" + "**/" * 200 + "b", "*/" + "a*" * 300, "**/a/" * 150 + "b"]
+)
+def test_no_pattern_takes_long(text: str) -> None:
+    matches = read_pattern(text).matches
+    assert matches is not None
+    began = process_time()
+    matches(b"x/" + b"a" * 250)
+    matches(b"a/" * 2_000 + b"c")
+
+    assert process_time() - began < 1
+
+
+@given(st.text("ab*?[]{},/\\.!^-", max_size=30), st.text("ab/.", min_size=1, max_size=20))
+def test_every_text_is_a_pattern_or_refused(text: str, path: str) -> None:
+    try:
+        pattern = read_pattern(text)
+    except (PathRefused, PreconditionError):
+        return
+    assert ".." not in pattern.folder.split("/")
+    if pattern.matches is not None:
+        pattern.matches(path.encode())

@@ -1,0 +1,184 @@
+"""ripgrep in its sandbox: what it may see, how it ends, and what is made of its end."""
+
+import asyncio
+import os
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from interlock.domain.errors import PreconditionError
+from interlock.sandbox.interface import Ended, Reason, Stream
+from interlock.sandbox.workspace import Workspace
+from interlock.tools.ripgrep import STOPPED, Closed, Enough, Ripgrep, Searched, search_options
+from interlock.tools.search_output import NameReader
+from tests.tools.search_runs import NOTHING_HOLDS, PlayedSearch, SearchRun, rg, run, sandbox, text_of
+
+__all__ = ["run"]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    with Workspace(tmp_path) as workspace:
+        yield workspace
+
+
+async def searched(workspace: Workspace, commands: PlayedSearch, hidden: tuple[str, ...] = ()) -> Searched:
+    return await Ripgrep(workspace, commands, rg(), lambda: hidden).run(("--files",), ".", lambda _: None)
+
+
+def ended(reason: Reason = "exited", exit_code: int | None = 0) -> Ended:
+    return Ended(reason=reason, exit_code=exit_code, duration_seconds=0)
+
+
+async def test_it_sees_the_workspace_and_itself_and_can_change_nothing(workspace: Workspace) -> None:
+    commands = PlayedSearch()
+    secret = f"{workspace.root}/.env"
+    await Ripgrep(workspace, commands, rg(), lambda: (secret,)).run(("--files",), "src", lambda _: None)
+    (command,) = commands.started
+    profile = command.profile
+
+    assert (profile.workspace, profile.readable, profile.hidden) == (workspace.root, command.argv[:1], (secret,))
+    assert (profile.writable, profile.system, profile.network) == (False, False, False)
+    assert command.argv[0].endswith("/rg")
+    assert "--no-config" in command.argv
+    assert command.argv[-2:] == ("--", "./src")
+    assert not {"-L", "--follow", "--pre"} & {*command.argv}
+    assert command.environment == {}
+
+
+async def test_without_a_sandbox_it_runs_after_a_yes_and_secrets_are_still_left_out(workspace: Workspace) -> None:
+    commands = PlayedSearch(confinement=NOTHING_HOLDS)
+    await searched(workspace, commands, (f"{workspace.root}/.env",))
+    (command,) = commands.started
+    options = search_options("x", literal=False, multiline=False, case_insensitive=False)
+
+    assert (command.profile.writable, command.profile.hidden) == (True, ())
+    assert any(option.startswith("--iglob=!**/{") and ".netrc" in option for option in options)
+
+
+@pytest.mark.parametrize("reason", ["timeout", "memory_limit", "output_limit"])
+async def test_a_search_that_is_ended_has_found_something_and_is_not_complete(
+    workspace: Workspace, reason: Reason
+) -> None:
+    reader = NameReader()
+    commands = PlayedSearch(("stdout", b"./a\0./b"), ended=ended(reason, None))
+    done = await Ripgrep(workspace, commands, rg(), lambda: ()).run(("--files",), ".", reader.feed)
+
+    assert (done.stopped, reader.names()) == (reason, [b"./a"])
+    assert STOPPED[reason]
+
+
+@pytest.mark.parametrize("how", [ended(exit_code=None), ended("process_limit", None), ended("stopped", None)])
+async def test_an_unexpected_end_is_not_complete_either(workspace: Workspace, how: Ended) -> None:
+    assert (await searched(workspace, PlayedSearch(ended=how))).stopped == "crashed"
+
+
+async def test_a_reader_that_has_enough_ends_the_search(run: SearchRun) -> None:
+    run.write("a", "x\n" * 2_000_000)
+    ripgrep = Ripgrep(run.workspace, sandbox(), rg(), lambda: ())
+    chunks = list[bytes]()
+
+    def read(chunk: bytes) -> None:
+        chunks.append(chunk)
+        raise Enough
+
+    async with asyncio.timeout(10):
+        done = await ripgrep.run(("--regexp=x",), ".", read)
+
+    assert done.stopped == "enough"
+    assert len(chunks) == 1
+
+
+async def test_its_own_words_say_why_it_cannot(workspace: Workspace) -> None:
+    commands = PlayedSearch(("stderr", b"rg: regex parse error:\n    (\n"), ended=ended(exit_code=2))
+    with pytest.raises(PreconditionError, match=r"ripgrep says: regex parse error:"):
+        await searched(workspace, commands)
+
+
+async def test_files_that_cannot_be_read_do_not_fail_a_search(workspace: Workspace) -> None:
+    said = b"rg: ./a: Permission denied (os error 13)\nrg: ./b: Permission denied (os error 13)\n"
+    done = await searched(workspace, PlayedSearch(("stderr", said), ended=ended(exit_code=2)))
+
+    assert (done.stopped, done.unreadable) == ("", 2)
+
+
+async def test_what_it_says_is_kept_to_a_bound(workspace: Workspace) -> None:
+    words: list[tuple[Stream, bytes]] = [("stderr", b"x" * 60_000)] * 50
+    commands = PlayedSearch(*words, ended=ended(exit_code=2))
+    with pytest.raises(PreconditionError) as refused:
+        await searched(workspace, commands)
+
+    assert len(str(refused.value)) < 1_200
+
+
+def test_closed_paths_are_left_out_with_all_below_them(workspace: Workspace) -> None:
+    closed = Closed(workspace, [f"{workspace.root}/{path}" for path in ("a", "d/e")] + ["/elsewhere/x"])
+    paths = [b"./.env", b"./.env.example", b"./a", b"./a/b", b"./ab", b"./d", b"./d/e/f/g", b"./d/ef", b"./id_rsa"]
+
+    assert closed.open_among(paths) == [b"./.env.example", b"./ab", b"./d", b"./d/ef", b"./id_rsa"]
+    assert [path for path in paths if closed.forbids(path)] == [b"./.env", b"./a", b"./a/b", b"./d/e/f/g", b"./id_rsa"]
+    assert (closed.count_in("."), closed.count_in("d"), closed.count_in("x")) == (2, 1, 0)
+
+
+async def test_cancelling_a_search_leaves_no_process(run: SearchRun) -> None:
+    begun = asyncio.Event()
+    run.write("a", "x\n" * 5_000_000)
+    ripgrep = Ripgrep(run.workspace, sandbox(), rg(), lambda: ())
+    task = asyncio.ensure_future(ripgrep.run(("--regexp=x",), ".", lambda _: begun.set()))
+    async with asyncio.timeout(10):
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    assert _children() == []
+
+
+def _children() -> list[str]:
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+
+
+async def test_a_folder_that_is_swapped_while_it_is_searched_shows_nothing_outside(run: SearchRun) -> None:
+    outside = run.root.parent / "out"
+    outside.mkdir()
+    (outside / "secret.txt").write_text("needle TOPSECRET")
+    run.write("d/inside.txt", "needle inside")
+    (run.root / "l").symlink_to(outside)
+    outcomes = set[str]()
+    with _flipping(run.root) as flips:
+        for _ in range(15):
+            for tool, arguments in (
+                ("grep", {"pattern": "needle", "path": "d"}),
+                ("glob", {"pattern": "d/*"}),
+                ("list_dir", {"path": "d"}),
+            ):
+                found = await run.do(tool, **arguments)
+                outcomes.add(found.code)
+                assert "TOPSECRET" not in text_of(found)
+                assert "secret.txt" not in text_of(found)
+
+    assert len(flips) > 100
+    assert "ok" in outcomes
+
+
+@contextmanager
+def _flipping(root: Path) -> Generator[list[None]]:
+    """`d` is by turns a folder and a link to outside."""
+    over, flips = Event(), list[None]()
+
+    def flip() -> None:
+        while not over.is_set():
+            for source, target in (("d", "x"), ("l", "d"), ("d", "l"), ("x", "d")):
+                os.rename(root / source, root / target)
+            flips.append(None)
+
+    thread = Thread(target=flip)
+    thread.start()
+    try:
+        yield flips
+    finally:
+        over.set()
+        thread.join()

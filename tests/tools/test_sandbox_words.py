@@ -1,0 +1,55 @@
+"""Lines of a failed command that look as if the sandbox had refused something."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interlock.sandbox.interface import Profile
+from interlock.tools.sandbox_words import ADVICE, MAX_LINE_CHARS, SIGNS, Violation, violations
+
+PROFILE = Profile(workspace="/w", writable=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("touch: cannot touch '/usr/x': Read-only file system", "read_only"),
+        ("npm error code EROFS", "read_only"),
+        ("curl: (6) Could not resolve host: example.com", "network"),
+        ("OSError: [Errno 101] Network is unreachable", "network"),
+        ("Error: getaddrinfo EAI_AGAIN registry.npmjs.org", "network"),
+        ("dd: error writing '/tmp/x': No space left on device", "temporary_space"),
+        ("bash: fork: retry: Resource temporarily unavailable", "processes"),
+        ("OSError: [Errno 27] File too large", "file_size"),
+        ("mount: /mnt: Operation not permitted", "permission"),
+    ],
+)
+def test_a_line_that_tells_of_a_refusal_is_found(line: str, cause: str) -> None:
+    assert violations(f"some output\n{line}\nmore", PROFILE, 1) == (Violation(cause, line),)  # pyright: ignore[reportArgumentType] - a parameter
+
+
+def test_a_command_that_succeeded_may_speak_of_anything() -> None:
+    assert violations("docs.md: Read-only file system", PROFILE, 0) == ()
+
+
+def test_a_missing_right_counts_only_when_nothing_surer_was_found() -> None:
+    text = "x: Permission denied\ny: Read-only file system\n"
+
+    assert [violation.cause for violation in violations(text, PROFILE, 1)] == ["read_only"]
+
+
+def test_a_network_that_is_there_was_not_refused() -> None:
+    profile = Profile(workspace="/w", writable=True, network=True)
+
+    assert violations("Could not resolve host: nowhere.invalid", profile, 1) == ()
+
+
+def test_every_cause_has_words_for_a_model() -> None:
+    assert SIGNS.keys() == ADVICE.keys()
+
+
+@given(st.text(), st.sampled_from([sign for signs in SIGNS.values() for sign in signs]), st.text())
+def test_whatever_is_printed_a_violation_is_one_short_printable_line(before: str, sign: str, after: str) -> None:
+    for violation in violations(before + sign + after, PROFILE, 1):
+        assert violation.line.isprintable()
+        assert len(violation.line) <= MAX_LINE_CHARS

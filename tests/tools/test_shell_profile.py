@@ -1,0 +1,201 @@
+"""What a command can reach comes from the mode and the script; what must not be changed is held, or told."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interlock.domain.decision import Verdict
+from interlock.domain.errors import SandboxSetupError
+from interlock.domain.tool import Mode, Reach, Situation
+from interlock.sandbox.interface import CAPABILITIES, CommandLimits, Confinement
+from interlock.sandbox.workspace import Workspace
+from interlock.tools.shell_profile import (
+    MAX_READ_ONLY_PATHS,
+    Guarded,
+    Protected,
+    Seconds,
+    ShellRules,
+    opinion_on,
+    profile_name,
+    profile_of,
+    reach_of,
+    seconds_for,
+)
+
+FULL = Confinement(backend="bubblewrap", capabilities=tuple(CAPABILITIES), degraded=False)
+NONE = Confinement(backend="none", capabilities=("kill_tree",), degraded=True, notes=("Nothing holds them back.",))
+
+
+def rules(root: Path, protected: Protected = ((), ()), **options: object) -> ShellRules:
+    fields = {"limits": CommandLimits(memory_bytes=1 << 20), **options}
+    return ShellRules(
+        workspace=Workspace(root),
+        is_read_only=lambda script, cwd: script == "ls",
+        hidden=lambda: protected,
+        **fields,  # pyright: ignore[reportArgumentType] - whatever the test wants
+    )
+
+
+def situation(mode: Mode = Mode.DEFAULT) -> Situation:
+    return Situation(run_id="run_1", mode=mode)
+
+
+def make(root: Path, *names: str) -> None:
+    for name in names:
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+
+
+def relative(root: Path, paths: tuple[str, ...]) -> list[str]:
+    return [os.path.relpath(path, root) for path in paths]
+
+
+@pytest.mark.parametrize(
+    ("script", "mode", "expected"),
+    [
+        ("ls", Mode.DEFAULT, "read-only"),
+        ("ls", Mode.TRUSTED, "read-only"),
+        ("npm test", Mode.DEFAULT, "workspace-write"),
+        ("npm test", Mode.TRUSTED, "workspace-write"),
+        ("npm test", Mode.READ_ONLY, "read-only"),
+    ],
+)
+def test_what_only_reads_and_what_runs_in_a_read_only_run_cannot_write(
+    tmp_path: Path, script: str, mode: Mode, expected: str
+) -> None:
+    given_rules = rules(tmp_path)
+
+    name = profile_name(given_rules, FULL, script, str(tmp_path), mode)
+
+    assert name == expected
+    assert profile_of(given_rules, FULL, name).writable == (expected == "workspace-write")
+
+
+def test_secrets_are_hidden_from_commands_that_read_and_from_those_that_write(tmp_path: Path) -> None:
+    make(tmp_path, ".env", ".vscode/settings.json")
+    given_rules = rules(tmp_path, ((".env",), (".vscode", ".vscode/settings.json")))
+
+    reads, writes = (profile_of(given_rules, FULL, name) for name in ("read-only", "workspace-write"))
+
+    assert reads.hidden == writes.hidden == (f"{tmp_path}/.env",)
+    assert (reads.read_only, writes.read_only) == ((), (f"{tmp_path}/.vscode",))
+    assert writes.limits.memory_bytes == 1 << 20
+
+
+def test_a_repository_stays_writable_but_for_what_git_executes(tmp_path: Path) -> None:
+    make(
+        tmp_path,
+        *(".git/HEAD", ".git/config", ".git/hooks/pre-commit", ".git/modules/lib/config", ".git/worktrees/w/HEAD"),
+        *(".git/worktrees/w/config.worktree", "vendor/x/.git/config", "submodule/.git"),
+    )
+    frozen = (".git", ".git/HEAD", ".git/config", "vendor/x/.git", "submodule/.git")
+
+    held = profile_of(rules(tmp_path, ((), frozen)), FULL, "workspace-write").read_only
+
+    assert relative(tmp_path, held) == [
+        "submodule/.git",
+        ".git/hooks",
+        ".git/config",
+        ".git/modules/lib/config",
+        ".git/worktrees/w/config.worktree",
+        "vendor/x/.git/config",
+    ]
+
+
+def test_what_git_executes_is_held_though_nobody_named_the_repository(tmp_path: Path) -> None:
+    make(tmp_path, ".git/config")
+
+    assert profile_of(rules(tmp_path), FULL, "workspace-write").read_only == (f"{tmp_path}/.git/config",)
+
+
+def test_more_files_to_hold_than_can_be_held_are_no_command(tmp_path: Path) -> None:
+    many = tuple(f"{number}/.envrc" for number in range(MAX_READ_ONLY_PATHS + 1))
+
+    with pytest.raises(SandboxSetupError, match="more than 1,000 files"):
+        profile_of(rules(tmp_path, ((), many)), FULL, "workspace-write")
+
+
+def test_what_came_or_was_exchanged_meanwhile_is_told(tmp_path: Path) -> None:
+    make(tmp_path, ".git/config", ".envrc")
+    frozen = [".envrc"]
+    given_rules = ShellRules(
+        workspace=Workspace(tmp_path), is_read_only=lambda script, cwd: False, hidden=lambda: ((), tuple(frozen))
+    )
+    before = Guarded(given_rules)
+    assert Guarded(given_rules).changed_since(before) == []
+
+    make(tmp_path, ".mcp.json", ".git/commondir")
+    frozen.append(".mcp.json")
+    assert Guarded(given_rules).changed_since(before) == [".git/commondir", ".mcp.json"]
+
+    (tmp_path / ".git").rename(tmp_path / "old")
+    make(tmp_path, ".git/config")
+    assert Guarded(given_rules).changed_since(before) == [".git", ".git/config", ".mcp.json"]
+
+
+def test_a_repository_that_is_used_is_no_change_of_settings(tmp_path: Path) -> None:
+    make(tmp_path, ".git/config", ".git/hooks/pre-commit")
+    before = Guarded(rules(tmp_path))
+
+    make(tmp_path, ".git/index", ".git/refs/heads/main")
+
+    assert Guarded(rules(tmp_path)).changed_since(before) == []
+
+
+def test_a_backend_that_holds_all_has_no_opinion() -> None:
+    assert opinion_on(FULL, situation()) is None
+    assert opinion_on(FULL, situation(Mode.READ_ONLY)) is None
+
+
+@pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.TRUSTED])
+def test_a_degraded_backend_asks_about_every_command_and_says_why(mode: Mode) -> None:
+    opinion = opinion_on(NONE, situation(mode))
+
+    assert opinion is not None
+    assert (opinion.verdict, opinion.scope, opinion.layer) == (Verdict.ASK, "once", "sandbox")
+    assert opinion.reason.endswith("(no sandbox). Nothing holds them back.")
+
+
+def test_a_read_only_run_needs_a_backend_that_can_hold_that() -> None:
+    opinion = opinion_on(NONE, situation(Mode.READ_ONLY))
+
+    assert opinion is not None
+    assert (opinion.verdict, opinion.layer) == (Verdict.DENY, "sandbox")
+
+
+def test_a_degraded_backend_is_not_asked_for_what_it_cannot_do(tmp_path: Path) -> None:
+    make(tmp_path, ".env", ".git/config")
+    given_rules = rules(tmp_path, ((".env",), ()))
+
+    assert profile_name(given_rules, NONE, "ls", str(tmp_path), Mode.DEFAULT) == "workspace-write"
+    profile = profile_of(given_rules, NONE, "workspace-write")
+    assert (profile.hidden, profile.read_only) == ((), ())
+
+
+def test_the_record_says_what_the_command_can_reach(tmp_path: Path) -> None:
+    given_rules = rules(tmp_path, environment={"CI": "1"})
+
+    assert reach_of(given_rules, FULL, "read-only", str(tmp_path)) == Reach(
+        sandbox="bubblewrap",
+        profile="read-only",
+        capabilities=tuple(CAPABILITIES),
+        cwd=str(tmp_path),
+        environment={"CI": "1"},
+    )
+
+
+def test_time_is_what_was_asked_for_within_the_maximum() -> None:
+    assert seconds_for(None, 120, 600) == Seconds(120, False)
+    assert seconds_for(None, 120, 60) == Seconds(60, False)
+    assert seconds_for(5, 120, 600) == Seconds(5, False)
+    assert seconds_for(601, 120, 600) == Seconds(600, True)
+    assert seconds_for(float("inf"), 120, 600) == Seconds(600, True)
+
+
+@given(st.none() | st.floats(), st.floats(1, 1e6), st.floats(1, 1e6))
+def test_time_never_goes_beyond_the_maximum(asked: float | None, default: float, most: float) -> None:
+    assert seconds_for(asked, default, most).allowed <= most
