@@ -244,3 +244,17 @@ def test_a_process_that_dies_leaves_the_old_content_or_the_new(root: Path) -> No
 @pytest.mark.skipif(os.geteuid() != 0, reason="this is the ordinary user already")
 def test_the_same_holds_for_an_ordinary_user() -> None:
     pytest_as_ordinary_user(__file__)
+
+
+def test_a_change_of_the_same_size_in_the_same_second_is_seen_by_programs_that_look_at_size_and_second(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.py").write_text("VALUE = 1\n")
+    before = (tmp_path / "a.py").stat()
+
+    with Workspace(tmp_path) as workspace:
+        workspace.replace_file("a.py", b"VALUE = 2\n")
+
+    after = (tmp_path / "a.py").stat()
+    assert after.st_size == before.st_size
+    assert int(after.st_mtime) > int(before.st_mtime)
