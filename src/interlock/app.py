@@ -27,7 +27,6 @@ from .domain.fail_safe import FailSafeConfig
 from .domain.lifecycle import ActionState, RunState
 from .domain.tool import Situation, ToolDefinition
 from .history.fold import load, snapshot_of
-from .local import LocalTools
 from .log.interface import EventLog
 from .log.memory import MemoryLog
 from .pipeline.asking import fault_in
@@ -40,6 +39,7 @@ from .policy.explain import HasRules, Mask
 from .policy.interface import PolicyEngine
 from .policy.masking import MaskSource
 from .policy.rules import RulePolicy
+from .registry.interface import Toolbox
 from .registry.memory import ToolRegistry
 from .sandbox.local import LocalSandbox
 from .scheduler.local import Line
@@ -56,8 +56,8 @@ _SNAPSHOT_EVENTS = 1024
 class Options(TypedDict, total=False):
     """What may be chosen. Everything has a default."""
 
-    #: Functions, `ToolDefinition`s, `LocalTools`, or a registry that is shared.
-    tools: Iterable[ToolDefinition | Callable[..., Any] | LocalTools] | ToolRegistry
+    #: Functions, `ToolDefinition`s, toolboxes such as `LocalTools`, or a registry that is shared.
+    tools: Iterable[ToolDefinition | Callable[..., Any] | Toolbox] | ToolRegistry
     #: Default: no rules, so a tool's declared risk decides.
     policy: PolicyEngine
     #: Who is asked. Default: nobody is there, so the answer is no.
@@ -89,8 +89,10 @@ class App:
         self.log: EventLog = _given(options.get("log"), MemoryLog)
         self._owns_log = options.get("log") is None
         self.artifacts: Artifacts = _given(options.get("artifacts"), MemoryArtifacts)
-        self.local = _local_tools(tools)
-        self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(_flat(tools))
+        given: Sequence[Any] = () if isinstance(tools, ToolRegistry) else _several(tools)
+        #: They are told the policy, and closed with the runtime.
+        self.toolboxes = [item for item in given if isinstance(item, Toolbox)]
+        self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(_flat(given))
         self.telemetry = OtelTelemetry()
         #: Snapshots on their way, which nobody waits for.
         self._aside: set[asyncio.Future[None]] = set()
@@ -98,8 +100,8 @@ class App:
         if self.registry.find("read_artifact") is None:
             self.registry.register(read_artifact)
         policy: PolicyEngine = _given(options.get("policy"), RulePolicy)
-        for local in self.local:
-            local.hide(_masks(policy))
+        for box in self.toolboxes:
+            box.hide(_masks(policy))
         self.parts = Parts(
             registry=self.registry,
             policy=policy,
@@ -182,8 +184,8 @@ class App:
             await run.settled()
         if self._aside:
             await asyncio.wait(self._aside)
-        for local in self.local:
-            await local.close()
+        for box in self.toolboxes:
+            await box.close()
         await self.parts.sandbox.close()
         if self._owns_log:
             await self.log.close()
@@ -229,25 +231,22 @@ def _open_question(run: Run, action_id: str, payload_hash: str, now: int) -> Que
     return question
 
 
-def _local_tools(tools: object) -> tuple[LocalTools, ...]:
-    """The toolboxes among the tools: they are told the policy, and closed with the runtime."""
-    if isinstance(tools, LocalTools):
-        return (tools,)
-    several = cast(list[object], tools) if isinstance(tools, list | tuple) else []
-    return tuple(box for box in several if isinstance(box, LocalTools))
-
-
 def _masks(policy: PolicyEngine) -> Callable[[str], tuple[Mask, ...]]:
     """What is denied to a tool, as far as the policy has rules that can be read."""
     return MaskSource(cast(HasRules, policy)).of if hasattr(policy, "rules") else lambda tool: ()
 
 
+def _several(tools: Iterable[Any]) -> list[Any]:
+    return [tools] if isinstance(tools, Toolbox) else list(tools)
+
+
 def _flat(tools: Iterable[Any]) -> Iterator[Any]:
     for item in tools:
-        if isinstance(item, LocalTools):
-            yield from item
-        else:
-            yield item
+        match item:
+            case Toolbox():
+                yield from item
+            case _:
+                yield item
 
 
 def _given(part: _T | None, default: Callable[[], _T]) -> _T:

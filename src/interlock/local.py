@@ -11,10 +11,11 @@ from os import PathLike
 from os.path import join
 
 from .domain.errors import ConfigurationError
+from .domain.resources import Mask
 from .domain.tool import ToolDefinition
-from .policy.explain import Mask
 from .policy.masking import Masked
 from .policy.scripts import commands_in, only_reads
+from .registry.interface import Toolbox
 from .sandbox.hidden import Found, HiddenFiles
 from .sandbox.interface import CommandLimits, CommandSandbox, Confinement
 from .sandbox.probe import choose
@@ -34,7 +35,7 @@ _EVERY_TOOL, _SHELL = "", "bash"
 _LIMITS = CommandLimits()
 
 
-class LocalTools:
+class LocalTools(Toolbox):
     """Read, write, edit, grep, glob, list and bash in one folder. Iterating gives the tools."""
 
     def __init__(  # noqa: PLR0913 - one for each thing that may be chosen

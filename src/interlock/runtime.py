@@ -115,8 +115,8 @@ class ToolRuntime:
         given = cast(dict[str, Any], options)
         self._app = App(**cast(Options, {name: given[name] for name in given if name not in _ABOUT}))
         about = {name: given[name] for name in _ABOUT if name in given}
-        if self._app.local:
-            about.setdefault("workspace", self._app.local[0].root)
+        if self._app.toolboxes:
+            about.setdefault("workspace", self._app.toolboxes[0].root)
         self._situation = _situation(self._app.parts.interaction.interactive, **about)
         self._run: Run | None = None
         self._shape: Shape = "openai"

@@ -1,9 +1,21 @@
 """What the arguments of a call name, as far as the tool declares it."""
 
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, cast
+
+import msgspec
 
 from .tool import JsonObject, ToolDefinition
+
+Access: TypeAlias = Literal["read", "write"]
+
+
+class Mask(msgspec.Struct, frozen=True):
+    """A path that a sandbox must hide, or hold read-only, because a rule denies it whatever the tool."""
+
+    rule_id: str
+    pattern: str
+    access: Access | None = None
 
 
 def values_at(value: Any, names: list[str]) -> Iterator[Any]:

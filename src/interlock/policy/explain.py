@@ -8,10 +8,11 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from ..domain.decision import Decision
+from ..domain.resources import Mask
 from .commands.command import SimpleCommand
 from .interface import PolicyEvent
 from .plan import Judged
-from .rule import Access, Rule
+from .rule import Rule
 from .rules import RulePolicy
 
 Point: TypeAlias = Literal["gate", "arguments", "commands", "sandbox"]
@@ -37,14 +38,6 @@ class Enforcement(msgspec.Struct, frozen=True):
     rule_id: str
     point: Point
     how: str
-
-
-class Mask(msgspec.Struct, frozen=True):
-    """A path that a sandbox must hide, or hold read-only, because a rule denies it whatever the tool."""
-
-    rule_id: str
-    pattern: str
-    access: Access | None = None
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable
 from time import time_ns
 
-from .explain import HasRules, Mask, masks
+from ..domain.resources import Mask
+from .explain import HasRules, masks
 from .patterns import PatternSet, folded, path_patterns
 
 

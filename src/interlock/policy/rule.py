@@ -10,11 +10,11 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from ..domain.decision import Scope
+from ..domain.resources import Access
 from ..domain.tool import Mode, Origin, ResourceKind
 from .interface import PolicyEvent
 
 Default: TypeAlias = Literal["risk", "allow", "ask", "deny"]
-Access: TypeAlias = Literal["read", "write"]
 Condition: TypeAlias = Callable[[PolicyEvent], bool]
 
 

@@ -1,8 +1,30 @@
 """The single source of truth for which tools exist."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from ..domain.resources import Mask
 from ..domain.tool import Menu, Situation, ToolDefinition
+
+
+class Toolbox(ABC):
+    """Tools that share something which must be told the policy, and closed. Iterating gives the tools."""
+
+    @property
+    @abstractmethod
+    def root(self) -> str:
+        """The folder that they work in, absolute."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[ToolDefinition]: ...
+
+    @abstractmethod
+    def hide(self, masks: Callable[[str], tuple[Mask, ...]]) -> None:
+        """What the policy denies to every tool, or to the one that is named: to be asked for before every call."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
 
 
 class Registry(Protocol):
