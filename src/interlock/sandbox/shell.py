@@ -1,0 +1,122 @@
+"""How a command is put to bash: its limits, its variables, and how the shell tells where it was at its end.
+
+Bash reads a few lines of ours before the script (`BASH_ENV`, from a descriptor), then the script exactly as it came
+(`-c`): line numbers and messages are the script's own. Our lines set the limits and a trap for the end, and say on the
+report descriptor that the script begins now. A program with its words is started by bash as well, for the limits.
+
+What is on the report descriptor are words, each ended by NUL: `waiting`, where a descriptor is given to wait for leave
+(should it end without a byte, nobody is there any more to supervise, and nothing is executed); then `started`, or
+`ready` (a program follows) or `missing` (there is no such program); then `ended`, the exit code, and the folder with a
+newline, unless a signal, `exec` or a trap of the script's own came before. A command can write there, too, so what it
+says is believed of nothing but itself.
+"""
+
+import re
+from collections.abc import Mapping
+
+from ..domain.errors import SandboxSetupError
+from .interface import Command, CommandLimits
+
+MAX_SCRIPT_BYTES = 100_000
+_MAX_WORDS_BYTES = 1_000_000
+_MAX_ENVIRONMENT_BYTES = 100_000
+HOME, TEMPORARY = "/home/agent", "/tmp"  # noqa: S108 inside of a sandbox, where it is empty and private
+
+_VARIABLES = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "LANG": "C.UTF-8",
+    "TERM": "dumb",
+    "SHELL": "/bin/bash",
+    "USER": "agent",
+    "LOGNAME": "agent",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "GIT_EDITOR": "true",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
+}
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: Make a program load or execute what they name, before the command itself is reached.
+_REFUSED_VARIABLES = re.compile(
+    r"LD_\w*|GCONV_PATH|LOCPATH|NLSPATH|GLIBC_TUNABLES|MALLOC_\w*"
+    r"|BASH_ENV|BASH_FUNC\w*|BASHOPTS|SHELLOPTS|ENV|CDPATH|IFS|PS4|PROMPT_COMMAND|GLOBIGNORE"
+    r"|PYTHON\w*|NODE_OPTIONS|PERL5\w*|PERLLIB|RUBYOPT|RUBYLIB|JAVA_TOOL_OPTIONS"
+)
+_PLAIN = ("--norc", "--noprofile")
+_START_PROGRAM = (
+    'if type -P -- "$1" >/dev/null; then printf "ready\\0" >&{fd}; exec -- "$@" {fd}>&-; '
+    'else printf "missing\\0" >&{fd}; fi'
+)
+
+
+def check(command: Command) -> None:
+    """`SandboxSetupError` for what bash cannot be given. Nothing was executed."""
+    if bool(command.script) == bool(command.argv):
+        raise SandboxSetupError("A command is either a script or a program with its words. Nothing was executed.")
+    for text in (command.script, *command.argv, command.cwd):
+        _refuse_unspeakable(text)
+    if len(command.script.encode()) > MAX_SCRIPT_BYTES:
+        raise SandboxSetupError(
+            f"The script is longer than {MAX_SCRIPT_BYTES} bytes. Nothing was executed. "
+            "Write it to a file in the workspace and run that."
+        )
+    if sum(len(word.encode()) for word in command.argv) > _MAX_WORDS_BYTES:
+        raise SandboxSetupError(f"The program's words are longer than {_MAX_WORDS_BYTES} bytes. Nothing was executed.")
+
+
+def variables(extra: Mapping[str, str], home: str = HOME, temporary: str = TEMPORARY) -> dict[str, str]:
+    """The few variables that every command gets, and the caller's."""
+    for name, value in extra.items():
+        if not _VARIABLE_NAME.fullmatch(name) or _REFUSED_VARIABLES.fullmatch(name):
+            raise SandboxSetupError(f"The variable {name[:100]!r} cannot be given to a command. Nothing was executed.")
+        _refuse_unspeakable(value)
+    if sum(len(value.encode()) for value in extra.values()) > _MAX_ENVIRONMENT_BYTES:
+        raise SandboxSetupError(f"The variables hold more than {_MAX_ENVIRONMENT_BYTES} bytes. Nothing was executed.")
+    return {**_VARIABLES, "HOME": home, "TMPDIR": temporary, **extra}
+
+
+def words(command: Command, bash: str, report_fd: int) -> tuple[str, ...]:
+    """What to execute, in an environment with `BASH_ENV` set to where the `prelude` can be read."""
+    if command.script:
+        return (bash, *_PLAIN, "-c", command.script, "bash")
+    return (bash, *_PLAIN, "-c", _START_PROGRAM.format(fd=report_fd), "bash", *command.argv)
+
+
+def prelude(command: Command, report_fd: int, prelude_fd: int, leave_fd: int = -1) -> bytes:
+    """What bash reads first. It reads it by a descriptor that is closed before the command begins."""
+    limits = command.profile.limits
+    # The number of processes counts those of the user namespace: it can be set inside of a new one only.
+    limit_words = _set_limits({**_per_process(limits), "u": limits.processes})
+    lines = [limit_words, "umask 022", "unset BASH_ENV", f"exec {prelude_fd}<&-"]
+    if leave_fd >= 0:
+        wait = f'printf "waiting\\0" >&{report_fd}; read -r -N 1 -u {leave_fd} || exit 1'
+        lines += [wait, f"exec {leave_fd}<&-; unset REPLY"]
+    if command.script:
+        # The group sends what `set -x` would print of it, and errors of a folder that is gone, nowhere.
+        ended = f'{{ builtin printf "ended\\0%d\\0" $?; builtin pwd -P; }} 2>/dev/null >&{report_fd}'
+        lines += [f"trap '{ended}' EXIT", f'printf "started\\0" >&{report_fd}']
+    return "\n".join([*lines, ""]).encode()
+
+
+def limited(bash: str, limits: CommandLimits, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The program with limits that are set before it starts, for where no bash can be seen inside."""
+    return (bash, *_PLAIN, "-c", f'{_set_limits(_per_process(limits))}; umask 022; exec -- "$@"', "bash", *argv)
+
+
+def _per_process(limits: CommandLimits) -> dict[str, int]:
+    """By bash's letters: core files, size of a file, data, open files."""
+    return {"c": 0, "f": limits.file_bytes >> 10, "d": limits.memory_bytes >> 10, "n": limits.open_files}
+
+
+def _set_limits(limits: dict[str, int]) -> str:
+    """What the host has set lower stays lower."""
+    return "; ".join(f"ulimit -{letter} {number} 2>/dev/null" for letter, number in limits.items())
+
+
+def _refuse_unspeakable(text: str) -> None:
+    if "\0" in text:
+        raise SandboxSetupError("A command cannot hold a NUL character. Nothing was executed.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise SandboxSetupError("A command cannot hold half a character (a surrogate). Nothing was executed.") from None

@@ -1,0 +1,114 @@
+"""What is told about a command from inside: by the launched program (status), and by the shell (report)."""
+
+import signal
+from contextlib import suppress
+
+import msgspec
+
+from .interface import Reason
+
+#: Shells and bubblewrap say that a signal ended a program by an exit code from here on.
+_SIGNAL_CODE = 128
+_STATUS_BYTES = 1 << 16
+_REPORT_BYTES = 1 << 14
+#: `waiting`, and what comes of it.
+_FIRST_WORDS = 2
+
+
+class Status:
+    """What the launched program says. Only it can write there."""
+
+    def __init__(self) -> None:
+        self._heard = b""
+        self.child_pid = 0
+        self.exit_code: int | None = None
+        self.started = False
+        self.setup_error = ""
+
+    def hear(self, chunk: bytes) -> None:
+        *lines, self._heard = (self._heard + chunk)[-_STATUS_BYTES:].split(b"\n")
+        for line in lines:
+            with suppress(msgspec.DecodeError):
+                self._note(msgspec.json.decode(line, type=_StatusLine))
+
+    def _note(self, line: "_StatusLine") -> None:
+        self.child_pid = line.child_pid or self.child_pid
+        self.started = line.started or self.started
+        self.setup_error = line.setup_error or self.setup_error
+        if line.exit_code is not None:
+            self.exit_code = line.exit_code
+
+
+class _StatusLine(msgspec.Struct, rename=lambda name: name.replace("_", "-")):
+    child_pid: int = 0
+    exit_code: int | None = None
+    started: bool = False
+    setup_error: str = ""
+
+
+class Report:
+    """What the shell says: see `shell`. The command can write there as well, after those words that matter here."""
+
+    def __init__(self) -> None:
+        self._heard = b""
+        self._first: list[bytes] = []
+
+    def hear(self, chunk: bytes) -> None:
+        self._heard = (self._heard + chunk)[-_REPORT_BYTES:]
+        if not self.begins:
+            self._first = self._heard.split(b"\0")[:-1][:_FIRST_WORDS]
+
+    @property
+    def waiting(self) -> bool:
+        return self._first == [b"waiting"]
+
+    @property
+    def begins(self) -> bool:
+        return self._has(b"started")
+
+    @property
+    def ready(self) -> bool:
+        return self._has(b"ready")
+
+    @property
+    def missing(self) -> bool:
+        return self._has(b"missing")
+
+    def _has(self, word: bytes) -> bool:
+        return word in self._first
+
+    @property
+    def exit_code(self) -> int | None:
+        code = self._last()[0]
+        return int(code) if code.isdigit() else None
+
+    @property
+    def cwd(self) -> str:
+        try:
+            return self._last()[1].decode()
+        except UnicodeDecodeError:
+            return ""
+
+    def _last(self) -> tuple[bytes, bytes]:
+        code, _, cwd = self._heard.rpartition(b"ended\0")[2].partition(b"\0")
+        return (code, cwd.removesuffix(b"\n")) if b"ended\0" in self._heard else (b"", b"")
+
+
+def signal_of(code: int | None, launcher_code: int, shell_code: int | None, reason: Reason) -> str:
+    """The signal that ended the command; empty when it exited.
+
+    A code over 128 stands for a signal, unless the shell itself said that it exits with it. A program that took the
+    shell's place by `exec` and exits with such a code cannot be told from one that a signal ended.
+    """
+    if code is None:
+        return _signal_name(-launcher_code if launcher_code < 0 else signal.SIGKILL)
+    if code <= _SIGNAL_CODE or (code == shell_code and reason == "exited"):
+        return ""
+    return _signal_name(code - _SIGNAL_CODE)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}" if number < signal.NSIG else ""

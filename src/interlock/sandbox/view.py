@@ -1,0 +1,210 @@
+"""What a command can see of the files: options of bubblewrap, in the order in which they lie over each other."""
+
+import os
+from collections.abc import Container, Iterable, Iterator
+from functools import cache
+from glob import glob
+from pathlib import Path
+from typing import NamedTuple
+
+from ..domain.errors import SandboxSetupError
+from . import mounts, shell
+from .interface import Profile
+from .mounts import NOTHING, Cover
+from .programs import is_inside, runtime_folders
+
+_PROGRAM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+#: What programs of the system are configured by. Not their certificates' keys, not their passwords.
+_SETTINGS_FOLDERS = ("/etc/alternatives", "/etc/java-*-openjdk")
+#: Small files, of which the sandbox gets a copy, or a link to where they are in `/usr`: that is faster than a mount.
+_SETTINGS_FILES = (
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/os-release",
+    "/etc/services",
+)
+_NETWORK_FOLDERS = ("/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted")
+_NETWORK_FILES = ("/etc/resolv.conf", "/etc/gai.conf")
+_MAX_SETTINGS_FILE_BYTES = 4 << 20
+#: Of `/proc`, what root could write though it has no capabilities. Bubblewrap covers others of them, but not these.
+_PROC_OF_ROOT = ("/proc/acpi", "/proc/asound", "/proc/driver", "/proc/fs", "/proc/scsi")
+_NEVER_A_WORKSPACE = frozenset(
+    f"/{name}"
+    for name in (
+        *("", "bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "media", "mnt", "opt"),
+        *("proc", "run", "sbin", "srv", "sys", "tmp", "usr", "var"),
+    )
+)
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 inside of a sandbox, where it is empty and private
+_NEVER_BELOW = ("/dev", "/proc", "/sys")
+#: Bubblewrap takes 9,000 words at most, and eight of them hide a folder.
+_MAX_MOUNTS = 1000
+
+
+class View(NamedTuple):
+    options: tuple[str, ...]
+    #: Paths to copy into the sandbox.
+    copies: tuple[str, ...]
+    #: Shown empty, and made read-only.
+    hidden: tuple[str, ...]
+    read_only: tuple[str, ...]
+    #: Those of them that are in the workspace, where another command may be at work.
+    covers: tuple[Cover, ...]
+
+
+def view_of(profile: Profile) -> View:
+    """`SandboxSetupError` for a profile that cannot be shown, or shows too much."""
+    _check(profile)
+    hidden = _outermost(_existing(profile.hidden, _shown(profile)))
+    hidden_set = frozenset(hidden)
+    read_only = _outermost(_read_only(profile)) if profile.writable else ()
+    read_only = tuple(path for path in read_only if not _is_below(path, hidden_set))
+    if len(hidden) + len(read_only) + len(profile.readable) > _MAX_MOUNTS:
+        raise SandboxSetupError(f"More than {_MAX_MOUNTS} files would have to be covered. Nothing was executed.")
+    size = str(profile.limits.temporary_bytes)
+    options = [
+        *("--perms", "0755", "--dir", "/etc"),
+        *(_system_options(profile.network) if profile.system else ()),
+        # `/dev` itself is as large as half of the memory.
+        *("--dev", "/dev", "--size", size, "--perms", "1777", "--tmpfs", _SHARED_MEMORY, "--remount-ro", "/dev"),
+        *("--proc", "/proc", *_proc_options()),
+        *("--size", size, "--perms", "1777", "--tmpfs", shell.TEMPORARY, "--size", size, "--tmpfs", shell.HOME),
+        *(word for path in profile.readable for word in _bind_readable(path, profile)),
+        *("--bind" if profile.writable else "--ro-bind", profile.workspace, profile.workspace),
+        *(word for path in read_only for word in ("--ro-bind", path, path)),
+        *(word for path in hidden for word in _hide(path)),
+    ]
+    copies = _copies(profile.network) if profile.system else ()
+    return View(tuple(options), copies, hidden, read_only, tuple(_covers(profile.workspace, hidden, read_only)))
+
+
+def _covers(workspace: str, hidden: tuple[str, ...], read_only: tuple[str, ...]) -> Iterator[Cover]:
+    planned = (*((path, True) for path in hidden), *((path, False) for path in read_only))
+    for path, is_hidden in planned:
+        if is_inside(path, workspace):
+            try:
+                yield mounts.look(path, is_hidden)
+            except OSError as error:
+                raise SandboxSetupError(f"{path} cannot be protected: {error}. Nothing was executed.") from error
+
+
+def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
+    """Without those that are inside of another: they are covered with it."""
+    found: dict[str, None] = {}
+    for path in sorted(set(paths)):
+        if not _is_below(path, found):
+            found[path] = None
+    return tuple(found)
+
+
+def _is_below(path: str, others: Container[str]) -> bool:
+    """It is one of them, or inside of one."""
+    while path not in others and path != "/":
+        path = os.path.dirname(path)
+    return path in others
+
+
+def _check(profile: Profile) -> None:
+    workspace = profile.workspace
+    if workspace in _NEVER_A_WORKSPACE or any(is_inside(workspace, top) for top in _NEVER_BELOW):
+        raise SandboxSetupError(f"{workspace} is the system's and cannot be a workspace. Nothing was executed.")
+    if not os.path.isabs(workspace) or os.path.realpath(workspace) != workspace:
+        raise SandboxSetupError(f"The workspace {workspace} is not an absolute, real path. Nothing was executed.")
+    if not os.path.isdir(workspace) or not os.access(workspace, os.R_OK | os.X_OK):
+        raise SandboxSetupError(f"The workspace {workspace} is gone or cannot be read. Nothing was executed.")
+    for path in profile.readable:
+        _refuse_homes(path)
+    for path in profile.hidden:
+        if is_inside(workspace, path):
+            raise SandboxSetupError(f"{path} cannot be hidden: the workspace is in it. Nothing was executed.")
+
+
+def _refuse_homes(path: str) -> None:
+    """A folder of a user as a whole holds that user's keys."""
+    if not os.path.isabs(path):
+        raise SandboxSetupError(f"{path} is not an absolute path. Nothing was executed.")
+    homes = {os.path.expanduser("~"), "/root", "/home/x", "/etc/x", "/run/x", "/var/x", "/proc/x", "/sys/x", "/dev/x"}
+    if any(is_inside(home, os.path.realpath(path)) for home in homes):
+        raise SandboxSetupError(f"{path} holds more than a command may read. Nothing was executed.")
+
+
+def _bind_readable(path: str, profile: Profile) -> tuple[str, ...]:
+    if is_inside(path, profile.workspace):
+        return ()
+    if not os.access(path, os.R_OK):
+        raise SandboxSetupError(f"{path} is gone or cannot be read. Nothing was executed.")
+    return ("--ro-bind", path, path)
+
+
+def _read_only(profile: Profile) -> Iterator[str]:
+    """What the caller names, and the code of this very process: who can write it is out of the sandbox."""
+    if any(is_inside(profile.workspace, folder) for folder in runtime_folders()):
+        raise SandboxSetupError(
+            f"The workspace {profile.workspace} is where the runtime itself is installed: "
+            "a command could change it. Nothing was executed."
+        )
+    yield from _existing((*profile.read_only, *runtime_folders()), (profile.workspace,))
+
+
+def _existing(paths: tuple[str, ...], shown: tuple[str, ...]) -> Iterator[str]:
+    """The real paths of those that are there to be seen: a mount on another would make it, on the host."""
+    for path in map(os.path.realpath, paths):
+        if any(is_inside(path, place) for place in shown) and os.path.lexists(path):
+            yield path
+
+
+def _shown(profile: Profile) -> tuple[str, ...]:
+    return (profile.workspace, *profile.readable, *((*_PROGRAM_FOLDERS, "/etc") if profile.system else ()))
+
+
+def _hide(path: str) -> tuple[str, ...]:
+    if os.path.isdir(path):
+        return ("--size", "4096", "--perms", "0555", "--tmpfs", path, "--remount-ro", path)
+    return ("--ro-bind", NOTHING, path)
+
+
+@cache
+def _system_options(network: bool) -> tuple[str, ...]:
+    options: list[str] = []
+    folders = [*_PROGRAM_FOLDERS, *(found for name in _SETTINGS_FOLDERS for found in sorted(glob(name)))]
+    for path in (*folders, *(_NETWORK_FOLDERS if network else ())):
+        if os.path.islink(path) and path.count("/") == 1:
+            options += ("--symlink", os.readlink(path), path)
+        elif os.access(path, os.R_OK | os.X_OK):
+            options += ("--ro-bind", path, path)
+    for path in filter(_is_link_to_usr, _SETTINGS_FILES):
+        options += ("--symlink", os.path.realpath(path), path)
+    return tuple(options)
+
+
+def _is_link_to_usr(path: str) -> bool:
+    return os.path.islink(path) and is_inside(os.path.realpath(path), "/usr")
+
+
+@cache
+def _proc_options() -> tuple[str, ...]:
+    # Bubblewrap leaves it open to root: it asks whether the folder can be written, not the files in it.
+    options = ["--ro-bind", "/proc/sys", "/proc/sys"]
+    if os.geteuid() == 0:
+        options += [word for path in _PROC_OF_ROOT if _holds_writable(path) for word in ("--ro-bind", path, path)]
+    return tuple(options)
+
+
+def _holds_writable(path: str) -> bool:
+    files = [Path(path)] if os.path.isfile(path) else (file for file in Path(path).rglob("*") if file.is_file())
+    return any(file.stat().st_mode & 0o222 for file in files)
+
+
+@cache
+def _copies(network: bool) -> tuple[str, ...]:
+    paths = (*_SETTINGS_FILES, *(_NETWORK_FILES if network else ()))
+    return tuple(path for path in paths if not _is_link_to_usr(path) and _is_small_file(path))
+
+
+def _is_small_file(path: str) -> bool:
+    is_readable = os.path.isfile(path) and os.access(path, os.R_OK)
+    return is_readable and os.path.getsize(path) <= _MAX_SETTINGS_FILE_BYTES

@@ -1,0 +1,82 @@
+"""What the event loop watches of a command: its pipes and its processes."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+
+CHUNK_BYTES = 1 << 16
+
+
+class PipeReader:
+    """One pipe, read as it fills."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        fd: int,
+        receive: Callable[[bytes], None],
+        closed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._loop = loop
+        self._fd = fd
+        self._receive = receive
+        self._closed = closed
+        os.set_blocking(fd, False)
+
+    def watch(self) -> None:
+        self._loop.add_reader(self._fd, self._read)
+
+    def _read(self) -> bool:
+        try:
+            chunk = os.read(self._fd, CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        if chunk:
+            self._receive(chunk)
+        else:
+            self.close()
+            self._closed()
+        return bool(chunk)
+
+    def drain(self) -> None:
+        """All writers are dead, or must not be waited for: what is in the pipe is all."""
+        while self._fd >= 0 and self._read():
+            pass
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+
+class WatchedProcess:
+    """A process that is not mistaken for a later one with its number."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, pid: int) -> None:
+        self._loop = loop
+        self.dead = asyncio.Event()
+        try:
+            self._fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self._fd = -1
+            self.dead.set()
+        else:
+            loop.add_reader(self._fd, self._died)
+
+    def _died(self) -> None:
+        self._loop.remove_reader(self._fd)
+        self.dead.set()
+
+    def send(self, number: int) -> None:
+        if self._fd >= 0:
+            with suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(self._fd, number)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1

@@ -1,0 +1,103 @@
+"""The filter as a program: what it does with every call, on both machines."""
+
+import errno
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interlock.sandbox.seccomp import FAMILIES, MACHINES, UNIX, build_filter, refused_numbers
+
+ALLOW, ERROR = 0x7FFF0000, 0x00050000
+EPERM, ENOSYS, EAFNOSUPPORT = (ERROR | number for number in (errno.EPERM, errno.ENOSYS, errno.EAFNOSUPPORT))
+AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+CLONE, IOCTL, SOCKET = (
+    {"x86_64": 56, "aarch64": 220},
+    {"x86_64": 16, "aarch64": 29},
+    {"x86_64": 41, "aarch64": 198},
+)
+both_machines = pytest.mark.parametrize("machine", MACHINES)
+
+
+def verdict(program: bytes, machine: str, number: int, *arguments: int) -> int:
+    """What the kernel would do: the few instructions that the filter is made of, executed."""
+    record = struct.pack("=IIQ6Q", number, AUDIT[machine], 0, *(*arguments, 0, 0, 0, 0, 0, 0)[:6])
+    steps = list(struct.iter_unpack("=HBBI", program))
+    index, loaded = 0, 0
+    while True:
+        code, yes, no, value = steps[index]
+        index += 1
+        match code:
+            case 0x20:
+                (loaded,) = struct.unpack_from("=I", record, value)
+            case 0x15:
+                index += yes if loaded == value else no
+            case 0x35:
+                index += yes if loaded >= value else no
+            case 0x45:
+                index += yes if loaded & value else no
+            case 0x06:
+                return value
+            case _:
+                raise AssertionError(code)
+
+
+@both_machines
+@given(number=st.integers(0, 0x3FFFFFFF), arguments=st.lists(st.integers(0, 2**64 - 1), max_size=6))
+def test_every_call_that_is_refused_is_refused_whatever_its_arguments(
+    machine: str, number: int, arguments: list[int]
+) -> None:
+    program = build_filter(machine)
+    special = {CLONE[machine], IOCTL[machine], SOCKET[machine], 435}
+
+    found = verdict(program, machine, number, *arguments)
+
+    if number not in special:
+        assert found == (EPERM if number in refused_numbers(machine) else ALLOW)
+    for refused in refused_numbers(machine):
+        assert verdict(program, machine, refused, *arguments) == EPERM
+
+
+@both_machines
+def test_calls_of_another_machine_are_refused(machine: str) -> None:
+    other = MACHINES[1 - MACHINES.index(machine)]
+
+    assert verdict(build_filter(machine), other, 0) == EPERM
+
+
+def test_the_second_table_of_x86_does_not_exist() -> None:
+    assert verdict(build_filter("x86_64"), "x86_64", 0x40000000 | 101) == ENOSYS
+
+
+@both_machines
+@pytest.mark.parametrize("bit", [0x10000000, 0x20000, 0x20000000, 0x40000000, 0x4000000, 0x8000000, 0x2000000])
+def test_processes_are_made_but_no_namespaces(machine: str, bit: int) -> None:
+    program = build_filter(machine)
+
+    assert verdict(program, machine, CLONE[machine], 17) == ALLOW
+    assert verdict(program, machine, CLONE[machine], 17 | bit) == EPERM
+    assert verdict(program, machine, 435) == ENOSYS
+
+
+@both_machines
+@given(high=st.integers(0, 2**32 - 1))
+def test_nothing_is_typed_into_a_terminal_also_with_garbage_in_the_upper_half(machine: str, high: int) -> None:
+    program = build_filter(machine)
+
+    assert verdict(program, machine, IOCTL[machine], 0, high << 32 | 0x5412) == EPERM
+    assert verdict(program, machine, IOCTL[machine], 0, high << 32 | 0x541C) == EPERM
+    assert verdict(program, machine, IOCTL[machine], 0, high << 32 | 0x5413) == ALLOW
+
+
+@both_machines
+@given(family=st.integers(0, 2**31))
+def test_only_the_named_families_of_sockets_can_be_opened(machine: str, family: int) -> None:
+    for families in (FAMILIES, (UNIX,)):
+        expected = ALLOW if family in families else EAFNOSUPPORT
+        assert verdict(build_filter(machine, families), machine, SOCKET[machine], family) == expected
+
+
+def test_an_unknown_machine_has_no_filter() -> None:
+    with pytest.raises(KeyError):
+        build_filter("vax")
