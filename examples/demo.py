@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from demo_local import show_local_tools
 from demo_policy import show_policy
 from demo_screen import heading, line_width, show, show_text, style
 from demo_tools import make_project, tools_of
@@ -57,6 +58,7 @@ class Told(NamedTuple):
 
 def main() -> None:
     with TemporaryDirectory(prefix="interlock-demo-") as folder:
+        asyncio.run(show_local_tools(Path(folder)))
         project, log = make_project(Path(folder, "project")), Path(folder, "log.db")
         told = asyncio.run(take_two_turns(project, log))
         look_back(told, log, project / "note.md")
@@ -65,7 +67,10 @@ def main() -> None:
     show("make test                          the checks and tests behind this")
     show(".venv/bin/python examples/loop.py  a loop of your own on a runtime")
     show("README.md, docs/guide.md           how to use it, step by step")
+    show("docs/local-tools.md                the built-in tools")
+    show("docs/sandbox.md                    what holds commands back")
     show("docs/policy.md                     rules and approvals")
+    show(".venv/bin/interlock doctor         what this host allows")
 
 
 async def take_two_turns(project: Path, path: Path) -> Told:
@@ -78,20 +83,20 @@ async def take_two_turns(project: Path, path: Path) -> Told:
         artifacts=FileArtifacts(project.parent / "artifacts"),
     )
     async with log, runtime:
-        heading("1. A model asks for seven calls in one turn")
+        heading("4. A model asks for seven calls in one turn")
         for call in TURN:
             show(written(*call))
         first = await runtime.execute([model_call(*call) for call in TURN])
         events = [step.event for step in await runtime.replay()]
 
-        heading("2. What became of them (time runs right: . waits, # runs, x refused)")
+        heading("5. What became of them (time runs right: . waits, # runs, x refused)")
         show_timeline(first, events)
-        heading("3. One refusal, three readers")
+        heading("6. One refusal, three readers")
         show_readers(first, events, "c2")
-        heading("4. A long output is cut around its failure, and all of it is kept")
+        heading("7. A long output is cut around its failure, and all of it is kept")
         hint = show_cut(next(observation for observation in first.observations if observation.truncated))
 
-        heading("5. The next turn follows the hint")
+        heading("8. The next turn follows the hint")
         second = await runtime.execute([model_call("c7", "read_artifact", hint)])
         show_output(second.observations[0])
         await runtime.complete("The demo is over.")
@@ -99,7 +104,7 @@ async def take_two_turns(project: Path, path: Path) -> Told:
 
 
 def look_back(told: Told, log: Path, note: Path) -> None:
-    heading("6. The log is verified, tampered with and replayed")
+    heading("9. The log is verified, tampered with and replayed")
     entries = asyncio.run(read(log, told.run_id))
     audit = verify(entries, told.run_id)
     show(f"as it is      {style('ok', 'green') if audit.ok else audit.flaw}, {audit.count} events in one chain")

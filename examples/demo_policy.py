@@ -1,6 +1,6 @@
 """The part of `demo.py` about policy and approvals: rules in a file, and a yes that covers what was seen, no more.
 
-The tool named `bash` is a stand-in: it runs what it is given, and nothing but the gate holds it back.
+The tool named `bash` is a stand-in for the built-in one: nothing but the gate holds it back, on any host.
 """
 
 import asyncio
@@ -47,11 +47,11 @@ async def show_policy(folder: Path) -> None:
         workspace=str(folder),
     )
     async with runtime:
-        heading("7. Rules in a file decide about three calls")
+        heading("10. Rules in a file decide about three calls")
         question = await propose(runtime)
-        heading("8. The script changes while ana thinks about p3: her yes is void")
+        heading("11. The script changes while ana thinks about p3: her yes is void")
         question = await change_and_approve(runtime, question, script)
-        heading("9. Asked again, ana edits the call")
+        heading("12. Asked again, ana edits the call")
         await edit(runtime, question)
 
 

@@ -54,6 +54,7 @@ _NAMES = {
     "domain.observation": ("Observation",),
     "domain.payload": ("Bound", "Change", "FileOperand", "Surroundings"),
     "domain.phase": ("Phase",),
+    "domain.resources": ("Mask",),
     "domain.tool": (
         "Menu",
         "Middleware",
@@ -81,7 +82,7 @@ _NAMES = {
     "log.sqlite": ("SqliteLog",),
     "pipeline.parts": ("Clock", "Limits"),
     "policy.backtest": ("Backtest", "backtest"),
-    "policy.explain": ("Explanation", "Mask", "explain", "masks"),
+    "policy.explain": ("Explanation", "explain", "masks"),
     "policy.files.policy_files": ("PolicyFiles", "check_file", "load_policy"),
     "policy.hypothetical": ("hypothetical",),
     "policy.interface": ("PolicyEngine", "PolicyEvent"),

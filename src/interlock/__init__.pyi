@@ -45,6 +45,7 @@ from .domain.lifecycle import RunState
 from .domain.observation import Observation
 from .domain.payload import Bound, Change, FileOperand, Surroundings
 from .domain.phase import Phase
+from .domain.resources import Mask
 from .domain.tool import (
     Menu,
     Middleware,
@@ -72,7 +73,7 @@ from .log.memory import MemoryLog
 from .log.sqlite import SqliteLog
 from .pipeline.parts import Clock, Limits
 from .policy.backtest import Backtest, backtest
-from .policy.explain import Explanation, Mask, explain, masks
+from .policy.explain import Explanation, explain, masks
 from .policy.files.places import PolicyFileError
 from .policy.files.policy_files import PolicyFiles, check_file, load_policy
 from .policy.hypothetical import hypothetical

@@ -109,7 +109,7 @@ class LocalTools(Toolbox):
             write_file(workspace),
             edit_file(workspace),
             grep(workspace, commands, rg, self._unsearched),
-            glob(workspace, commands, rg, self._unsearched),
+            glob(workspace, commands, rg),
             list_dir(workspace),
             self._shell.bash(),
             *self._shell.tasks(),

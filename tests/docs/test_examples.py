@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sandbox.ordinary_user import run_as_ordinary_user
+
 from .pages import EXAMPLES, ROOT
 
 DEMO = ROOT / "examples" / "demo.py"
@@ -16,6 +18,16 @@ PRINTED = {
     "approval": ["PAUSED_APPROVAL - Run send_mail?", "RUNNING - sent 5 characters to ana@example.org"],
     "crash": ["the first process ended with -9", "outcome_unknown - pay started", "paid: ['10']"],
     "demo": [
+        *("m1  read_file  README.md", "m2  bash", "unittest failed: 1 run, 1 failed", "AssertionError: 0.0 != 0.1"),
+        *("m5  edit_file  shop.py", "a person is asked", "old_string: items > 100", "Modified shop.py (+1 -1)"),
+        *("m6  bash", "unittest passed: 1 passed", "read a key in ~/.ssh              no: ", "read /etc/shadow "),
+        *(
+            "read the project's .env           no: ",
+            "write a hook for git              no: ",
+            "read the log of this run ",
+        ),
+        *("call a server on this host        no: ", "the server met 1 caller", "tests before the edit   failed"),
+        *("tests after the edit    passed", "the log                 verified"),
         *("c1  search        ok", "c2  delete_file   policy_denied", "c3  search        schema_invalid"),
         *("c4  wait_for_file timed_out", "c1  search        the same again", "c5  write_note    ok"),
         *("c6  run_tests     tests_failed", "[... ", "test_100_items", "FAIL", "[... ", "AssertionError: 0.0 != 0.1"),
@@ -31,9 +43,14 @@ PRINTED = {
         *("somebody edits migrate.sh", "VOID, nothing ran, asked again", "changed     file migrate.sh: sha256:"),
         *("A person (ana) changed the arguments", "output      echo dropping", "VOID, EXECUTED", "make test"),
     ],
+    "demo_local": [],
     "demo_policy": [],
     "demo_screen": [],
     "demo_tools": [],
+    "local_tools": [
+        *("1 read_file ok: 1\ttea = 3.5", "2 read_file policy_denied: ", "3 bash ok: 1", "a person is asked: bash cat"),
+        *("4 bash command_failed: cat: ../key.txt: ", "a person is asked: edit_file shop.py", "6 bash ok: 3.9"),
+    ],
     "loop": ["Take an umbrella.", "| Bern: rain"],
     "quickstart": ["a True 3.5", "b False Denied by policy", "c False The arguments do not fit order"],
 }
@@ -76,6 +93,47 @@ def test_the_demo_has_colours_only_in_a_terminal_that_wants_them() -> None:
     assert "\033" not in _run(DEMO, 80)
     assert "\033" in _in_terminal(DEMO, {})
     assert "\033" not in _in_terminal(DEMO, {"NO_COLOR": "1"})
+
+
+def test_the_demo_tries_nothing_that_works() -> None:
+    assert "worked" not in _run(DEMO, 80)
+
+
+def test_the_demo_works_for_an_ordinary_user_without_a_home() -> None:
+    run = run_as_ordinary_user("-W", "error", str(DEMO))
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "tests after the edit    passed" in run.stdout
+    assert "worked" not in run.stdout
+
+
+#: Runs the demo as if a backend were the best that there is.
+WITH_BACKEND = """
+import runpy, sys
+from interlock import local
+from interlock.sandbox.confined_landlock import LandlockSandbox
+from interlock.sandbox.unconfined import UnconfinedSandbox
+
+local.choose = {"none": UnconfinedSandbox, "landlock": LandlockSandbox}[sys.argv[1]]
+sys.path.insert(0, "examples")
+runpy.run_path("examples/demo.py", run_name="__main__")
+"""
+
+
+def test_the_demo_says_so_where_no_sandbox_works_and_tries_nothing() -> None:
+    run = run_as_ordinary_user("-W", "error", "-c", WITH_BACKEND, "none")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "no sandbox works on this host" in run.stdout
+    assert "tests after the edit    passed" in run.stdout
+    assert "/etc/shadow" not in run.stdout
+
+
+def test_the_demo_works_where_there_is_only_landlock() -> None:
+    run = run_as_ordinary_user("-W", "error", "-c", WITH_BACKEND, "landlock")
+    if "Landlock cannot confine commands here" in run.stdout + run.stderr:
+        pytest.skip("there is no Landlock")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "landlock, which holds back less than it should" in " ".join(run.stdout.split())
+    assert "worked" not in run.stdout
 
 
 def _in_terminal(path: Path, environment: dict[str, str]) -> str:

@@ -36,11 +36,12 @@ def test_the_picture_has_every_stage_in_order() -> None:
     assert f"{Phase.RECORD}: after every stage" in picture
 
 
-def test_the_example_prints_what_the_readme_says() -> None:
-    run = subprocess.run(
-        [sys.executable, "examples/quickstart.py"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert f"```text\n{run.stdout}```" in section(README, "An example")
+@pytest.mark.parametrize(
+    ("name", "place"), [("quickstart", "An example"), ("local_tools", "A folder, and commands that stay in it")]
+)
+def test_an_example_prints_what_the_readme_says(name: str, place: str) -> None:
+    run = subprocess.run([sys.executable, f"examples/{name}.py"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert f"```text\n{run.stdout}```" in section(README, place)
 
 
 def test_the_command_says_what_the_readme_shows() -> None:

@@ -71,8 +71,8 @@ class SearchRun:
         self.root = root
         self.hidden: tuple[str, ...] = ()
         self.workspace = Workspace(root, extra_hidden=lambda path, _writing: path in self.hidden)
-        parts = (self.workspace, commands or sandbox(), rg(), self._closed)
-        tools = [grep(*parts), glob(*parts), list_dir(self.workspace), read_file(self.workspace)]
+        parts = (self.workspace, commands or sandbox(), rg())
+        tools = [grep(*parts, self._closed), glob(*parts), list_dir(self.workspace), read_file(self.workspace)]
         tools.append(edit_file(self.workspace))
         self.runtime = ToolRuntime(tools=tools, workspace=root, **options)
         self._ids = count(1)

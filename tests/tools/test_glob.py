@@ -7,6 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interlock.domain.output import NextTool
+from interlock.sandbox.interface import CommandLimits
+from interlock.tools import ripgrep
 from tests.corpora import path_escape
 from tests.corpora.path_escape import Case, Scene
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
@@ -137,6 +139,27 @@ async def test_pages_say_that_there_is_more_and_give_every_path_once(run: Search
     )
     assert await run.all_pages("glob", pattern="*.txt", limit=20) == paths
     assert (await run.do("glob", pattern="*.txt", offset=99)).summary == "50 files; none after the first 99."
+
+
+async def test_more_than_can_be_listed_is_at_least_and_still_comes_in_order(
+    run: SearchRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ripgrep, "_LIMITS", CommandLimits(output_bytes=2_000))
+    for number in range(600):
+        run.write(f"{number:03}")
+    found = await run.do("glob", pattern="**", limit=100)
+
+    assert found.summary.startswith("At least ")
+    assert text_of(found).split("\n") == [f"{number:03}" for number in range(100)]
+
+
+async def test_among_many_files_closed_ones_are_left_out_too(run: SearchRun) -> None:
+    for path in (".env", "é/.env", *map(str, range(600))):
+        run.write(path)
+    found = await run.do("glob", pattern="**", limit=2_000)
+
+    assert found.summary == "600 files; all shown. Not listed, since closed to tools: 2."
+    assert ".env" not in text_of(found)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Glob patterns: which paths they mean, where they begin, and that none of them takes long."""
 
 from fnmatch import fnmatchcase
+from itertools import takewhile
 from time import process_time
 
 import pytest
@@ -109,6 +110,29 @@ def test_no_pattern_takes_long(text: str) -> None:
     matches(b"a/" * 2_000 + b"c")
 
     assert process_time() - began < 1
+
+
+@given(
+    st.lists(
+        st.sampled_from(["**", "*", "a", "b", "a*", "*a*b*", "?b", "[ab]", "[!a]*", "a*b*a"]), min_size=2, max_size=5
+    ),
+    st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=5),
+)
+def test_paths_are_matched_as_a_plain_search_would(pattern: list[str], names: list[str]) -> None:
+    read = read_pattern("/".join(pattern))
+    assert read.folder == "/".join(takewhile(lambda name: name in "ab", pattern[:-1]))
+    rest = [*pattern[read.folder.count("/") + 1 if read.folder else 0 :]]
+    if read.matches is not None:
+        assert read.matches("/".join(names).encode()) == fits(rest, names)
+
+
+def fits(pattern: list[str], names: list[str]) -> bool:
+    """Try everything."""
+    if not pattern or not names:
+        return pattern == names
+    if pattern[0] == "**":
+        return pattern == ["**"] or fits(pattern[1:], names) or fits(pattern, names[1:])
+    return fnmatchcase(names[0], pattern[0]) and fits(pattern[1:], names[1:])
 
 
 @given(st.text("ab*?[]{},/\\.!^-", max_size=30), st.text("ab/.", min_size=1, max_size=20))

@@ -150,6 +150,15 @@ async def test_following_the_hints_gives_everything_once(run: SearchRun, output:
     assert len(one) == (60 if output == "content" else 30)
 
 
+@pytest.mark.parametrize("tool", ["grep", "glob", "list_dir"])
+async def test_no_offset_is_too_far(run: SearchRun, tool: str) -> None:
+    run.write("a", "x")
+    arguments = {"grep": {"pattern": "x"}, "glob": {"pattern": "*"}, "list_dir": {}}[tool]
+
+    assert "none after the first" in (await run.do(tool, **arguments, offset=10**9)).summary
+    assert (await run.do(tool, **arguments, offset=10**9 + 1)).code == "schema_invalid"
+
+
 @pytest.mark.requirement("R244")
 async def test_more_than_can_be_counted_is_at_least_and_still_comes_in_order(
     run: SearchRun, monkeypatch: pytest.MonkeyPatch

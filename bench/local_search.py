@@ -1,0 +1,160 @@
+"""What searching through the tools costs beside ripgrep itself: `python -m bench.local_search` prints ratios.
+
+The tree is made for it: 25,000 files in some 3,000 folders, with ignored ones beside them. Each round runs ripgrep with
+the very words that the tool gives it, with nothing around it, and then the tool in a run of its own: the gate, the
+sandbox, the order and the page. What else the machine does only makes things slower, so the fastest of each counts;
+the median of the ratios within rounds is shown beside it.
+"""
+
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from interlock import ToolRuntime
+from interlock.domain.tool import JsonObject
+from interlock.local import LocalTools
+from interlock.sandbox.interface import Command, CommandSandbox, OnOutput, Running
+from interlock.sandbox.probe import choose
+
+from .sections import Figures
+
+FILES = 25_000
+_FILES_IN_FOLDER = 10
+_ROUNDS = 15
+_LIMIT = 1.3
+_KINDS = (".py", ".ts", ".md", ".txt", ".json", ".go")
+#: By name, a tool and its arguments.
+SEARCHES: Mapping[str, tuple[str, JsonObject]] = {
+    "grep, a few matches": ("grep", {"pattern": "needle_rare"}),
+    "grep, a match in every third file": ("grep", {"pattern": "needle_common"}),
+    "grep, which files": ("grep", {"pattern": "needle_common", "output": "files"}),
+    "grep, in files by name": ("grep", {"pattern": "needle_rare", "glob": "packages/**/*.{ts,py}"}),
+    "grep, more than can be counted": ("grep", {"pattern": "word"}),
+    "glob, all files": ("glob", {"pattern": "**"}),
+    "glob, by name": ("glob", {"pattern": "**/*.py"}),
+    "glob, by path": ("glob", {"pattern": "packages/*/src/**/*.ts"}),
+}
+
+
+class Reading(NamedTuple):
+    ours_ms: float
+    plain_ms: float
+
+
+class _Recorder:
+    """Implements `CommandSandbox`: the real one, and the first words that it was given since they were last taken."""
+
+    def __init__(self, sandbox: CommandSandbox) -> None:
+        self._sandbox = sandbox
+        self.confinement = sandbox.confinement
+        self.words: tuple[str, ...] = ()
+
+    async def start(self, command: Command, on_output: OnOutput) -> Running:
+        self.words = self.words or command.argv
+        return await self._sandbox.start(command, on_output)
+
+    def take(self) -> tuple[str, ...]:
+        words, self.words = self.words, ()
+        return words
+
+
+def make_tree(root: Path, files: int = FILES) -> None:
+    """Text as long as source files are, the same every time."""
+    choice = random.Random(1)
+    words = [f"word{number}" for number in range(2_000)]
+    for number in range(files):
+        at = number // _FILES_IN_FOLDER
+        folder = root / "packages" / f"package{at % 50}" / "src" / f"part{at // 50 % 10}" / f"piece{at // 500}"
+        if number % _FILES_IN_FOLDER == 0:
+            folder.mkdir(parents=True)
+        lines = [" ".join(choice.choices(words, k=7)) for _ in range(40)]
+        if choice.random() < 0.3:
+            lines[10] = "import needle_common"
+        if choice.random() < 0.002:
+            lines[20] = "needle_rare = 1"
+        (folder / f"file{number}{_KINDS[number % len(_KINDS)]}").write_text("\n".join(lines) + "\n")
+    (root / ".git").mkdir()
+    (root / ".gitignore").write_text("build/\n*.log\n")
+    for number in range(files // 10):
+        ignored = root / "build" / f"{number % 100}" / f"{number}.js"
+        ignored.parent.mkdir(parents=True, exist_ok=True)
+        ignored.write_text("import needle_common\n")
+    # So that what is known about the folders can be kept.
+    for folder, _, _ in os.walk(root):
+        os.utime(folder, (0, 0))
+
+
+async def search(
+    root: Path, rounds: int = _ROUNDS, searches: Mapping[str, tuple[str, JsonObject]] = SEARCHES
+) -> dict[str, list[Reading]]:
+    recorder = _Recorder(choose())
+    tools = LocalTools(root, commands=recorder)
+    runtime = ToolRuntime(tools=tools, workspace=root)
+    readings: dict[str, list[Reading]] = {name: [] for name in searches}
+    for number in range(-1, rounds):
+        for name, (tool_name, arguments) in searches.items():
+            ours_ms = await _call_ms(runtime, f"{name}-{number}", tool_name, arguments)
+            plain_ms = await asyncio.to_thread(_plain_ms, recorder.take(), root)
+            # The first round fills caches.
+            if number >= 0:
+                readings[name].append(Reading(ours_ms, plain_ms))
+    await runtime.close()
+    await tools.close()
+    return readings
+
+
+async def _call_ms(runtime: ToolRuntime, call_id: str, tool_name: str, arguments: JsonObject) -> float:
+    function = {"name": tool_name, "arguments": json.dumps(arguments)}
+    began = time.perf_counter()
+    result = await runtime.execute([{"id": call_id, "type": "function", "function": function}])
+    taken = time.perf_counter() - began
+    if not result.observations[0].facts.get("returned"):
+        raise AssertionError(result.observations[0].summary)
+    return taken * 1e3
+
+
+def _plain_ms(words: Sequence[str], root: Path) -> float:
+    options: dict[str, Any] = {"cwd": root, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "env": {}}
+    began = time.perf_counter()
+    subprocess.run(words, check=True, **options)
+    return (time.perf_counter() - began) * 1e3
+
+
+def figures(readings: Mapping[str, Sequence[Reading]]) -> Figures:
+    """By search: the fastest of ours, the fastest of ripgrep's, and the median ratio within a round."""
+    found: Figures = {}
+    for name, series in readings.items():
+        found[f"{name}: ours_ms"] = min(reading.ours_ms for reading in series)
+        found[f"{name}: plain_ms"] = min(reading.plain_ms for reading in series)
+        found[f"{name}: median_ratio"] = median(reading.ours_ms / reading.plain_ms for reading in series)
+    return found
+
+
+def main(rounds: int) -> int:
+    with TemporaryDirectory() as folder:
+        root = Path(folder) / "tree"
+        root.mkdir()
+        make_tree(root)
+        readings = asyncio.run(search(root, rounds))
+    print(f"{FILES:,} files, {rounds} rounds, load {os.getloadavg()[0]:.1f}; at most {_LIMIT}x")
+    found = figures(readings)
+    missed = False
+    for name in readings:
+        ours, plain, typical = (found[f"{name}: {what}"] for what in ("ours_ms", "plain_ms", "median_ratio"))
+        mark = "" if ours / plain <= _LIMIT else "MISSED"
+        print(f"{name:<36} {ours:>7.1f} ms {plain:>7.1f} ms {ours / plain:>5.2f}x (median {typical:.2f}x) {mark}")
+        missed = missed or bool(mark)
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else _ROUNDS))

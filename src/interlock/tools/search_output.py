@@ -1,0 +1,232 @@
+r"""What ripgrep prints, read as it comes, and what is shown of it.
+
+With `--null` each found line is `path NUL number:column:text`, or `path NUL number-text` for a line around it. Of a
+binary file there is only `path: binary file matches (...)`. A path may hold newlines; then it comes in several lines,
+and the NUL tells where it ends. Paths stay as they come, bytes that begin with `./`, until they are shown.
+"""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from .ripgrep import Enough
+
+#: More than any search finds.
+MAX_OFFSET = 1_000_000_000
+#: What is kept of one line while searching, and what is shown of it.
+_KEPT_BYTES = 2_000
+_SHOWN_BYTES = 400
+#: A line longer than this is read no further.
+_MAX_LINE_BYTES = 4 << 20
+#: Between lines that do not follow each other.
+_GAP = "--"
+_CUT = "…"
+_MARK = _CUT.encode()
+
+_binary_file = re.compile(rb"(.+): binary file matches \(found .{1,8} byte around offset \d+\)", re.DOTALL).fullmatch
+_found_line = re.compile(rb"\d+:").match
+#: Line number, `:` or `-`, and the column of a line that was found.
+_line_start = re.compile(rb"(\d+)(?::(\d+):|-)").match
+#: Half characters where a line was cut.
+_halves = re.compile(f"{_CUT}\ufffd+|\ufffd+{_CUT}")
+
+
+class HitReader:
+    """Found lines by file, in the order that they come. Raises `Enough` when there are more of them than wanted."""
+
+    def __init__(self, wanted: int, *, with_context: bool) -> None:
+        self.lines: defaultdict[bytes, list[bytes]] = defaultdict(list)
+        self.binary: set[bytes] = set()
+        self._found = 0
+        self._wanted = wanted
+        self._with_context = with_context
+        self._rest = b""
+        #: The lines of a path that are already there.
+        self._path = b""
+        self._skipping = False
+
+    def feed(self, chunk: bytes) -> None:
+        if self._skipping:
+            _, newline, chunk = chunk.partition(b"\n")
+            self._skipping = not newline
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            self._read(line)
+        if len(self._rest) > _MAX_LINE_BYTES:
+            self._read(self._rest + _MARK)
+            self._rest, self._skipping = b"", True
+        if self._found > self._wanted:
+            raise Enough
+
+    def counts(self) -> dict[bytes, int]:
+        """How many lines were found in each file."""
+        if not self._with_context:
+            return {path: len(lines) for path, lines in self.lines.items()}
+        return {path: sum(_found_line(line) is not None for line in lines) for path, lines in self.lines.items()}
+
+    def _read(self, line: bytes) -> None:
+        path, nul, text = line.partition(b"\0")
+        if self._path:
+            path, self._path = self._path + path, b""
+        if nul:
+            self.lines[path].append(text if len(text) <= _KEPT_BYTES else cut_line(text, _KEPT_BYTES))
+            self._found += not self._with_context or _found_line(text) is not None
+        elif binary := _binary_file(path):
+            self.binary.add(binary[1])
+        else:
+            self._path = path + b"\n"
+
+
+class NameReader:
+    """`path NUL path NUL ...`. The sandbox bounds how much it is."""
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> None:
+        self._chunks.append(chunk)
+
+    def pieces(self) -> list[bytes]:
+        return b"".join(self._chunks).split(b"\0")
+
+    def names(self) -> list[bytes]:
+        """What was not finished is left out."""
+        return self.pieces()[:-1]
+
+    def counts(self) -> dict[bytes, int]:
+        return dict.fromkeys(self.names(), 0)
+
+
+class CountReader(NameReader):
+    """`path NUL count newline path NUL ...`."""
+
+    def counts(self) -> dict[bytes, int]:
+        path, *rest = self.pieces()
+        counts: dict[bytes, int] = {}
+        for piece in rest:
+            count, newline, following = piece.partition(b"\n")
+            if newline:
+                counts[path] = int(count)
+            path = following
+        return counts
+
+
+class Page(NamedTuple):
+    text: str
+    #: How many found lines are in it.
+    returned: int
+
+
+class _Room:
+    """Lines for a page: as many items as wanted and as fit, but one at least."""
+
+    def __init__(self, wanted: int, chars: int) -> None:
+        self.lines: list[str] = []
+        self.returned = 0
+        self._wanted = wanted
+        self._chars = chars
+
+    def add(self, block: Sequence[str]) -> bool:
+        """False when it is full."""
+        self._chars -= sum(map(len, block)) + len(block)
+        if self.returned == self._wanted or (self._chars < 0 and self.returned):
+            return False
+        self.lines += block
+        self.returned += 1
+        return True
+
+    def page(self) -> Page:
+        return Page("\n".join(self.lines), self.returned)
+
+
+def line_page(lines: Iterable[str], first: int, limit: int, room_chars: int) -> Page:
+    room = _Room(limit, room_chars)
+    for line in islice(lines, first, None):
+        if not room.add([line]):
+            break
+    return room.page()
+
+
+def hit_page(
+    files: Iterable[tuple[bytes, Sequence[bytes]]], first: int, limit: int, context: int, room_chars: int
+) -> Page:
+    """The found lines from `first` on, with the lines around them."""
+    room = _Room(limit, room_chars)
+    for path, lines in files:
+        found = [at for at, line in enumerate(lines) if _found_line(line)]
+        free = 0
+        for at in found[first:]:
+            start, end = _around(lines, at, context, free)
+            block = [shown_line(path, line) for line in lines[start:end]]
+            if context and room.lines and not _follows(lines, start, free):
+                block.insert(0, _GAP)
+            if not room.add(block):
+                return room.page()
+            free = end
+        first = max(0, first - len(found))
+    return room.page()
+
+
+def _around(lines: Sequence[bytes], at: int, context: int, free: int) -> tuple[int, int]:
+    """From where to where the lines around a found one go: not into others that were found, nor before `free`."""
+    number = _number(lines[at])
+    start, end = at, at + 1
+    while start > free and not _found_line(lines[start - 1]) and _number(lines[start - 1]) >= number - context:
+        start -= 1
+    while end < len(lines) and not _found_line(lines[end]) and _number(lines[end]) <= number + context:
+        end += 1
+    return start, end
+
+
+def _follows(lines: Sequence[bytes], start: int, free: int) -> bool:
+    """Is a line the next one of its file after those that are shown?"""
+    return 0 < start == free and _number(lines[start]) == _number(lines[start - 1]) + 1
+
+
+def _number(line: bytes) -> int:
+    start = _line_start(line)
+    return int(start[1]) if start else 0
+
+
+def shown_line(path: bytes, line: bytes) -> str:
+    """`path:number: text`, with dashes when it is only around a line that was found."""
+    line = cut_line(line, _SHOWN_BYTES)
+    start = _line_start(line)
+    if start is None:
+        return shown_name(path)
+    mark = ":" if start[2] else "-"
+    text = line[start.end() :].removesuffix(b"\r").decode(errors="replace")
+    return f"{shown_name(path)}{mark}{start[1].decode()}{mark} {_halves.sub(_CUT, text)}"
+
+
+def cut_line(line: bytes, room: int) -> bytes:
+    """A long line cut around the place that was found, with a mark on each side that is missing."""
+    start = _line_start(line)
+    if start is None or len(line) - start.end() <= room:
+        return line
+    text = line[start.end() :]
+    place = int(start[2] or 1) - 1
+    begin = max(0, min(place - room // 4, len(text) - room))
+    before = _MARK if begin else b""
+    after = _MARK if begin + room < len(text) else b""
+    kept = before + text[begin : begin + room] + after
+    if not start[2]:
+        return start[0] + kept
+    return b"%b:%d:%b" % (start[1], place - begin + len(before) + 1, kept)
+
+
+def shown_name(path: bytes) -> str:
+    r"""A path as it can stand on one line. What is not text is quoted: `"a\nb"`, `"\xff"`."""
+    text = os.fsdecode(path).removeprefix("./")
+    if text.isprintable():
+        return text
+    escaped = "".join(letter if letter.isprintable() else _escape(letter) for letter in text)
+    return f'"{escaped}"'
+
+
+def _escape(letter: str) -> str:
+    # Bytes that are no UTF-8 come as half characters.
+    return f"\\x{ord(letter) - 0xDC00:02x}" if 0xDC80 <= ord(letter) <= 0xDCFF else ascii(letter)[1:-1]  # noqa: PLR2004
