@@ -102,6 +102,7 @@ class App:
         policy: PolicyEngine = _given(options.get("policy"), RulePolicy)
         for box in self.toolboxes:
             box.hide(_masks(policy))
+            box.keep_off(_own_paths(self.log, self.artifacts, policy))
         self.parts = Parts(
             registry=self.registry,
             policy=policy,
@@ -234,6 +235,11 @@ def _open_question(run: Run, action_id: str, payload_hash: str, now: int) -> Que
 def _masks(policy: PolicyEngine) -> Callable[[str], tuple[Mask, ...]]:
     """What is denied to a tool, as far as the policy has rules that can be read."""
     return MaskSource(cast(HasRules, policy)).of if hasattr(policy, "rules") else lambda tool: ()
+
+
+def _own_paths(*parts: object) -> list[str]:
+    """Where the parts keep their files: a run that could write there would approve itself."""
+    return [path for part in parts for path in getattr(part, "own_paths", ())]
 
 
 def _several(tools: Iterable[Any]) -> list[Any]:

@@ -8,7 +8,7 @@ denies to every tool is hidden from both.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
-from os.path import join
+from os.path import join, realpath
 
 from .domain.errors import ConfigurationError
 from .domain.resources import Mask
@@ -62,6 +62,8 @@ class LocalTools(Toolbox):
         self._masked: dict[str, tuple[tuple[Mask, ...], Masked]] = {}
         #: What holds for commands, as it was when they were last looked for.
         self._hiding = Masked((), "")
+        #: The runtime's files, from the workspace on.
+        self._own: set[str] = set()
         self._workspace = Workspace(workspace, extra_hidden=self._refuses)
         self._root = self._workspace.open_folder(".")
         self._files = HiddenFiles(self._root.fd, self._hides, self._freezes)
@@ -95,6 +97,15 @@ class LocalTools(Toolbox):
     def hide(self, masks: Callable[[str], tuple[Mask, ...]]) -> None:
         """What a policy denies to every tool, or to the one that is named: asked for before every call."""
         self._masks = masks
+
+    def keep_off(self, paths: Iterable[str]) -> None:
+        """Refused with `ConfigurationError` when the whole workspace lies in one of them."""
+        for path in map(realpath, paths):
+            if self.root == path or self.root.startswith(f"{path}/"):
+                raise ConfigurationError(f"The workspace {self.root!r} lies in {path!r}, which is the runtime's own.")
+            if path.startswith(f"{self.root}/"):
+                self._own.add(path[len(self.root) + 1 :])
+        self._files.forget()
 
     async def close(self) -> None:
         """Stop the tasks in the background."""
@@ -136,10 +147,13 @@ class LocalTools(Toolbox):
 
     def _refuses(self, relative_path: str, writing: bool) -> bool:
         mask = self._mask(_EVERY_TOOL)
-        return mask.hides(relative_path) or (writing and mask.freezes(relative_path))
+        return self._is_own(relative_path) or mask.hides(relative_path) or (writing and mask.freezes(relative_path))
 
     def _hides(self, relative_path: str) -> bool:
-        return is_secret(relative_path) or self._hiding.hides(relative_path)
+        return is_secret(relative_path) or self._is_own(relative_path) or self._hiding.hides(relative_path)
+
+    def _is_own(self, relative_path: str) -> bool:
+        return any(relative_path == own or relative_path.startswith(f"{own}/") for own in self._own)
 
     def _freezes(self, relative_path: str) -> bool:
         return is_guarded_from_commands(relative_path) or self._hiding.freezes(relative_path)

@@ -37,6 +37,11 @@ class FileArtifacts:
             finally:
                 os.close(parent)
 
+    @property
+    def own_paths(self) -> tuple[str, ...]:
+        """Where its files are, which no tool may touch."""
+        return (str(self._folder),)
+
     def keep(self, content: bytes) -> str:
         artifact_id = id_of(content)
         digest = digest_in(artifact_id)

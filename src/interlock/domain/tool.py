@@ -118,6 +118,7 @@ class ToolContext:
         "cancelled",
         "effects",
         "kept",
+        "reach",
         "run_id",
         "situation",
         "state",
@@ -146,6 +147,8 @@ class ToolContext:
         self.artifacts = artifacts
         #: The artifacts that this call kept.
         self.kept: list[ArtifactRef] = []
+        #: What the tool said that this call can reach, right before it started. None: it does not say.
+        self.reach: Reach | None = None
         #: What the run remembers of earlier calls: see `Normalized.state`. Not there in a process of its own.
         self.state = _NO_STATE
         self._on_progress = on_progress

@@ -67,6 +67,11 @@ class SqliteLog:
         # Runs once: on `close`, when the log is dropped, or when the interpreter exits.
         self._shut = finalize(self, _shut, self._writer, self._reader, self._reading)
 
+    @property
+    def own_paths(self) -> tuple[str, ...]:
+        """Where its files are, which no tool may touch."""
+        return tuple(f"{self._path}{ending}" for ending in ("", "-wal", "-shm", "-journal"))
+
     def append(self, run_id: str, entries: Sequence[Entry]) -> asyncio.Future[None] | None:
         return self._writer.submit(run_id, tuple(entries)) if entries else None
 

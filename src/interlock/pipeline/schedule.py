@@ -29,6 +29,9 @@ def claim(valid: ValidCall) -> Claim:
 def schedule(permitted: PermittedCall, context: ToolContext, sandbox: Sandbox, invocation_id: str) -> Invocation:
     """The invocation of a call that has its turn."""
     valid, tool = permitted.valid, permitted.valid.tool
+    reach = sandbox.unconfined
+    if tool.reach is not None:
+        context.reach = reach = sandbox.reach(tool, valid.arguments, context.situation)
     return Invocation(
         invocation_id,
         permitted,
@@ -37,7 +40,7 @@ def schedule(permitted: PermittedCall, context: ToolContext, sandbox: Sandbox, i
         context,
         sandbox.executor(tool),
         tool.timeout_seconds,
-        sandbox.unconfined if tool.reach is None else sandbox.reach(tool, valid.arguments, context.situation),
+        reach,
     )
 
 

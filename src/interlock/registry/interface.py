@@ -1,7 +1,7 @@
 """The single source of truth for which tools exist."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from ..domain.resources import Mask
@@ -22,6 +22,10 @@ class Toolbox(ABC):
     @abstractmethod
     def hide(self, masks: Callable[[str], tuple[Mask, ...]]) -> None:
         """What the policy denies to every tool, or to the one that is named: to be asked for before every call."""
+
+    @abstractmethod
+    def keep_off(self, paths: Iterable[str]) -> None:
+        """Files and folders of the runtime itself, absolute: no tool reads or writes them, wherever they are."""
 
     @abstractmethod
     async def close(self) -> None: ...

@@ -104,6 +104,11 @@ class PolicyFiles:
         return self._loaded.policy.evaluate(event)
 
     @property
+    def own_paths(self) -> tuple[str, ...]:
+        """Where the files are, which no tool may touch. One need not exist to be read at the next start."""
+        return tuple(map(os.path.abspath, self._paths.values()))
+
+    @property
     def policy(self) -> RulePolicy:
         return self._loaded.policy
 
