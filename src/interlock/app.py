@@ -89,10 +89,9 @@ class App:
         self.log: EventLog = _given(options.get("log"), MemoryLog)
         self._owns_log = options.get("log") is None
         self.artifacts: Artifacts = _given(options.get("artifacts"), MemoryArtifacts)
-        given: Sequence[Any] = () if isinstance(tools, ToolRegistry) else _several(tools)
+        self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(_flat(tools))
         #: They are told the policy, and closed with the runtime.
-        self.toolboxes = [item for item in given if isinstance(item, Toolbox)]
-        self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(_flat(given))
+        self.toolboxes = _toolboxes(self.registry)
         self.telemetry = OtelTelemetry()
         #: Snapshots on their way, which nobody waits for.
         self._aside: set[asyncio.Future[None]] = set()
@@ -100,8 +99,9 @@ class App:
         if self.registry.find("read_artifact") is None:
             self.registry.register(read_artifact)
         policy: PolicyEngine = _given(options.get("policy"), RulePolicy)
+        clock = options.get("clock", Clock())
         for box in self.toolboxes:
-            box.hide(_masks(policy))
+            box.hide(_masks(policy, clock))
             box.keep_off(_own_paths(self.log, self.artifacts, policy))
         self.parts = Parts(
             registry=self.registry,
@@ -112,7 +112,7 @@ class App:
             artifacts=self.artifacts,
             redactor=SecretRedactor(options.get("secrets", {})),
             telemetry=self.telemetry,
-            clock=options.get("clock", Clock()),
+            clock=clock,
             limits=options.get("limits", Limits()),
             fail_safe=options.get("fail_safe", FailSafeConfig()),
             missing_tool=options.get("missing_tool", "observe"),
@@ -232,9 +232,9 @@ def _open_question(run: Run, action_id: str, payload_hash: str, now: int) -> Que
     return question
 
 
-def _masks(policy: PolicyEngine) -> Callable[[str], tuple[Mask, ...]]:
+def _masks(policy: PolicyEngine, clock: Clock) -> Callable[[str], tuple[Mask, ...]]:
     """What is denied to a tool, as far as the policy has rules that can be read."""
-    return MaskSource(cast(HasRules, policy)).of if hasattr(policy, "rules") else lambda tool: ()
+    return MaskSource(cast(HasRules, policy), clock.now).of if hasattr(policy, "rules") else lambda tool: ()
 
 
 def _own_paths(*parts: object) -> list[str]:
@@ -242,8 +242,12 @@ def _own_paths(*parts: object) -> list[str]:
     return [path for part in parts for path in getattr(part, "own_paths", ())]
 
 
-def _several(tools: Iterable[Any]) -> list[Any]:
-    return [tools] if isinstance(tools, Toolbox) else list(tools)
+def _toolboxes(registry: ToolRegistry) -> list[Toolbox]:
+    """Of all tools, however they came in. They work in one folder, since paths are judged from one."""
+    found = {id(tool.toolbox): tool.toolbox for tool in registry if tool.toolbox is not None}
+    if len({box.root for box in found.values()}) > 1:
+        raise ConfigurationError("The tools work in several folders. One runtime works in one: make one for each.")
+    return list(found.values())
 
 
 def _flat(tools: Iterable[Any]) -> Iterator[Any]:

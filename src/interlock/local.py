@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
 from os.path import join, realpath
 
+import msgspec
+
 from .domain.errors import ConfigurationError
 from .domain.resources import Mask
 from .domain.tool import ToolDefinition
@@ -58,14 +60,14 @@ class LocalTools(Toolbox):
             limits: What a command may use.
             outside: Also offer `bash_outside`, which runs without a sandbox and asks a person every time.
         """
-        self._masks: Callable[[str], tuple[Mask, ...]] = _no_masks
+        self._masks: Callable[[str], tuple[Mask, ...]] = _unclaimed
         self._masked: dict[str, tuple[tuple[Mask, ...], Masked]] = {}
         #: What holds for commands, as it was when they were last looked for.
         self._hiding = Masked((), "")
         #: The runtime's files, from the workspace on.
         self._own: set[str] = set()
         self._workspace = Workspace(workspace, extra_hidden=self._refuses)
-        self._root = self._workspace.open_folder(".")
+        self._root = self._workspace.open_root()
         self._files = HiddenFiles(self._root.fd, self._hides, self._freezes)
         self._commands = choose() if commands is None else commands
         self._shell = Shell(
@@ -96,6 +98,8 @@ class LocalTools(Toolbox):
 
     def hide(self, masks: Callable[[str], tuple[Mask, ...]]) -> None:
         """What a policy denies to every tool, or to the one that is named: asked for before every call."""
+        if self._masks is not _unclaimed:
+            raise ConfigurationError("These tools belong to another runtime, whose policy they keep to.")
         self._masks = masks
 
     def keep_off(self, paths: Iterable[str]) -> None:
@@ -115,7 +119,7 @@ class LocalTools(Toolbox):
 
     def _define(self, outside: bool) -> tuple[ToolDefinition, ...]:
         workspace, commands, rg = self._workspace, self._commands, _ripgrep()
-        return (
+        tools = (
             read_file(workspace),
             write_file(workspace),
             edit_file(workspace),
@@ -126,6 +130,7 @@ class LocalTools(Toolbox):
             *self._shell.tasks(),
             *([self._shell.outside(UnconfinedSandbox())] if outside else []),
         )
+        return tuple(msgspec.structs.replace(tool, toolbox=self) for tool in tools)
 
     def _find(self) -> Found:
         """What commands must not see or not change, as paths from the workspace on."""
@@ -166,5 +171,5 @@ def _ripgrep() -> str:
     return found.path
 
 
-def _no_masks(tool: str) -> tuple[Mask, ...]:
-    return ()
+def _unclaimed(tool: str) -> tuple[Mask, ...]:
+    raise ConfigurationError("These tools belong to no runtime yet, so nobody said what is hidden from them.")

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from os import PathLike
-from os.path import abspath
+from os.path import abspath, realpath
 from types import TracebackType
 from typing import Any, Required, TypedDict, TypeVar, Unpack, cast
 
@@ -115,8 +115,9 @@ class ToolRuntime:
         given = cast(dict[str, Any], options)
         self._app = App(**cast(Options, {name: given[name] for name in given if name not in _ABOUT}))
         about = {name: given[name] for name in _ABOUT if name in given}
-        if self._app.toolboxes:
-            about.setdefault("workspace", self._app.toolboxes[0].root)
+        for box in self._app.toolboxes:
+            if realpath(about.setdefault("workspace", box.root)) != box.root:
+                raise ConfigurationError(f"The tools work in {box.root!r}, so that is the workspace.")
         self._situation = _situation(self._app.parts.interaction.interactive, **about)
         self._run: Run | None = None
         self._shape: Shape = "openai"

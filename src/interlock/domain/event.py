@@ -15,7 +15,7 @@ from .effects import SideEffects
 from .observation import Observation
 from .payload import Change
 from .result import Exit
-from .tool import Mode
+from .tool import Mode, Origin
 
 
 class _Fact(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -168,6 +168,9 @@ class InvocationStarted(_Fact, frozen=True, gc=False, tag="tool.invocation.start
     executor: str
     tool_version: str
     timeout_seconds: float
+    #: Where the tool comes from: this program, or the server, skill or extension that is named.
+    origin: Origin = "local"
+    source: str = ""
     #: What holds it back, in which profile, and what that does on this host.
     sandbox: str = "none"
     profile: str = ""

@@ -289,6 +289,9 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     #: What a call with these arguments can reach, for tools that hold themselves back.
     reach: Callable[[JsonObject, Situation], Reach] | None = None
 
+    #: What it shares with other tools: see `registry.interface.Toolbox`.
+    toolbox: Any = None
+
     visible: Visibility | None = None
     check: Check | None = None
     #: The tool's own opinion on whether a call may start; the gate takes the strictest.

@@ -179,6 +179,8 @@ def started(invocation: Invocation, waited_for: tuple[str, ...], run: Run) -> In
         tool=tool.spec.name,
         executor=invocation.executor,
         tool_version=tool.version,
+        origin=tool.origin,
+        source=tool.source,
         timeout_seconds=invocation.timeout_seconds,
         sandbox=reach.sandbox,
         profile=reach.profile,

@@ -20,9 +20,12 @@ class Family(msgspec.Struct, frozen=True):
 _READS = Family({"path": "path"}, frozenset({Risk.READ}))
 _WRITES = Family({"path": "path"}, frozenset({Risk.WRITE}))
 
+_RUNS = Family({"command": "command", "cwd": "folder"}, frozenset({Risk.EXECUTE}))
+
 #: The built-in tools.
 FAMILIES: Mapping[str, Family] = {
-    "bash": Family({"command": "command", "cwd": "folder"}, frozenset({Risk.EXECUTE})),
+    "bash": _RUNS,
+    "bash_outside": _RUNS,
     "read_file": _READS,
     "grep": _READS,
     "glob": _READS,

@@ -4,7 +4,7 @@ Tools are kept in a catalog that is replaced whole when a tool comes or goes, so
 sees the old set or the new one, never half of a change. A catalog remembers the menus that were made from it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from threading import Lock
 from typing import Any
@@ -59,6 +59,9 @@ class ToolRegistry:
 
     def names(self) -> tuple[str, ...]:
         return tuple(self._catalog.tools)
+
+    def __iter__(self) -> Iterator[ToolDefinition]:
+        return iter(self._catalog.tools.values())
 
     def origin(self, name: str) -> Origin | None:
         """Where the tool comes from; None when there is no such tool."""

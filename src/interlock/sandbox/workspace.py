@@ -55,6 +55,8 @@ class Workspace:
         reach: Reach = beneath.reach,
     ) -> None:
         """`extra_hidden` may refuse more. It gets a path, as written and as it really is, and whether to write it."""
+        if not os.fspath(root) or "\0" in os.fspath(root):
+            raise ConfigurationError(f"A workspace is a folder; {os.fspath(root)!r} cannot name one.")
         #: The real, absolute path.
         self.root = realpath(root)
         self._names = tuple(dict.fromkeys((self.root, abspath(root))))
@@ -102,6 +104,10 @@ class Workspace:
                 raise refused(path, "not_a_file", _NOT_A_FILE.get(kind, ""))
             stack.pop_all()
         return file
+
+    def open_root(self) -> OpenFolder:
+        """The root itself, for the runtime's own looking around: nothing is asked or refused."""
+        return OpenFolder(Reached(os.dup(self._folder.fd), "."))
 
     def open_folder(self, path: str) -> OpenFolder:
         """Open a folder, for listing and searching."""
