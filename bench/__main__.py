@@ -1,24 +1,38 @@
-"""`python -m bench`: our own figures. `python -m bench peers`: ours in the same rounds as other people's."""
+"""`python -m bench`: our own figures, and those of the local tools, which `python -m bench local` prints alone.
+`python -m bench peers`: ours in the same rounds as other people's.
+"""
 
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from . import local_tools
 from .peers import run_peers
 from .rounds import NAMES, Step, measure
 from .table import render
+
+_LOCAL_ROUNDS = 9
 
 
 def main() -> int:
     options = _parser().parse_args()
     if options.command == "peers":
         return run_peers(options.source, options.only, options.sections, options.rounds)
+    if options.command == "local":
+        return _run_local(options.sections, options.local_rounds)
     sections = [name for name in NAMES if not options.section or name in options.section]
     load_before = os.getloadavg()[0]
     readings = measure(sections, options.rounds, _show_progress)
     _clear_progress()
     print(render(readings, load_before))
+    return 0 if options.section else _run_local()
+
+
+def _run_local(sections: Sequence[str] = (), rounds: int = _LOCAL_ROUNDS) -> int:
+    """A table of its own: both sides of each ratio are measured in one process."""
+    print(f"\nLocal tools\n\n{local_tools.report(sections or tuple(local_tools.SECTIONS), local_tools.Sizes(rounds))}")
     return 0
 
 
@@ -32,6 +46,9 @@ def _parser() -> argparse.ArgumentParser:
     peers.add_argument("--sections", default="a,g,n,h,b,c,e", help="default: %(default)s")
     peers.add_argument("--rounds", type=_positive, default=3, help="default: %(default)s")
     peers.add_argument("--from", dest="source", type=Path, help="the folder that has it (default: ../shared/peers)")
+    local = commands.add_parser("local", help="only what the local tools cost")
+    local.add_argument("sections", nargs="*", choices=(*local_tools.SECTIONS, []), metavar="SECTION")
+    local.add_argument("--rounds", dest="local_rounds", type=_positive, default=_LOCAL_ROUNDS)
     return parser
 
 

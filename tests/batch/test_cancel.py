@@ -160,6 +160,22 @@ async def test_cancelling_the_run_reaches_its_calls_at_once_and_shows_the_model_
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
+@pytest.mark.usefixtures("unnoticed")
+async def test_a_call_that_ends_in_the_very_moment_of_the_cancellation_is_no_fault() -> None:
+    started, ready = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def wait() -> None:
+        started.set()
+        await ready.wait()
+
+    async with ToolRuntime(tools=[wait]) as runtime:
+        running = asyncio.ensure_future(runtime.execute([call("c1", "wait")]))
+        await started.wait()
+        ready.set()
+        await cancelled(running)
+
+
 @pytest.mark.requirement("R101", "R123")
 async def test_a_runtime_whose_batch_was_cancelled_is_usable_afterwards() -> None:
     stage = Stage()

@@ -131,7 +131,8 @@ class Siblings:
             case _:
                 place.leave()
                 self._break(call_id, outcome)
-        if not self._open and self._all_done is not None and not (self._cancelling and self._all_done.done()):
+        # Whoever waits may have been cancelled in this very moment.
+        if not self._open and self._all_done is not None and not self._all_done.done():
             self._all_done.set_result(None)
 
     def _break(self, call_id: str, error: BaseException) -> None:

@@ -1,0 +1,490 @@
+"""What the local tools cost beside the same work without them: `python -m bench.local_tools` prints a table of ratios.
+
+Both sides of a ratio are measured in turn, round by round, in one process, so that a busy moment hits both alike. A
+ratio is taken within a round and the median counts; beside it stands the ratio of the fastest rounds, which says more
+on a busy machine. Work that was not done is an error, not a figure. The sections:
+
+- commands: `true` in the sandbox beside a plain spawn, and beside the launcher alone with the very same options, its
+  gate open; then whole calls of `bash`, in an empty workspace and in one of 25,000 files.
+- search: `grep` and `glob` beside ripgrep itself (`local_search.py`).
+- files: reading 2,000 lines, and an edit of them, beside the plain thing.
+- together: eight commands at once beside one after another.
+- output: 100 MB through `bash` beside `cat > file`, and by how much this process grew. In a process of its own.
+"""
+
+import asyncio
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, TypeAlias
+from unittest.mock import patch
+
+import msgspec
+
+from interlock import FileArtifacts, RulePolicy, ToolRuntime
+from interlock.domain.tool import Situation, ToolContext
+from interlock.local import LocalTools
+from interlock.sandbox.interface import Command, CommandLimits, CommandSandbox, OnOutput, Profile, Running
+from interlock.sandbox.probe import choose
+from interlock.sandbox.running import Launch
+
+from .local_search import SEARCHES, make_tree, search
+
+#: By name, what each round took.
+Series: TypeAlias = dict[str, list[float]]
+
+_TOGETHER = 8
+_KIB_PER_MIB = 1024
+_MS, _US = 1e3, 1e6
+#: A spawn is short and its time scatters, so it has more rounds.
+_MORE = 4
+#: Nobody can prove that it only reads, so the workspace is looked at before and after.
+_READS, _WRITES = "true", "eval true"
+#: Memory is measured in a process of its own, which begins small.
+_APART = "output"
+#: Sections that need many files, which take a while to make.
+_LARGE = frozenset({"commands", "search"})
+
+
+class Sizes(NamedTuple):
+    rounds: int = 15
+    files: int = 25_000
+    lines: int = 2_000
+    output_bytes: int = 100_000_000
+    output_rounds: int = 3
+    sleep_seconds: float = 0.1
+    #: Of something that takes microseconds, how often it is done in a round.
+    repeat: int = 20
+    searches: tuple[str, ...] = tuple(SEARCHES)
+
+
+_USUAL = Sizes()
+
+
+class Figure(NamedTuple):
+    label: str
+    ours: str
+    #: None: it stands alone.
+    reference: str | None
+    limit: float | None = None
+
+
+class _Wanted(NamedTuple):
+    section: str
+    figures: tuple[Figure, ...]
+
+
+FIGURES: tuple[_Wanted, ...] = (
+    _Wanted(
+        "commands",
+        (
+            Figure("`true` in the sandbox beside a plain spawn, ms", "sandboxed", "plain", 12),
+            Figure("the same beside the launcher alone, ms", "sandboxed", "bare", 1.3),
+            Figure("bash, only reading, beside `true` in the sandbox, ms", "call", "sandboxed_again"),
+            Figure("bash that may write, ms", "writing_call", "sandboxed_again"),
+            Figure("bash, only reading, 25,000 files, ms", "large_call", "sandboxed_again"),
+            Figure("bash that may write, 25,000 files, ms", "large_writing_call", "sandboxed_again"),
+        ),
+    ),
+    _Wanted("search", tuple(Figure(f"{name}, beside ripgrep, ms", name, f"{name}, rg", 1.3) for name in SEARCHES)),
+    _Wanted(
+        "files",
+        (
+            Figure("read_file, 2,000 lines, beside a plain read, us", "read", "plain_read", 5),
+            Figure("the same beside a read with numbers, us", "read", "numbered_read"),
+            Figure("the same as a whole call, beside a plain read, us", "read_call", "plain_read"),
+            Figure("edit_file beside read, replace, write, fsync, us", "edit_call", "plain_edit"),
+        ),
+    ),
+    _Wanted("together", (Figure("8 commands of 100 ms at once beside one by one, ms", "at_once", "one_by_one", 0.25),)),
+    _Wanted(
+        "output",
+        (
+            Figure("100 MB through bash beside cat > file, ms", "output", "cat"),
+            Figure("growth of this process at 100 MB of output, MiB", "growth_mib", None, 10),
+        ),
+    ),
+)
+
+
+class Site(NamedTuple):
+    """An empty workspace, and one with many files."""
+
+    folder: Path
+    sizes: Sizes
+
+    @property
+    def empty(self) -> Path:
+        return self.folder / "empty"
+
+    @property
+    def large(self) -> Path:
+        return self.folder / "large"
+
+    @property
+    def profile(self) -> Profile:
+        return Profile(workspace=os.path.realpath(self.empty), writable=True)
+
+
+def make_site(folder: Path, sizes: Sizes) -> Site:
+    site = Site(folder, sizes)
+    site.empty.mkdir()
+    site.large.mkdir()
+    make_tree(site.large, sizes.files)
+    return site
+
+
+class Caller:
+    """One run in one workspace, where everything that is not refused is allowed."""
+
+    def __init__(self, root: Path, **options: Any) -> None:
+        self._tools = LocalTools(root, limits=CommandLimits(output_bytes=1 << 30))
+        self._runtime = ToolRuntime(tools=self._tools, mode="trusted", policy=RulePolicy(), **options)
+        self._ids = count()
+
+    async def __call__(self, tool_name: str, /, **arguments: Any) -> float:
+        """How many seconds it took."""
+        function = {"name": tool_name, "arguments": json.dumps(arguments)}
+        calls = [{"id": f"c{next(self._ids)}", "type": "function", "function": function}]
+        began = time.perf_counter()
+        result = await self._runtime.execute(calls)
+        taken = time.perf_counter() - began
+        if not result.observations[0].ok:
+            raise AssertionError(result.observations[0].summary)
+        return taken
+
+    def handler(self, tool_name: str, /, **arguments: Any) -> Callable[[], object]:
+        """The handler alone, for a run that knows nothing yet."""
+        definition = next(tool for tool in self._tools if tool.name == tool_name)
+        context = ToolContext(Situation(run_id="r"), "c", tool_name, lambda call_id, message: None)
+        return lambda: definition.handler(context, **arguments)
+
+    async def close(self) -> None:
+        await self._runtime.close()
+        await self._tools.close()
+
+
+async def in_rounds(rounds: int, sides: dict[str, Callable[[], Awaitable[float]]], unit: float) -> Series:
+    """Each side once in every round, in an order that turns; the first round fills caches and does not count."""
+    series: Series = {name: [] for name in sides}
+    for number in range(-1, rounds):
+        for name in sides if number % 2 else reversed(sides):
+            taken = await sides[name]()
+            if number >= 0:
+                series[name].append(taken * unit)
+    return series
+
+
+async def commands(site: Site) -> Series:
+    sandbox, command = choose(), Command(profile=site.profile, script="true")
+    small, large = Caller(site.empty), Caller(site.large)
+    spawns: dict[str, Callable[[], Awaitable[float]]] = {
+        "plain": lambda: _spawned(["/bin/true"]),
+        "sandboxed": lambda: _sandboxed(sandbox, [command]),
+    }
+    if sandbox.confinement.backend == "bubblewrap":
+        spawns["bare"] = lambda: _bare(sandbox, command)
+    calls: dict[str, Callable[[], Awaitable[float]]] = {
+        "sandboxed_again": lambda: _sandboxed(sandbox, [command]),
+        "call": lambda: small("bash", command=_READS),
+        "writing_call": lambda: small("bash", command=_WRITES),
+        "large_call": lambda: large("bash", command=_READS),
+        "large_writing_call": lambda: large("bash", command=_WRITES),
+    }
+    try:
+        found = await in_rounds(_MORE * site.sizes.rounds, spawns, _MS)
+        return found | await in_rounds(site.sizes.rounds, calls, _MS)
+    finally:
+        await small.close()
+        await large.close()
+
+
+async def searches(site: Site) -> Series:
+    chosen = {name: SEARCHES[name] for name in site.sizes.searches}
+    readings = await search(site.large, site.sizes.rounds, chosen)
+    ours = {name: [reading.ours_ms for reading in found] for name, found in readings.items()}
+    return ours | {f"{name}, rg": [reading.plain_ms for reading in found] for name, found in readings.items()}
+
+
+async def files(site: Site) -> Series:
+    lines = [f"    line {number} of a file = some(text, as_long_as={number})" for number in range(site.sizes.lines - 1)]
+    text = "\n".join(["value = 1", *lines, ""])
+    ours, plain = site.empty / "read.py", site.empty / "plain.py"
+    for path in (ours, plain, site.empty / "edit.py"):
+        path.write_text(text)
+    caller = Caller(site.empty)
+    await caller("read_file", path="edit.py")
+    repeat, handler = site.sizes.repeat, caller.handler("read_file", path="read.py")
+    values, plain_values = count(1), count(1)
+    sides: dict[str, Callable[[], Awaitable[float]]] = {
+        "plain_read": lambda: _repeated(repeat, lambda: _plain_read(plain)),
+        "numbered_read": lambda: _repeated(repeat, lambda: _numbered_read(plain)),
+        "read": lambda: _repeated(repeat, handler),
+        "read_call": lambda: caller("read_file", path="read.py", again=True),
+        "plain_edit": lambda: _repeated(1, lambda: _plain_edit(plain, *_edit(next(plain_values)))),
+        "edit_call": lambda: _edit_call(caller, next(values)),
+    }
+    try:
+        return await in_rounds(site.sizes.rounds, sides, _US)
+    finally:
+        await caller.close()
+
+
+async def together(site: Site) -> Series:
+    sandbox = choose()
+    profile = site.profile
+    command = Command(profile=profile, script=f"sleep {site.sizes.sleep_seconds}")
+
+    async def one_by_one() -> float:
+        return sum([await _sandboxed(sandbox, [command]) for _ in range(_TOGETHER)])
+
+    sides: dict[str, Callable[[], Awaitable[float]]] = {
+        "one_by_one": one_by_one,
+        "at_once": lambda: _sandboxed(sandbox, [command] * _TOGETHER),
+    }
+    return await in_rounds(min(site.sizes.rounds, 5), sides, _MS)
+
+
+async def output(site: Site) -> Series:
+    """The growth is that of the first time: later ones find memory that was not given back."""
+    _write_log(site.empty / "log.txt", site.sizes.output_bytes)
+    caller = Caller(site.empty, artifacts=FileArtifacts(site.folder / "artifacts"))
+    copy = site.folder / "copy.txt"
+    await caller("bash", command="echo warm")
+    series: Series = {"cat": [], "output": [], "growth_mib": []}
+    for _ in range(site.sizes.output_rounds):
+        before = forget_peak()
+        series["output"].append(await caller("bash", command="cat log.txt") * _MS)
+        if not series["growth_mib"]:
+            series["growth_mib"].append(memory_mib("VmHWM") - before)
+        words = ["/bin/sh", "-c", 'cat "$1" > "$2"', "sh", str(site.empty / "log.txt"), str(copy)]
+        series["cat"].append(await _spawned(words) * _MS)
+        copy.unlink()
+    await caller.close()
+    return series
+
+
+SECTIONS: Mapping[str, Callable[[Site], Coroutine[None, None, Series]]] = {
+    "commands": commands,
+    "search": searches,
+    "files": files,
+    "together": together,
+    "output": output,
+}
+
+
+def forget_peak() -> float:
+    """What this process holds now, from where on its peak is counted; not a number where nobody can say."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return math.nan
+    return memory_mib("VmRSS")
+
+
+def memory_mib(what: str) -> float:
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+            if line.startswith(f"{what}:"):
+                return int(line.split()[1]) / _KIB_PER_MIB
+    return math.nan
+
+
+async def _spawned(words: list[str]) -> float:
+    """In the event loop's thread, as the sandbox does it: another thread would have to be woken first."""
+    began = time.perf_counter()
+    subprocess.run(words, check=True, stdin=subprocess.DEVNULL)  # noqa: ASYNC221
+    return time.perf_counter() - began
+
+
+async def _sandboxed(sandbox: CommandSandbox, commands: Iterable[Command]) -> float:
+    began = time.perf_counter()
+    codes = await asyncio.gather(*(_exit_code(sandbox, command) for command in commands))
+    taken = time.perf_counter() - began
+    if any(codes):
+        raise AssertionError(f"ended with {codes}")
+    return taken
+
+
+async def _exit_code(sandbox: CommandSandbox, command: Command) -> int | None:
+    running = await sandbox.start(command, lambda stream, chunk: None)
+    return (await running.wait()).exit_code
+
+
+class _NotLaunched(Exception):
+    def __init__(self, launch: Launch) -> None:
+        super().__init__()
+        self.launch = launch
+
+
+async def _bare(sandbox: CommandSandbox, command: Command) -> float:
+    """The launcher with all that it is given, and nobody who watches it. Making what it is given is not timed."""
+    launch = await _launch_of(sandbox, command)
+    os.write(launch.gate_fd, b"\n")
+    began = time.perf_counter()
+    done = subprocess.run(  # noqa: ASYNC221
+        launch.argv,
+        check=False,
+        env=dict(launch.environment),
+        stdin=subprocess.DEVNULL,
+        pass_fds=launch.pass_fds,
+        start_new_session=True,
+        cwd="/",
+    )
+    taken = time.perf_counter() - began
+    for fd in (launch.status_fd, launch.report_fd, launch.gate_fd, *launch.pass_fds):
+        os.close(fd)
+    if done.returncode:
+        raise AssertionError(f"the launcher ended with {done.returncode}")
+    return taken
+
+
+async def _launch_of(sandbox: CommandSandbox, command: Command) -> Launch:
+    async def instead(launch: Launch, limits: CommandLimits, on_output: OnOutput) -> Running:
+        raise _NotLaunched(launch)
+
+    with patch("interlock.sandbox.bubblewrap.run_launch", instead):
+        try:
+            await sandbox.start(command, lambda stream, chunk: None)
+        except _NotLaunched as caught:
+            return caught.launch
+    raise AssertionError("nothing was launched")
+
+
+async def _repeated(times: int, work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    for _ in range(times):
+        work()
+    return (time.perf_counter() - began) / times
+
+
+def _plain_read(path: Path) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def _numbered_read(path: Path) -> str:
+    return "\n".join(f"{number}\t{line}" for number, line in enumerate(_plain_read(path).split("\n"), 1))
+
+
+def _edit(number: int) -> tuple[str, str]:
+    return f"value = {number}\n", f"value = {number + 1}\n"
+
+
+def _plain_edit(path: Path, old: str, new: str) -> None:
+    text = _plain_read(path)
+    if text.count(old) != 1:
+        raise AssertionError(f"{old!r} is not there once")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text.replace(old, new))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+async def _edit_call(caller: Caller, number: int) -> float:
+    old, new = _edit(number)
+    return await caller("edit_file", path="edit.py", old_string=old, new_string=new)
+
+
+def _write_log(path: Path, size_bytes: int) -> None:
+    """Lines as programs print them, no two alike."""
+    with open(path, "w", encoding="ascii") as file:
+        for number in count():
+            if file.tell() >= size_bytes:
+                break
+            first = number * 1_000
+            file.writelines(
+                f"2026-01-02 12:00:{line % 60:02} INFO worker-{line % 7} finished step {line} in {line % 997} ms\n"
+                for line in range(first, first + 1_000)
+            )
+        file.truncate(size_bytes)
+
+
+_HEAD = ("figure", "ours", "reference", "ratio", "fastest", "target", "")
+
+
+def render(found: Mapping[str, Series]) -> list[str]:
+    """A table; figures that could not be measured here are left out."""
+    rows = [
+        _row(figure, found[wanted.section])
+        for wanted in FIGURES
+        for figure in wanted.figures
+        if wanted.section in found and _is_measured(figure, found[wanted.section])
+    ]
+    widths = [max(map(len, column)) for column in zip(_HEAD, *rows, strict=True)]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in (_HEAD, *rows)]
+    return [lines[0], rule, *lines[1:]]
+
+
+def _is_measured(figure: Figure, series: Series) -> bool:
+    return all(series.get(name) for name in (figure.ours, figure.reference) if name is not None)
+
+
+def _row(figure: Figure, series: Series) -> tuple[str, ...]:
+    ours = series[figure.ours]
+    if figure.reference is None:
+        return figure.label, _number(median(ours)), "", "", "", *_judged(figure.limit, "", median(ours))
+    reference = series[figure.reference]
+    ratios, fastest = [mine / other for mine, other in zip(ours, reference, strict=True)], min(ours) / min(reference)
+    numbers = _number(median(ours)), _number(median(reference)), f"{median(ratios):.2f}x", f"{fastest:.2f}x"
+    return figure.label, *numbers, *_judged(figure.limit, "x", median(ratios))
+
+
+def _judged(limit: float | None, unit: str, reached: float) -> tuple[str, str]:
+    """What it must reach, and whether it did. What is not a number did not."""
+    if limit is None:
+        return "", ""
+    return f"<= {limit:g}{unit}", "ok" if reached <= limit else "MISSED"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def measure(folder: Path, sizes: Sizes, names: Sequence[str]) -> dict[str, Series]:
+    site = make_site(folder, sizes if _LARGE.intersection(names) else sizes._replace(files=0))
+    return {name: asyncio.run(SECTIONS[name](site)) for name in names}
+
+
+def report(names: Sequence[str] = tuple(SECTIONS), sizes: Sizes = _USUAL) -> str:
+    """These sections as a table."""
+    load = os.getloadavg()[0]
+    with TemporaryDirectory(prefix="interlock-bench-") as folder:
+        found = measure(Path(folder), sizes, [name for name in names if name != _APART])
+    if _APART in names:
+        found[_APART] = _measured_apart()
+    where = f"{sizes.rounds} rounds, load {load:.1f} at the start, {choose().confinement.backend}."
+    return "\n".join((*render(found), "", where))
+
+
+def _measured_apart() -> Series:
+    words = [sys.executable, "-m", "bench.local_tools", _APART]
+    root = Path(__file__).resolve().parent.parent
+    done = subprocess.run(words, cwd=root, stdout=subprocess.PIPE, check=True, timeout=300)
+    return msgspec.json.decode(done.stdout, type=Series)
+
+
+def main(words: Sequence[str]) -> None:
+    """Nothing: all. A number: that many rounds. Names of sections: only those. `output` alone: as JSON."""
+    rounds = [int(word) for word in words if word.isdigit()]
+    names = [word for word in words if word in SECTIONS]
+    sizes = _USUAL._replace(rounds=rounds[0]) if rounds else _USUAL
+    if names == [_APART]:
+        with TemporaryDirectory(prefix="interlock-bench-") as folder:
+            print(json.dumps(measure(Path(folder), sizes, names)[_APART]))
+    else:
+        print(report(names or tuple(SECTIONS), sizes))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
