@@ -8,7 +8,7 @@ import pytest
 from interlock import FileArtifacts, PolicyFiles, Rule, RulePolicy, SqliteLog
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 
-from .toolbox import CANARY, Box, box, commands_of, text_of
+from .toolbox import CANARY, Box, box, commands_of, snapshot, text_of
 
 _DIVE = """{python} -I - <<'PROGRAM'
 import os
@@ -183,25 +183,27 @@ _PLANTS = [
 async def test_a_person_is_told_of_every_file_that_other_programs_would_obey(
     workspace: Path, script: str, background: bool
 ) -> None:
-    """What does not exist cannot be held; so it is told, however the command ran."""
+    """What does not exist cannot be held; so it is told, however the command ran. Or nothing came of it."""
     (workspace / ".git/config").write_text("[core]\n")
+    before = snapshot(workspace)
     async with box(workspace, commands=commands_of("bubblewrap")) as attacker:
         await _run(attacker, script, background)
         await attacker.bash("true")
         told = await attacker.logged()
 
-    assert "what other programs obey" in told
+    assert "what other programs obey" in told or snapshot(workspace) == before
 
 
 @pytest.mark.requirement("P13")
 async def test_a_repository_that_goes_and_comes_back_with_other_hooks_is_told(workspace: Path) -> None:
     (workspace / ".git/hooks").mkdir()
+    before = snapshot(workspace)
     async with box(workspace, commands=commands_of("bubblewrap")) as attacker:
         for script in ("mv .git g", "echo evil > g/hooks/post-checkout", "mv g .git"):
             await attacker.bash(script)
         told = await attacker.logged()
 
-    assert "what other programs obey" in told
+    assert "what other programs obey" in told or snapshot(workspace) == before
 
 
 @pytest.mark.requirement("P13")

@@ -100,8 +100,20 @@ async def test_many_files_can_be_hidden_but_not_any_number(sandbox: BubblewrapSa
     outcome = await run(sandbox, "cat [0-9]* | wc -c", workspace, hidden=tuple(map(str, paths[:150])))
 
     assert int(outcome.stdout) == len("secret") * (1001 - 150)
-    with pytest.raises(SandboxSetupError, match="More than 1000 files"):
-        await run(sandbox, "true", workspace, hidden=tuple(map(str, paths)))
+    deeper = str(workspace / "keys/id")
+    with pytest.raises(SandboxSetupError, match=r"1,002 files .* 1,001, are in the workspace itself.*a person has to"):
+        await run(sandbox, "true", workspace, hidden=(deeper, *map(str, paths)))
+
+
+async def test_where_there_are_too_many_files_to_hide_the_folder_with_most_is_named(
+    sandbox: BubblewrapSandbox, workspace: Path
+) -> None:
+    paths = [workspace / "sub" / f".env.{number}" for number in range(1000)]
+    for path in paths:
+        path.write_text("secret")
+
+    with pytest.raises(SandboxSetupError, match=r"1,001 files .* 1,000, are in sub\. Nothing was executed"):
+        await run(sandbox, "true", workspace, hidden=(str(workspace / "keys"), *map(str, paths)))
 
 
 async def test_a_hidden_link_hides_what_it_points_to(sandbox: BubblewrapSandbox, workspace: Path) -> None:
@@ -114,11 +126,46 @@ async def test_a_hidden_link_hides_what_it_points_to(sandbox: BubblewrapSandbox,
     assert outcome.stdout == ""
 
 
-async def test_a_moved_parent_does_not_uncover_what_is_hidden(sandbox: BubblewrapSandbox, workspace: Path) -> None:
-    outcome = await run(sandbox, "mv sub other; cat other/.env", workspace, hidden=(str(workspace / "sub/.env"),))
+@pytest.mark.parametrize("kind", ["hidden", "read_only"])
+async def test_no_folder_above_something_protected_can_be_moved(
+    sandbox: BubblewrapSandbox, workspace: Path, kind: str
+) -> None:
+    """A later command would find it where no rule knows it."""
+    (workspace / "a/b/c").mkdir(parents=True)
+    (workspace / "a/b/c/key").write_text("secret")
+    moves = ["mv -T a x", "mv -T a/b x", "mv -T a/b/c x", "mv -T a/b a/x", "mv a sub/", "mv --exchange a sub"]
+    exchange = "import ctypes; exit(ctypes.CDLL(None).renameat2(-100, b'a', -100, b'sub', 2))"
+    others = [f'{sys.executable} -c "{exchange}"', "rm -rf a", "rmdir a/b/c"]
+    options: dict[str, Any] = {kind: (str(workspace / "a/b/c/key"),), "readable": python_folders()}
 
-    assert outcome.stdout == ""
-    assert (workspace / "other/.env").read_text() == "secret"
+    assert await works(sandbox, [*moves, *others], workspace, **options) == []
+    assert (workspace / "a/b/c/key").read_text() == "secret"
+
+
+async def test_folders_above_something_protected_can_be_used(sandbox: BubblewrapSandbox, workspace: Path) -> None:
+    (workspace / "a/b").mkdir(parents=True)
+    (workspace / "a/b/key").write_text("secret")
+    uses = ["echo 1 > a/b/x", "mv a/b/x a/b/y", "mv a/b/y z", "mkdir a/c", "mv a/c a/d", "rm -r a/d", "chmod 700 a"]
+
+    assert await works(sandbox, uses, workspace, hidden=(str(workspace / "a/b/key"),)) == uses
+    assert (workspace / "z").read_text() == "1\n"
+
+
+async def test_folders_above_something_hidden_stay_read_only_in_a_read_only_workspace(
+    sandbox: BubblewrapSandbox, workspace: Path
+) -> None:
+    tries = ["touch sub/x", "mv sub x", "rm -rf sub"]
+
+    assert await works(sandbox, tries, workspace, hidden=(str(workspace / "sub/.env"),), writable=False) == []
+
+
+async def test_the_runtimes_code_below_a_folder_cannot_be_moved_with_it(
+    sandbox: BubblewrapSandbox, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "runtime_folders", lambda: (str(workspace / "sub/venv/lib"),))
+    (workspace / "sub/venv/lib").mkdir(parents=True)
+
+    assert await works(sandbox, ["mv sub x", "mv sub/venv x", "touch sub/venv/lib/x"], workspace) == []
 
 
 async def test_read_only_parts_of_a_writable_workspace_cannot_be_changed(
@@ -334,6 +381,13 @@ def link_parent(workspace: Path) -> None:
     (workspace / "sub").symlink_to("keys")
 
 
+def other_folder(workspace: Path) -> None:
+    """In the place of one above: it looks the same."""
+    (workspace / "sub").rename(workspace / "old")
+    (workspace / "sub").mkdir()
+    (workspace / "old/.env").rename(workspace / "sub/.env")
+
+
 def link_absolute(workspace: Path) -> None:
     (workspace / "keys").rename(workspace / "old")
     (workspace / "keys").symlink_to(workspace.parent / "outside")
@@ -348,7 +402,7 @@ def other_file(workspace: Path) -> None:
     (workspace / "config").symlink_to("keys/id")
 
 
-@pytest.mark.parametrize("swap", [link_out, link_parent, link_absolute, remove, other_file])
+@pytest.mark.parametrize("swap", [link_out, link_parent, other_folder, link_absolute, remove, other_file])
 @pytest.mark.parametrize("kind", ["hidden", "read_only"])
 async def test_a_path_that_is_swapped_between_the_look_and_the_mount_exposes_nothing(
     sandbox: BubblewrapSandbox, workspace: Path, swap: Swap, kind: str, monkeypatch: pytest.MonkeyPatch

@@ -122,6 +122,15 @@ def test_what_is_hidden_can_neither_be_read_nor_changed_nor_moved(workspace: Pat
     assert (workspace / ".env").read_text() == "text"
 
 
+@pytest.mark.parametrize("kind", ["hidden", "read_only"])
+def test_no_folder_above_something_protected_can_be_moved(workspace: Path, kind: str) -> None:
+    protected = {kind: [workspace / "a/deep/er/file"]}
+    attempts = ["mv -T a c", "mv -T a/deep a/c", "mv -T a/deep/er b/c", "mv a b/", "rm -rf a", "mv -T b a/deep/c"]
+
+    assert works(attempts, workspace, Level.WRITABLE, **protected) == []
+    assert (workspace / "a/deep/er/file").read_text() == "text"
+
+
 def test_what_is_beside_hidden_files_can_be_listed_and_changed(workspace: Path) -> None:
     changes = ["echo x > a/file", "mkdir -p a/made/deep", "mv a/deep a/made", "echo x > b/file", "echo x > top"]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.sandbox.protected import is_guarded, is_guarded_from_commands, is_secret
+from interlock.sandbox.protected import EntryKind, guard_of, is_guarded, is_secret
 
 SECRETS = [
     ".env", ".env.local", ".env.production", ".env.example.local", "app/.env", ".netrc", "_netrc", ".pypirc", ".npmrc",
@@ -117,43 +117,93 @@ def _forms(letter: str) -> list[str]:
     return [letter, letter.upper(), wide]
 
 
+@pytest.mark.requirement("P13")
 @pytest.mark.parametrize(
     "path",
     [
-        ".git/hooks",
+        ".git/hooks/",
         ".git/config",
-        ".GIT/Hooks",
+        ".GIT/Hooks/",
         "sub/.git/config",
-        ".git/modules/lib/hooks",
+        ".git/modules/lib/hooks/",
         ".git/modules/lib/config",
+        ".git/modules/libs/tool/config",
+        ".git/modules/libs/tool/modules/inner/hooks/",
+        ".git/modules/logs/config",
         ".git/config.worktree",
+        ".git/commondir",
+        ".git/config@",
+        ".git/hooks@",
         ".git/info/attributes",
         ".git/worktrees/one/config.worktree",
-        ".vscode",
+        ".git/x/y/config",
+        ".git/objects/x/config",
+        ".git/objects/.git",
+        "a/.git/b/.git/config",
+        ".git",
+        "module/.git",
+        ".GIT",
+        ".vscode/",
         ".mcp.json",
+        "bare/HEAD",
     ],
 )
 def test_a_command_may_not_change_what_git_and_other_programs_obey(path: str) -> None:
-    assert is_guarded_from_commands(path)
+    assert _guard(path) == "hold"
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        ".git",
-        ".git/HEAD",
+        ".git/",
         ".git/index",
-        ".git/objects",
-        ".git/refs/heads/config",
-        ".git/refs/heads/hooks",
+        ".git/objects/",
+        ".git/objects/pack/pack-1.idx",
+        ".git/refs/heads/main",
+        ".git/refs/remotes/origin/HEAD",
+        ".git/logs/HEAD",
+        ".git/logs/refs/remotes/origin/HEAD",
+        ".git/ORIG_HEAD",
         "src/a.py",
-        ".git/modules",
-        ".git/modules/lib",
-        ".git/modules/lib/HEAD",
-        "hooks",
+        ".git/modules/",
+        ".git/modules/lib/",
+        ".git/modules/config/",
+        "hooks/",
         "config",
-        "sub/.git",
+        "sub/.git/",
     ],
 )
 def test_a_command_may_change_what_git_itself_changes(path: str) -> None:
-    assert not is_guarded_from_commands(path)
+    assert _guard(path) == ""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".git/HEAD",
+        ".git/modules/lib/HEAD",
+        ".git/x/HEAD",
+        ".git/objects/x/HEAD",
+        ".git/refs/heads/config",
+        ".git/refs/heads/hooks/",
+        ".git/logs/refs/heads/config",
+        ".git/refs/heads/x/HEAD",
+        ".git@",
+        "a/.git/b/.git@",
+    ],
+)
+def test_what_may_make_a_repository_of_a_folder_is_told_and_not_held(path: str) -> None:
+    assert _guard(path) == "tell"
+
+
+@given(st.text() | st.lists(st.sampled_from([".git", "refs", "heads", "HEAD", "config", "hooks", "logs", "x", ""])))
+def test_every_path_has_a_guard(path: str | list[str]) -> None:
+    text = path if isinstance(path, str) else "/".join(path)
+    kinds: tuple[EntryKind, ...] = ("folder", "link", "other")
+    assert {guard_of(text, kind) for kind in kinds} <= {"", "hold", "tell"}
+
+
+def _guard(path: str) -> str:
+    """A folder is written with a slash at its end, a link with an at sign."""
+    kind: EntryKind = "folder" if path.endswith("/") else "link" if path.endswith("@") else "other"
+    return guard_of(path.rstrip("/@"), kind)

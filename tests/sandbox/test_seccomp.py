@@ -17,6 +17,13 @@ CLONE, IOCTL, SOCKET = (
     {"x86_64": 16, "aarch64": 29},
     {"x86_64": 41, "aarch64": 198},
 )
+#: By the place of the mode: number on each machine, where there is such a call.
+SETS_MODE: dict[str, list[tuple[int, int]]] = {
+    "x86_64": [(90, 1), (91, 1), (85, 1), (133, 1), (268, 2), (452, 2), (259, 2)],
+    "aarch64": [(52, 1), (53, 2), (452, 2), (33, 2)],
+}
+OPENS: dict[str, list[tuple[int, int]]] = {"x86_64": [(2, 2), (257, 3)], "aarch64": [(56, 3)]}
+MISSING = (435, 437)
 both_machines = pytest.mark.parametrize("machine", MACHINES)
 
 
@@ -49,7 +56,8 @@ def test_every_call_that_is_refused_is_refused_whatever_its_arguments(
     machine: str, number: int, arguments: list[int]
 ) -> None:
     program = build_filter(machine)
-    special = {CLONE[machine], IOCTL[machine], SOCKET[machine], 435}
+    by_mode = (number for number, _ in SETS_MODE[machine] + OPENS[machine])
+    special = {CLONE[machine], IOCTL[machine], SOCKET[machine], *MISSING, *by_mode}
 
     found = verdict(program, machine, number, *arguments)
 
@@ -77,7 +85,33 @@ def test_processes_are_made_but_no_namespaces(machine: str, bit: int) -> None:
 
     assert verdict(program, machine, CLONE[machine], 17) == ALLOW
     assert verdict(program, machine, CLONE[machine], 17 | bit) == EPERM
-    assert verdict(program, machine, 435) == ENOSYS
+    assert [verdict(program, machine, number) for number in MISSING] == [ENOSYS, ENOSYS]
+
+
+@both_machines
+@given(mode=st.integers(0, 0o7777), kind=st.sampled_from([0, 0o100000, 0o010000]), high=st.integers(0, 2**32 - 1))
+def test_no_file_gets_a_mode_that_lends_the_rights_of_its_owner_or_group(
+    machine: str, mode: int, kind: int, high: int
+) -> None:
+    program = build_filter(machine)
+    expected = EPERM if mode & 0o6000 else ALLOW
+
+    for number, place in SETS_MODE[machine]:
+        arguments = [0o6000] * place + [high << 32 | kind | mode]
+        assert verdict(program, machine, number, *arguments) == expected
+
+
+@both_machines
+@given(mode=st.integers(0, 2**32 - 1), flags=st.integers(0, 2**32 - 1))
+def test_the_mode_of_an_open_counts_when_a_file_is_created(machine: str, mode: int, flags: int) -> None:
+    program = build_filter(machine)
+    creates = 0o100 | 0o20000000
+
+    for number, place in OPENS[machine]:
+        for asked in (flags, flags | 0o100, flags & ~creates):
+            is_refused = asked & creates and mode & 0o6000
+            arguments = [0] * (place - 1) + [asked, mode]
+            assert verdict(program, machine, number, *arguments) == (EPERM if is_refused else ALLOW)
 
 
 @both_machines

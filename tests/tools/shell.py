@@ -22,7 +22,7 @@ from interlock.sandbox.interface import (
     Running,
     Stream,
 )
-from interlock.sandbox.protected import is_guarded, is_secret
+from interlock.sandbox.protected import is_secret
 from interlock.sandbox.workspace import Workspace
 from interlock.tools.bash import Shell
 from tests.support import call
@@ -114,7 +114,7 @@ class Terminal:
 def shell_in(root: Path, commands: CommandSandbox, **options: Any) -> Shell:
     workspace = Workspace(root)
     folder = workspace.open_folder(".")
-    files = HiddenFiles(folder.fd, is_secret, is_guarded)
+    files = HiddenFiles(folder.fd, is_secret, lambda path: False)
 
     def find(_open: object = folder) -> Found:
         return files.find()

@@ -13,6 +13,7 @@ from interlock import Answer, CallbackInteractionProvider, Question, Rule, RuleP
 from interlock.domain.errors import SandboxSetupError
 from interlock.domain.event import InvocationStarted, Warned
 from interlock.domain.observation import Observation
+from interlock.sandbox.hidden import Found
 from interlock.sandbox.interface import Command, CommandLimits, Confinement, OnOutput, Running
 from tests.support import call, facts
 from tests.tools.shell import FULL, Play, PlayedSandbox, shell_in, terminal
@@ -405,10 +406,10 @@ async def test_a_secret_in_a_command_or_its_output_goes_nowhere(tmp_path: Path) 
 async def test_a_workspace_that_cannot_be_looked_at_afterwards_is_no_failure_to_start(tmp_path: Path) -> None:
     commands = PlayedSandbox(Play(output=(("stdout", b"2 passed in 0.1s\n"),)))
 
-    def find() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def find() -> Found:
         if commands.started:
             raise SandboxSetupError("too many folders")
-        return (), ()
+        return Found((), ())
 
     async with terminal(tmp_path, commands, hidden=find) as shell:
         said = await shell.run("pytest")

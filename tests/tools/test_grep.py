@@ -41,6 +41,7 @@ async def test_lines_come_with_path_and_number_sorted_by_path_and_are_counted(ru
         "binary_files": 0,
         "closed": 0,
         "unreadable": 0,
+        "ignore_files_obeyed": True,
     }
 
 

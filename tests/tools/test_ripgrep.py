@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
@@ -26,7 +26,8 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 
 
 async def searched(workspace: Workspace, commands: PlayedSearch, hidden: tuple[str, ...] = ()) -> Searched:
-    return await Ripgrep(workspace, commands, rg(), lambda: hidden).run(("--files",), ".", lambda _: None)
+    _, done = await Ripgrep(workspace, commands, rg(), lambda: hidden).run(("--files",), ".", NameReader)
+    return done
 
 
 def ended(reason: Reason = "exited", exit_code: int | None = 0) -> Ended:
@@ -36,7 +37,7 @@ def ended(reason: Reason = "exited", exit_code: int | None = 0) -> Ended:
 async def test_it_sees_the_workspace_and_itself_and_can_change_nothing(workspace: Workspace) -> None:
     commands = PlayedSearch()
     secret = f"{workspace.root}/.env"
-    await Ripgrep(workspace, commands, rg(), lambda: (secret,)).run(("--files",), "src", lambda _: None)
+    await Ripgrep(workspace, commands, rg(), lambda: (secret,)).run(("--files",), "src", NameReader)
     (command,) = commands.started
     profile = command.profile
 
@@ -63,9 +64,8 @@ async def test_without_a_sandbox_it_runs_after_a_yes_and_secrets_are_still_left_
 async def test_a_search_that_is_ended_has_found_something_and_is_not_complete(
     workspace: Workspace, reason: Reason
 ) -> None:
-    reader = NameReader()
     commands = PlayedSearch(("stdout", b"./a\0./b"), ended=ended(reason, None))
-    done = await Ripgrep(workspace, commands, rg(), lambda: ()).run(("--files",), ".", reader.feed)
+    reader, done = await Ripgrep(workspace, commands, rg(), lambda: ()).run(("--files",), ".", NameReader)
 
     assert (done.stopped, reader.names()) == (reason, [b"./a"])
     assert STOPPED[reason]
@@ -79,17 +79,23 @@ async def test_an_unexpected_end_is_not_complete_either(workspace: Workspace, ho
 async def test_a_reader_that_has_enough_ends_the_search(run: SearchRun) -> None:
     run.write("a", "x\n" * 2_000_000)
     ripgrep = Ripgrep(run.workspace, sandbox(), rg(), lambda: ())
-    chunks = list[bytes]()
-
-    def read(chunk: bytes) -> None:
-        chunks.append(chunk)
-        raise Enough
 
     async with asyncio.timeout(10):
-        done = await ripgrep.run(("--regexp=x",), ".", read)
+        reader, done = await ripgrep.run(("--regexp=x",), ".", _Sated)
 
     assert done.stopped == "enough"
-    assert len(chunks) == 1
+    assert len(reader.chunks) == 1
+
+
+class _Sated:
+    """A reader that has enough with the first piece."""
+
+    def __init__(self) -> None:
+        self.chunks: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> None:
+        self.chunks.append(chunk)
+        raise Enough
 
 
 async def test_its_own_words_say_why_it_cannot(workspace: Workspace) -> None:
@@ -127,7 +133,7 @@ async def test_cancelling_a_search_leaves_no_process(run: SearchRun) -> None:
     begun = asyncio.Event()
     run.write("a", "x\n" * 5_000_000)
     ripgrep = Ripgrep(run.workspace, sandbox(), rg(), lambda: ())
-    task = asyncio.ensure_future(ripgrep.run(("--regexp=x",), ".", lambda _: begun.set()))
+    task = asyncio.ensure_future(ripgrep.run(("--regexp=x",), ".", lambda: _Telling(begun)))
     async with asyncio.timeout(10):
         await begun.wait()
         task.cancel()
@@ -135,6 +141,16 @@ async def test_cancelling_a_search_leaves_no_process(run: SearchRun) -> None:
             await task
 
     assert _children() == []
+
+
+class _Telling:
+    """A reader that says when something comes."""
+
+    def __init__(self, begun: asyncio.Event) -> None:
+        self._begun = begun
+
+    def feed(self, chunk: bytes) -> None:
+        self._begun.set()
 
 
 def _children() -> list[str]:
@@ -182,3 +198,67 @@ def _flipping(root: Path) -> Generator[list[None]]:
     finally:
         over.set()
         thread.join()
+
+
+def a_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def a_link_to_a_pipe(path: Path) -> None:
+    os.mkfifo(path.parent / "pipe")
+    path.symlink_to("pipe")
+
+
+def a_link_to_a_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("odd", [a_pipe, a_link_to_a_pipe, a_link_to_a_device])
+@pytest.mark.parametrize("name", [".gitignore", "sub/.ignore", ".git/info/exclude"])
+async def test_an_ignore_file_that_is_no_plain_file_ends_no_search_and_is_told(
+    run: SearchRun, name: str, odd: Callable[[Path], None]
+) -> None:
+    run.write("sub/a.py", "needle")
+    run.write("b.py", "needle")
+    (run.root / name).parent.mkdir(parents=True, exist_ok=True)
+    odd(run.root / name)
+
+    async with asyncio.timeout(15):
+        found = await run.do("grep", pattern="needle")
+        listed = await run.do("glob", pattern="*.py")
+
+    why = "[ignore files were not obeyed, since "
+    lines = text_of(found).split("\n")
+    assert lines[:2] == ["b.py:1: needle", "sub/a.py:1: needle"]
+    assert text_of(listed).split("\n")[:2] == ["b.py", "sub/a.py"]
+    # A device that cannot be opened in a sandbox holds nobody up.
+    assert [line for line in lines[2:] if not line.startswith(why)] == []
+    assert found.facts["ignore_files_obeyed"] == (not lines[2:])
+    assert odd is a_link_to_a_device or name in lines[2]
+
+
+async def test_ignore_files_are_obeyed_again_when_the_odd_one_is_gone_and_waited_for_once(run: SearchRun) -> None:
+    run.write("a.py", "needle")
+    run.write("b.log", "needle")
+    run.write("sub/.gitignore", "*.log")
+    os.mkfifo(run.root / ".gitignore")
+    await run.do("grep", pattern="needle")
+
+    async with asyncio.timeout(1):
+        again = await run.lines("grep", pattern="needle")
+    (run.root / ".gitignore").unlink()
+    run.write(".gitignore", "*.log")
+
+    assert again[:2] == ["a.py:1: needle", "b.log:1: needle"]
+    assert await run.lines("grep", pattern="needle") == ["a.py:1: needle"]
+
+
+async def test_a_search_that_crashed_for_another_reason_is_not_done_again(workspace: Workspace) -> None:
+    commands = PlayedSearch(ended=ended("memory_limit", None))
+    (Path(workspace.root) / ".gitignore").write_text("*.log")
+    first = await searched(workspace, commands)
+    (Path(workspace.root) / ".gitignore").write_bytes(b"x\n" * (1 << 20))
+    then = await searched(workspace, commands)
+
+    assert [("--no-ignore" in command.argv) for command in commands.started] == [False, False, True]
+    assert (first.why_all(), "not obeyed" in then.why_all()) == ("", True)

@@ -1,6 +1,8 @@
 """What a command can reach comes from the mode and the script; what must not be changed is held, or told."""
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,26 +12,30 @@ from hypothesis import strategies as st
 from interlock.domain.decision import Verdict
 from interlock.domain.errors import SandboxSetupError
 from interlock.domain.tool import Mode, Reach, Situation
+from interlock.sandbox.hidden import Found, HiddenFiles
 from interlock.sandbox.interface import CAPABILITIES, CommandLimits, Confinement
+from interlock.sandbox.protected import is_secret
 from interlock.sandbox.workspace import Workspace
 from interlock.tools.shell_profile import (
     MAX_READ_ONLY_PATHS,
     Guarded,
-    Protected,
+    ProfileName,
     Seconds,
     ShellRules,
     opinion_on,
     profile_name,
     profile_of,
     reach_of,
+    recorded_name,
     seconds_for,
 )
 
 FULL = Confinement(backend="bubblewrap", capabilities=tuple(CAPABILITIES), degraded=False)
+NOTHING = Found((), ())
 NONE = Confinement(backend="none", capabilities=("kill_tree",), degraded=True, notes=("Nothing holds them back.",))
 
 
-def rules(root: Path, protected: Protected = ((), ()), **options: object) -> ShellRules:
+def rules(root: Path, protected: Found = NOTHING, **options: object) -> ShellRules:
     fields = {"limits": CommandLimits(memory_bytes=1 << 20), **options}
     return ShellRules(
         workspace=Workspace(root),
@@ -37,6 +43,14 @@ def rules(root: Path, protected: Protected = ((), ()), **options: object) -> She
         hidden=lambda: protected,
         **fields,  # pyright: ignore[reportArgumentType] - whatever the test wants
     )
+
+
+@contextmanager
+def found_in(root: Path) -> Generator[ShellRules]:
+    """Rules with what is really there."""
+    with Workspace(root) as workspace, workspace.open_folder(".") as opened:
+        files = HiddenFiles(opened.fd, is_secret, lambda path: False)
+        yield ShellRules(workspace=workspace, is_read_only=lambda script, cwd: False, hidden=files.find)
 
 
 def situation(mode: Mode = Mode.DEFAULT) -> Situation:
@@ -77,7 +91,7 @@ def test_what_only_reads_and_what_runs_in_a_read_only_run_cannot_write(
 
 def test_secrets_are_hidden_from_commands_that_read_and_from_those_that_write(tmp_path: Path) -> None:
     make(tmp_path, ".env", ".vscode/settings.json")
-    given_rules = rules(tmp_path, ((".env",), (".vscode", ".vscode/settings.json")))
+    given_rules = rules(tmp_path, Found((".env",), (".vscode", ".vscode/settings.json")))
 
     reads, writes = (profile_of(given_rules, FULL, name) for name in ("read-only", "workspace-write"))
 
@@ -89,61 +103,93 @@ def test_secrets_are_hidden_from_commands_that_read_and_from_those_that_write(tm
 def test_a_repository_stays_writable_but_for_what_git_executes(tmp_path: Path) -> None:
     make(
         tmp_path,
-        *(".git/HEAD", ".git/config", ".git/hooks/pre-commit", ".git/modules/lib/config", ".git/worktrees/w/HEAD"),
+        *(".git/HEAD", ".git/config", ".git/hooks/pre-commit", ".git/modules/libs/x/config", ".git/worktrees/w/HEAD"),
         *(".git/worktrees/w/config.worktree", "vendor/x/.git/config", "submodule/.git"),
     )
-    frozen = (".git", ".git/HEAD", ".git/config", "vendor/x/.git", "submodule/.git")
 
-    held = profile_of(rules(tmp_path, ((), frozen)), FULL, "workspace-write").read_only
+    with found_in(tmp_path) as given_rules:
+        held = profile_of(given_rules, FULL, "workspace-write").read_only
 
     assert relative(tmp_path, held) == [
-        "submodule/.git",
-        ".git/hooks",
         ".git/config",
-        ".git/modules/lib/config",
+        ".git/hooks",
+        ".git/modules/libs/x/config",
         ".git/worktrees/w/config.worktree",
+        "submodule/.git",
         "vendor/x/.git/config",
     ]
 
 
-def test_what_git_executes_is_held_though_nobody_named_the_repository(tmp_path: Path) -> None:
-    make(tmp_path, ".git/config")
+@pytest.mark.parametrize("instead", ["folder", "link", "nothing"])
+def test_another_folder_in_the_place_of_the_workspace_is_no_place_for_commands(tmp_path: Path, instead: str) -> None:
+    root = tmp_path / "workspace"
+    root.mkdir()
+    given_rules = rules(root)
+    root.rename(tmp_path / "moved")
+    if instead == "folder":
+        root.mkdir()
+    elif instead == "link":
+        root.symlink_to(tmp_path / "moved")
 
-    assert profile_of(rules(tmp_path), FULL, "workspace-write").read_only == (f"{tmp_path}/.git/config",)
+    for name in ("read-only", "workspace-write", "unconfined"):
+        with pytest.raises(SandboxSetupError, match="folder of this run"):
+            profile_of(given_rules, FULL, name)
 
 
 def test_more_files_to_hold_than_can_be_held_are_no_command(tmp_path: Path) -> None:
     many = tuple(f"{number}/.envrc" for number in range(MAX_READ_ONLY_PATHS + 1))
 
     with pytest.raises(SandboxSetupError, match="more than 1,000 files"):
-        profile_of(rules(tmp_path, ((), many)), FULL, "workspace-write")
+        profile_of(rules(tmp_path, Found((), many)), FULL, "workspace-write")
 
 
 def test_what_came_or_was_exchanged_meanwhile_is_told(tmp_path: Path) -> None:
     make(tmp_path, ".git/config", ".envrc")
-    frozen = [".envrc"]
-    given_rules = ShellRules(
-        workspace=Workspace(tmp_path), is_read_only=lambda script, cwd: False, hidden=lambda: ((), tuple(frozen))
-    )
-    before = Guarded(given_rules)
-    assert Guarded(given_rules).changed_since(before) == []
+    with found_in(tmp_path) as given_rules:
+        before = Guarded(given_rules)
+        assert Guarded(given_rules).changed_since(before) == []
 
-    make(tmp_path, ".mcp.json", ".git/commondir")
-    frozen.append(".mcp.json")
-    assert Guarded(given_rules).changed_since(before) == [".git/commondir", ".mcp.json"]
+        make(tmp_path, ".mcp.json", ".git/commondir", ".git/x/HEAD", "a/.git")
+        came = [".git/commondir", ".git/x/HEAD", ".mcp.json", "a/.git"]
+        assert Guarded(given_rules).changed_since(before) == came
 
-    (tmp_path / ".git").rename(tmp_path / "old")
-    make(tmp_path, ".git/config")
-    assert Guarded(given_rules).changed_since(before) == [".git", ".git/config", ".mcp.json"]
+        (tmp_path / ".git").rename(tmp_path / "old")
+        make(tmp_path, ".git/config")
+        assert Guarded(given_rules).changed_since(before) == [".git/config", ".mcp.json", "a/.git", "old/x/HEAD"]
+
+
+def test_a_repository_that_a_link_leads_to_stays_writable_and_another_link_is_told(tmp_path: Path) -> None:
+    make(tmp_path, "store/config", ".git/config")
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / ".git").symlink_to("../.git")
+    with found_in(tmp_path) as given_rules:
+        before = Guarded(given_rules)
+        held = profile_of(given_rules, FULL, "workspace-write").read_only
+        (tmp_path / "work" / ".git").unlink()
+        (tmp_path / "work" / ".git").symlink_to("../store")
+
+        assert relative(tmp_path, held) == [".git/config"]
+        assert Guarded(given_rules).changed_since(before) == ["work/.git"]
 
 
 def test_a_repository_that_is_used_is_no_change_of_settings(tmp_path: Path) -> None:
-    make(tmp_path, ".git/config", ".git/hooks/pre-commit")
-    before = Guarded(rules(tmp_path))
+    make(tmp_path, ".git/config", ".git/HEAD", ".git/hooks/pre-commit", ".git/refs/heads/config")
+    with found_in(tmp_path) as given_rules:
+        before = Guarded(given_rules)
 
-    make(tmp_path, ".git/index", ".git/refs/heads/main")
+        make(
+            tmp_path,
+            ".git/index",
+            ".git/refs/heads/main",
+            ".git/logs/HEAD",
+            ".git/refs/remotes/origin/HEAD",
+            "HEAD.new",
+        )
+        for name in (".git/HEAD", ".git/refs/heads/config"):
+            (tmp_path / "HEAD.new").write_text("ref: refs/heads/other")
+            (tmp_path / "HEAD.new").rename(tmp_path / name)
 
-    assert Guarded(rules(tmp_path)).changed_since(before) == []
+        assert Guarded(given_rules).changed_since(before) == []
 
 
 def test_a_backend_that_holds_all_has_no_opinion() -> None:
@@ -169,7 +215,7 @@ def test_a_read_only_run_needs_a_backend_that_can_hold_that() -> None:
 
 def test_a_degraded_backend_is_not_asked_for_what_it_cannot_do(tmp_path: Path) -> None:
     make(tmp_path, ".env", ".git/config")
-    given_rules = rules(tmp_path, ((".env",), ()))
+    given_rules = rules(tmp_path, Found((".env",), ()))
 
     assert profile_name(given_rules, NONE, "ls", str(tmp_path), Mode.DEFAULT) == "workspace-write"
     profile = profile_of(given_rules, NONE, "workspace-write")
@@ -184,8 +230,33 @@ def test_the_record_says_what_the_command_can_reach(tmp_path: Path) -> None:
         profile="read-only",
         capabilities=tuple(CAPABILITIES),
         cwd=str(tmp_path),
-        environment={"CI": "1"},
+        environment={"CI": "sha256:6b86b273ff34fce1"},
     )
+
+
+@pytest.mark.requirement("R239")
+def test_a_value_for_commands_is_in_the_record_as_a_digest_of_it(tmp_path: Path) -> None:
+    one, other = (
+        reach_of(rules(tmp_path, environment={"PASSWORD": value}), FULL, "read-only", "/w").environment["PASSWORD"]
+        for value in ("hunter2", "hunter3")
+    )
+
+    assert "hunter" not in one
+    assert one != other
+
+
+@pytest.mark.parametrize("name", ["read-only", "workspace-write"])
+def test_a_record_with_the_network_does_not_say_that_it_is_off(tmp_path: Path, name: ProfileName) -> None:
+    reach = reach_of(rules(tmp_path, network=True), FULL, name, "/w")
+
+    assert reach.profile == f"{name}+network"
+    assert "network_off" not in reach.capabilities
+    assert recorded_name(reach) == name
+
+
+@pytest.mark.parametrize("reach", [None, Reach(sandbox="unknown", profile="it failed"), Reach(sandbox="none")])
+def test_a_record_that_names_no_profile_is_none(reach: Reach | None) -> None:
+    assert recorded_name(reach) is None
 
 
 def test_time_is_what_was_asked_for_within_the_maximum() -> None:

@@ -163,9 +163,10 @@ def _launch(bwrap: str, command: Command, view: View, options: tuple[str, ...], 
         *_seccomp(descriptors),
         *("--json-status-fd", str(its_status)),
     )
-    argv = (bwrap, "--args", descriptors.give("\0".join((*packed, "")).encode()), "--", *inside)
+    hold_fd, held = (-1, ()) if profile.system else _hold(descriptors)
+    options_fd = descriptors.give("\0".join((*packed, "")).encode())
     return Launch(
-        argv=argv if profile.system else shell.limited(programs.find_bash(), profile.limits, argv),
+        argv=(bwrap, *held, "--args", options_fd, "--", *inside),
         environment={},
         pass_fds=descriptors.passed,
         status_fd=status_fd,
@@ -179,8 +180,17 @@ def _launch(bwrap: str, command: Command, view: View, options: tuple[str, ...], 
             workspace=profile.workspace,
             covers=view.covers,
         ),
+        still=command.still,
+        limits=None if profile.system else profile.limits,
+        hold_fd=hold_fd,
         after=_put_devices_right if os.geteuid() == 0 else None,
     )
+
+
+def _hold(descriptors: _Descriptors) -> tuple[int, tuple[str, ...]]:
+    """Bubblewrap reads its options to the end before it does anything. These are none, and end when our end closes."""
+    hold_fd, its_end = descriptors.pipe_in()
+    return hold_fd, ("--args", str(its_end))
 
 
 class _Inside(NamedTuple):
@@ -202,7 +212,7 @@ def _inside(command: Command, view: View, report_fd: int, descriptors: _Descript
 
 
 def _inside_alone(command: Command, view: View, descriptors: _Descriptors) -> _Inside:
-    if not view.covers:
+    if not view.covers and command.still is None:
         return _Inside(-1, command.argv, ())
     gate_fd, filled_fd = descriptors.pipe_in()
     _fill_pipe(gate_fd)

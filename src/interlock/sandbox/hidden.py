@@ -4,59 +4,82 @@ A workspace may hold a hundred thousand files, and a command should not wait for
 remembered with the time of its last change, and read again only when that moved. A folder that changed just before it
 was read is not remembered: a clock that ticks slowly could hide the next change. Nothing is followed: a link to a
 secret is only a name, and what it leads to has a path of its own.
+
+No folder is left out, since a command can move a secret into any. One that cannot be looked into (its mode, a path that
+is too long to be used) is hidden as a whole: a command could change the mode and then read what is in it.
 """
 
 import os
 from collections.abc import Callable
+from errno import ELOOP, ENOENT, ENOTDIR
+from threading import Lock
 from time import time_ns
 from typing import NamedTuple
 
 from ..domain.errors import SandboxSetupError
+from .protected import EntryKind, Guard, guard_of
 
 _MAX_FOLDERS = 200_000
-#: Content by digest: it is large, and no name in it is a person's.
-_SKIPPED = frozenset({".git/objects", ".git/lfs", ".hg/store", ".svn/pristine"})
+#: A path from the workspace on. What is hidden is mounted over by its whole path, and the system takes 4,095 bytes.
+_MAX_PATH_BYTES = 3_000
 _SETTLED_NS = 2_000_000_000
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: It was there a moment ago, and is gone or no folder any more.
+_GONE = frozenset({ENOENT, ENOTDIR, ELOOP})
 
 
 class Found(NamedTuple):
-    """Paths from the workspace on. A folder stands for all that is in it."""
+    """Paths from the workspace on, sorted. A folder stands for all that is in it."""
 
     hidden: tuple[str, ...]
     read_only: tuple[str, ...]
+    #: May be written, and people are told when one comes.
+    told: tuple[str, ...] = ()
 
 
 class _Folder(NamedTuple):
-    changed: tuple[int, int, int, int]
+    #: Which folder it is, and when it last changed, its mode too. None: it has to be read again.
+    changed: tuple[int, int, int] | None
     folders: tuple[str, ...]
-    hidden: tuple[str, ...]
-    read_only: tuple[str, ...]
+    found: Found
 
 
 class HiddenFiles:
+    """May be used by several threads."""
+
     def __init__(
         self,
         root: int,
         hides: Callable[[str], bool],
         freezes: Callable[[str], bool],
         now: Callable[[], int] = time_ns,
+        *,
+        guards: Callable[[str, EntryKind], Guard] = guard_of,
     ) -> None:
-        """`root` is an open folder. The predicates get paths from there on, without links in them."""
+        """`root` is an open folder. The predicates get paths from there on, without links in them; `guards` also gets
+        what is there. What it says to hold is frozen as well."""
         self._root = root
         self._hides = hides
         self._freezes = freezes
+        self._guards = guards
         self._now = now
         self._known: dict[str, _Folder] = {}
+        self._lock = Lock()
 
     def forget(self) -> None:
         """The predicates say something else now."""
-        self._known.clear()
+        with self._lock:
+            self._known.clear()
 
     def find(self) -> Found:
         """`SandboxSetupError` when there is too much to look at: then nobody can say what is to be hidden."""
-        hidden: list[str] = []
-        read_only: list[str] = []
+        with self._lock:
+            seen = self._walk()
+            self._known = {path: folder for path, folder in seen.items() if folder.changed is not None}
+        parts = [folder.found for folder in seen.values()]
+        return Found(*(tuple(sorted(path for part in parts for path in part[kind])) for kind in range(3)))
+
+    def _walk(self) -> dict[str, _Folder]:
         seen: dict[str, _Folder] = {}
         waiting = [""]
         while waiting:
@@ -65,49 +88,69 @@ class HiddenFiles:
             if folder is None:
                 continue
             seen[path] = folder
-            if len(seen) > _MAX_FOLDERS:
-                raise SandboxSetupError(f"The workspace has more than {_MAX_FOLDERS:,} folders to look for secrets in.")
-            hidden += folder.hidden
-            read_only += folder.read_only
             waiting += folder.folders
-        self._known = {path: folder for path, folder in seen.items() if folder.changed[0]}
-        return Found(tuple(hidden), tuple(read_only))
+            if len(seen) > _MAX_FOLDERS:
+                raise SandboxSetupError(
+                    f"The workspace has more than {_MAX_FOLDERS:,} folders, too many to look for secrets in. "
+                    "Ask the user to remove folders that are not needed, or to work in a part of it."
+                )
+        return seen
 
     def _look(self, path: str) -> _Folder | None:
+        """None: it is gone."""
         known = self._known.get(path)
         try:
-            if (
-                known is not None
-                and _changed(os.stat(path or ".", dir_fd=self._root, follow_symlinks=False)) == known.changed
+            if known is not None and known.changed == _changed(
+                os.stat(path or ".", dir_fd=self._root, follow_symlinks=False)
             ):
                 return known
-            opened = os.open(path or ".", _FOLDER, dir_fd=self._root)
-        except OSError:
-            return None  # gone, no folder any more, or not for us: then not for a command either
+            return self._read(path)
+        except OSError as error:
+            if not path:
+                raise SandboxSetupError(f"The workspace cannot be looked into: {error}.") from error
+            return None if error.errno in _GONE else _Folder(None, (), Found((path,), ()))
+
+    def _read(self, path: str) -> _Folder:
+        opened = os.open(path or ".", _FOLDER, dir_fd=self._root)
         try:
-            return self._read(path, opened)
+            # Not of the descriptor itself: this fails where nothing in the folder can be reached.
+            status = os.stat(".", dir_fd=opened)
+            with os.scandir(opened) as entries:
+                names: list[tuple[str, EntryKind]] = [(entry.name, _kind(entry)) for entry in entries]
         finally:
             os.close(opened)
+        is_settled = self._now() - max(status.st_mtime_ns, status.st_ctime_ns) >= _SETTLED_NS
+        return self._sorted_out(f"{path}/" if path else "", names, _changed(status) if is_settled else None)
 
-    def _read(self, path: str, opened: int) -> _Folder:
-        changed = _changed(os.fstat(opened))
-        if self._now() - max(changed[2:]) < _SETTLED_NS:
-            changed = (0, 0, 0, 0)
+    def _sorted_out(
+        self, base: str, names: list[tuple[str, EntryKind]], changed: tuple[int, int, int] | None
+    ) -> _Folder:
         folders: list[str] = []
         hidden: list[str] = []
         read_only: list[str] = []
-        with os.scandir(opened) as entries:
-            for entry in entries:
-                place = f"{path}/{entry.name}" if path else entry.name
-                if self._hides(place):
-                    hidden.append(place)
-                    continue
-                if self._freezes(place):
-                    read_only.append(place)
-                if entry.is_dir(follow_symlinks=False) and place not in _SKIPPED:
-                    folders.append(place)
-        return _Folder(changed, tuple(folders), tuple(hidden), tuple(read_only))
+        told: list[str] = []
+        hides, freezes, guards = self._hides, self._freezes, self._guards
+        for name, kind in names:
+            path, is_folder = base + name, kind == "folder"
+            if hides(path) or (is_folder and len(os.fsencode(path)) > _MAX_PATH_BYTES):
+                hidden.append(path)
+                continue
+            guard = guards(path, kind)
+            if guard == "hold" or freezes(path):
+                read_only.append(path)
+            elif guard == "tell":
+                told.append(path)
+            if is_folder:
+                folders.append(path)
+        return _Folder(changed, tuple(folders), Found(tuple(hidden), tuple(read_only), tuple(told)))
 
 
-def _changed(status: os.stat_result) -> tuple[int, int, int, int]:
-    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns
+def _kind(entry: os.DirEntry[str]) -> EntryKind:
+    if entry.is_symlink():
+        return "link"
+    return "folder" if entry.is_dir(follow_symlinks=False) else "other"
+
+
+def _changed(status: os.stat_result) -> tuple[int, int, int]:
+    """Whatever changes in a folder changes the last of them, and nobody can set it."""
+    return status.st_dev, status.st_ino, status.st_ctime_ns

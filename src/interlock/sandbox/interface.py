@@ -89,6 +89,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str = ""
     #: Beside the few variables that every command gets.
     environment: Mapping[str, str] = {}
+    #: Is the profile still right? Asked, beside the event loop, when the view stands and before the command begins.
+    #: False, or an exception: `SandboxSetupError`, nothing was executed.
+    still: Callable[[], bool] | None = None
 
 
 Stream: TypeAlias = Literal["stdout", "stderr"]

@@ -1,13 +1,18 @@
 """A program that confines a command: what it is given, and its spawn."""
 
 import os
+import resource
 import subprocess
 from collections.abc import Callable, Mapping
 
 import msgspec
 
 from ..domain.errors import SandboxSetupError
-from .interface import Stream
+from ..domain.words import error_text
+from .interface import CommandLimits, Stream
+
+_CHANGED = "what it may see or change is not what it was when its sandbox was planned. Try again"
+_MAX_WORDS_CHARS = 500
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +37,12 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     gate_fd: int = -1
     #: Asked at the gate, with the number of the first process inside, what is wrong with the sandbox. Empty: nothing.
     check: Callable[[int], str] | None = None
+    #: Asked at the gate as well, in a thread: see `Command.still`.
+    still: Callable[[], bool] | None = None
+    #: Set on the launched program itself, where no shell inside can set them. It waits for the end of `hold_fd`, the
+    #: write end of a pipe, before it does anything.
+    limits: CommandLimits | None = None
+    hold_fd: int = -1
     #: Called when everything of it is dead.
     after: Callable[[], None] | None = None
 
@@ -52,15 +63,49 @@ def spawn(launch: Launch) -> tuple["subprocess.Popen[bytes]", dict[Stream, int]]
             # An interrupt typed for us is not for the command.
             start_new_session=True,
             cwd="/",
+            umask=0o022,
         )
+        _limit(process, launch.limits)
     except (OSError, ValueError) as error:
-        for fd in fds[0::2] if fds else []:
-            os.close(fd)
-        for fd in (launch.status_fd, launch.report_fd, launch.gate_fd):
-            if fd >= 0:
-                os.close(fd)
+        _close(*fds[0::2], launch.status_fd, launch.report_fd, launch.gate_fd)
         raise SandboxSetupError(f"The sandbox could not be started: {error}. Nothing was executed.") from error
     finally:
-        for fd in (*fds[1::2], *launch.pass_fds):
-            os.close(fd)
+        _close(*fds[1::2], *launch.pass_fds, launch.hold_fd)
     return process, {"stdout": fds[0], "stderr": fds[2]}
+
+
+def why_not_still(still: Callable[[], bool]) -> str:
+    """Words for people; empty when it is. It may block."""
+    try:
+        return "" if still() else _CHANGED
+    except Exception as error:
+        return f"what it may see could not be looked at again ({error_text(error)[:_MAX_WORDS_CHARS]})"
+
+
+def _limit(process: "subprocess.Popen[bytes]", limits: CommandLimits | None) -> None:
+    """What the host has set lower stays lower."""
+    if limits is None:
+        return
+    wanted = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_FSIZE: limits.file_bytes,
+        resource.RLIMIT_DATA: limits.memory_bytes,
+        resource.RLIMIT_NOFILE: limits.open_files,
+    }
+    try:
+        for number, limit in wanted.items():
+            most = resource.prlimit(process.pid, number)[1]
+            lowest = limit if most == resource.RLIM_INFINITY else min(limit, most)
+            resource.prlimit(process.pid, number, (lowest, lowest))
+    except ProcessLookupError:
+        pass  # dead already, as will be seen
+    except (OSError, ValueError):
+        process.kill()
+        process.wait()
+        raise
+
+
+def _close(*fds: int) -> None:
+    for fd in fds:
+        if fd >= 0:
+            os.close(fd)

@@ -7,6 +7,7 @@ from os.path import expanduser, join
 from stat import S_ISDIR, S_ISREG
 
 from ..domain.payload import FileOperand
+from .beneath import has_fd_links
 
 _MAX_FILES = 64
 #: Of all files of one call together: they are read while a person waits to be asked.
@@ -29,8 +30,7 @@ class _Budget:
 
 def _bind(path: str, cwd: str, budget: _Budget) -> FileOperand:
     try:
-        # Not blocking: a pipe that nobody writes to must not hold us.
-        opened = os.open(join(cwd, expanduser(path)), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        opened = _find(join(cwd, expanduser(path)))
     except (FileNotFoundError, NotADirectoryError):
         return FileOperand(path)
     except (OSError, ValueError) as error:
@@ -41,6 +41,23 @@ def _bind(path: str, cwd: str, budget: _Budget) -> FileOperand:
         return FileOperand(path, unbound=f"it cannot be read ({type(error).__name__})")
     finally:
         os.close(opened)
+
+
+def _find(path: str) -> int:
+    """A descriptor of what is there. Only a plain file is opened, since opening acts on others: it wakes whoever writes
+    to a pipe, rewinds a tape, starts a watchdog.
+    """
+    # Not blocking: where the kernel has no links to open files, a pipe that nobody writes to must not hold us.
+    to_read = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    if not has_fd_links():
+        return os.open(path, to_read)
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        if not S_ISREG(os.fstat(place).st_mode):
+            return os.dup(place)
+        return os.open(f"/proc/self/fd/{place}", to_read)
+    finally:
+        os.close(place)
 
 
 def _digest(path: str, opened: int, budget: _Budget) -> FileOperand:

@@ -12,6 +12,8 @@ from secrets import token_hex
 #: The folder of the controller, in the first and in the second version of control groups.
 _FOLDERS = ("/sys/fs/cgroup/pids", "/sys/fs/cgroup")
 _PREFIX = "interlock-"
+#: Groups of this process that are to be removed.
+_closed: set[str] = set()
 
 
 class ProcessGroup:
@@ -24,9 +26,9 @@ class ProcessGroup:
             _write(f"{self._folder}/cgroup.procs", str(pid))
 
     def close(self) -> None:
-        """Once all in it are dead."""
-        with suppress(OSError):
-            os.rmdir(self._folder)
+        """Once all in it are dead. What the kernel still holds to is removed with a later one."""
+        _closed.add(self._folder)
+        _remove_closed()
 
 
 def make_group(most: int) -> ProcessGroup | None:
@@ -48,6 +50,18 @@ def make_group(most: int) -> ProcessGroup | None:
     return group
 
 
+def _remove_closed() -> None:
+    for folder in tuple(_closed):
+        try:
+            os.rmdir(folder)
+        except FileNotFoundError:
+            _closed.discard(folder)
+        except OSError:
+            continue
+        else:
+            _closed.discard(folder)
+
+
 @cache
 def _parent() -> str:
     """Where groups with a limit on processes can be made; empty when there is no such place. Found by making one."""
@@ -61,11 +75,18 @@ def _parent() -> str:
             continue
         try:
             if os.path.exists(f"{trial}/pids.max"):
+                _closed.update(_left_behind(parent))
                 return parent
         finally:
             with suppress(OSError):
                 os.rmdir(trial)
     return ""
+
+
+def _left_behind(parent: str) -> list[str]:
+    """Groups of processes that are gone: they were killed before they could tidy up."""
+    names = (name for name in os.listdir(parent) if name.startswith(_PREFIX))
+    return [f"{parent}/{name}" for name in names if not os.path.exists(f"/proc/{name.split('-')[1]}")]
 
 
 def holds_root() -> bool:

@@ -13,11 +13,14 @@ import re
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
-from itertools import chain
-from typing import TypeAlias
+from itertools import chain, pairwise
+from typing import Literal, TypeAlias
 from unicodedata import category, normalize
 
 _Paths: TypeAlias = frozenset[tuple[str, ...]]
+#: `hold`: a command cannot change it. `tell`: it may, and people are told when it comes. Empty: neither.
+Guard: TypeAlias = Literal["", "hold", "tell"]
+EntryKind: TypeAlias = Literal["folder", "link", "other"]
 
 
 def _paths(text: str) -> _Paths:
@@ -57,9 +60,15 @@ GUARDED_FILES = _paths(
     ".profile .bashrc .bash_profile .bash_login .bash_logout .bash_aliases .zshrc .zshenv .zprofile .zlogin .inputrc"
 )
 GUARDED_PATTERNS = ("*.code-workspace",)
-#: What git obeys in its folder, and where it keeps such folders of other repositories.
-_GIT_OBEYED = _paths("hooks config config.worktree info/attributes")
-_GIT_NESTED = frozenset({"modules", "worktrees"})
+#: What git obeys in a repository, or what leads it to another one. Modules and worktrees have repositories of their own
+#: inside of `.git`, in folders of any name.
+_GIT_OBEYED = _paths("hooks config config.worktree commondir info/attributes")
+_GIT_FOLDERS = frozenset({"hooks"})
+#: `.git` itself. A file leads git to settings elsewhere. So does a link, but to hold it is to hold what it leads to,
+#: which may be a repository that is worked in.
+_GUARD_OF_REPOSITORY: dict[EntryKind, Guard] = {"folder": "", "link": "tell", "other": "hold"}
+#: Below these a name is that of a branch or a tag.
+_GIT_REFS = frozenset({"heads", "tags", "remotes", "notes"})
 
 #: Not of the category Cf, and ignored all the same where a file system compares without regard to case.
 _IGNORED = frozenset(
@@ -74,11 +83,72 @@ _SEPARATOR = re.compile(r"[/\\]")
 #: What the kernel appends to the name of an open file that is gone.
 _DELETED = " (deleted)"
 _REMEMBERED = 1_024
+_REMEMBERED_NAMES = 16_384
+
+
+def is_secret(relative_path: str) -> bool:
+    """Does this hold credentials, by its name?"""
+    return _is_notable(relative_path) and _is_secret(relative_path)
+
+
+def is_guarded(relative_path: str) -> bool:
+    """Do other programs, or this one, obey what is written here?"""
+    return _is_notable(relative_path) and _is_guarded(relative_path)
+
+
+def is_guarded_from_commands(relative_path: str, kind: EntryKind = "folder") -> bool:
+    """The same for what a command may change: git works in its own folder, but its hooks and settings stay."""
+    return guard_of(relative_path, kind) == "hold"
+
+
+def guard_of(relative_path: str, kind: EntryKind) -> Guard:
+    """What is done about something that exists, so that no command makes other programs obey it.
+
+    What git itself writes in its folder stays writable. A `HEAD` there makes a repository of its folder, so a new one
+    is told; and so is what a repository would obey where the name may also be that of a branch.
+    """
+    if not _is_notable(relative_path):
+        return ""
+    names = _folded(relative_path)
+    if names[-1] == ".git":
+        return _GUARD_OF_REPOSITORY[kind]
+    if ".git" not in names:
+        return "hold" if _is_guarded(relative_path) else ""
+    return _guard_in_git(names[len(names) - names[::-1].index(".git") :], kind)
+
+
+def _guard_in_git(inside: Sequence[str], kind: EntryKind) -> Guard:
+    if kind == "folder" and inside[-1] not in _GIT_FOLDERS:
+        return ""
+    may_be_branch = any(pair[0] == "refs" and pair[1] in _GIT_REFS for pair in pairwise(inside[:-1]))
+    if _ends_with(inside, _GIT_OBEYED):
+        return "tell" if may_be_branch else "hold"
+    if inside[-1] != "head" or inside[-2:-1] == ("logs",) or (may_be_branch and inside[-3:-2] == ("remotes",)):
+        return ""
+    return "tell"
+
+
+def _is_notable(relative_path: str) -> bool:
+    """Is there a name in it that any table has? Most paths have none, and this costs little."""
+    return any(map(_is_notable_name, relative_path.split("/")))
+
+
+@lru_cache(_REMEMBERED_NAMES)
+def _is_notable_name(name: str) -> bool:
+    if "\\" in name or name.endswith(_DELETED):
+        return True
+    folded = _fold(name)
+    return folded in _table_names() or _matches(folded, (*SECRET_PATTERNS, *GUARDED_PATTERNS))
+
+
+@cache
+def _table_names() -> frozenset[str]:
+    tables = (SECRET_FOLDERS, SECRET_FILES, GUARDED_FOLDERS, GUARDED_FILES)
+    return frozenset(name for table in tables for path in table for name in path)
 
 
 @lru_cache(_REMEMBERED)
-def is_secret(relative_path: str) -> bool:
-    """Does this hold credentials, by its name?"""
+def _is_secret(relative_path: str) -> bool:
     names = _folded(relative_path)
     if _holds_folder(names, SECRET_FOLDERS) or _ends_with(names, SECRET_FILES):
         return True
@@ -86,25 +156,13 @@ def is_secret(relative_path: str) -> bool:
 
 
 @lru_cache(_REMEMBERED)
-def is_guarded(relative_path: str) -> bool:
-    """Do other programs, or this one, obey what is written here?"""
+def _is_guarded(relative_path: str) -> bool:
     names = _folded(relative_path)
     return (
         _holds_folder(names, GUARDED_FOLDERS)
         or _ends_with(names, GUARDED_FILES)
         or _matches(names[-1], GUARDED_PATTERNS)
     )
-
-
-def is_guarded_from_commands(relative_path: str) -> bool:
-    """The same for what a command may change: git works in its own folder, but its hooks and settings stay."""
-    names = _folded(relative_path)
-    if ".git" not in names[:-1]:
-        return names[-1] != ".git" and is_guarded(relative_path)
-    inside = names[len(names) - names[::-1].index(".git") :]
-    while inside[0] in _GIT_NESTED and len(inside) > 2:  # noqa: PLR2004 - `modules`, a name, and what is in there
-        inside = inside[2:]
-    return inside in _GIT_OBEYED
 
 
 def _folded(relative_path: str) -> tuple[str, ...]:

@@ -17,12 +17,14 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from ..domain.errors import SandboxSetupError
 from . import process_tree
 from .interface import CommandLimits, Ended, OnOutput, Reason, Running, Stream
-from .launch import Launch, spawn
+from .launch import Launch, spawn, why_not_still
+from .process_group import make_group
 from .told import Report, Status, signal_of
 from .watched import CHUNK_BYTES, PipeReader, WatchedProcess
 
@@ -31,6 +33,8 @@ _LAST_WORDS_BYTES = 2000
 _SETUP_SECONDS = 20.0
 #: For a supervisor to end its tree, before it is killed itself.
 _SUPERVISOR_SECONDS = 5.0
+#: The sandbox is some processes, too.
+_OWN_PROCESSES = 16
 POLL_SECONDS = 0.1
 #: Looking at processes may take this part of the event loop's time at most.
 _POLL_SHARE = 20
@@ -64,6 +68,10 @@ class _RunningCommand:
         self._begun: asyncio.Future[None] = self._loop.create_future()
         self._started_at = time.monotonic()
         self._process, output_fds = spawn(launch)
+        #: Where nothing else holds the number of its processes. With room for those of the sandbox itself.
+        self._group = make_group(limits.processes + _OWN_PROCESSES)
+        if self._group is not None:
+            self._group.take(self._process.pid)
         self._launched = WatchedProcess(self._loop, self._process.pid)
         #: The first process of the namespace, where there is one.
         self._inside: WatchedProcess | None = None
@@ -78,6 +86,7 @@ class _RunningCommand:
         for reader in self._readers[1 if launch.gate_fd >= 0 else 0 :]:
             reader.watch()
         self._gate_fd = launch.gate_fd
+        self._asking: asyncio.Task[None] | None = None
         if self._gate_fd >= 0 and launch.silent:
             self._loop.add_writer(self._gate_fd, self._at_gate)
         self._watch = self._loop.call_later(poll_seconds, self._look)
@@ -169,6 +178,8 @@ class _RunningCommand:
             raise
         finally:
             self._watch.cancel()
+            if self._asking is not None:
+                self._asking.cancel()
             self._close_gate()
             self._close()
         if self._error is not None:
@@ -187,6 +198,8 @@ class _RunningCommand:
     def _close(self) -> None:
         # Dead already, so this does not block.
         self._process.wait()
+        if self._group is not None:
+            self._group.close()
         for reader in self._readers:
             reader.drain()
             reader.close()
@@ -213,16 +226,13 @@ class _RunningCommand:
         )
 
     def _raise_unless_executed(self, code: int | None) -> None:
-        if self._report.missing:
+        words = self._status.setup_error
+        if not words and self._report.missing:
             words = "there is no such program"
-        elif (
-            code is not None
-            or (self._begun.done() and not self._status.setup_error)
-            or (self._launch.silent and self._process.returncode < 0)
-        ):
-            return
-        else:
-            words = self._status.setup_error or self._last_words.decode(errors="replace").strip()
+        elif not words:
+            if code is not None or self._begun.done() or (self._launch.silent and self._process.returncode < 0):
+                return
+            words = self._last_words.decode(errors="replace").strip()
         cause = words or f"the sandbox ended with status {self._process.returncode}"
         raise SandboxSetupError(f"The command could not be started in its sandbox: {cause}. Nothing was executed.")
 
@@ -280,17 +290,37 @@ class _RunningCommand:
 
     def _at_gate(self) -> None:
         """The sandbox is made, or failed to be: then it has said why, and there is nothing to look at."""
+        if self._asking is not None:
+            return
+        self._loop.remove_writer(self._gate_fd)
         self._readers[0].drain()
-        if self._inside is None or self._inside.dead.is_set():
-            self._kill("exited")
-        elif self._launch.check is not None:
+        is_made = self._inside is not None and not self._inside.dead.is_set()
+        if is_made and self._launch.check is not None:
             self._status.setup_error = self._launch.check(self._status.child_pid)
-        if self._status.setup_error:
-            self._kill("exited")
+        if is_made and self._launch.still is not None and not self._status.setup_error:
+            self._asking = self._loop.create_task(self._ask(self._launch.still))
         else:
+            self._leave_gate(is_made)
+
+    async def _ask(self, still: Callable[[], bool]) -> None:
+        problem = await asyncio.to_thread(why_not_still, still)
+        self._status.setup_error = self._status.setup_error or problem
+        self._leave_gate(True)
+
+    def _leave_gate(self, is_made: bool) -> None:
+        if not is_made or self._status.setup_error:
+            self._kill("exited")
+        elif self._gate_fd >= 0:
+            self._take_into_group()
             with suppress(BrokenPipeError):
                 os.write(self._gate_fd, b"\n")
         self._close_gate()
+
+    def _take_into_group(self) -> None:
+        """Those that were started before the first one was taken; all of them wait at the gate now."""
+        if self._group is not None:
+            for pid in process_tree.descendants(self._process.pid):
+                self._group.take(pid)
 
     def _close_gate(self) -> None:
         if self._gate_fd >= 0:

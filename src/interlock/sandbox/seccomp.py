@@ -7,20 +7,27 @@ jump to, which `_assemble` turns into distances.
 A list of what is refused, not of what is allowed: a sandbox of namespaces already keeps files, processes and the
 network apart. Refused is what reaches around namespaces (keys, other socket families, other machines' call tables),
 what undoes them (mounts, new namespaces), what looks into other processes, and what is rarely needed and often broken.
+
+Files of a command are ours on the host as well. So none can be made a program that runs with the rights of its owner or
+group, whoever starts it: a mode with one of these bits is refused.
 """
 
 import errno
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 #: The number that the kernel knows a machine by.
 _AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 #: Call numbers from here on are the x32 table's, on x86_64 only.
 _X32 = 0x40000000
 
-#: Refused with EPERM: number on x86_64, number on aarch64. None where there is no such call.
-_REFUSED: Mapping[str, tuple[int, int | None]] = {
+#: By name: number on x86_64, number on aarch64. None where there is no such call.
+_Calls: TypeAlias = Mapping[str, tuple[int | None, int | None]]
+_ByPlace: TypeAlias = Mapping[int, _Calls]
+
+#: Refused with EPERM.
+_REFUSED: _Calls = {
     # Looks into other processes.
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
@@ -78,8 +85,9 @@ _REFUSED: Mapping[str, tuple[int, int | None]] = {
     "modify_ldt": (154, None),
 }
 
-#: Its flags are in memory, where a filter cannot look. As it does not exist, C libraries take `clone`.
-_CLONE3 = 435
+#: Their flags and modes are in memory, where a filter cannot look: `clone3`, `openat2`. As they do not exist, programs
+#: take `clone` and `openat`.
+_MISSING = (435, 437)
 _CLONE = {"x86_64": 56, "aarch64": 220}
 #: Every flag of `clone` that makes a namespace: user, mount, pid, network, host name, ipc, cgroup, time.
 _NEW_NAMESPACE = 0x10000000 | 0x20000 | 0x20000000 | 0x40000000 | 0x4000000 | 0x8000000 | 0x2000000 | 0x80
@@ -87,6 +95,21 @@ _NEW_NAMESPACE = 0x10000000 | 0x20000 | 0x20000000 | 0x40000000 | 0x4000000 | 0x
 _IOCTL = {"x86_64": 16, "aarch64": 29}
 #: Types into a terminal for its reader: TIOCSTI, TIOCLINUX.
 _REFUSED_IOCTLS = (0x5412, 0x541C)
+
+#: Calls that give a file its mode, by the place of the mode among the arguments, from 0 on.
+#: Folders are made by calls that leave these bits out anyway.
+_SETS_MODE: _ByPlace = {
+    1: {"chmod": (90, None), "fchmod": (91, 52), "creat": (85, None), "mknod": (133, None)},
+    2: {"fchmodat": (268, 53), "fchmodat2": (452, 452), "mknodat": (259, 33)},
+}
+#: As well, when its flags, one place before, say that a file is created: O_CREAT, O_TMPFILE.
+_OPENS: _ByPlace = {
+    2: {"open": (2, None)},
+    3: {"openat": (257, 56)},
+}
+_CREATES = 0o100 | 0o20000000
+#: Runs as its owner, runs as its group.
+_SET_ID = 0o6000
 
 _SOCKET = {"x86_64": 41, "aarch64": 198}
 UNIX, INET, INET6, NETLINK = 1, 2, 10, 16
@@ -111,6 +134,7 @@ class Step(NamedTuple):
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 #: What can be loaded: places in the kernel's record of a call.
 _NUMBER, _MACHINE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
+_ARGUMENT_BYTES = 8
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 
 
@@ -127,7 +151,10 @@ def _steps(machine: str, families: tuple[int, ...]) -> Iterator[Step]:
         yield Step(_AT_LEAST, _X32, yes="missing")
     for number in refused_numbers(machine):
         yield Step(_EQUAL, number, yes="refused")
-    yield Step(_EQUAL, _CLONE3, yes="missing")
+    for number in _MISSING:
+        yield Step(_EQUAL, number, yes="missing")
+    for what, calls in (("mode", _SETS_MODE), ("open", _OPENS)):
+        yield from _jumps_to_modes(what, calls, machine)
     yield Step(_EQUAL, _CLONE[machine], yes="clone")
     yield Step(_EQUAL, _IOCTL[machine], yes="ioctl")
     yield Step(_EQUAL, _SOCKET[machine], yes="socket", no="allowed")
@@ -145,14 +172,40 @@ def _steps(machine: str, families: tuple[int, ...]) -> Iterator[Step]:
         yield Step(_EQUAL, family, yes="allowed")
     yield Step(_RETURN, _ERROR | errno.EAFNOSUPPORT)
 
+    yield from _looks_at_modes()
+
     yield Step(_RETURN, _ALLOW, at="allowed")
     yield Step(_RETURN, _ERROR | errno.EPERM, at="refused")
     yield Step(_RETURN, _ERROR | errno.ENOSYS, at="missing")
 
 
+def _jumps_to_modes(what: str, calls: _ByPlace, machine: str) -> Iterator[Step]:
+    for place, named in calls.items():
+        for number in _numbers(named, machine):
+            yield Step(_EQUAL, number, yes=f"{what} {place}")
+
+
+def _looks_at_modes() -> Iterator[Step]:
+    for place in _OPENS:
+        yield Step(_LOAD, _argument(place - 1), at=f"open {place}")
+        yield Step(_ANY_BIT, _CREATES, yes=f"mode {place}", no="allowed")
+    for place in sorted({*_SETS_MODE, *_OPENS}):
+        yield Step(_LOAD, _argument(place), at=f"mode {place}")
+        yield Step(_ANY_BIT, _SET_ID, yes="refused", no="allowed")
+
+
 def refused_numbers(machine: str) -> list[int]:
+    return _numbers(_REFUSED, machine)
+
+
+def _numbers(calls: _Calls, machine: str) -> list[int]:
     column = MACHINES.index(machine)
-    return [number for row in _REFUSED.values() if (number := row[column]) is not None]
+    return [number for row in calls.values() if (number := row[column]) is not None]
+
+
+def _argument(place: int) -> int:
+    """Where the low half of an argument is loaded from; the first one is number 0."""
+    return _FIRST_ARGUMENT + place * _ARGUMENT_BYTES
 
 
 def _assemble(steps: list[Step]) -> bytes:

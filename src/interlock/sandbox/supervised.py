@@ -4,6 +4,7 @@ The command gets a folder of its own for its home and its temporary files. The s
 command is left, also when this process was killed meanwhile.
 """
 
+import asyncio
 import os
 import shutil
 import signal
@@ -17,6 +18,7 @@ import msgspec
 from ..domain.errors import SandboxSetupError
 from . import supervisor
 from .interface import Command, OnOutput, Running
+from .launch import why_not_still
 from .programs import find_bash, is_inside
 from .running import Launch, run_launch
 from .shell import check, prelude, variables, words
@@ -54,7 +56,9 @@ def private_folder(workspace: str) -> Generator[str]:
 
 
 async def run_supervised(command: Command, on_output: OnOutput, private: str, confining: Confining) -> Running:
-    """The command, with `private` for its home and its temporary files."""
+    """The command, with `private` for its home and its temporary files. What confines it has been made by now."""
+    if command.still is not None and (problem := await asyncio.to_thread(why_not_still, command.still)):
+        raise SandboxSetupError(f"The command was not started: {problem}. Nothing was executed.")
     with ExitStack() as opened:
         launch = _launch(command, private, confining, opened)
         opened.pop_all()  # they are closed by `run_launch`

@@ -1,7 +1,8 @@
 """What a command can see of the files: options of bubblewrap, in the order in which they lie over each other."""
 
 import os
-from collections.abc import Container, Iterable, Iterator
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import cache
 from glob import glob
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import NamedTuple
 from ..domain.errors import SandboxSetupError
 from . import mounts, shell
 from .interface import Profile
-from .mounts import NOTHING, Cover
+from .mounts import NOTHING, Cover, Kind
 from .programs import is_inside, runtime_folders
 
 _PROGRAM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -41,7 +42,7 @@ _NEVER_A_WORKSPACE = frozenset(
 )
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 inside of a sandbox, where it is empty and private
 _NEVER_BELOW = ("/dev", "/proc", "/sys")
-#: Bubblewrap takes 9,000 words at most, and eight of them hide a folder.
+#: Bubblewrap takes 9,000 words at most, and eight of them hide a folder. Each mount takes longer than the one before.
 _MAX_MOUNTS = 1000
 
 
@@ -63,8 +64,10 @@ def view_of(profile: Profile) -> View:
     hidden_set = frozenset(hidden)
     read_only = _outermost(_read_only(profile)) if profile.writable else ()
     read_only = tuple(path for path in read_only if not _is_below(path, hidden_set))
-    if len(hidden) + len(read_only) + len(profile.readable) > _MAX_MOUNTS:
-        raise SandboxSetupError(f"More than {_MAX_MOUNTS} files would have to be covered. Nothing was executed.")
+    covered = (*hidden, *read_only)
+    pinned = _above(covered, profile.workspace) if profile.writable else ()
+    if len(covered) + len(pinned) + len(profile.readable) > _MAX_MOUNTS:
+        raise SandboxSetupError(_too_many(covered, profile.workspace))
     size = str(profile.limits.temporary_bytes)
     options = [
         *("--perms", "0755", "--dir", "/etc"),
@@ -75,21 +78,48 @@ def view_of(profile: Profile) -> View:
         *("--size", size, "--perms", "1777", "--tmpfs", shell.TEMPORARY, "--size", size, "--tmpfs", shell.HOME),
         *(word for path in profile.readable for word in _bind_readable(path, profile)),
         *("--bind" if profile.writable else "--ro-bind", profile.workspace, profile.workspace),
+        *(word for path in pinned for word in ("--bind", path, path)),
         *(word for path in read_only for word in ("--ro-bind", path, path)),
         *(word for path in hidden for word in _hide(path)),
     ]
     copies = _copies(profile.network) if profile.system else ()
-    return View(tuple(options), copies, hidden, read_only, tuple(_covers(profile.workspace, hidden, read_only)))
+    covers = _covers(profile.workspace, {"pinned": pinned, "hidden": hidden, "read_only": read_only})
+    return View(tuple(options), copies, hidden, read_only, tuple(covers))
 
 
-def _covers(workspace: str, hidden: tuple[str, ...], read_only: tuple[str, ...]) -> Iterator[Cover]:
-    planned = (*((path, True) for path in hidden), *((path, False) for path in read_only))
-    for path, is_hidden in planned:
-        if is_inside(path, workspace):
-            try:
-                yield mounts.look(path, is_hidden)
-            except OSError as error:
-                raise SandboxSetupError(f"{path} cannot be protected: {error}. Nothing was executed.") from error
+def _covers(workspace: str, planned: Mapping[Kind, tuple[str, ...]]) -> Iterator[Cover]:
+    for kind, paths in planned.items():
+        for path in paths:
+            if is_inside(path, workspace):
+                try:
+                    yield mounts.look(path, kind)
+                except OSError as error:
+                    raise SandboxSetupError(f"{path} cannot be protected: {error}. Nothing was executed.") from error
+
+
+def _above(paths: Iterable[str], workspace: str) -> tuple[str, ...]:
+    """The folders of the workspace that they are in, outer ones first.
+
+    A folder that could be moved would take a path to where no rule knows it. A mount cannot be moved.
+    """
+    found: set[str] = set()
+    for path in paths:
+        folder = os.path.dirname(path)
+        while is_inside(folder, workspace) and folder != workspace and folder not in found:
+            found.add(folder)
+            folder = os.path.dirname(folder)
+    return tuple(sorted(found))
+
+
+def _too_many(paths: tuple[str, ...], workspace: str) -> str:
+    [(folder, count)] = Counter(map(os.path.dirname, paths)).most_common(1)
+    place = os.path.relpath(folder, workspace) if is_inside(folder, workspace) else folder
+    where = "the workspace itself" if place == "." else place[:500]
+    return (
+        f"{len(paths):,} files and folders would have to be hidden from commands or held read-only, more than a "
+        f"sandbox takes ({_MAX_MOUNTS:,} with the folders they are in). The most of them, {count:,}, are in {where}. "
+        "Nothing was executed. No command can mend this: a person has to remove them or to move them elsewhere."
+    )
 
 
 def _outermost(paths: Iterable[str]) -> tuple[str, ...]:

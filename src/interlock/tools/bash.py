@@ -12,7 +12,7 @@ from pydantic import Field
 
 from ..domain.decision import Decision, Verdict
 from ..domain.errors import PreconditionError
-from ..domain.tool import JsonObject, Normalized, Problem, Reach, Situation, ToolContext, ToolDefinition
+from ..domain.tool import JsonObject, Mode, Normalized, Problem, Reach, Situation, ToolContext, ToolDefinition
 from ..registry.decorator import tool
 from ..sandbox.interface import CommandLimits, CommandSandbox
 from ..sandbox.workspace import PathRefused, Workspace
@@ -28,6 +28,7 @@ from .shell_profile import (
     opinion_on,
     profile_name,
     reach_of,
+    recorded_name,
     seconds_for,
 )
 from .task_tools import normalized_start, task_tools
@@ -113,7 +114,7 @@ class Shell:
             """
             most = self._max_task_seconds if background else self._max_seconds
             seconds = seconds_for(timeout_seconds, most if background else self._default_seconds, most)
-            order = self._order(command, cwd, seconds, context.situation)
+            order = self._order(command, cwd, seconds, context)
             return await (self._tasks.start(order, context) if background else run_command(order, context))
 
         return tool(
@@ -148,8 +149,13 @@ class Shell:
                 timeout_seconds: When to end it; there is a default and a maximum.
             """
             seconds = seconds_for(timeout_seconds, self._default_seconds, self._max_seconds)
-            order = self._order(command, cwd, seconds, context.situation, unconfined)
+            order = self._order(command, cwd, seconds, context, unconfined)
             return await run_command(order, context)
+
+        def authorize(arguments: JsonObject, situation: Situation) -> Decision | None:
+            # Nothing would keep it from writing, so in a run that only reads nobody is even asked.
+            reads = opinion_on(unconfined.confinement, situation) if situation.mode is Mode.READ_ONLY else None
+            return reads or self._authorize_outside(arguments, situation)
 
         def reach(arguments: JsonObject, situation: Situation) -> Reach:
             cwd = self._folder(arguments["cwd"])
@@ -161,7 +167,7 @@ class Shell:
             concurrency="exclusive",
             resources={"command": "command", "cwd": "folder"},
             check=self._check,
-            authorize=self._authorize_outside,
+            authorize=authorize,
             reach=reach,
             normalize=normalized,
             timeout_seconds=self._max_seconds + _AROUND_SECONDS,
@@ -173,18 +179,20 @@ class Shell:
         script: str,
         cwd: str,
         seconds: Seconds,
-        situation: Situation,
+        context: ToolContext,
         unconfined: CommandSandbox | None = None,
     ) -> Order:
         """The files may have changed since the check, so it is done again. `PathRefused` goes up as it is."""
         if (problem := self._problem(script, cwd)) is not None:
             raise PreconditionError(problem)
         folder = self._folder(cwd)
+        # What was said before the start counts: a link that changed since must not open more than was decided on.
+        recorded = recorded_name(context.reach)
         return Order(
             script=script,
             cwd=folder,
             seconds=seconds,
-            profile="unconfined" if unconfined else self._profile_name(script, folder, situation),
+            profile="unconfined" if unconfined else recorded or self._profile_name(script, folder, context.situation),
             rules=self._rules,
             commands=unconfined or self._commands,
             words=self._words,
@@ -221,7 +229,7 @@ class Shell:
                 raise
             return Problem(message=str(refused))
         if place.kind != "folder":
-            return Problem(message=f"cwd {cwd!r} is not a folder of the workspace. Nothing was executed.")
+            return Problem(message=f"cwd {cwd!r} is not a folder of the workspace.")
         return None
 
     def _authorize(self, arguments: JsonObject, situation: Situation) -> Decision | None:
@@ -248,9 +256,9 @@ class Shell:
 def _fault_in(script: str) -> str:
     """What bash could not even be given. Whether it can be read is for the policy, and for bash itself."""
     if not script.strip():
-        return "The command is empty. Nothing was executed."
+        return "The command is empty."
     if "\0" in script:
-        return "A command cannot hold a NUL character. Nothing was executed."
+        return "A command cannot hold a NUL character."
     if len(script.encode(errors="surrogatepass")) > MAX_SCRIPT_BYTES:
         return f"The command is longer than {MAX_SCRIPT_BYTES:,} bytes. Write it to a file and run that."
     return ""

@@ -16,12 +16,12 @@ from ..domain.errors import ArtifactError, SandboxDeniedError, SandboxSetupError
 from ..domain.output import ArtifactRef
 from ..domain.tool import RunArtifacts, ToolContext
 from ..domain.words import error_text
-from ..sandbox.interface import Command, CommandSandbox, Ended, Profile, Stream
+from ..sandbox.interface import Command, CommandSandbox, Ended, OnOutput, Profile, Running, Stream
 from .command_result import MAX_PATHS_TOLD, CommandResult, shown_path
 from .fingerprint import Changes, Fingerprint, changed, fingerprint
 from .output import Spool, excerpt
 from .sandbox_words import violations
-from .shell_profile import Guarded, ProfileName, Seconds, ShellRules, profile_of
+from .shell_profile import Guarded, ProfileName, Seconds, ShellRules, look, profile_of
 from .verification import UNKNOWN_STATE, Said, Verification, verifies, verify
 
 MAX_OUTPUT_CHARS = 30_000
@@ -35,6 +35,8 @@ _STREAM_BYTES = 64 * 1024
 #: An artifact holds so much.
 _PART_BYTES = 100 << 20
 _CHUNK_BYTES = 256 * 1024
+#: How often a command is tried that did not begin because files moved meanwhile.
+_MAX_STARTS = 3
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -69,7 +71,6 @@ class Kept(NamedTuple):
 class _Before(NamedTuple):
     """The workspace as it was; where nothing can be written, nobody looks."""
 
-    profile: Profile
     guarded: Guarded | None
     files: Fingerprint | None
 
@@ -80,9 +81,16 @@ class _After(NamedTuple):
     guarded: tuple[str, ...] = ()
 
 
+class Started(NamedTuple):
+    running: Running
+    profile: Profile
+    #: What no command should change, as it was before; None where nothing can be written.
+    guarded: Guarded | None
+
+
 async def run_command(order: Order, context: ToolContext) -> CommandResult:
     """`SandboxSetupError` when nothing of it was executed."""
-    before = await asyncio.to_thread(_look_before, order)
+    files = await asyncio.to_thread(_fingerprint, order.rules) if order.profile != "read-only" else None
     progress = _Progress(context)
     with Spool(context.artifacts.secrets_out) as spool:
 
@@ -91,22 +99,55 @@ async def run_command(order: Order, context: ToolContext) -> CommandResult:
             progress.tell(spool.last_line)
 
         try:
-            running = await order.commands.start(command_of(order, before.profile), on_output)
-            ended = await running.wait(order.seconds.allowed)
+            started = await start(order, on_output)
+            ended = await started.running.wait(order.seconds.allowed)
         except asyncio.CancelledError:
             await to_the_end(_keep, spool, context)
             raise
         finally:
             progress.end()
-        return await to_the_end(_finished, order, before, ended, spool, context)
+        before = _Before(started.guarded, files)
+        return await to_the_end(_finished, order, before, started.profile, ended, spool, context)
 
 
-def command_of(order: Order, profile: Profile) -> Command:
+async def start(order: Order, on_output: OnOutput) -> Started:
+    """Files may move between looking for what is to be hidden and the start: then nothing begins, and it is looked
+    for again, a few times."""
+    for left in reversed(range(_MAX_STARTS)):
+        profile, guarded = await asyncio.to_thread(look, order.rules, order.commands.confinement, order.profile)
+        still = _Still(order, profile)
+        try:
+            return Started(await order.commands.start(_command(order, profile, still), on_output), profile, guarded)
+        except SandboxSetupError as error:
+            if not still.moved:
+                raise
+            if not left:
+                words = "Files that must stay hidden or unchanged move all the time. "
+                raise SandboxSetupError(words + "Stop the task that moves them, and try again.") from error
+    raise AssertionError  # the last round has returned or raised
+
+
+class _Still:
+    """Is what was found still all that is to be hidden or held? Asked when the view of a command stands."""
+
+    def __init__(self, order: Order, profile: Profile) -> None:
+        self._order = order
+        self._profile = profile
+        self.moved = False
+
+    def __call__(self) -> bool:
+        order = self._order
+        self.moved = profile_of(order.rules, order.commands.confinement, order.profile) != self._profile
+        return not self.moved
+
+
+def _command(order: Order, profile: Profile, still: Callable[[], bool]) -> Command:
     return Command(
         profile=profile,
         script=order.script,
         cwd=join(order.rules.workspace.root, order.cwd) if order.cwd != "." else "",
         environment=order.rules.environment,
+        still=still,
     )
 
 
@@ -154,13 +195,6 @@ def _keep(spool: Spool, context: ToolContext) -> Kept:
     return kept
 
 
-def _look_before(order: Order) -> _Before:
-    profile = profile_of(order.rules, order.commands.confinement, order.profile)
-    if not profile.writable:
-        return _Before(profile, None, None)
-    return _Before(profile, Guarded(order.rules), _fingerprint(order.rules))
-
-
 def _fingerprint(rules: ShellRules) -> Fingerprint:
     with rules.workspace.open_folder(".") as root:
         return fingerprint(root.fd)
@@ -177,7 +211,9 @@ def _look_after(order: Order, before: _Before, context: ToolContext) -> _After:
         return _After(None)
 
 
-def _finished(order: Order, before: _Before, ended: Ended, spool: Spool, context: ToolContext) -> CommandResult:
+def _finished(  # noqa: PLR0913, PLR0917 - all that is known of it
+    order: Order, before: _Before, profile: Profile, ended: Ended, spool: Spool, context: ToolContext
+) -> CommandResult:
     kept = _keep(spool, context)
     after = _look_after(order, before, context)
     said = Said(_text(spool), spool.total_bytes <= _MAX_REPORT_BYTES, ended)
@@ -200,7 +236,7 @@ def _finished(order: Order, before: _Before, ended: Ended, spool: Spool, context
         limits=order.rules.limits,
         changes=_changes(order, before.files, after.files),
         guarded=after.guarded,
-        violations=violations(said.text, before.profile, ended.exit_code) if order.profile != "unconfined" else (),
+        violations=violations(said.text, profile, ended.exit_code) if order.profile != "unconfined" else (),
         verification=_verified(order, said, before.files, after.files),
     )
     _warn(result, context)
@@ -217,8 +253,12 @@ def _changes(order: Order, before: Fingerprint | None, after: Fingerprint | None
 def _warn(result: CommandResult, context: ToolContext) -> None:
     for violation in result.violations:
         context.warn(f"The sandbox probably refused something ({violation.cause}): {violation.line}")
-    if result.guarded:
-        names = ", ".join(map(shown_path, result.guarded[:MAX_PATHS_TOLD]))
+    warn_of_guarded(result.guarded, context)
+
+
+def warn_of_guarded(paths: Sequence[str], context: ToolContext) -> None:
+    if paths:
+        names = ", ".join(map(shown_path, paths[:MAX_PATHS_TOLD]))
         context.warn(f"A command created or exchanged what other programs obey: {names}. Look at it before you use it.")
 
 

@@ -13,6 +13,7 @@ from .boundary import path_opinion
 from .changed_file import Change, FileChanged, NotWritten, check_marks, encoded, normalized, write
 from .edits import Edit, NotEdited, apply_edits
 from .file_content import cannot, place_to_write
+from .file_reach import writes_files
 from .text_file import TextFile
 from .writing import check_by, known_file, write_key
 
@@ -78,6 +79,7 @@ def edit_file(workspace: Workspace) -> ToolDefinition:
         resources={"path": "path"},
         check=check_by(prepare, workspace),
         authorize=path_opinion(workspace, writing=True),
+        reach=writes_files,
         normalize=normalized,
     )
 

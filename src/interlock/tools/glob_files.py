@@ -37,6 +37,8 @@ class Paths(msgspec.Struct, frozen=True, kw_only=True):
     closed: int = 0
     #: Empty when all was seen, else a key of `ripgrep.STOPPED`.
     stopped: str = ""
+    #: Why ignore files were not obeyed; empty when they were.
+    why_all: str = ""
 
     @property
     def next_offset(self) -> int | None:
@@ -94,16 +96,14 @@ async def _listed(ripgrep: Ripgrep, place: SearchPlace, asked: Paths) -> Paths:
     if place.is_missing:
         return asked
     options = ("--files", *name_options(place.pattern))
-    reader = NameReader()
-    done = await ripgrep.run(options, place.relative, reader.feed)
+    reader, done = await ripgrep.run(options, place.relative, NameReader)
     order = sorted(place.meant(reader.names()))
     allowed = done.closed.open_among(order)
     if len(order) <= _FEW:
         allowed = [path for path in allowed if not done.closed.forbids(path)]
     found, closed, order = len(allowed), len(order) - len(allowed), allowed
     if done.stopped == "output_limit":
-        reader = NameReader()
-        await ripgrep.run((*options, "--sort=path"), place.relative, reader.feed)
+        reader, _ = await ripgrep.run((*options, "--sort=path"), place.relative, NameReader)
         order = place.meant(reader.names())
     shown = (shown_name(path) for path in order if not done.closed.forbids(path))
     return msgspec.structs.replace(
@@ -112,6 +112,7 @@ async def _listed(ripgrep: Ripgrep, place: SearchPlace, asked: Paths) -> Paths:
         found=found,
         closed=closed,
         stopped=done.stopped,
+        why_all=done.why_all(),
     )
 
 
@@ -125,12 +126,13 @@ def normalized(found: Paths) -> Normalized:
         "offset": found.offset,
         "complete": not found.stopped,
         "closed": found.closed,
+        "ignore_files_obeyed": not found.why_all,
     }
     read_on = {"pattern": found.pattern, "path": found.path, "limit": found.limit, "offset": following}
     summary = _summary(found)
     return Normalized(
         summary=summary,
-        text=found.page.text,
+        text="\n".join(filter(None, (found.page.text, found.why_all))),
         user_text=f"Looked in {found.path} for {found.pattern}: {summary}",
         side_effects=(),
         facts=facts,

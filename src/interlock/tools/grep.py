@@ -85,6 +85,7 @@ def normalized(found: Matches) -> Normalized:
         "binary_files": len(found.binary),
         "closed": found.closed,
         "unreadable": found.unreadable,
+        "ignore_files_obeyed": not found.why_all,
     }
     read_on = query.model_dump(exclude_defaults=True) | {"offset": following}
     fewer = "A narrower pattern, path or glob finds fewer."
@@ -134,4 +135,4 @@ def _text(found: Matches) -> str:
         notes.append(f"[not searched, since closed to tools: {what}]")
     if found.unreadable:
         notes.append(f"[could not be read: {_counted(found.unreadable, 'file')}]")
-    return "\n".join(filter(None, (found.page.text, *notes)))
+    return "\n".join(filter(None, (found.page.text, *notes, found.why_all)))

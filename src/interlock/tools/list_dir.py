@@ -15,6 +15,7 @@ from ..registry.decorator import tool
 from ..sandbox.workspace import OpenFolder, PathRefused, Workspace
 from .boundary import path_opinion
 from .file_content import not_now
+from .file_reach import reads_files
 from .search_output import MAX_OFFSET, line_page, shown_name
 
 DEFAULT_LIMIT = 500
@@ -107,6 +108,7 @@ def list_dir(workspace: Workspace) -> ToolDefinition:
         resources={"path": "path"},
         check=check,
         authorize=path_opinion(workspace, writing=False),
+        reach=reads_files,
         normalize=normalized,
     )
 

@@ -19,6 +19,7 @@ from ..sandbox.workspace import PathRefused, PlaceKind, Workspace
 from .baseline import Baseline, known, shown_path
 from .boundary import path_opinion
 from .file_content import FileContent, cannot, load, not_now
+from .file_reach import reads_files
 from .numbered import MAX_LINE_CHARS, MAX_TEXT_CHARS, number_lines
 from .text_file import Binary, TextFile, line_endings, read_text
 
@@ -121,6 +122,7 @@ def read_file(workspace: Workspace) -> ToolDefinition:
         resources={"path": "path"},
         check=check,
         authorize=path_opinion(workspace, writing=False),
+        reach=reads_files,
         normalize=normalized,
     )
 

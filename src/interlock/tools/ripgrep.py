@@ -2,23 +2,26 @@
 
 What it prints is handed on as it comes. Whatever the pattern and the files are, a search ends: the engine takes linear
 time, and time, memory and output are bounded. A search that was ended early has found something, too, and says that it
-is not complete.
+is not complete. One that hangs at an ignore file which is no plain file is done again without ignore files.
 """
 
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from ..domain.decision import Decision, Verdict
 from ..domain.tool import JsonObject, Reach, Situation
-from ..sandbox.interface import Command, CommandLimits, CommandSandbox, Ended, Profile, Stream
+from ..sandbox.interface import Command, CommandLimits, CommandSandbox, Ended, Profile, Running, Stream
 from ..sandbox.protected import SECRET_FILES, SECRET_FOLDERS, SECRET_PATTERNS
 from ..sandbox.workspace import Workspace
 from .file_content import cannot
 from .glob_pattern import GlobPattern
+from .ignore_files import find_odd, is_odd
 
 _SECONDS = 20.0
+#: After so long it is asked what a search may be waiting for. Most take milliseconds.
+_PATIENCE_SECONDS = 1.0
 _LIMITS = CommandLimits(memory_bytes=1 << 30, processes=64, output_bytes=32 << 20, grace_seconds=0.0)
 _MAX_STDERR_BYTES = 1 << 16
 _MAX_SAID_CHARS = 1_000
@@ -48,6 +51,8 @@ STOPPED: Mapping[str, str] = {
     "enough": "there is too much to count",
     "crashed": "it ended unexpectedly",
 }
+#: An ignore file may be why.
+_SUSPICIOUS = frozenset({"memory_limit", "crashed"})
 
 
 class Enough(Exception):
@@ -100,6 +105,15 @@ def _path(relative: str) -> bytes:
     return _ROOT + os.fsencode(relative)
 
 
+class Reader(Protocol):
+    """Takes what ripgrep prints. It may raise `Enough`."""
+
+    def feed(self, chunk: bytes) -> None: ...
+
+
+_R = TypeVar("_R", bound=Reader)
+
+
 class Searched(NamedTuple):
     """What became of a search."""
 
@@ -108,6 +122,22 @@ class Searched(NamedTuple):
     #: How many files could not be read.
     unreadable: int
     closed: Closed
+    #: An ignore file that cannot be read, so that none was obeyed: its path, as ripgrep would print it.
+    odd: bytes = b""
+
+    def why_all(self) -> str:
+        """Why ignore files were not obeyed, as a note; empty when they were."""
+        if not self.odd:
+            return ""
+        which = "one of them" if self.closed.forbids(self.odd) else os.fsdecode(self.odd).removeprefix("./")
+        shown = which if which.isprintable() else "one of them"
+        return f"[ignore files were not obeyed, since {shown} is not a plain file of a usual size]"
+
+
+class _Attempt(NamedTuple):
+    stopped: str
+    said: bytearray
+    odd: str = ""
 
 
 class Ripgrep:
@@ -125,28 +155,68 @@ class Ripgrep:
         self._commands = commands
         self._rg = os.path.realpath(rg)
         self._hidden = hidden
+        #: The last ignore file that could not be read: while it is there, nobody waits for it again.
+        self._odd = ""
 
-    async def run(self, options: Sequence[str], place: str, read: Callable[[bytes], None]) -> Searched:
+    async def run(self, options: Sequence[str], place: str, new_reader: Callable[[], _R]) -> tuple[_R, Searched]:
         """Search a real path from the workspace on. Paths in the output are from there on, and begin with `./`.
 
-        `PreconditionError` in ripgrep's words when it cannot do this.
+        A search that has to be done again gets a new reader. `PreconditionError` in ripgrep's words when it cannot do
+        this.
         """
         hidden = await asyncio.to_thread(self._hidden) if self._hidden else ()
+        reader, odd = new_reader(), self._odd if self._odd and is_odd(self._odd) else ""
+        done = _Attempt("", bytearray(), odd)
+        if not odd:
+            done = await self._attempt(self._command(options, place, hidden), reader)
+        if done.odd:
+            reader = new_reader()
+            again = await self._attempt(self._command((*options, "--no-ignore"), place, hidden), reader, looks=False)
+            done = again._replace(odd=done.odd)
+        self._odd = done.odd
+        closed = Closed(self._workspace, hidden)
+        unreadable = sum(not closed.hides(path) for path in _unreadable(done.said))
+        return reader, Searched(done.stopped, unreadable, closed, self._printed(done.odd))
+
+    async def _attempt(self, command: Command, reader: Reader, looks: bool = True) -> _Attempt:
         said = bytearray()
 
         def receive(stream: Stream, chunk: bytes) -> None:
             if stream == "stdout":
-                read(chunk)
+                reader.feed(chunk)
             elif len(said) < _MAX_STDERR_BYTES:
                 said.extend(chunk)
 
+        odd = ""
         try:
-            running = await self._commands.start(self._command(options, place, hidden), receive)
-            stopped = _stopped(await running.wait(_SECONDS), bytes(said))
+            running = await self._commands.start(command, receive)
+            ended, odd = await self._end(running) if looks else (await running.wait(_SECONDS), "")
+            stopped = _stopped(ended, bytes(said))
         except Enough:
             stopped = "enough"
-        closed = Closed(self._workspace, hidden)
-        return Searched(stopped, sum(not closed.hides(path) for path in _unreadable(said)), closed)
+        if looks and not odd and stopped in _SUSPICIOUS:
+            odd = await asyncio.to_thread(find_odd, self._workspace.root)
+        return _Attempt(stopped, said, odd)
+
+    async def _end(self, running: Running) -> tuple[Ended, str]:
+        """The end of a search, and the path of what it was waiting for in vain, if that is why it was ended."""
+        odd: list[str] = []
+
+        async def look() -> None:
+            await asyncio.sleep(_PATIENCE_SECONDS)
+            if found := await asyncio.to_thread(find_odd, self._workspace.root):
+                odd.append(found)
+                await running.stop()
+
+        watch = asyncio.ensure_future(look())
+        try:
+            return await running.wait(_SECONDS), "".join(odd)
+        finally:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+
+    def _printed(self, path: str) -> bytes:
+        return _path(os.path.relpath(path, self._workspace.root)) if path else b""
 
     def opinion(self) -> Decision | None:
         """For `authorize`: without a sandbox a search is a question to a person."""

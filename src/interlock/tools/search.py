@@ -65,6 +65,8 @@ class Matches(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: int = 0
     #: Empty when all was seen, else a key of `ripgrep.STOPPED`.
     stopped: str = ""
+    #: Why ignore files were not obeyed; empty when they were.
+    why_all: str = ""
 
     @property
     def total(self) -> int:
@@ -81,15 +83,14 @@ async def search(ripgrep: Ripgrep, query: Query, place: SearchPlace) -> Matches:
     if place.is_missing:
         return Matches(query=query)
     options = _options(query, place)
-    reader = _reader(query, MAX_COUNTED)
-    done = await ripgrep.run(options, place.relative, reader.feed)
+    reader, done = await ripgrep.run(options, place.relative, lambda: _reader(query, MAX_COUNTED))
     counts = reader.counts()
     meant = place.meant(list(counts))
     allowed = done.closed.open_among(meant)
     order, source = sorted(allowed), reader
     if done.stopped in _TOO_MUCH:
-        source = _reader(query, query.offset + query.limit)
-        await ripgrep.run((*options, "--sort=path"), place.relative, source.feed)
+        wanted = query.offset + query.limit
+        source, _ = await ripgrep.run((*options, "--sort=path"), place.relative, lambda: _reader(query, wanted))
         order = place.meant(list(source.counts()))
     return Matches(
         query=query,
@@ -100,6 +101,7 @@ async def search(ripgrep: Ripgrep, query: Query, place: SearchPlace) -> Matches:
         closed=done.closed.count_in(place.relative) + len(meant) - len(allowed),
         unreadable=done.unreadable,
         stopped=done.stopped,
+        why_all=done.why_all(),
     )
 
 

@@ -4,17 +4,17 @@ The profile comes from the mode of the run and from the script, never from what 
 was proved to only read is run so that it cannot write, and so is every script of a read-only run. The kernel holds
 that, so it does not matter whether the proof was right.
 
-In a writable workspace stay read-only: what rules freeze, settings that other programs obey, and the parts of a
-repository from which git runs something. What does not exist cannot be held (it would have to be created first), so it
-is looked for afterwards: `Guarded` tells what came or was exchanged.
+In a writable workspace stay read-only: what rules freeze, and what other programs obey. What does not exist cannot be
+held (it would have to be created first), so it is looked for afterwards: `Guarded` tells what came or was exchanged.
 """
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import sha256
 from math import isfinite
-from os.path import basename, join
-from stat import S_ISDIR
-from typing import Literal, NamedTuple, TypeAlias
+from os.path import join
+from stat import S_IFMT, S_ISDIR, S_ISLNK
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -25,15 +25,31 @@ from ..sandbox.interface import CommandLimits, Confinement, Profile
 from ..sandbox.workspace import Workspace
 
 ProfileName: TypeAlias = Literal["read-only", "workspace-write", "unconfined"]
-#: Paths from the root of the workspace that exist now: what commands see empty, and what they cannot change. `.git`
-#: may be among the latter: it stays writable, but for what git executes.
-Protected: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
 
 LAYER = "sandbox"
 MAX_READ_ONLY_PATHS = 1_000
-_MAX_MODULES = 100
-#: In a repository: what git executes, or takes programs to execute from, and what leads it to other settings.
-_GIT_SETTINGS = ("hooks", "config", "config.worktree", "commondir")
+#: How a profile with the network is called beside its name.
+_NETWORK = "+network"
+_DIGEST_CHARS = 16
+
+
+class Protected(Protocol):
+    """Paths from the root of the workspace that exist now. A folder stands for all that is in it."""
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """What commands see empty."""
+        ...
+
+    @property
+    def read_only(self) -> tuple[str, ...]:
+        """What commands cannot change."""
+        ...
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What they may change, and people are told when one comes."""
+        ...
 
 
 class Seconds(NamedTuple):
@@ -68,35 +84,82 @@ def profile_name(rules: ShellRules, held: Confinement, script: str, cwd: str, mo
     return "workspace-write"
 
 
+def recorded_name(reach: Reach | None) -> ProfileName | None:
+    """The profile that the record of a call says; None when it says none."""
+    match reach.profile.removesuffix(_NETWORK) if reach is not None else "":
+        case "read-only" | "workspace-write" as name:
+            return name
+        case _:
+            return None
+
+
 def profile_of(rules: ShellRules, held: Confinement, name: ProfileName) -> Profile:
     """Looks for the files that are to be hidden or held, which may take a moment."""
-    if name == "unconfined":
-        return Profile(workspace=rules.workspace.root, writable=True, network=True, limits=rules.limits)
+    return look(rules, held, name)[0]
+
+
+def look(rules: ShellRules, held: Confinement, name: ProfileName) -> "tuple[Profile, Guarded | None]":
+    """The profile, and, where it may write, what no command should change, as it is now."""
     root = rules.workspace.root
+    _check_folder(rules.workspace)
+    if name == "unconfined":
+        profile = Profile(workspace=root, writable=True, network=True, limits=rules.limits)
+        return profile, Guarded(rules)
     # Each command of a backend that holds back less than it should was a question to a person, and said so.
     hides = not held.degraded or "hide" in held.capabilities
-    hidden, frozen = rules.hidden() if hides else ((), ())
-    return Profile(
+    found = rules.hidden()
+    frozen = _frozen(found) if name == "workspace-write" and hides else ()
+    profile = Profile(
         workspace=root,
         writable=name == "workspace-write",
         network=rules.network,
         readable=rules.readable,
-        hidden=tuple(join(root, path) for path in hidden),
-        read_only=tuple(join(root, path) for path in _held(root, frozen))
-        if name == "workspace-write" and hides
-        else (),
+        hidden=tuple(join(root, path) for path in found.hidden) if hides else (),
+        read_only=tuple(join(root, path) for path in frozen),
         limits=rules.limits,
     )
+    return profile, Guarded(rules, found) if profile.writable else None
+
+
+def _check_folder(workspace: Workspace) -> None:
+    """Commands reach the workspace by its path, and all else by a descriptor: both must be the same folder."""
+    with workspace.open_folder(".") as opened:
+        ours = os.fstat(opened.fd)
+    try:
+        now = os.lstat(workspace.root)
+    except OSError as error:
+        raise SandboxSetupError(f"The folder of this run is gone: {error}.") from error
+    if (now.st_dev, now.st_ino) != (ours.st_dev, ours.st_ino):
+        raise SandboxSetupError(
+            "The folder of this run was replaced by another one of the same name. "
+            "No command can run any more: a new run has to be started for the new folder."
+        )
+
+
+def _frozen(found: Protected) -> tuple[str, ...]:
+    frozen = tuple(_topmost(found.read_only))
+    if len(frozen) > MAX_READ_ONLY_PATHS:
+        raise SandboxSetupError(
+            f"The workspace has more than {MAX_READ_ONLY_PATHS:,} files that must not be changed. "
+            f"Ask the user to remove some, for example {frozen[-1][:200]!r}."
+        )
+    return frozen
 
 
 def reach_of(rules: ShellRules, held: Confinement, name: ProfileName, cwd: str) -> Reach:
+    """Of variables the record has digests: their values may be secrets."""
+    has_network = rules.network or name == "unconfined"
     return Reach(
         sandbox=held.backend,
-        profile=name,
-        capabilities=held.capabilities,
+        profile=f"{name}{_NETWORK}" if rules.network and name != "unconfined" else name,
+        capabilities=tuple(one for one in held.capabilities if not (has_network and one == "network_off")),
         cwd=cwd,
-        environment=dict(rules.environment),
+        environment={name: _digest(value) for name, value in rules.environment.items()},
     )
+
+
+def _digest(value: str) -> str:
+    return f"sha256:{sha256(value.encode(errors='surrogateescape')).hexdigest()[:_DIGEST_CHARS]}"
 
 
 def opinion_on(held: Confinement, situation: Situation) -> Decision | None:
@@ -123,10 +186,12 @@ def _named(held: Confinement) -> str:
 class Guarded:
     """What no command should change, as it is now."""
 
-    def __init__(self, rules: ShellRules) -> None:
+    def __init__(self, rules: ShellRules, found: Protected | None = None) -> None:
+        """`found` is what was found a moment ago."""
         root = rules.workspace.root
-        _, frozen = rules.hidden()
-        self._identities = {path: _identity(join(root, path)) for path in (*_held(root, frozen), ".git")}
+        found = rules.hidden() if found is None else found
+        held = {path: _identity(join(root, path)) for path in _topmost(found.read_only)}
+        self._identities = held | {path: _identity(join(root, path), is_held=False) for path in found.told}
 
     def changed_since(self, before: "Guarded") -> list[str]:
         """Paths from the root of the workspace: created, or another file than it was."""
@@ -134,59 +199,24 @@ class Guarded:
         return sorted(path for path, now in self._identities.items() if now and known.get(path) != now)
 
 
-def _held(root: str, frozen: tuple[str, ...]) -> tuple[str, ...]:
-    """`.git` itself stays writable, or nothing could be committed."""
-    named = {".git", *(path for path in frozen if basename(path) == ".git")}
-    repositories = sorted(path for path in named if S_ISDIR(_mode(join(root, path))))
-    held = list(_topmost(path for path in frozen if not _is_in(path, repositories)))
-    held += [path for repository in repositories for path in _git_settings(root, repository)]
-    if len(held) > MAX_READ_ONLY_PATHS:
-        raise SandboxSetupError(f"The workspace has more than {MAX_READ_ONLY_PATHS:,} files that must not be changed.")
-    return tuple(held)
-
-
 def _topmost(paths: Iterable[str]) -> Iterator[str]:
     """A folder stands for all that is in it."""
     last = ""
     for path in sorted(set(paths), key=lambda path: path.split("/")):
-        if not last or not _is_in(path, (last,)):
+        if not last or not path.startswith(f"{last}/"):
             last = path
             yield path
 
 
-def _is_in(path: str, folders: Iterable[str]) -> bool:
-    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
-
-
-def _git_settings(root: str, repository: str) -> Iterator[str]:
-    inner = (f"{repository}/{name}" for name in ("modules", "worktrees"))
-    for folder in (repository, *(path for name in inner for path in _folders_in(root, name))):
-        settings = (f"{folder}/{name}" for name in _GIT_SETTINGS)
-        yield from (path for path in settings if _mode(join(root, path)))
-
-
-def _folders_in(root: str, folder: str) -> list[str]:
-    try:
-        names = sorted(os.listdir(join(root, folder)))[:_MAX_MODULES]
-    except OSError:
-        return []
-    return [path for name in names if S_ISDIR(_mode(join(root, path := f"{folder}/{name}")))]
-
-
-def _mode(path: str) -> int:
-    """0: it is not there."""
-    try:
-        return os.lstat(path).st_mode
-    except OSError:
-        return 0
-
-
-def _identity(path: str) -> tuple[int, ...]:
-    """Empty: it is not there. What is in a folder that is held cannot change, so it is the same while its inode is."""
+def _identity(path: str, *, is_held: bool = True) -> tuple[int, ...]:
+    """Empty: it is not there. What is in a folder that is held cannot change, so it is the same while its inode is. Of
+    what is not held, only a link is another one when it was exchanged: git writes the other files itself."""
     try:
         status = os.lstat(path)
     except OSError:
         return ()
+    if not is_held and not S_ISLNK(status.st_mode):
+        return (S_IFMT(status.st_mode),)
     if S_ISDIR(status.st_mode):
         return status.st_dev, status.st_ino
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

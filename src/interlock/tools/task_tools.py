@@ -13,8 +13,9 @@ from ..domain.errors import PreconditionError
 from ..domain.tool import JsonObject, Normalized, Problem, ToolContext, ToolDefinition
 from ..registry.decorator import tool
 from .command_result import shown_command
+from .command_run import warn_of_guarded
 from .read_artifact import DEFAULT_LIMIT_BYTES, MAX_LIMIT_BYTES, Passage, described, read_range
-from .tasks import BackgroundTask, TaskReport, Tasks, all_remembered, remembered
+from .tasks import BackgroundTask, TaskReport, Tasks, all_remembered, recorded, remembered
 
 MAX_WAIT_SECONDS = 600
 _TAIL_BYTES = 4_000
@@ -104,7 +105,7 @@ def task_tools(tasks: Tasks) -> tuple[ToolDefinition, ...]:
             normalize=normalized_view,
             timeout_seconds=MAX_WAIT_SECONDS + 30,
         ),
-        tool(stop_task, check=unknown, normalize=normalized_view, idempotent=True),
+        tool(stop_task, risk="read", check=unknown, normalize=normalized_view, idempotent=True),
         tool(list_tasks, risk="read", normalize=normalized_list),
     )
 
@@ -158,16 +159,17 @@ def in_words(report: TaskReport) -> str:
 
 
 def _told(task: BackgroundTask, context: ToolContext) -> TaskReport:
-    """The task as it is now. Its artifacts become known to the run by the first call that tells of them."""
+    """The task as it is now. What it left behind becomes known to the run by the first call that tells of its end."""
     report = task.report()
     if report.status != "running" and not _is_told(context, report):
         context.kept.extend(task.kept.all)
+        warn_of_guarded(report.guarded, context)
     return report
 
 
 def _is_told(context: ToolContext, report: TaskReport) -> bool:
-    known = remembered(context, report.id)
-    return known is not None and known.output == report.output
+    known = recorded(context, report.id)
+    return known is not None and known.status == report.status
 
 
 def _known(context: ToolContext, task_id: str) -> TaskReport:

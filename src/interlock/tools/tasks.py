@@ -17,11 +17,11 @@ from ..domain.errors import PreconditionError
 from ..domain.tool import JsonObject, Problem, RunArtifacts, ToolContext
 from ..domain.words import error_text
 from ..sandbox.interface import Ended, Running, Stream
-from .command_result import end_in_words
-from .command_run import Kept, Order, command_of, keep_output, to_the_end, without_secrets
+from .command_result import MAX_PATHS_TOLD, end_in_words, shown_path
+from .command_run import Kept, Order, Started, keep_output, start, to_the_end, without_secrets
 from .output import Spool
 from .read_artifact import Passage, read_range
-from .shell_profile import ProfileName, profile_of
+from .shell_profile import Guarded, ProfileName, ShellRules
 
 MAX_RUNNING = 8
 #: Tasks that are over and can still be read here; of older ones the run knows the artifact.
@@ -47,6 +47,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: The artifact with all of its output, once it is over.
     output: str = ""
     profile: ProfileName = "workspace-write"
+    #: Files that other programs obey, and that came or were exchanged while it ran.
+    guarded: tuple[str, ...] = ()
 
     @property
     def state(self) -> JsonObject:
@@ -59,13 +61,14 @@ class BackgroundTask:
     def __init__(self, task_id: str, order: Order, artifacts: RunArtifacts) -> None:
         self.id = task_id
         self.kept = Kept()
-        self._limits = order.rules.limits
+        self._rules = order.rules
         self._profile: ProfileName = order.profile
         self._command = without_secrets(order.script, artifacts)[:_MAX_COMMAND_CHARS]
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
         self._artifacts = artifacts
         self._spool = Spool(artifacts.secrets_out)
         self._running: Running | None = None
+        self._guarded: tuple[str, ...] = ()
         self._followed: asyncio.Task[None] | None = None
         self._ended: Ended | None = None
         self._error = ""
@@ -73,12 +76,12 @@ class BackgroundTask:
     async def start(self, order: Order) -> None:
         """`SandboxSetupError` when nothing of it was executed."""
         try:
-            profile = await asyncio.to_thread(profile_of, order.rules, order.commands.confinement, order.profile)
-            self._running = await order.commands.start(command_of(order, profile), self._take)
+            started = await start(order, self._take)
         except BaseException:
             self._spool.close()
             raise
-        self._followed = asyncio.create_task(self._follow(self._running, order.seconds.allowed), name=self.id)
+        self._running = started.running
+        self._followed = asyncio.create_task(self._follow(started, order.seconds.allowed), name=self.id)
 
     @property
     def is_running(self) -> bool:
@@ -108,10 +111,13 @@ class BackgroundTask:
             started_at=self._started_at,
             status=self._status(),
             exit_code=None if ended is None else ended.exit_code,
-            words=self._error or ("" if ended is None else end_in_words(ended, self._limits)),
+            words="; ".join(
+                filter(None, ("" if ended is None else end_in_words(ended, self._rules.limits), self._error))
+            ),
             output_bytes=self._spool.total_bytes,
             output=self.kept.parts[0].id if self.kept.parts else "",
             profile=self._profile,
+            guarded=() if self.is_running else self._guarded,
         )
 
     def read(self, offset: int, limit: int) -> Passage:
@@ -138,12 +144,18 @@ class BackgroundTask:
     def _take(self, stream: Stream, chunk: bytes) -> None:
         self._spool.take(stream, chunk)
 
-    async def _follow(self, running: Running, seconds: float) -> None:
+    async def _follow(self, started: Started, seconds: float) -> None:
         try:
-            self._ended = await running.wait(seconds)
+            self._ended = await started.running.wait(seconds)
             self.kept = await to_the_end(keep_output, self._spool, self._artifacts)
+            if started.guarded is not None:
+                self._guarded = await to_the_end(_changed_since, started.guarded, self._rules)
         except Exception as error:
             self._error = error_text(error)
+
+
+def _changed_since(before: Guarded, rules: ShellRules) -> tuple[str, ...]:
+    return tuple(map(shown_path, Guarded(rules).changed_since(before)[:MAX_PATHS_TOLD]))
 
 
 class Tasks:
@@ -200,14 +212,19 @@ class Tasks:
             task.close()
 
 
-def remembered(context: ToolContext, task_id: str) -> TaskReport | None:
-    """A task that this process does not hold, as the run knows it: over, or interrupted."""
+def recorded(context: ToolContext, task_id: str) -> TaskReport | None:
+    """A task as the run was last told of it."""
     known: Any = context.state.get(STATE_PREFIX + task_id)
     try:
-        report = msgspec.convert(known, TaskReport)
+        return msgspec.convert(known, TaskReport)
     except msgspec.ValidationError:
         return None
-    if report.status != "running":
+
+
+def remembered(context: ToolContext, task_id: str) -> TaskReport | None:
+    """A task that this process does not hold, as the run knows it: over, or interrupted."""
+    report = recorded(context, task_id)
+    if report is None or report.status != "running":
         return report
     words = "interrupted: the process that held it is gone, and nobody saw its end; only what was read of it is known"
     return msgspec.structs.replace(report, status="unknown", words=words)

@@ -7,6 +7,7 @@ from .baseline import Baseline, shown_path
 from .boundary import path_opinion
 from .changed_file import AlreadyThere, Change, FileChanged, NotWritten, check_marks, encoded, normalized, write
 from .file_content import cannot, place_to_write
+from .file_reach import writes_files
 from .text_file import TextFile, line_endings
 from .writing import check_by, known_file, write_key
 
@@ -38,6 +39,7 @@ def write_file(workspace: Workspace) -> ToolDefinition:
         resources={"path": "path"},
         check=check_by(prepare, workspace),
         authorize=path_opinion(workspace, writing=True),
+        reach=writes_files,
         normalize=normalized,
     )
 

@@ -1,0 +1,41 @@
+"""What is said of the tools for files before they run: they are held to the workspace."""
+
+from pathlib import Path
+
+import pytest
+
+from interlock import CallbackInteractionProvider, Question, ToolRuntime
+from interlock.domain.tool import Reach, Situation
+from interlock.sandbox.workspace import Workspace
+from interlock.tools.edit_file import edit_file
+from interlock.tools.list_dir import list_dir
+from interlock.tools.read_file import read_file
+from interlock.tools.write_file import write_file
+from tests.support import call
+
+
+@pytest.mark.parametrize(
+    ("make", "profile"),
+    [
+        (read_file, "read-only"),
+        (list_dir, "read-only"),
+        (write_file, "workspace-write"),
+        (edit_file, "workspace-write"),
+    ],
+)
+def test_a_tool_for_files_reaches_the_workspace(tmp_path: Path, make: type, profile: str) -> None:
+    with Workspace(tmp_path) as workspace:
+        reach = make(workspace).reach({}, Situation(run_id="run_1"))
+
+    assert reach == Reach(sandbox="workspace", profile=profile)
+
+
+async def test_a_question_about_a_file_says_what_holds_the_tool(tmp_path: Path) -> None:
+    asked: list[Question] = []
+    interaction = CallbackInteractionProvider(lambda question: bool(asked.append(question)))
+    with Workspace(tmp_path) as workspace:
+        runtime = ToolRuntime(tools=[write_file(workspace)], workspace=tmp_path, interaction=interaction)
+        await runtime.execute([call("c1", "write_file", path="a.txt", content="text")])
+        await runtime.close()
+
+    assert "sandbox: workspace/workspace-write" in asked[0].risk
