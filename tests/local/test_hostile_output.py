@@ -57,7 +57,6 @@ _LEAKS: dict[str, str] = {
     "in pieces": f'for p in {PIECES}; do printf %s "$p"; sleep 0.05; done',
     "byte by byte": 'show | while IFS= read -r -n 1 c; do printf %s "$c"; done',
     "over two streams by turns": "show; show >&2; show; show >&2",
-    "half on each stream": "printf %s hunter2-; sleep 0.1; printf %s 0b71f-swordfish >&2",
     "as base64": "show | base64",
     "as numbers": "show | od -An -tx1 | tr -d ' \\n'",
     "as the name of a file": 'touch "$(show)"; ls',

@@ -27,6 +27,7 @@ from typing import NamedTuple
 from ..domain.errors import SandboxSetupError
 from . import mounts, programs, seccomp, shell
 from .interface import CAPABILITIES, Command, Confinement, OnOutput, Running
+from .process_group import holds_root
 from .programs import is_inside
 from .running import Launch, run_launch
 from .view import View, view_of
@@ -44,6 +45,9 @@ _ROOT_NOTE = (
     "This process is root. A command cannot use that, except that it could change the modes of devices such as "
     "/dev/null, which are put right when it ends. Run as an ordinary user where you can."
 )
+_UNCOUNTED_NOTE = (
+    "There are no control groups for it here, so the number of a command's processes is only looked at now and then."
+)
 _NO_FILTER = (
     "The system calls of this machine are not known here, so dangerous ones are not refused. "
     f"They are known for {', '.join(seccomp.MACHINES)}."
@@ -58,7 +62,12 @@ class BubblewrapSandbox:
     def confinement(self) -> Confinement:
         filtered = _filter() is not None
         capabilities = tuple(name for name in CAPABILITIES if filtered or name != "syscalls")
-        notes = (*(() if filtered else (_NO_FILTER,)), *((_ROOT_NOTE,) if os.geteuid() == 0 else ()))
+        is_root = os.geteuid() == 0
+        notes = (
+            *(() if filtered else (_NO_FILTER,)),
+            *((_ROOT_NOTE,) if is_root else ()),
+            *((_UNCOUNTED_NOTE,) if is_root and not holds_root() else ()),
+        )
         return Confinement(backend="bubblewrap", capabilities=capabilities, degraded=not filtered, notes=notes)
 
     async def start(self, command: Command, on_output: OnOutput) -> Running:

@@ -98,11 +98,6 @@ def prelude(command: Command, report_fd: int, prelude_fd: int, leave_fd: int = -
     return "\n".join([*lines, ""]).encode()
 
 
-def limited(bash: str, limits: CommandLimits, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The program with limits that are set before it starts, for where no bash can be seen inside."""
-    return (bash, *_PLAIN, "-c", f'{_set_limits(_per_process(limits))}; umask 022; exec -- "$@"', "bash", *argv)
-
-
 def _per_process(limits: CommandLimits) -> dict[str, int]:
     """By bash's letters: core files, size of a file, data, open files."""
     return {"c": 0, "f": limits.file_bytes >> 10, "d": limits.memory_bytes >> 10, "n": limits.open_files}
