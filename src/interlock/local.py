@@ -22,7 +22,7 @@ from .sandbox.hidden import Found, HiddenFiles
 from .sandbox.interface import CommandLimits, CommandSandbox, Confinement
 from .sandbox.probe import choose
 from .sandbox.programs import find_ripgrep, python_folders
-from .sandbox.protected import is_guarded_from_commands, is_secret
+from .sandbox.protected import is_secret
 from .sandbox.unconfined import UnconfinedSandbox
 from .sandbox.workspace import Workspace
 from .tools.bash import Shell
@@ -161,7 +161,7 @@ class LocalTools(Toolbox):
         return any(relative_path == own or relative_path.startswith(f"{own}/") for own in self._own)
 
     def _freezes(self, relative_path: str) -> bool:
-        return is_guarded_from_commands(relative_path) or self._hiding.freezes(relative_path)
+        return self._hiding.freezes(relative_path)
 
 
 def _ripgrep() -> str:

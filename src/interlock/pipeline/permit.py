@@ -100,7 +100,8 @@ def _risks(valid: ValidCall, decision: Decision, bound: Bound) -> tuple[str, ...
     known = decision.risk or tuple(sorted(valid.tool.risk))
     unbound = [f"{file.path} cannot be held fast: {file.unbound}" for file in bound.surroundings.unbound]
     limit = f"output is cut at {valid.tool.max_output_chars} characters"
-    return (*known, f"sandbox: {bound.surroundings.sandbox}", limit, *unbound)
+    hosts = ("hosts can be reached",) if bound.surroundings.sandbox.endswith("+network") else ()
+    return (*known, f"sandbox: {bound.surroundings.sandbox}", *hosts, limit, *unbound)
 
 
 def _capability(valid: ValidCall) -> str:

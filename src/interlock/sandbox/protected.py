@@ -96,11 +96,6 @@ def is_guarded(relative_path: str) -> bool:
     return _is_notable(relative_path) and _is_guarded(relative_path)
 
 
-def is_guarded_from_commands(relative_path: str, kind: EntryKind = "folder") -> bool:
-    """The same for what a command may change: git works in its own folder, but its hooks and settings stay."""
-    return guard_of(relative_path, kind) == "hold"
-
-
 def guard_of(relative_path: str, kind: EntryKind) -> Guard:
     """What is done about something that exists, so that no command makes other programs obey it.
 
