@@ -1,12 +1,17 @@
 """Reading a part of an artifact: by range, around a text, and only in the run that it belongs to."""
 
+from typing import cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.artifacts.memory import MemoryArtifacts
 from interlock.domain.excerpt import apply_tool_output_limits
+from interlock.domain.ledger import Ledger
 from interlock.domain.tool import Problem, Situation, ToolContext
+from interlock.pipeline.run_artifacts import LedgerArtifacts
+from interlock.secrets.patterns import SecretRedactor
 from interlock.tools.read_artifact import (
     MAX_LIMIT_BYTES,
     MIN_LIMIT_BYTES,
@@ -24,8 +29,17 @@ def range_of(content: bytes, offset: int, limit: int) -> Passage:
     return read_range(lambda start, size: content[start : start + size], len(content), offset, limit)
 
 
+class _Everything:
+    """The artifacts that a run knows: all of them."""
+
+    def __contains__(self, artifact_id: object) -> bool:
+        return True
+
+
 def context(artifacts: MemoryArtifacts) -> ToolContext:
-    return ToolContext(Situation(run_id="run_1"), "c1", "read_artifact", lambda _call_id, _message: None, artifacts)
+    ledger = Ledger(run_id="run_1", artifact_ids=cast(set[str], _Everything()))
+    known = LedgerArtifacts(artifacts, SecretRedactor(), ledger)
+    return ToolContext(Situation(run_id="run_1"), "c1", "read_artifact", lambda _call_id, _message: None, known)
 
 
 def called(artifacts: MemoryArtifacts, **arguments: object) -> Passage:
