@@ -8,6 +8,7 @@ import pytest
 
 from interlock.sandbox.bubblewrap import BubblewrapSandbox
 from interlock.sandbox.interface import CommandLimits, Ended, Stream
+from interlock.sandbox.process_group import holds_root
 from interlock.sandbox.programs import find_bwrap, find_ripgrep
 
 from .commands import Printed, a_command, run
@@ -62,13 +63,17 @@ async def test_memory_of_one_process_is_refused_by_the_kernel(sandbox: Bubblewra
     assert outcome.ended.exit_code != 0
 
 
+@pytest.mark.skipif(
+    os.geteuid() == 0 and not holds_root(),
+    reason="nothing holds the processes of root on this host: it would be a real one",
+)
 async def test_a_fork_bomb_is_ended(sandbox: BubblewrapSandbox, tmp_path: Path, alive: int) -> None:
     limits = CommandLimits(processes=40, grace_seconds=0.1)
     script = "exec 9> alive; bomb() { bomb | bomb & sleep 1000; }; bomb 2>/dev/null; sleep 1000"
 
     ended = (await run(sandbox, script, tmp_path, timeout=1, limits=limits)).ended
 
-    # For root the kernel counts no processes; for others it refuses the next one, and the bomb sits there.
+    # Both are refused the next process. Root's group has a little room above the limit, so it is seen to be over it.
     assert ended.reason == ("process_limit" if os.geteuid() == 0 else "timeout")
     assert os.read(alive, 1) == b""
 

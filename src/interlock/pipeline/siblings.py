@@ -131,9 +131,11 @@ class Siblings:
             case _:
                 place.leave()
                 self._break(call_id, outcome)
-        # Whoever waits may have been cancelled in this very moment.
-        if not self._open and self._all_done is not None and not self._all_done.done():
-            self._all_done.set_result(None)
+        if not self._open and self._all_done is not None:
+            try:  # noqa: SIM105 - without the calls that `suppress` makes
+                self._all_done.set_result(None)
+            except asyncio.InvalidStateError:
+                pass  # whoever waits was cancelled in this very moment
 
     def _break(self, call_id: str, error: BaseException) -> None:
         if not self._cancelling:

@@ -37,9 +37,14 @@ def may_be_split(text: str) -> bool:
 
 
 def may_be_secret(text: str) -> bool:
-    """May there be a secret that has no word of a form and was not declared?"""
-    kinds = _kinds(text)
-    return not _is_whole(kinds) or (_LONG_RUN in kinds and bool(find_encoded(text)))
+    """May there be a secret that has no word of a form and was not declared? Asked for every text, so in one piece."""
+    try:
+        kinds = text.encode("ascii").translate(_KINDS)
+    except UnicodeEncodeError:
+        kinds = _kinds(text)
+    if _ODD in kinds or _WRAPPED_LINE in kinds:
+        return True
+    return _LONG_RUN in kinds and bool(find_encoded(text))
 
 
 def _kinds(text: str) -> bytes:

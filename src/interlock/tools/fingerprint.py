@@ -67,7 +67,6 @@ _IS_FOLDER: _Stamp = ()
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
-    digest: str
     #: How many files it is made of.
     files: int
     #: There are more, or deeper ones.
@@ -76,6 +75,13 @@ class Fingerprint(msgspec.Struct, frozen=True):
     stamps: Mapping[str, _Stamp]
     #: Of the folders that are looked at from outside.
     aside: Mapping[str, _Stamp]
+
+    @property
+    def digest(self) -> str:
+        """Made when it is asked for: most commands verify nothing."""
+        listed = "".join(f"{path}\0{self.stamps[path]}\n" for path in sorted(self.stamps))
+        mark = "truncated:" if self.truncated else ""
+        return mark + sha256(listed.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -96,11 +102,7 @@ def fingerprint(root: int, *, max_files: int = MAX_FILES) -> Fingerprint:
     """Of the folder that `root` is open for."""
     walk = _Walk(max_files)
     walk.enter(root, "", 0)
-    listed = "".join(f"{path}\0{walk.stamps[path]}\n" for path in sorted(walk.stamps)).encode(
-        "utf-8", "surrogateescape"
-    )
-    mark = "truncated:" if walk.truncated else ""
-    return Fingerprint(mark + sha256(listed).hexdigest()[:32], walk.files, walk.truncated, walk.stamps, walk.aside)
+    return Fingerprint(walk.files, walk.truncated, walk.stamps, walk.aside)
 
 
 def changed(before: Fingerprint, after: Fingerprint) -> Changes:
