@@ -160,6 +160,8 @@ def attempts(key: Path, log: Path, port: int) -> Sequence[Attempt]:
 def outcome(observation: Observation) -> str:
     if observation.ok:
         return style("worked", "red")
+    if observation.exit_code is None:
+        return style("was not run: ", "red") + observation.code
     lines = (observation.content.text if observation.content else "").splitlines()
     told = (line.rpartition(": ")[2] for line in lines if ": " in line and not line.startswith("["))
     return style("no: ", "green") + next(told, "it is empty")[: line_width() - 40]

@@ -277,3 +277,19 @@ def test_all_of_this_holds_for_an_ordinary_user() -> None:
     if os.geteuid() != 0:
         pytest.skip("this is one")
     pytest_as_ordinary_user(__file__)
+
+
+def test_of_an_environment_only_the_python_is_shown_and_not_what_else_lies_in_it() -> None:
+    for folder in {sys.prefix, sys.base_prefix}:
+        assert folder not in python_folders()
+        assert os.path.join(folder, ".cache") not in python_folders()
+
+
+async def test_a_home_in_the_environment_of_the_python_does_not_hinder_commands(
+    sandbox: BubblewrapSandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", os.path.join(sys.prefix, ".cache", "home"))
+
+    outcome = await run(sandbox, (sys.executable, "-c", "print('ran')"), tmp_path, readable=python_folders())
+
+    assert outcome.stdout == "ran\n"

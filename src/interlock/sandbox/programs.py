@@ -16,6 +16,8 @@ _SYSTEM_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin")
 #: Older ones lack `--disable-userns` and a status that tells a failed set-up from a failed command.
 _OLDEST_BWRAP = (0, 8)
 _VERSION_SECONDS = 5
+#: What a Python consists of, below its prefix.
+_PYTHON_PARTS = ("bin", "include", "lib", "lib64", "libexec", "pyvenv.cfg", "share")
 #: What a system sandbox shows anyway.
 _SYSTEM_PREFIX = "/usr"
 
@@ -50,11 +52,16 @@ def find_bash() -> str:
 
 @cache
 def python_folders() -> tuple[str, ...]:
-    """What this very interpreter needs to run, beside the system's folders: to be added to `Profile.readable`."""
+    """What this very interpreter needs to run, beside the system's folders: to be added to `Profile.readable`.
+
+    Not the whole folder of an environment: people keep other things in there, too.
+    """
     executable = os.path.realpath(sys.executable)
     named = (sys.prefix, sys.base_prefix, os.path.dirname(os.path.dirname(executable)))
     places = {place for name in named for place in (os.path.abspath(name), os.path.realpath(name))}
-    return tuple(sorted(place for place in places if not is_inside(place, _SYSTEM_PREFIX)))
+    outside = sorted(place for place in places if not is_inside(place, _SYSTEM_PREFIX))
+    parts = (os.path.join(place, part) for place in outside for part in _PYTHON_PARTS)
+    return tuple(part for part in parts if os.path.exists(part))
 
 
 @cache
