@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from wcwidth import wcwidth
 
-from interlock.approvals.display import Display, Shown, parse, render
+from interlock.approvals.display import Display, Shown, held_back, parse, render
 from interlock.approvals.display_rows import cells
 from interlock.approvals.visible import visible
 from interlock.domain import json
@@ -130,7 +130,7 @@ def test_a_call_is_shown_in_this_order() -> None:
         "  - y (does not exist)",
         "NOT held fast until it runs:",
         "  - z: a folder",
-        "sandbox: none",
+        "sandbox: none: it runs with everything that this process may do",
         "working directory: /work",
         "environment:",
         "  - CI=1",
@@ -303,3 +303,20 @@ def test_our_own_labels_are_all_different() -> None:
     labels = [line.split(":")[0] for line in shown(render(make_question(), 200)) if line[:1] != " "]
 
     assert all(one != other for one, other in pairwise(sorted(labels)))
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "said"),
+    [
+        ("bubblewrap/workspace-write", "it can change the workspace only, and reach no host"),
+        ("bubblewrap/workspace-write+network", "it can change the workspace only; it can reach hosts"),
+        ("landlock/read-only", "it can change nothing that stays, and reach no host"),
+        ("none/thread", "it runs with everything that this process may do"),
+    ],
+)
+def test_a_person_is_told_what_the_sandbox_leaves_to_the_call(sandbox: str, said: str) -> None:
+    assert held_back(sandbox) == f"{sandbox}: {said}"
+
+
+def test_a_profile_that_nobody_knows_is_shown_as_it_is() -> None:
+    assert held_back("mine/special") == "mine/special"

@@ -12,9 +12,10 @@ import pytest
 from interlock import Observation
 from interlock.sandbox.interface import CommandLimits, CommandSandbox
 from interlock.sandbox.probe import choose
+from interlock.sandbox.programs import python_folders
 from tests.tools.shell import terminal
 
-PYTHON = (str(Path(sys.base_prefix)), str(Path(sys.prefix)))
+PYTHON = python_folders()
 TOKEN = f"leftover-{os.getpid()}"
 
 

@@ -31,6 +31,13 @@ Style: TypeAlias = Literal["title", "label", "payload", "fact", "risk", "warning
 
 _TITLES = {"approval": "May this call run?", "input": "This call needs a value."}
 _CARRIED_ON = "  > "
+#: By profile, what it leaves to a call.
+_PROFILES = {
+    "read-only": "it can change nothing that stays, and reach no host",
+    "read-only+network": "it can change nothing that stays; it can reach hosts",
+    "workspace-write": "it can change the workspace only, and reach no host",
+    "workspace-write+network": "it can change the workspace only; it can reach hosts",
+}
 _CUT = "[... "
 _GUTTER = re.compile(r"^ *(?:[|>-] ?)?")
 
@@ -135,7 +142,7 @@ def _after(question: Question, width: int) -> Iterator[list[Line]]:
     yield facts("changed since it was asked before", map(_change, question.changes), width, "warning")
     yield facts("files, as they are now", (_file(file) for file in around.files if not file.unbound), width)
     yield facts("NOT held fast until it runs", map(_unbound, around.unbound), width, "warning")
-    yield fact("sandbox", around.sandbox, width, "warning" if around.sandbox.startswith("none") else "fact")
+    yield fact("sandbox", held_back(around.sandbox), width, "warning" if around.sandbox.startswith("none") else "fact")
     if around.cwd:
         yield fact("working directory", around.cwd, width)
     yield facts("environment", (f"{name}={value}" for name, value in around.environment.items()), width)
@@ -155,6 +162,15 @@ def _add(shown: list[Line], section: list[Line], limit: int | None, width: int) 
     text = f"{len(missing):,} lines ({chars:,} characters) NOT SHOWN: press v to see all; it cannot be approved before]"
     shown += words(_CUT + text, width, "loud")
     return len(missing)
+
+
+def held_back(sandbox: str) -> str:
+    """What a sandbox and its profile mean for a person."""
+    backend, _, profile = sandbox.partition("/")
+    if backend == "none":
+        return f"{sandbox}: it runs with everything that this process may do"
+    meaning = _PROFILES.get(profile)
+    return f"{sandbox}: {meaning}" if meaning else sandbox
 
 
 def _change(change: Change) -> str:

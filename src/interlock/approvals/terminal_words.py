@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from ..domain.call import Question
 from ..domain.decision import SCOPES, Scope
-from .display import Line, fact, facts, words
+from .display import Line, fact, facts, held_back, words
 
 
 class Key(NamedTuple):
@@ -64,14 +64,13 @@ def explain(question: Question, width: int) -> list[Line]:
 
 
 def _explained(question: Question, width: int) -> Iterator[list[Line]]:
-    bound, sandbox = question.bound, question.bound.surroundings.sandbox
+    bound = question.bound
     rules = question.rule_ids or ("no rule; the tool's declared risk asks",)
     yield facts("asked by the rules", rules, width)
     yield fact("layer", question.layer or "default", width)
     yield fact("reason", question.reason or question.prompt, width)
     yield facts("risk", question.risk or ("none was named",), width, "risk")
-    held = "none: it runs with everything that this process may do" if sandbox.startswith("none") else sandbox
-    yield fact("sandbox", held, width)
+    yield fact("sandbox", held_back(bound.surroundings.sandbox), width)
     yield fact("run, call, question", f"{question.run_id}, {question.call_id}, {question.action_id}", width)
     yield facts("an approval is bound to", _bound_to(question), width)
     if bound.policy:

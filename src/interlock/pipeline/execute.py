@@ -132,10 +132,11 @@ def _failure_of(error: BaseException, execution: Execution) -> Failure:
         case PreconditionError(problem=problem):
             return Failure.of(problem.code, f"{sentence(problem.message)} Nothing was changed.")
         case SandboxSetupError():
-            return Failure.of("sandbox_setup_failed", f"{sentence(error_text(error))} The command did not run.")
+            message = f"{sentence(neutralize(str(error)))} The command did not run. `interlock doctor` says what to do."
+            return Failure.of("sandbox_setup_failed", message)
         case SandboxDeniedError():
             effects = NONE if error.nothing_done else _effects(execution)
-            return Failure.of("sandbox_denied", error_text(error), side_effects=effects)
+            return Failure.of("sandbox_denied", neutralize(str(error)), side_effects=effects)
         case _:
             execution.error = error
             return _failed(execution, error)
