@@ -17,7 +17,6 @@ InterlockError
 ├── SandboxDeniedError       the sandbox refused what a tool tried
 ├── PreconditionError        a handler found that the call cannot be done now; nothing was done
 ├── SandboxSetupError        a command could not be confined; nothing was executed
-├── ModelError               a model gave no answer
 ├── ArtifactError            an artifact could not be kept or found
 ├── RunEndedError            the run is over; nothing more can be executed in it
 ├── RunPausedError           the run waits for an answer; new calls have to wait, too
@@ -114,15 +113,6 @@ class PreconditionError(InterlockError):
 
 class SandboxSetupError(InterlockError):
     """A command could not be confined, so nothing of it was executed."""
-
-
-class ModelError(InterlockError):
-    """A model gave no answer, or its answer broke off. `retryable` says whether asking again may help."""
-
-    def __init__(self, message: str, *, retryable: bool = False, retry_after_seconds: float | None = None) -> None:
-        super().__init__(message)
-        self.retryable = retryable
-        self.retry_after_seconds = retry_after_seconds
 
 
 class ArtifactError(InterlockError):
