@@ -231,7 +231,8 @@ async def test_artifacts_in_the_workspace_are_closed_to_commands_and_tools(works
     artifacts = FileArtifacts(workspace / "kept")
     async with box(workspace, commands=commands_of("bubblewrap"), artifacts=artifacts) as attacker:
         await attacker.bash("echo something")
-        kept = next(path for path in (workspace / "kept").rglob("*") if path.is_file())
+        files = (path for path in (workspace / "kept").rglob("*") if path.is_file())
+        kept = next(path for path in files if path.read_text() == "something\n")
         await attacker.bash(
             f"chmod -R u+w kept; echo evil > kept/{kept.relative_to(workspace / 'kept')}; rm -rf kept/*"
         )

@@ -95,7 +95,7 @@ async def test_a_command_that_could_not_be_confined_did_not_run_and_is_no_failed
     assert (failed.code, behind.code) == ("sandbox_setup_failed", "sandbox_setup_failed")
     assert (failed.exit_code, failed.side_effects, failed.failure.retryable) == (None, (), False)
     assert (completed.code, completed.exit) == ("sandbox_setup_failed", "error")
-    assert "did not run" in message_of(result)
+    assert "Nothing was executed" in message_of(result)
     assert (searched.code, read.ok) == ("sandbox_setup_failed", True)
     assert not (root / "ran").exists()
 

@@ -112,7 +112,7 @@ async def test_where_there_are_too_many_files_to_hide_the_folder_with_most_is_na
     for path in paths:
         path.write_text("secret")
 
-    with pytest.raises(SandboxSetupError, match=r"1,001 files .* 1,000, are in sub\. Nothing was executed"):
+    with pytest.raises(SandboxSetupError, match=r"1,001 files .* 1,000, are in sub\. No command can mend"):
         await run(sandbox, "true", workspace, hidden=(str(workspace / "keys"), *map(str, paths)))
 
 
@@ -209,7 +209,7 @@ async def test_nothing_that_holds_secrets_as_a_whole_is_readable(
     "path", ["/", "/usr", "/etc", "/tmp", "/home", "/proc/self", "/dev/shm", "/no/such", "relative"]
 )
 async def test_a_folder_of_the_system_is_no_workspace(sandbox: BubblewrapSandbox, path: str) -> None:
-    with pytest.raises(SandboxSetupError, match="Nothing was executed"):
+    with pytest.raises(SandboxSetupError, match=r"cannot be a workspace|is not an absolute|is gone or cannot be read"):
         await run(sandbox, "true", Path(path))
 
 

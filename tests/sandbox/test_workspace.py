@@ -88,15 +88,14 @@ def test_absolute_paths_begin_with_the_root_as_it_was_named_or_as_it_is(root: Pa
         assert workspace.locate(f"{root}/a") == workspace.locate(f"{root.with_name('name')}/a") == Place("a", "folder")
 
 
-def test_a_refusal_says_what_is_the_matter_that_nothing_was_done_and_what_to_do(workspace: Workspace) -> None:
+def test_a_refusal_says_what_is_the_matter_and_what_to_do(workspace: Workspace) -> None:
     assert refusal(workspace.open_file, "out/secret.txt") == (
         "outside",
-        "'out/secret.txt' leads outside the workspace. Nothing was done. Use a path inside of it, from its root on.",
+        "'out/secret.txt' leads outside the workspace. Use a path inside of it, from its root on.",
     )
     assert refusal(workspace.open_file, "a/f.txt/x") == (
         "not_found",
-        "'a/f.txt/x' does not exist (a part of it is a file and not a folder). Nothing was done. "
-        "Look for the right name first.",
+        "'a/f.txt/x' does not exist (a part of it is a file and not a folder). Look for the right name first.",
     )
 
 

@@ -80,8 +80,8 @@ def test_a_command_that_succeeded_says_so_in_a_line_and_in_facts() -> None:
     [
         (ended(exit_code=2), "command_failed", "exit 2 after 0.3 s"),
         (ended(exit_code=None, signal="SIGSEGV"), "command_killed", "ended by SIGSEGV after 0.3 s"),
-        (ended(reason="timeout", exit_code=None), "command_timed_out", "ended after 0.3 s: that was its timeout"),
-        (ended(reason="timeout", exit_code=0), "command_timed_out", "ended after 0.3 s: that was its timeout"),
+        (ended(reason="timeout", exit_code=None), "command_timed_out", "ended after 0.3 s: its timeout was 120 s"),
+        (ended(reason="timeout", exit_code=0), "command_timed_out", "ended after 0.3 s: its timeout was 120 s"),
         (ended(reason="stopped", exit_code=None), "command_cancelled", "stopped after 0.3 s"),
         (
             ended(reason="memory_limit", exit_code=None),
@@ -146,8 +146,9 @@ def test_tests_that_failed_say_how_many_and_where() -> None:
     }
 
 
-def test_an_exit_code_that_may_be_another_command_s_proves_nothing() -> None:
-    said = normalized(result(verification=verification(ok=None)))
+@pytest.mark.parametrize("report", [None, Report(program="pytest", ok=True, passed=5, summary="pytest: 5 passed")])
+def test_an_exit_code_that_may_be_another_command_s_proves_nothing(report: Report | None) -> None:
+    said = normalized(result(verification=verification(ok=None, report=report)))
 
     assert said.summary == "exit 0 after 0.3 s"
     assert said.facts["verification"]["ok"] is None
@@ -211,6 +212,17 @@ def test_a_model_is_told_where_the_shell_ended_and_that_it_does_not_stay_there()
 
     assert said.text == ("done\n[the shell ended in src; the next command starts in the workspace again; pass cwd]")
     assert said.facts["cwd"] == "src"
+
+
+def test_a_folder_that_cannot_be_shown_as_it_is_is_left_only_when_it_is() -> None:
+    folder = "two\nlines/" + "x" * 300
+    stayed = normalized(result("done\n", started_in=folder, ended_in=folder))
+    left = normalized(result("done\n", started_in=folder, ended_in=folder + "/y"))
+
+    assert stayed.text == "done"
+    assert left.text is not None
+    assert left.text.startswith("done\n[the shell ended in two\N{REPLACEMENT CHARACTER}lines/xxx")
+    assert stayed.facts["cwd"].isprintable()
 
 
 def test_a_model_is_told_of_less_time_and_of_the_background() -> None:

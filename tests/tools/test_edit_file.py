@@ -227,6 +227,16 @@ async def test_bytes_around_an_edit_stay_as_they_are(run: FileRun) -> None:
         assert (run.root / name).read_bytes() == after, name
 
 
+async def test_an_edit_that_would_make_a_text_binary_is_refused(run: FileRun) -> None:
+    (run.root / "a.txt").write_text("one\n")
+    await run.read("a.txt")
+    code, message = await edit(run, "a.txt", "one", "o\0e")
+
+    assert code == "runtime_precondition_failed"
+    assert "a.txt has a NUL character" in message
+    assert (run.root / "a.txt").read_text() == "one\n"
+
+
 async def test_kept_line_endings_are_told(run: FileRun) -> None:
     (run.root / "a.txt").write_bytes(b"one\r\ntwo\r\n")
     await run.read("a.txt")
@@ -254,7 +264,7 @@ async def test_mode_attributes_and_a_hard_link_elsewhere_are_kept(run: FileRun) 
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("missing.txt", "does not exist"),
+        ("missing.txt", "does not exist yet. Make it with write_file"),
         ("folder", "is a folder"),
         ("pipe", "is no plain file"),
         ("alias", "link"),

@@ -39,6 +39,11 @@ def test_replace_all_replaces_every_place() -> None:
     assert result == Edited(TEXT.replace("return 1", "return 2"), 2, False)
 
 
+def test_a_line_with_several_places_is_named_once() -> None:
+    assert "found 3 times, beginning in line 1." in refused("x x x\n", Edit("x", "y"))[1]
+    assert "found 3 times, beginning in lines 1, 2." in refused("x x\nx\n", Edit("x", "y"))[1]
+
+
 def test_places_that_overlap_each_other_are_ambiguous() -> None:
     assert refused("aaa", Edit("aa", "b"))[0] == "ambiguous"
     assert edited("aaa", Edit("aa", "b", True)) == "ba"
@@ -92,6 +97,13 @@ def test_line_breaks_match_those_of_the_file_and_new_ones_are_alike() -> None:
 
     assert result == Edited("1\r\n2\r\n2b\r\nthree\r\n", 1, True)
     assert edited("one\r\ntwo", Edit("one\r\ntwo", "1\r\n2")) == "1\r\n2"
+
+
+def test_windows_line_breaks_in_an_edit_are_those_of_the_file() -> None:
+    assert edited("one\ntwo\n", Edit("one\r\ntwo", "1\r\n2\r\n2b")) == "1\n2\n2b\n"
+    assert edited("a\r\nb\nc\n", Edit("b", "b\r\nB")) == "a\r\nb\nB\nc\n"
+    assert edited("one", Edit("one", "1\r\n2")) == "1\r\n2"
+    assert refused("one\n", Edit("one\n", "one\r\n"))[0] == "no_change"
 
 
 def test_in_a_file_with_both_line_endings_each_line_keeps_its_own() -> None:

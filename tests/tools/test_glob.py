@@ -85,6 +85,7 @@ async def test_files_are_listed_by_their_paths_sorted_and_counted(run: SearchRun
         "offset": 0,
         "complete": True,
         "closed": 0,
+        "unreadable": 0,
         "ignore_files_obeyed": True,
     }
     assert (found.side_effects, found.state, found.next_tool) == ((), {}, None)

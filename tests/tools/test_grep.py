@@ -328,7 +328,8 @@ async def test_files_that_cannot_be_read_are_counted(run: SearchRun) -> None:
     found = await run.do("grep", pattern="x")
 
     readable = os.geteuid() == 0 and found.facts["unreadable"] == 0
-    assert text_of(found) == ("a:1: x\nb:1: x" if readable else "a:1: x\n[could not be read: 1 file]")
+    assert text_of(found) == ("a:1: x\nb:1: x" if readable else "a:1: x\n[could not be read: 1 file or folder]")
+    assert found.facts["complete"] == readable
 
 
 @pytest.mark.requirement("R229")

@@ -9,8 +9,8 @@ from threading import Event, Thread
 
 import pytest
 
-from interlock.domain.errors import PreconditionError
-from interlock.sandbox.interface import Ended, Reason, Stream
+from interlock.domain.errors import PreconditionError, SandboxSetupError
+from interlock.sandbox.interface import Confinement, Ended, Reason, Stream
 from interlock.sandbox.workspace import Workspace
 from interlock.tools.ripgrep import STOPPED, Closed, Enough, Ripgrep, Searched, search_options
 from interlock.tools.search_output import NameReader
@@ -102,6 +102,72 @@ async def test_its_own_words_say_why_it_cannot(workspace: Workspace) -> None:
     commands = PlayedSearch(("stderr", b"rg: regex parse error:\n    (\n"), ended=ended(exit_code=2))
     with pytest.raises(PreconditionError, match=r"ripgrep says: regex parse error:"):
         await searched(workspace, commands)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        ({"pattern": "a(?=b)"}, "look-behind, is not supported."),
+        ({"pattern": r"(a)\1"}, "backreferences are not supported."),
+        ({"pattern": r"a\nb"}, "Set multiline=true."),
+        ({"pattern": "a\nb", "literal": True}, "Set multiline=true."),
+    ],
+)
+async def test_it_advises_only_what_a_caller_can_do(run: SearchRun, arguments: dict[str, object], advice: str) -> None:
+    said = await run.do("grep", **arguments)
+
+    assert not said.ok
+    assert said.summary.endswith(f"{advice} Nothing was changed.")
+    assert "--" not in said.summary
+
+
+@pytest.mark.parametrize("how", [ended("timeout", None), ended("memory_limit", None), ended(exit_code=None)])
+@pytest.mark.parametrize(("tool", "arguments"), [("grep", {"pattern": "x"}), ("glob", {"pattern": "*"})])
+async def test_a_search_that_was_ended_before_it_found_anything_is_no_success(
+    tmp_path: Path, how: Ended, tool: str, arguments: dict[str, object]
+) -> None:
+    run = SearchRun(tmp_path, PlayedSearch(ended=how))
+    said = await run.do(tool, **arguments)
+    run.workspace.close()
+
+    assert not said.ok
+    assert said.summary.startswith("The search was not finished: it ")
+
+
+async def test_a_place_that_cannot_be_read_was_not_searched(workspace: Workspace) -> None:
+    said = b"rg: ./d: Permission denied (os error 13)\n"
+    ripgrep = Ripgrep(workspace, PlayedSearch(("stderr", said), ended=ended(exit_code=2)), rg())
+
+    with pytest.raises(PreconditionError, match="d cannot be read, so nothing was searched"):
+        await ripgrep.run(("--files",), "d", NameReader)
+    _, above = await ripgrep.run(("--files",), ".", NameReader)
+    assert above.unreadable == 1
+
+
+async def test_a_workspace_that_is_gone_is_not_searched(tmp_path: Path) -> None:
+    (tmp_path / "ws").mkdir()
+    with Workspace(tmp_path / "ws") as workspace:
+        (tmp_path / "ws").rmdir()
+        commands = PlayedSearch()
+        with pytest.raises(SandboxSetupError, match="is gone"):
+            await searched(workspace, commands)
+
+    assert commands.started == []
+
+
+async def test_landlock_is_given_the_open_names_beside_a_hidden_folder(workspace: Workspace) -> None:
+    root = Path(workspace.root)
+    (root / "d/keys").mkdir(parents=True)
+    listing: tuple[Stream, bytes] = ("stdout", b"./d/f\0./d/e/g\0./d/e/h\0./d/.env\0./d/keys/k\0./x/y\0./d/half")
+    commands = PlayedSearch(listing, confinement=Confinement(backend="landlock", capabilities=(), degraded=True))
+    ripgrep = Ripgrep(workspace, commands, rg(), lambda: (f"{root}/d/keys",))
+    await ripgrep.run(("--type=wanted", "--regexp=x"), ".", NameReader)
+    names, search = commands.started
+
+    assert (names.profile.hidden, search.profile.hidden) == ((), (f"{root}/d/keys",))
+    assert {"--files", "--type=wanted"} < {*names.argv}
+    assert names.argv[-2:] == ("--", ".")
+    assert search.argv[search.argv.index("--") :] == ("--", "./d/e", "./d/f", "./x")
 
 
 async def test_files_that_cannot_be_read_do_not_fail_a_search(workspace: Workspace) -> None:

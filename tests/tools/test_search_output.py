@@ -41,6 +41,15 @@ def test_lines_are_read_in_pieces_of_any_size(cuts: list[int]) -> None:
     assert reader.binary == {b"./b", b"./c"}
 
 
+def test_what_looks_like_a_binary_file_is_one_only_if_another_path_follows() -> None:
+    line = b': binary file matches (found "\\0" byte around offset 3)\n'
+    reader = HitReader(100, with_context=False)
+    reader.feed(b"./a" + line + b"rest\0001:1:x\n./b" + line + b"./c" + line)
+
+    assert reader.lines == {b"./a" + line + b"rest": [b"1:1:x"]}
+    assert reader.binary == {b"./b", b"./c"}
+
+
 @given(st.lists(st.binary(max_size=40), max_size=10))
 def test_whatever_is_printed_is_read(chunks: list[bytes]) -> None:
     readers = (HitReader(5, with_context=True), NameReader())

@@ -9,6 +9,7 @@ import pytest
 
 from interlock import MemoryArtifacts, MemoryLog
 from interlock.domain.observation import Observation
+from interlock.tools.tasks import MAX_ENDED
 from tests.tools.shell import Play, PlayedSandbox, Terminal, terminal
 
 HANGS = Play(hangs=True, output=(("stdout", b"listening on 8000\n"),))
@@ -24,6 +25,13 @@ async def start(shell: Terminal, command: str = "npm start", **arguments: Any) -
     assert said.ok, said
     (found,) = re.findall(r"task_[0-9a-f]{8}", said.summary)
     return found
+
+
+async def started_and_over(shell: Terminal) -> str:
+    """A task that came to its end, and that the run was not told of."""
+    task_id = await start(shell)
+    await asyncio.gather(*(task for task in asyncio.all_tasks() if task.get_name() == task_id))
+    return task_id
 
 
 @pytest.mark.requirement("R226")
@@ -92,6 +100,7 @@ async def test_a_stopped_task_is_over(tmp_path: Path) -> None:
 
     assert commands.running[0].stopped.is_set()
     assert said.facts["task"]["status"] == again.facts["task"]["status"] == "stopped"
+    assert said.summary.startswith(f"{task_id} stopped (after ")
     assert "listening on 8000" in text_of(said)
 
 
@@ -103,6 +112,19 @@ async def test_a_task_has_a_time_too(tmp_path: Path) -> None:
         said = await shell.call("wait_task", task_id=task_id)
 
     assert (commands.running[0].timeout, said.facts["task"]["status"]) == (0.01, "timed_out")
+
+
+async def test_how_an_old_task_ended_is_held_until_it_was_told(tmp_path: Path) -> None:
+    async with terminal(tmp_path, PlayedSandbox(ENDS)) as shell:
+        tasks = [await started_and_over(shell) for _ in range(MAX_ENDED + 2)]
+        await start(shell)
+        told = [await shell.call(name, task_id=tasks[0]) for name in ("wait_task", "stop_task", "read_task")]
+        await start(shell)
+        later = await shell.call("read_task", task_id=tasks[0])
+
+    assert {(each.facts["task"]["status"], each.exit_code) for each in (*told, later)} == {("exited", 3)}
+    assert f"output in artifact {told[0].artifacts[0].id}" in text_of(told[0])
+    assert all("built\n1 warning\n" in text_of(each) for each in (*told[1:], later))
 
 
 async def test_closing_the_shell_stops_every_task(tmp_path: Path) -> None:

@@ -146,13 +146,25 @@ async def test_mode_attributes_line_endings_and_encoding_of_the_old_file_are_kep
     assert await run.artifact(written, "file_before") == "one\r\ntwo\r\n"
 
 
-async def test_a_file_in_an_unknown_encoding_becomes_utf8_and_that_is_said(run: FileRun) -> None:
+async def test_a_file_in_an_unknown_encoding_is_not_overwritten(run: FileRun) -> None:
+    """Who read it was shown escapes for such bytes, and would write these back."""
     (run.root / "a.txt").write_bytes("café\n".encode("latin-1"))
     await run.read("a.txt")
-    written = await run.do("write_file", path="a.txt", content="café\n")
+    written = await run.do("write_file", path="a.txt", content="caf\\xe9\n")
 
-    assert (run.root / "a.txt").read_bytes() == "café\n".encode()
-    assert written.summary.endswith("; it was no UTF-8 and is now")
+    assert (run.root / "a.txt").read_bytes() == "café\n".encode("latin-1")
+    assert "a.txt has bytes that are no UTF-8, and they would be lost. Change it with edit_file" in written.summary
+
+
+@pytest.mark.parametrize("before", [None, "", "\ufeffone\n"])
+async def test_a_byte_order_mark_in_the_content_is_there_once(run: FileRun, before: str | None) -> None:
+    if before is not None:
+        (run.root / "a.txt").write_bytes(before.encode())
+        await run.read("a.txt")
+    written = await run.do("write_file", path="a.txt", content="\ufefftwo\n")
+
+    assert (run.root / "a.txt").read_bytes() == "\ufefftwo\n".encode()
+    assert written.facts["encoding"] == "utf-8-bom"
 
 
 @pytest.mark.requirement("R229")

@@ -132,11 +132,13 @@ def _failure_of(error: BaseException, execution: Execution) -> Failure:
         case PreconditionError(problem=problem):
             return Failure.of(problem.code, f"{sentence(problem.message)} Nothing was changed.")
         case SandboxSetupError():
-            message = f"{sentence(neutralize(str(error)))} The command did not run. `interlock doctor` says what to do."
-            return Failure.of("sandbox_setup_failed", message)
+            message = sentence(neutralize(str(error)))
+            told = "" if "nothing was executed" in message.lower() else " Nothing was executed."
+            return Failure.of("sandbox_setup_failed", f"{message}{told} `interlock doctor` says more.")
         case SandboxDeniedError():
             effects = NONE if error.nothing_done else _effects(execution)
-            return Failure.of("sandbox_denied", neutralize(str(error)), side_effects=effects)
+            told = " Nothing was executed." if error.nothing_done else ""
+            return Failure.of("sandbox_denied", f"{sentence(neutralize(str(error)))}{told}", side_effects=effects)
         case _:
             execution.error = error
             return _failed(execution, error)

@@ -78,7 +78,7 @@ _DETAILS: dict[int, str] = {
 def refused(path: str, kind: RefusalKind, detail: str = "") -> PathRefused:
     told = f" ({detail})" if detail else ""
     matter, advice = _WORDS[kind]
-    return PathRefused(f"{shown(path)} {matter}{told}. Nothing was done. {advice}.", kind)
+    return PathRefused(f"{shown(path)} {matter}{told}. {advice}.", kind)
 
 
 def shown(path: str) -> str:

@@ -94,7 +94,7 @@ def _covers(workspace: str, planned: Mapping[Kind, tuple[str, ...]]) -> Iterator
                 try:
                     yield mounts.look(path, kind)
                 except OSError as error:
-                    raise SandboxSetupError(f"{path} cannot be protected: {error}. Nothing was executed.") from error
+                    raise SandboxSetupError(f"{path} cannot be protected: {error}.") from error
 
 
 def _above(paths: Iterable[str], workspace: str) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ def _too_many(paths: tuple[str, ...], workspace: str) -> str:
     return (
         f"{len(paths):,} files and folders would have to be hidden from commands or held read-only, more than a "
         f"sandbox takes ({_MAX_MOUNTS:,} with the folders they are in). The most of them, {count:,}, are in {where}. "
-        "Nothing was executed. No command can mend this: a person has to remove them or to move them elsewhere."
+        "No command can mend this: a person has to remove them or to move them elsewhere."
     )
 
 
@@ -141,32 +141,32 @@ def _is_below(path: str, others: Container[str]) -> bool:
 def _check(profile: Profile) -> None:
     workspace = profile.workspace
     if workspace in _NEVER_A_WORKSPACE or any(is_inside(workspace, top) for top in _NEVER_BELOW):
-        raise SandboxSetupError(f"{workspace} is the system's and cannot be a workspace. Nothing was executed.")
+        raise SandboxSetupError(f"{workspace} is the system's and cannot be a workspace.")
     if not os.path.isabs(workspace) or os.path.realpath(workspace) != workspace:
-        raise SandboxSetupError(f"The workspace {workspace} is not an absolute, real path. Nothing was executed.")
+        raise SandboxSetupError(f"The workspace {workspace} is not an absolute, real path.")
     if not os.path.isdir(workspace) or not os.access(workspace, os.R_OK | os.X_OK):
-        raise SandboxSetupError(f"The workspace {workspace} is gone or cannot be read. Nothing was executed.")
+        raise SandboxSetupError(f"The workspace {workspace} is gone or cannot be read.")
     for path in profile.readable:
         _refuse_homes(path)
     for path in profile.hidden:
         if is_inside(workspace, path):
-            raise SandboxSetupError(f"{path} cannot be hidden: the workspace is in it. Nothing was executed.")
+            raise SandboxSetupError(f"{path} cannot be hidden: the workspace is in it.")
 
 
 def _refuse_homes(path: str) -> None:
     """A folder of a user as a whole holds that user's keys."""
     if not os.path.isabs(path):
-        raise SandboxSetupError(f"{path} is not an absolute path. Nothing was executed.")
+        raise SandboxSetupError(f"{path} is not an absolute path.")
     homes = {os.path.expanduser("~"), "/root", "/home/x", "/etc/x", "/run/x", "/var/x", "/proc/x", "/sys/x", "/dev/x"}
     if any(is_inside(home, os.path.realpath(path)) for home in homes):
-        raise SandboxSetupError(f"{path} holds more than a command may read. Nothing was executed.")
+        raise SandboxSetupError(f"{path} holds more than a command may read.")
 
 
 def _bind_readable(path: str, profile: Profile) -> tuple[str, ...]:
     if is_inside(path, profile.workspace):
         return ()
     if not os.access(path, os.R_OK):
-        raise SandboxSetupError(f"{path} is gone or cannot be read. Nothing was executed.")
+        raise SandboxSetupError(f"{path} is gone or cannot be read.")
     return ("--ro-bind", path, path)
 
 
@@ -174,8 +174,7 @@ def _read_only(profile: Profile) -> Iterator[str]:
     """What the caller names, and the code of this very process: who can write it is out of the sandbox."""
     if any(is_inside(profile.workspace, folder) for folder in runtime_folders()):
         raise SandboxSetupError(
-            f"The workspace {profile.workspace} is where the runtime itself is installed: "
-            "a command could change it. Nothing was executed."
+            f"The workspace {profile.workspace} is where the runtime itself is installed: a command could change it."
         )
     yield from _existing((*profile.read_only, *runtime_folders()), (profile.workspace,))
 

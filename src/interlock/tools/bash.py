@@ -102,8 +102,8 @@ class Shell:
             """Run a bash script in the workspace, in a sandbox, and return what it printed and its exit code.
 
             Only the workspace and temporary folders can be written, and there is normally no network. Every call is a
-            new shell that starts in the workspace: variables and `cd` do not last. A long output is shown as an
-            excerpt; read_artifact reads the rest.
+            new shell that starts in the workspace: variables and `cd` do not last. What it leaves running is ended
+            with it. A long output is shown as an excerpt; read_artifact reads the rest.
 
             Args:
                 command: The script. There is no terminal and no standard input.

@@ -99,6 +99,8 @@ def stale(path: str, what: str = "changed since it was read") -> PreconditionErr
 
 def encoded(path: str, text: TextFile) -> bytes:
     """What will be in the file, as far as that can be."""
+    if "\0" in text.text:
+        raise cannot(f"the new text for {path} has a NUL character, and only text is written")
     try:
         content = to_bytes(text.text, text.encoding)
     except UnicodeEncodeError:

@@ -39,7 +39,7 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     #: All of the output in the order in which it came; and which part of it is of which stream.
     output: tuple[ArtifactRef, ...] = ()
     index: ArtifactRef | None = None
-    #: Folders from the root of the workspace, absolute outside of it. Empty: it is not known.
+    #: Folders from the root of the workspace, absolute outside of it, not yet as they are shown. Empty: not known.
     started_in: str
     ended_in: str
     profile: ProfileName
@@ -98,14 +98,14 @@ def summary_of(result: CommandResult) -> str:
     verification = result.verification
     if ended.reason == "exited" and verification is not None and (told := _verdict(verification)):
         return told
-    return end_in_words(ended, result.limits)
+    return end_in_words(ended, result.limits, result.timeout_seconds)
 
 
-def end_in_words(ended: Ended, limits: CommandLimits) -> str:
+def end_in_words(ended: Ended, limits: CommandLimits, timeout_seconds: float) -> str:
     after = f"after {ended.duration_seconds:.1f} s"
     match ended.reason:
         case "timeout":
-            return f"ended {after}: that was its timeout"
+            return f"ended {after}: its timeout was {timeout_seconds:g} s"
         case "stopped":
             return f"stopped {after}"
         case "memory_limit":
@@ -122,6 +122,8 @@ def _verdict(verification: Verification) -> str:
     report = verification.report
     if verification.ok:
         return f"{verification.label} passed."
+    if verification.ok is None:
+        return ""
     if report is not None:
         return f"{verification.label} failed: {report.summary.partition(': ')[2] or report.summary}"
     if verification.exit_code:
@@ -137,7 +139,8 @@ def notes(result: CommandResult) -> list[str]:
     if result.ended.reason == "timeout":
         told.append("[for commands that take long: background=true, then wait_task]")
     if result.ended_in and result.ended_in != result.started_in:
-        told.append(f"[the shell ended in {result.ended_in}; the next command starts in the workspace again; pass cwd]")
+        folder = shown_path(result.ended_in)
+        told.append(f"[the shell ended in {folder}; the next command starts in the workspace again; pass cwd]")
     for violation in result.violations:
         told.append(f"[sandbox, probably ({violation.cause}): {ADVICE[violation.cause]}]")
     if result.excerpt.omitted and not result.output:
@@ -147,7 +150,7 @@ def notes(result: CommandResult) -> list[str]:
 
 def _user_text(result: CommandResult, summary: str) -> str:
     verification = result.verification
-    if verification is not None and summary != end_in_words(result.ended, result.limits):
+    if verification is not None and summary != end_in_words(result.ended, result.limits, result.timeout_seconds):
         counts = ", ".join(f"{count} {name}" for name, count in verification.counts.items() if count)
         return f"{summary.rstrip('.')}: {counts}" if verification.ok and counts else summary
     return f"$ {shown_command(result.command)}: {summary}"
@@ -209,7 +212,7 @@ def facts_of(result: CommandResult) -> JsonObject:
         "signal": ended.signal,
         "reason": ended.reason,
         "duration_ms": result.duration_ms,
-        "cwd": result.ended_in,
+        "cwd": shown_path(result.ended_in),
         "profile": result.profile,
         "backend": result.backend,
         "stdout_bytes": result.stdout_bytes,

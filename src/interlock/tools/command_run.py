@@ -263,7 +263,7 @@ def warn_of_guarded(paths: Sequence[str], context: ToolContext) -> None:
 
 
 def _from_root(path: str, root: str) -> str:
-    return shown_path(relpath(path, root) if path == root or path.startswith(f"{root}/") else path)
+    return relpath(path, root) if path == root or path.startswith(f"{root}/") else path
 
 
 def _ends(spool: Spool, stream: Stream) -> bytes:

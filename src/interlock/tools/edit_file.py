@@ -88,7 +88,9 @@ def _prepared(workspace: Workspace, call: EditFile, context: ToolContext) -> Cha
     """What the edit comes to now. PreconditionError where it comes to nothing."""
     place = place_to_write(workspace, call.path)
     if not place.exists:
-        raise cannot(f"{shown_path(place.relative)} does not exist. Make it with write_file")
+        raise cannot(
+            f"{shown_path(place.relative)} does not exist yet. Make it with write_file, and edit it when that is done"
+        )
     before, old, baseline = known_file(workspace, call.path, context)
     edited = apply_edits(old.text, _edits(call))
     if isinstance(edited, NotEdited):

@@ -81,25 +81,26 @@ class _Searched:
 
     def replacement(self, start: int, end: int, new: str, number: int) -> _Replacement:
         start, end = self._original(start), self._original(end)
-        if "\n" in new and self._breaks_with_return(start, end):
-            new = new.replace("\r\n", "\n").replace("\n", "\r\n")
+        if "\n" in new and (line_break := self._line_break(start, end)):
+            new = new.replace("\r\n", "\n").replace("\n", line_break)
         return _Replacement(start, end, new, number)
 
     def _original(self, at: int) -> int:
         return at + bisect_right(self._returns, at)
 
-    def _breaks_with_return(self, start: int, end: int) -> bool:
-        """How do lines end at this place? As the first that ends in it, or else as the next, or the one before."""
-        if not self.has_returns:
-            return False
+    def _line_break(self, start: int, end: int) -> str:
+        """How do lines end at this place? As the first that ends in it, or else as the next, or the one before; empty
+        where none ends at all."""
         at = self.original.find("\n", start)
         if at < 0:
             at = self.original.rfind("\n", 0, end)
-        return at > 0 and self.original[at - 1] == "\r"
+        if at < 0:
+            return ""
+        return "\r\n" if at > 0 and self.original[at - 1] == "\r" else "\n"
 
 
 def _places(searched: _Searched, edit: Edit) -> list[tuple[int, int]] | NotEdited:
-    old = edit.old_string.replace("\r\n", "\n") if searched.has_returns else edit.old_string
+    old = edit.old_string.replace("\r\n", "\n")
     if not old:
         return NotEdited("not_found", "old_string is empty; give the text to replace")
     if old == edit.new_string:
@@ -124,12 +125,12 @@ def _find_all(text: str, old: str, step: int, limit: int) -> Iterator[int]:
 
 def _ambiguous(text: str, found: list[int]) -> NotEdited:
     many = f"{_MAX_PLACES:,} times or more" if len(found) >= _MAX_PLACES else f"{len(found):,} times"
-    lines = ", ".join(map(str, _line_numbers(text, found[:_MAX_LINES_NAMED])))
-    more = ", ..." if len(found) > _MAX_LINES_NAMED else ""
+    numbers = list(dict.fromkeys(_line_numbers(text, found)))
+    lines = ("line " if len(numbers) == 1 else "lines ") + ", ".join(map(str, numbers[:_MAX_LINES_NAMED]))
+    more = ", ..." if len(numbers) > _MAX_LINES_NAMED else ""
     return NotEdited(
         "ambiguous",
-        f"old_string was found {many}, beginning in lines {lines}{more}."
-        " Give more of the text around it, or set replace_all",
+        f"old_string was found {many}, beginning in {lines}{more}. Give more of the text around it, or set replace_all",
     )
 
 

@@ -19,7 +19,6 @@ from .baseline import shown_path
 MAX_FILE_BYTES = 32 * 1024 * 1024
 #: Refusals that say that it cannot be done now, and not that it may not be done.
 _NOT_NOW = frozenset({"link", "not_found", "not_a_file", "not_a_folder", "unreadable"})
-_NOTHING_DONE = " Nothing was done."
 
 
 class FileContent(msgspec.Struct, frozen=True):
@@ -74,7 +73,7 @@ def not_now() -> Generator[None]:
     except PathRefused as refused:
         if refused.kind not in _NOT_NOW:
             raise
-        raise cannot(str(refused).replace(_NOTHING_DONE, "")) from refused
+        raise cannot(str(refused)) from refused
 
 
 def cannot(message: str) -> PreconditionError:

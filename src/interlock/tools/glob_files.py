@@ -12,7 +12,7 @@ from ..registry.decorator import tool
 from ..sandbox.interface import CommandSandbox
 from ..sandbox.workspace import Workspace
 from .glob_pattern import MAX_PATTERN_CHARS
-from .ripgrep import STOPPED, Ripgrep, name_options
+from .ripgrep import STOPPED, TOO_MUCH, Ripgrep, name_options, unfinished
 from .search_output import MAX_OFFSET, NameReader, Page, line_page, shown_name
 from .search_place import SearchPlace, search_opinion, search_place, search_problem
 
@@ -35,6 +35,7 @@ class Paths(msgspec.Struct, frozen=True, kw_only=True):
     found: int = 0
     #: Of those that are named here, not counting what was never looked at.
     closed: int = 0
+    unreadable: int = 0
     #: Empty when all was seen, else a key of `ripgrep.STOPPED`.
     stopped: str = ""
     #: Why ignore files were not obeyed; empty when they were.
@@ -101,6 +102,8 @@ async def _listed(ripgrep: Ripgrep, place: SearchPlace, asked: Paths) -> Paths:
     allowed = done.closed.open_among(order)
     if len(order) <= _FEW:
         allowed = [path for path in allowed if not done.closed.forbids(path)]
+    if done.stopped and done.stopped not in TOO_MUCH and not allowed:
+        raise unfinished(done.stopped)
     found, closed, order = len(allowed), len(order) - len(allowed), allowed
     if done.stopped == "output_limit":
         reader, _ = await ripgrep.run((*options, "--sort=path"), place.relative, NameReader)
@@ -111,6 +114,7 @@ async def _listed(ripgrep: Ripgrep, place: SearchPlace, asked: Paths) -> Paths:
         page=line_page(shown, asked.offset, asked.limit, _MAX_TEXT_CHARS),
         found=found,
         closed=closed,
+        unreadable=done.unreadable,
         stopped=done.stopped,
         why_all=done.why_all(),
     )
@@ -124,8 +128,9 @@ def normalized(found: Paths) -> Normalized:
         "matched": found.found,
         "returned": found.page.returned,
         "offset": found.offset,
-        "complete": not found.stopped,
+        "complete": not found.stopped and not found.unreadable,
         "closed": found.closed,
+        "unreadable": found.unreadable,
         "ignore_files_obeyed": not found.why_all,
     }
     read_on = {"pattern": found.pattern, "path": found.path, "limit": found.limit, "offset": following}
@@ -144,11 +149,12 @@ def normalized(found: Paths) -> Normalized:
 def _summary(found: Paths) -> str:
     closed = f" Not listed, since closed to tools: {found.closed:,}." if found.closed else ""
     why = f" ({STOPPED[found.stopped]})" if found.stopped else ""
+    missed = f" Could not be read: {found.unreadable:,}." if found.unreadable else ""
     if not found.found:
-        return f"No file fits{why}.{closed}"
+        return f"No file fits{why}.{closed}{missed}"
     at_least = "At least " if found.stopped else ""
     files = f"{found.found:,} file{'' if found.found == 1 else 's'}"
-    return f"{at_least}{files}{why}; {_shown(found)}.{closed}"
+    return f"{at_least}{files}{why}; {_shown(found)}.{closed}{missed}"
 
 
 def _shown(found: Paths) -> str:

@@ -46,7 +46,7 @@ def read_pattern(text: str) -> GlobPattern:
     anywhere = "/" not in text
     alternatives = [_components(pattern, anywhere) for pattern in _expanded(text)]
     if any(".." in each for each in alternatives):
-        raise PathRefused("The pattern leads upwards by `..`. Begin it at a folder. Nothing was done.", "outside")
+        raise PathRefused("The pattern leads upwards by `..`. Begin it at a folder.", "outside")
     shared = _literal_start(alternatives)
     rests = [each[shared:] for each in alternatives]
     folder = "/".join(alternatives[0][:shared])

@@ -81,7 +81,7 @@ def normalized(found: Matches) -> Normalized:
         "matched_lines": found.lines,
         "matched_files": found.files,
         "returned": found.page.returned,
-        "complete": not found.stopped,
+        "complete": not found.stopped and not found.unreadable,
         "binary_files": len(found.binary),
         "closed": found.closed,
         "unreadable": found.unreadable,
@@ -102,9 +102,13 @@ def normalized(found: Matches) -> Normalized:
 
 def _summary(found: Matches) -> str:
     query, returned = found.query, found.page.returned
-    if not found.files:
-        return "No match." if not found.stopped else f"No match so far: {STOPPED[found.stopped]}."
     at_least = "At least " if found.stopped else ""
+    if not found.files and found.binary:
+        return f"{at_least}{_counted(len(found.binary), 'binary file')} with a match, and no other file."
+    if not found.files and found.stopped:
+        return f"No match so far: {STOPPED[found.stopped]}."
+    if not found.files:
+        return "No match in what could be read." if found.unreadable else "No match."
     files = _counted(found.files, "file")
     matched = files if query.output == "files" else f"{_counted(found.lines, 'matching line')} in {files}"
     why = f" ({STOPPED[found.stopped]})" if found.stopped else ""
@@ -134,5 +138,6 @@ def _text(found: Matches) -> str:
         what = "1 file or folder" if found.closed == 1 else f"{found.closed:,} files or folders"
         notes.append(f"[not searched, since closed to tools: {what}]")
     if found.unreadable:
-        notes.append(f"[could not be read: {_counted(found.unreadable, 'file')}]")
+        what = "1 file or folder" if found.unreadable == 1 else f"{found.unreadable:,} files or folders"
+        notes.append(f"[could not be read: {what}]")
     return "\n".join(filter(None, (found.page.text, *notes, found.why_all)))

@@ -3,21 +3,27 @@
 What it prints is handed on as it comes. Whatever the pattern and the files are, a search ends: the engine takes linear
 time, and time, memory and output are bounded. A search that was ended early has found something, too, and says that it
 is not complete. One that hangs at an ignore file which is no plain file is done again without ignore files.
+
+Landlock cannot list a folder when a folder below it is hidden. There the names of all files are asked for first, with
+nothing hidden, as a search for names does; then the search is given those that are open, or the folders they are in.
 """
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from ..domain.decision import Decision, Verdict
+from ..domain.errors import PreconditionError
 from ..domain.tool import JsonObject, Reach, Situation
 from ..sandbox.interface import Command, CommandLimits, CommandSandbox, Ended, Profile, Running, Stream
 from ..sandbox.protected import SECRET_FILES, SECRET_FOLDERS, SECRET_PATTERNS
 from ..sandbox.workspace import Workspace
+from .baseline import shown_path
 from .file_content import cannot
 from .glob_pattern import GlobPattern
 from .ignore_files import find_odd, is_odd
+from .search_place import ROOT, Closed, check_folder, open_below, printed
 
 _SECONDS = 20.0
 #: After so long it is asked what a search may be waiting for. Most take milliseconds.
@@ -25,14 +31,29 @@ _PATIENCE_SECONDS = 1.0
 _LIMITS = CommandLimits(memory_bytes=1 << 30, processes=64, output_bytes=32 << 20, grace_seconds=0.0)
 _MAX_STDERR_BYTES = 1 << 16
 _MAX_SAID_CHARS = 1_000
+#: Of names on a command line. The kernel takes some more.
+_MAX_NAMES_BYTES = 1 << 18
+#: It advises options that a caller does not have, or has by another name.
+_PCRE2_ADVICE = "Consider enabling PCRE2 with the --pcre2 flag, which can handle backreferences\nand look-around."
+_MULTILINE_ADVICE = (
+    "Consider enabling multiline mode with the --multiline flag (or -U for short).\n"
+    "When multiline mode is enabled, new line characters can be matched."
+)
 _FAILED = 2
 #: What it says about single files begins like this: their paths begin with `./`.
 _ABOUT_A_FILE = b"rg: ./"
-_ROOT = b"./"
 _TYPE = "wanted"
 
 #: Ignore files count without a repository as well. Names that begin with a dot are searched, except git's own.
-_ALWAYS = ("--no-config", "--color=never", "--hidden", "--no-require-git", "--null", "--glob=!.git")
+_ALWAYS = (
+    "--no-config",
+    "--color=never",
+    "--hidden",
+    "--no-require-git",
+    "--no-ignore-messages",
+    "--null",
+    "--glob=!.git",
+)
 #: Files that hold credentials are not even opened. Some patterns have exceptions, which globs cannot say: what is found
 #: in the files that these leave is dropped later.
 _NO_SECRETS = tuple(
@@ -51,58 +72,14 @@ STOPPED: Mapping[str, str] = {
     "enough": "there is too much to count",
     "crashed": "it ended unexpectedly",
 }
+#: Of these, what comes of having found very much.
+TOO_MUCH = frozenset({"enough", "output_limit"})
 #: An ignore file may be why.
 _SUSPICIOUS = frozenset({"memory_limit", "crashed"})
 
 
 class Enough(Exception):
     """Raised by the reader of an output: the rest is not wanted."""
-
-
-class Closed:
-    """Which paths are closed to tools: what was hidden from the search, and what is by its name."""
-
-    def __init__(self, workspace: Workspace, hidden: Iterable[str]) -> None:
-        inside = workspace.root.rstrip("/") + "/"
-        self._workspace = workspace
-        self._paths = frozenset(_path(path.removeprefix(inside)) for path in hidden if path.startswith(inside))
-        self._below = tuple(path + b"/" for path in self._paths)
-
-    def hides(self, path: bytes) -> bool:
-        return path in self._paths or path.startswith(self._below)
-
-    def forbids(self, path: bytes) -> bool:
-        return self.hides(path) or self._workspace.refusal(os.fsdecode(path[len(_ROOT) :])) is not None
-
-    def open_among(self, paths: list[bytes]) -> list[bytes]:
-        """For very many. Most names of secrets begin with a dot; others ripgrep leaves out, or sees empty. So what is
-        shown in the end is to be asked about one by one.
-        """
-        together = b"\0".join(paths)
-        closed = set(filter(self.forbids, _dotted(together)))
-        if not together.isascii():
-            closed.update(path for path in paths if not path.isascii() and self.forbids(path))
-        if self._paths:
-            closed.update(filter(self.hides, paths))
-        return [path for path in paths if path not in closed] if closed else paths
-
-    def count_in(self, place: str) -> int:
-        folder = _ROOT if place == "." else _path(place) + b"/"
-        return sum(path.startswith(folder) for path in self._paths)
-
-
-def _dotted(paths: bytes) -> Iterator[bytes]:
-    """Of paths with NUL between them, those in which a name begins with a dot. They are few among many."""
-    at = paths.find(b"/.")
-    while at >= 0:
-        start, end = paths.rfind(b"\0", 0, at) + 1, paths.find(b"\0", at)
-        yield paths[start : end if end >= 0 else None]
-        at = paths.find(b"/.", end) if end >= 0 else -1
-
-
-def _path(relative: str) -> bytes:
-    """As ripgrep prints it."""
-    return _ROOT + os.fsencode(relative)
 
 
 class Reader(Protocol):
@@ -119,7 +96,7 @@ class Searched(NamedTuple):
 
     #: Empty when it saw everything, else a key of `STOPPED`.
     stopped: str
-    #: How many files could not be read.
+    #: How many files and folders could not be read.
     unreadable: int
     closed: Closed
     #: An ignore file that cannot be read, so that none was obeyed: its path, as ripgrep would print it.
@@ -138,6 +115,26 @@ class _Attempt(NamedTuple):
     stopped: str
     said: bytearray
     odd: str = ""
+
+
+class _Plan(NamedTuple):
+    place: str
+    hidden: tuple[str, ...]
+    closed: Closed
+    unlistable: frozenset[bytes]
+
+
+class _Names:
+    """A reader of `path NUL path NUL ...`."""
+
+    def __init__(self) -> None:
+        self._printed = bytearray()
+
+    def feed(self, chunk: bytes) -> None:
+        self._printed += chunk
+
+    def complete(self) -> list[bytes]:
+        return bytes(self._printed).split(b"\0")[:-1]
 
 
 class Ripgrep:
@@ -162,21 +159,51 @@ class Ripgrep:
         """Search a real path from the workspace on. Paths in the output are from there on, and begin with `./`.
 
         A search that has to be done again gets a new reader. `PreconditionError` in ripgrep's words when it cannot do
-        this.
+        this. `SandboxSetupError` when the workspace is not the folder any more that it was.
         """
+        check_folder(self._workspace)
         hidden = await asyncio.to_thread(self._hidden) if self._hidden else ()
         reader, odd = new_reader(), self._odd if self._odd and is_odd(self._odd) else ""
         done = _Attempt("", bytearray(), odd)
+        closed = Closed(self._workspace, hidden)
+        plan = _Plan(place, hidden, closed, self._unlistable(closed))
         if not odd:
-            done = await self._attempt(self._command(options, place, hidden), reader)
+            done = await self._search(plan, options, reader)
         if done.odd:
             reader = new_reader()
-            again = await self._attempt(self._command((*options, "--no-ignore"), place, hidden), reader, looks=False)
+            again = await self._search(plan, options, reader, obeying=False)
             done = again._replace(odd=done.odd)
         self._odd = done.odd
-        closed = Closed(self._workspace, hidden)
-        unreadable = sum(not closed.hides(path) for path in _unreadable(done.said))
-        return reader, Searched(done.stopped, unreadable, closed, self._printed(done.odd))
+        unreadable = closed.unreadable_in(place, _unreadable(done.said))
+        if printed(place) in unreadable:
+            raise cannot(f"{shown_path(place)} cannot be read, so nothing was searched")
+        return reader, Searched(done.stopped, len(unreadable), closed, self._printed(done.odd))
+
+    def _unlistable(self, closed: Closed) -> frozenset[bytes]:
+        """All folders that hidden folders are in, where the backend does not let them be listed."""
+        if self._commands.confinement.backend != "landlock":
+            return frozenset()
+        return closed.folders_above()
+
+    async def _search(self, plan: "_Plan", options: Sequence[str], reader: Reader, obeying: bool = True) -> _Attempt:
+        ignore = () if obeying else ("--no-ignore",)
+        place, where = printed(plan.place), _where(plan.place)
+        if place not in plan.unlistable:
+            return await self._attempt(self._command((*options, *ignore), where, plan.hidden), reader, obeying)
+        names = _Names()
+        # A file that is named is searched whatever its type is.
+        types = (option for option in options if option.startswith("--type"))
+        listed = await self._attempt(self._command(("--files", *types, *ignore), where, ()), names, obeying)
+        # Of those that are shown empty, only the names were seen.
+        files = [path for path in names.complete() if not plan.closed.forbids(path)]
+        given = sorted(set(open_below(place, plan.unlistable, files)))
+        if listed.odd or listed.stopped or not given:
+            return listed
+        if sum(map(len, given)) > _MAX_NAMES_BYTES:
+            raise cannot("There are too many files beside a folder that is closed to tools. Search a folder below")
+        command = self._command((*options, *ignore), ("--", *map(os.fsdecode, given)), plan.hidden)
+        found = await self._attempt(command, reader, obeying)
+        return found._replace(said=listed.said + found.said)
 
     async def _attempt(self, command: Command, reader: Reader, looks: bool = True) -> _Attempt:
         said = bytearray()
@@ -216,7 +243,7 @@ class Ripgrep:
             await asyncio.gather(watch, return_exceptions=True)
 
     def _printed(self, path: str) -> bytes:
-        return _path(os.path.relpath(path, self._workspace.root)) if path else b""
+        return printed(os.path.relpath(path, self._workspace.root)) if path else b""
 
     def opinion(self) -> Decision | None:
         """For `authorize`: without a sandbox a search is a question to a person."""
@@ -233,9 +260,7 @@ class Ripgrep:
     def _is_confined(self) -> bool:
         return self._commands.confinement.backend != "none"
 
-    def _command(self, options: Sequence[str], place: str, hidden: tuple[str, ...]) -> Command:
-        # Ignore files count from the workspace on, and none above it.
-        where = ("--no-ignore-parent", "--", ".") if place == "." else ("--", f"./{place}")
+    def _command(self, options: Sequence[str], where: Sequence[str], hidden: tuple[str, ...]) -> Command:
         profile = Profile(
             workspace=self._workspace.root,
             # A backend that cannot hold this would refuse, and a person has said yes to a search that nothing holds.
@@ -246,6 +271,19 @@ class Ripgrep:
             limits=_LIMITS,
         )
         return Command(profile=profile, argv=(self._rg, *_ALWAYS, *options, *where))
+
+
+def _where(place: str) -> tuple[str, ...]:
+    # Ignore files count from the workspace on, and none above it.
+    return ("--no-ignore-parent", "--", ".") if place == "." else ("--", f"./{place}")
+
+
+def unfinished(stopped: str) -> PreconditionError:
+    """For a search that was ended and had found nothing: whether it ever began is not known."""
+    return cannot(
+        f"The search was not finished: {STOPPED[stopped]}, and nothing was found until then. "
+        "Search a smaller folder, or fewer files"
+    )
 
 
 def search_options(pattern: str, *, literal: bool, multiline: bool, case_insensitive: bool) -> tuple[str, ...]:
@@ -268,7 +306,7 @@ def _unreadable(said: bytearray) -> Iterator[bytes]:
     """The files in `rg: ./path: why` lines."""
     for line in said.split(b"\n"):
         if line.startswith(_ABOUT_A_FILE):
-            yield bytes(line[len(_ABOUT_A_FILE) - len(_ROOT) :].rpartition(b": ")[0])
+            yield bytes(line[len(_ABOUT_A_FILE) - len(ROOT) :].rpartition(b": ")[0])
 
 
 def _stopped(ended: Ended, said: bytes) -> str:
@@ -277,6 +315,12 @@ def _stopped(ended: Ended, said: bytes) -> str:
     if ended.exit_code is None:
         return "crashed"
     if ended.exit_code >= _FAILED and not said.startswith(_ABOUT_A_FILE):
-        words = said.decode(errors="replace").removeprefix("rg: ").strip()[:_MAX_SAID_CHARS]
-        raise cannot(f"The search was not done. ripgrep says: {words or 'nothing'}")
+        raise cannot(f"The search was not done. ripgrep says: {_words(said) or 'nothing'}")
     return ""
+
+
+def _words(said: bytes) -> str:
+    words = said.decode(errors="replace").removeprefix("rg: ").strip().removesuffix(_PCRE2_ADVICE).rstrip()
+    if words.endswith(_MULTILINE_ADVICE):
+        words = words.removesuffix(_MULTILINE_ADVICE) + "Set multiline=true"
+    return words[:_MAX_SAID_CHARS]

@@ -12,7 +12,7 @@ import msgspec
 from pydantic import BaseModel, Field
 
 from .glob_pattern import MAX_PATTERN_CHARS
-from .ripgrep import Closed, Ripgrep, name_options, search_options
+from .ripgrep import TOO_MUCH, Closed, Ripgrep, name_options, search_options, unfinished
 from .search_output import MAX_OFFSET, CountReader, HitReader, NameReader, Page, hit_page, line_page, shown_name
 from .search_place import SearchPlace
 
@@ -27,7 +27,6 @@ MAX_LIMIT = 1_000
 #: More lines than this are not counted.
 MAX_COUNTED = 50_000
 MAX_TEXT_CHARS = 30_000
-_TOO_MUCH = frozenset({"enough", "output_limit"})
 _FORMS: dict[Output, tuple[str, ...]] = {
     "content": ("--line-number", "--column", "--with-filename", "--no-heading", "--no-context-separator", "--binary"),
     "files": ("--files-with-matches", "--binary"),
@@ -88,16 +87,19 @@ async def search(ripgrep: Ripgrep, query: Query, place: SearchPlace) -> Matches:
     meant = place.meant(list(counts))
     allowed = done.closed.open_among(meant)
     order, source = sorted(allowed), reader
-    if done.stopped in _TOO_MUCH:
+    binary = _binary(reader, place, done.closed)
+    if done.stopped in TOO_MUCH:
         wanted = query.offset + query.limit
         source, _ = await ripgrep.run((*options, "--sort=path"), place.relative, lambda: _reader(query, wanted))
         order = place.meant(list(source.counts()))
+    elif done.stopped and not allowed and not binary:
+        raise unfinished(done.stopped)
     return Matches(
         query=query,
         page=_page(query, source, (path for path in order if not done.closed.forbids(path))),
         lines=sum(counts[path] for path in allowed),
         files=len(allowed),
-        binary=_binary(reader, place, done.closed),
+        binary=binary,
         closed=done.closed.count_in(place.relative) + len(meant) - len(allowed),
         unreadable=done.unreadable,
         stopped=done.stopped,

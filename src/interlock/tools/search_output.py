@@ -2,7 +2,8 @@ r"""What ripgrep prints, read as it comes, and what is shown of it.
 
 With `--null` each found line is `path NUL number:column:text`, or `path NUL number-text` for a line around it. Of a
 binary file there is only `path: binary file matches (...)`. A path may hold newlines; then it comes in several lines,
-and the NUL tells where it ends. Paths stay as they come, bytes that begin with `./`, until they are shown.
+and the NUL tells where it ends. So what looks like the line of a binary file is one only if another path or nothing
+follows. Paths stay as they come, bytes that begin with `./`, until they are shown.
 """
 
 import os
@@ -26,7 +27,7 @@ _GAP = "--"
 _CUT = "…"
 _MARK = _CUT.encode()
 
-_binary_file = re.compile(rb"(.+): binary file matches \(found .{1,8} byte around offset \d+\)", re.DOTALL).fullmatch
+_binary_file = re.compile(rb"(.+): binary file matches \(found .{1,8} byte around offset \d+\)\n", re.DOTALL).fullmatch
 _found_line = re.compile(rb"\d+:").match
 #: Line number, `:` or `-`, and the column of a line that was found.
 _line_start = re.compile(rb"(\d+)(?::(\d+):|-)").match
@@ -39,12 +40,12 @@ class HitReader:
 
     def __init__(self, wanted: int, *, with_context: bool) -> None:
         self.lines: defaultdict[bytes, list[bytes]] = defaultdict(list)
-        self.binary: set[bytes] = set()
+        self._binary: set[bytes] = set()
         self._found = 0
         self._wanted = wanted
         self._with_context = with_context
         self._rest = b""
-        #: The lines of a path that are already there.
+        #: The lines of a path that are already there, or the line of a binary file.
         self._path = b""
         self._skipping = False
 
@@ -61,6 +62,12 @@ class HitReader:
         if self._found > self._wanted:
             raise Enough
 
+    @property
+    def binary(self) -> set[bytes]:
+        """Files that match, and of which no lines are shown."""
+        last = _binary_file(self._path)
+        return self._binary | {last[1]} if last else self._binary
+
     def counts(self) -> dict[bytes, int]:
         """How many lines were found in each file."""
         if not self._with_context:
@@ -68,14 +75,15 @@ class HitReader:
         return {path: sum(_found_line(line) is not None for line in lines) for path, lines in self.lines.items()}
 
     def _read(self, line: bytes) -> None:
+        if self._path and line.startswith(b"./") and (binary := _binary_file(self._path)):
+            self._binary.add(binary[1])
+            self._path = b""
         path, nul, text = line.partition(b"\0")
         if self._path:
             path, self._path = self._path + path, b""
         if nul:
             self.lines[path].append(text if len(text) <= _KEPT_BYTES else cut_line(text, _KEPT_BYTES))
             self._found += not self._with_context or _found_line(text) is not None
-        elif binary := _binary_file(path):
-            self.binary.add(binary[1])
         else:
             self._path = path + b"\n"
 

@@ -1,10 +1,13 @@
-"""Where a search begins: a real path from the workspace on, found before the search and judged at the gate."""
+"""Where a search begins: a real path from the workspace on, found before the search and judged at the gate; and what is
+closed to it below.
+"""
 
 import os
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ..domain.decision import Decision, Verdict
-from ..domain.errors import PreconditionError
+from ..domain.errors import PreconditionError, SandboxSetupError
 from ..domain.tool import Problem
 from ..sandbox.workspace import PathRefused, Workspace
 from .boundary import LAYER
@@ -12,6 +15,8 @@ from .file_content import cannot, not_now
 from .glob_pattern import GlobPattern, read_pattern
 
 _ALL_FILES = "**"
+#: What ripgrep's paths begin with.
+ROOT = b"./"
 
 
 class SearchPlace(NamedTuple):
@@ -70,6 +75,107 @@ def search_opinion(workspace: Workspace, path: str, glob: str) -> Decision | Non
     except PreconditionError:
         return None
     return None
+
+
+def check_folder(workspace: Workspace) -> None:
+    """Searches reach the workspace by its path, and all else by a descriptor: both must be the same folder."""
+    with workspace.open_root() as opened:
+        ours = os.fstat(opened.fd)
+    try:
+        now = os.lstat(workspace.root)
+    except OSError as error:
+        raise SandboxSetupError(f"The folder of this run is gone: {error}.") from error
+    if (now.st_dev, now.st_ino) != (ours.st_dev, ours.st_ino):
+        raise SandboxSetupError(
+            "The folder of this run was replaced by another one of the same name. "
+            "Nothing can be searched any more: a new run has to be started for the new folder."
+        )
+
+
+class Closed:
+    """Which paths are closed to tools: what was hidden from the search, and what is by its name."""
+
+    def __init__(self, workspace: Workspace, hidden: Iterable[str]) -> None:
+        inside = workspace.root.rstrip("/") + "/"
+        self._workspace = workspace
+        self._paths = frozenset(printed(path.removeprefix(inside)) for path in hidden if path.startswith(inside))
+        self._below = tuple(path + b"/" for path in self._paths)
+        #: Those that are hidden only because nobody could look into them.
+        self._unseen = frozenset(path for path in self._paths if self._is_locked(path) and not self._is_refused(path))
+
+    def hides(self, path: bytes) -> bool:
+        return path in self._paths or path.startswith(self._below)
+
+    def forbids(self, path: bytes) -> bool:
+        return self.hides(path) or self._is_refused(path)
+
+    def open_among(self, paths: list[bytes]) -> list[bytes]:
+        """For very many. Most names of secrets begin with a dot; others ripgrep leaves out, or sees empty. So what is
+        shown in the end is to be asked about one by one.
+        """
+        together = b"\0".join(paths)
+        closed = set(filter(self.forbids, _dotted(together)))
+        if not together.isascii():
+            closed.update(path for path in paths if not path.isascii() and self.forbids(path))
+        if self._paths:
+            closed.update(filter(self.hides, paths))
+        return [path for path in paths if path not in closed] if closed else paths
+
+    def folders_above(self) -> frozenset[bytes]:
+        """All folders that a hidden folder is in."""
+        return frozenset(above for path in self._paths if os.path.isdir(self._real(path)) for above in _above(path))
+
+    def count_in(self, place: str) -> int:
+        folder = printed(place) + b"/"
+        return sum(path.startswith(folder) for path in self._paths - self._unseen)
+
+    def unreadable_in(self, place: str, told: Iterable[bytes]) -> set[bytes]:
+        """What could not be read there: what ripgrep has told, and what it was not shown for that reason."""
+        unseen = (path for path in self._unseen if (path + b"/").startswith(printed(place) + b"/"))
+        return {*unseen, *(path for path in told if not self.hides(path))}
+
+    def _is_refused(self, path: bytes) -> bool:
+        return self._workspace.refusal(os.fsdecode(path[len(ROOT) :])) is not None
+
+    def _is_locked(self, path: bytes) -> bool:
+        place = self._real(path)
+        return os.path.isdir(place) and not os.access(place, os.R_OK | os.X_OK)
+
+    def _real(self, path: bytes) -> bytes:
+        return os.path.join(os.fsencode(self._workspace.root), path)
+
+
+def _dotted(paths: bytes) -> Iterator[bytes]:
+    """Of paths with NUL between them, those in which a name begins with a dot. They are few among many."""
+    at = paths.find(b"/.")
+    while at >= 0:
+        start, end = paths.rfind(b"\0", 0, at) + 1, paths.find(b"\0", at)
+        yield paths[start : end if end >= 0 else None]
+        at = paths.find(b"/.", end) if end >= 0 else -1
+
+
+def _above(path: bytes) -> Iterator[bytes]:
+    """`./a/b` is in `./a` and in `.`."""
+    while path := path.rpartition(b"/")[0]:
+        yield path
+
+
+def printed(relative: str) -> bytes:
+    """As ripgrep prints it."""
+    return b"." if relative == "." else ROOT + os.fsencode(relative)
+
+
+def open_below(place: bytes, unlistable: frozenset[bytes], files: Iterable[bytes]) -> Iterator[bytes]:
+    """Names to give a search of a place when some folders can be searched but not listed: of each of these files, the
+    outermost folder that can be, or the file itself. All are as ripgrep prints them.
+    """
+    for path in files:
+        end = len(place)
+        while path[:end] in unlistable:
+            end = path.find(b"/", end + 1)
+            if end < 0:
+                end = len(path)
+        yield path[:end]
 
 
 def _joined(path: str, folder: str) -> str:

@@ -14,8 +14,8 @@ from ..domain.tool import JsonObject, Normalized, Problem, ToolContext, ToolDefi
 from ..registry.decorator import tool
 from .command_result import shown_command
 from .command_run import warn_of_guarded
-from .read_artifact import DEFAULT_LIMIT_BYTES, MAX_LIMIT_BYTES, Passage, described, read_range
-from .tasks import BackgroundTask, TaskReport, Tasks, all_remembered, recorded, remembered
+from .read_artifact import DEFAULT_LIMIT_BYTES, MAX_LIMIT_BYTES, Passage, described
+from .tasks import BackgroundTask, TaskReport, Tasks, all_remembered, is_told, read_kept, remembered
 
 MAX_WAIT_SECONDS = 600
 _TAIL_BYTES = 4_000
@@ -153,7 +153,7 @@ def normalized_list(reports: tuple[TaskReport, ...]) -> Normalized:
 
 
 def in_words(report: TaskReport) -> str:
-    how = report.words or f"since {report.started_at}"
+    how = report.words.removeprefix(f"{report.status} ") or f"since {report.started_at}"
     kept = f"; output in artifact {report.output}" if report.output else ""
     return f"{report.id} {report.status} ({how}, {report.output_bytes:,} bytes of output{kept})"
 
@@ -161,15 +161,10 @@ def in_words(report: TaskReport) -> str:
 def _told(task: BackgroundTask, context: ToolContext) -> TaskReport:
     """The task as it is now. What it left behind becomes known to the run by the first call that tells of its end."""
     report = task.report()
-    if report.status != "running" and not _is_told(context, report):
+    if report.status != "running" and not is_told(context, report):
         context.kept.extend(task.kept.all)
         warn_of_guarded(report.guarded, context)
     return report
-
-
-def _is_told(context: ToolContext, report: TaskReport) -> bool:
-    known = recorded(context, report.id)
-    return known is not None and known.status == report.status
 
 
 def _known(context: ToolContext, task_id: str) -> TaskReport:
@@ -180,11 +175,7 @@ def _known(context: ToolContext, task_id: str) -> TaskReport:
 
 
 def _from_artifact(report: TaskReport, context: ToolContext, offset: int, limit: int) -> TaskView:
-    if not report.output:
-        return TaskView(report=report)
-    artifacts, kept = context.artifacts, report.output
-    total = artifacts.size_bytes(kept)
-    passage = read_range(lambda start, size: artifacts.read(kept, start, size), total, offset, limit)
+    passage = read_kept(context.artifacts, report.output, offset, limit) if report.output else None
     return TaskView(report=report, passage=passage)
 
 

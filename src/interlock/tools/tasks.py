@@ -7,13 +7,14 @@ that it was interrupted: nobody saw its end, and it is closed as `unknown`, neve
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from secrets import token_hex
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from ..domain.errors import PreconditionError
+from ..domain.errors import ArtifactError, PreconditionError
 from ..domain.tool import JsonObject, Problem, RunArtifacts, ToolContext
 from ..domain.words import error_text
 from ..sandbox.interface import Ended, Running, Stream
@@ -24,7 +25,7 @@ from .read_artifact import Passage, read_range
 from .shell_profile import Guarded, ProfileName, ShellRules
 
 MAX_RUNNING = 8
-#: Tasks that are over and can still be read here; of older ones the run knows the artifact.
+#: Tasks that are over and whose output is still held here; of older ones there is the artifact.
 MAX_ENDED = 16
 STATE_PREFIX = "task:"
 _MAX_COMMAND_CHARS = 200
@@ -62,11 +63,13 @@ class BackgroundTask:
         self.id = task_id
         self.kept = Kept()
         self._rules = order.rules
+        self._seconds = order.seconds.allowed
         self._profile: ProfileName = order.profile
         self._command = without_secrets(order.script, artifacts)[:_MAX_COMMAND_CHARS]
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
         self._artifacts = artifacts
         self._spool = Spool(artifacts.secrets_out)
+        self._is_closed = False
         self._running: Running | None = None
         self._guarded: tuple[str, ...] = ()
         self._followed: asyncio.Task[None] | None = None
@@ -99,8 +102,9 @@ class BackgroundTask:
             await asyncio.wait([self._followed])
 
     def close(self) -> None:
-        """Its output can be read no more, unless it is still being started: then it is closed after that."""
+        """Its output is held no more, unless it is still being started: then it is closed after that."""
         if not self.is_running:
+            self._is_closed = True
             self._spool.close()
 
     def report(self) -> TaskReport:
@@ -111,20 +115,26 @@ class BackgroundTask:
             started_at=self._started_at,
             status=self._status(),
             exit_code=None if ended is None else ended.exit_code,
-            words="; ".join(
-                filter(None, ("" if ended is None else end_in_words(ended, self._rules.limits), self._error))
-            ),
+            words="; ".join(filter(None, ("" if ended is None else self._end_in_words(ended), self._error))),
             output_bytes=self._spool.total_bytes,
             output=self.kept.parts[0].id if self.kept.parts else "",
             profile=self._profile,
             guarded=() if self.is_running else self._guarded,
         )
 
-    def read(self, offset: int, limit: int) -> Passage:
-        return read_range(self._spool.read_all, self._spool.total_bytes, offset, limit)
+    def read(self, offset: int, limit: int) -> Passage | None:
+        """None where it is held no more: the run can read the artifact once it was told of it, and not before."""
+        if not self._is_closed:
+            return read_range(self._spool.read_all, self._spool.total_bytes, offset, limit)
+        with suppress(IndexError, ArtifactError):
+            return read_kept(self._artifacts, self.kept.parts[0].id, offset, limit)
+        return None
 
-    def tail(self, size: int) -> Passage:
+    def tail(self, size: int) -> Passage | None:
         return self.read(max(0, self._spool.total_bytes - size), size)
+
+    def _end_in_words(self, ended: Ended) -> str:
+        return end_in_words(ended, self._rules.limits, self._seconds)
 
     def _status(self) -> TaskStatus:
         if self.is_running:
@@ -187,7 +197,7 @@ class Tasks:
         if self._closed:  # meanwhile
             await task.stop()
             task.close()
-        self._forget_old(context.run_id)
+        self._forget_old(context)
         return task.report()
 
     def of(self, run_id: str) -> list[BackgroundTask]:
@@ -205,11 +215,18 @@ class Tasks:
         for task in held:
             task.close()
 
-    def _forget_old(self, run_id: str) -> None:
-        ended = [task for task in self.of(run_id) if not task.is_running]
+    def _forget_old(self, context: ToolContext) -> None:
+        """How a task ended is held here until the run knows it."""
+        ended = [task for task in self.of(context.run_id) if not task.is_running]
         for task in ended[: max(0, len(ended) - MAX_ENDED)]:
-            del self._tasks[run_id, task.id]
             task.close()
+            if is_told(context, task.report()):
+                del self._tasks[context.run_id, task.id]
+
+
+def read_kept(artifacts: RunArtifacts, artifact_id: str, offset: int, limit: int) -> Passage:
+    total = artifacts.size_bytes(artifact_id)
+    return read_range(lambda start, size: artifacts.read(artifact_id, start, size), total, offset, limit)
 
 
 def recorded(context: ToolContext, task_id: str) -> TaskReport | None:
@@ -219,6 +236,11 @@ def recorded(context: ToolContext, task_id: str) -> TaskReport | None:
         return msgspec.convert(known, TaskReport)
     except msgspec.ValidationError:
         return None
+
+
+def is_told(context: ToolContext, report: TaskReport) -> bool:
+    known = recorded(context, report.id)
+    return known is not None and known.status == report.status
 
 
 def remembered(context: ToolContext, task_id: str) -> TaskReport | None:

@@ -90,6 +90,13 @@ def to_bytes(text: str, encoding: Encoding) -> bytes:
     return _MARKS.get(encoding, b"") + text.encode(codec, errors)
 
 
+def marked_text(text: str, encoding: Encoding) -> TextFile:
+    """A text that somebody wrote: a byte order mark in it is the file's, and is there once."""
+    if not text.startswith("\ufeff"):
+        return TextFile(text, encoding)
+    return TextFile(text[1:], "utf-8-bom" if encoding == "utf-8" else encoding)
+
+
 def size_in_file(text: str, encoding: Encoding) -> int:
     """How many bytes of the file a part of its text is."""
     if encoding in ("utf-16-le", "utf-16-be"):

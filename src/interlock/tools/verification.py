@@ -1,8 +1,9 @@
 """A run of tests or checks as a fact: which program, what came of it, and on which state of the workspace.
 
 The exit code of a script need not be the one of the tests in it (`npm test || true`), and what a script prints need not
-be from them. So tests have passed only when their report and the exit code both say so, or, where a program prints no
-report that can be read, when the script is nothing but that one command.
+be from them. So tests have passed only when their report and the exit code both say so and the exit code is theirs, or
+they print into nothing but `tail` and the like; and, where a program prints no report that can be read, when the script
+is nothing but that one command. A failure counts wherever it is told.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..sandbox.interface import Ended
+from .reports.exit_code import evidence
 from .reports.read import read_report
 from .reports.recognise import recognise
 from .reports.report import Report
@@ -84,7 +86,7 @@ def verify(
     return Verification(
         program=run.report.program if run.report is not None else run.program,
         label=_label(run.program, run.argv),
-        ok=_is_ok(script, run.report, said.ended),
+        ok=_is_ok(script, argvs, run, said),
         exit_code=said.ended.exit_code,
         workspace=workspace,
         workspace_before=workspace_before,
@@ -109,12 +111,25 @@ def _tells_of_failure(report: Report) -> bool:
     return bool(report.failed or report.errors or report.failing)
 
 
-def _is_ok(script: str, report: Report | None, ended: Ended) -> bool | None:
-    if ended.reason != "exited" or ended.exit_code != 0:
+def _is_ok(script: str, argvs: Sequence[Sequence[str]], run: _Run, said: Said) -> bool | None:
+    if said.ended.reason != "exited" or said.ended.exit_code != 0:
         return False
-    if report is not None:
-        return report.ok
-    return True if _JOINS.isdisjoint(script.strip()) else None
+    if run.report is None:
+        return True if _JOINS.isdisjoint(script.strip()) else None
+    if not run.report.ok:
+        return False
+    match evidence(script, argvs, run.program):
+        case "exit_code":
+            return True
+        case "report":
+            return True if said.text.strip() and _is_enough(run.program, run.report) else None
+        case "none":
+            return None
+
+
+def _is_enough(program: str, report: Report) -> bool:
+    """Without an exit code: that nothing failed among so many. go says it in a last line without numbers."""
+    return program == "go" or (report.passed != 0 and (report.passed is not None or report.errors is not None))
 
 
 def _label(program: str, argv: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from .boundary import path_opinion
 from .changed_file import AlreadyThere, Change, FileChanged, NotWritten, check_marks, encoded, normalized, write
 from .file_content import cannot, place_to_write
 from .file_reach import writes_files
-from .text_file import TextFile, line_endings
+from .text_file import TextFile, line_endings, marked_text
 from .writing import check_by, known_file, write_key
 
 
@@ -48,11 +48,9 @@ def _prepared(workspace: Workspace, path: str, content: str, context: ToolContex
     """What the call comes to now. PreconditionError where it cannot be done."""
     place = place_to_write(workspace, path)
     relative = shown_path(place.relative)
-    if "\0" in content:
-        raise cannot(f"the content for {relative} has a NUL character, and only text is written")
     if place.exists:
         return _overwriting(workspace, path, content, context)
-    new = TextFile(content, "utf-8")
+    new = marked_text(content, "utf-8")
     written = encoded(relative, new)
     return Change(path=relative, before=None, old=None, new=new, content=written, whole=True)
 
@@ -61,6 +59,8 @@ def _overwriting(workspace: Workspace, path: str, content: str, context: ToolCon
     before, old, baseline = known_file(workspace, path, context)
     if not baseline.whole:
         raise cannot(_not_all_read(before.path, baseline))
+    if old.encoding == "unknown-8bit":
+        raise cannot(f"{before.path} has bytes that are no UTF-8, and they would be lost. Change it with edit_file")
     new, notes = _like(old, content)
     check_marks(before, old.text, new.text, context)
     written = encoded(before.path, new)
@@ -75,12 +75,9 @@ def _like(old: TextFile, content: str) -> tuple[TextFile, tuple[str, ...]]:
     if line_endings(old.text) == "crlf" and line_endings(content) == "lf":
         content = content.replace("\n", "\r\n")
         notes.append("line endings (CRLF) kept")
-    encoding = "utf-8" if old.encoding == "unknown-8bit" else old.encoding
-    if encoding != "utf-8":
-        notes.append(f"encoding ({encoding}) kept")
-    elif old.encoding != encoding:
-        notes.append("it was no UTF-8 and is now")
-    return TextFile(content, encoding), tuple(notes)
+    if old.encoding != "utf-8":
+        notes.append(f"encoding ({old.encoding}) kept")
+    return marked_text(content, old.encoding), tuple(notes)
 
 
 def _not_all_read(path: str, baseline: Baseline) -> str:

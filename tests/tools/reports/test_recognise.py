@@ -50,7 +50,7 @@ RECOGNISED = {
     "vitest": ("vitest", "vitest run", "npx vitest run", "pnpm exec vitest", "pnpm vitest run"),
     "node": ("node --test", "node --test --test-reporter=spec tests"),
     "tsc": ("tsc", "tsc --noEmit", "npx tsc -p .", "yarn tsc"),
-    "go": ("go test", "go test ./...", "go -C web test"),
+    "go": ("go test", "go test ./...", "go -C web test", "go test -count=1 -cover", "go test . -args -c"),
     "cargo": (
         "cargo test",
         "cargo t",
@@ -63,7 +63,15 @@ RECOGNISED = {
     ),
     "mypy": ("mypy", "mypy src", "python -m mypy .", "uv run mypy"),
     "ruff": ("ruff check", "ruff check src", "ruff --quiet check", "python -m ruff check", "uv run ruff check ."),
-    "make": ("make test", "make check", "make -C web test", "make -j2 test-unit", "gmake lint"),
+    "make": (
+        "make test",
+        "make check",
+        "make -C web test",
+        "make -j2 test-unit",
+        "gmake lint",
+        "make -C n test",
+        "make -Cn test",
+    ),
 }
 NOT_RECOGNISED = (
     *("", "ls", "pytest --version", "pytest --help", "python test.py", "python -c pytest", "python -m http.server"),
@@ -81,6 +89,17 @@ NOT_RECOGNISED = (
         "npx eslint",
     ),
     *("node test.js", "go", "go build ./...", "go vet", "cargo", "cargo run", "cargo +nightly", "ruff format", "ruff"),
+    *("pytest --collect-only -q", "pytest --co", "pytest -h", "pytest -qV", "pytest --fixtures", "pytest --setup-plan"),
+    *(
+        "python -m pytest --markers",
+        "uv run pytest --co",
+        "python -m unittest -h",
+        "mypy -V",
+        "ruff check --show-files",
+    ),
+    *("tsc --init", "tsc -v", "npx tsc --version", "tsc --showConfig", "jest --listTests", "npm test -- --listTests"),
+    *("go test -c", "go test -list .", "go test -list=.", "cargo test --no-run", "cargo test -- --list"),
+    *("cargo nextest list", "vitest list", "make -n test", "make -kn test", "make --dry-run test", "make test -q"),
     *("make", "make install", "make -f test", "bash -c pytest", "coverage report", "coverage run test.py"),
 )
 

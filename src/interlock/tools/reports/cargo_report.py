@@ -53,7 +53,11 @@ def read(output: Output, exit_code: int | None) -> Findings | None:
     if targets:
         return _tested(output, targets)
     at = _last(_FINISHED, lines)
-    return None if at < 0 else Findings(program="cargo", at=at, clean=True, errors=0)
+    if at < 0:
+        return None
+    # What the tests printed may have gone elsewhere.
+    failed = any(_TESTS_FAILED.fullmatch(line) for line in lines)
+    return Findings(program="cargo", at=at, clean=not failed, errors=None if failed else 0)
 
 
 def _last(pattern: re.Pattern[str], lines: list[str]) -> int:

@@ -6,6 +6,7 @@ a report and nothing else.
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 #: How many programs may stand before the one meant: `timeout 60 uv run coverage run -m pytest` has three.
 _MAX_BEFORE = 6
@@ -15,6 +16,27 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _TEST_SCRIPT = re.compile(r"test(?:[:_-].*)?|typecheck|type-check|tsc")
 _TEST_TARGET = re.compile(r"tests?(?:[:_-].*)?|check|lint|typecheck|verify")
 _QUESTIONS = frozenset(("--help", "--version"))
+#: Words with which a program only tells something or makes something, and tests nothing.
+_ONLY_ASKED: Mapping[str, re.Pattern[str]] = {
+    program: re.compile(words)
+    for program, words in {
+        "pytest": "-[qvxsl]*[hV]+|--co|--collect-?only|--fixtures(?:-per-test)?|--funcargs|--markers"
+        "|--setup-(?:plan|only)|--cache-show(?:=.*)?",
+        "unittest": "-h",
+        "jest": "-[hv]|--listTests|--showConfig|--init|--clearCache",
+        "vitest": "-[hv]|--clearCache",
+        "node": "-[hvc]|--check",
+        "tsc": "-[hv?]|--?(?:init|version|help|all|showConfig|listFilesOnly|clean|dry)",
+        "mypy": "-[hV]",
+        "ruff": "-[hV]|--show-files|--show-settings|--add-noqa(?:=.*)?",
+        "go": "--?(?:c|n|h|help|list)(?:=.*)?",
+        "cargo": "-[hV]|--no-run|--list|--build-plan",
+        "make": "-[bBdeikLmprRsSw]*[nqthv].*|--just-print|--dry-run|--recon|--question|--touch",
+        "npm": "-h|--listTests|--collect-only",
+    }.items()
+}
+#: The same as a subcommand.
+_ASKING = frozenset((("vitest", "list"), ("vitest", "init"), ("nextest", "list"), ("nextest", "show-config")))
 
 #: Programs that a word names whole. `unittest` is one only after `python -m`, but no program has that name.
 _ITSELF: Mapping[str, str] = {
@@ -78,9 +100,18 @@ def recognise(argv: Sequence[str]) -> str | None:
             return None
         name = words[0].rpartition("/")[2]
         if (program := _program(name, words[1:])) is not None:
-            return program
+            return None if _is_only_asked(program, words) else program
         words = _inner(name, words[1:])
     return None
+
+
+def _is_only_asked(program: str, words: list[str]) -> bool:
+    """What follows `-args` is for the tests themselves, and what stands after an option may be its value."""
+    if program == "go" and "-args" in words:
+        words = words[: words.index("-args")]
+    valued = _VALUED.get(program, frozenset[str]())
+    asked = (_ONLY_ASKED[program].fullmatch(word) for before, word in pairwise(words) if before not in valued)
+    return any(asked) or any(pair in _ASKING for pair in pairwise(word.rpartition("/")[2] for word in words))
 
 
 def _program(name: str, words: list[str]) -> str | None:

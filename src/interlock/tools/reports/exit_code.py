@@ -1,0 +1,94 @@
+"""Whose exit code is the one of a script? From how its commands are joined, nothing is run or read.
+
+Of commands with only `&&` between them all have succeeded when the script has. A pipeline ends as its last command
+does: where that only passes on what tests print, their report must say how they ended. Whatever else joins commands
+leaves it open, and so does all that is not understood here.
+"""
+
+import re
+import shlex
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from .recognise import recognise
+
+#: What tells how a program ended: the exit code of the script; only its report; nothing that is known for sure.
+Evidence: TypeAlias = Literal["exit_code", "report", "none"]
+
+#: A join, or a part of a word: quoted, escaped, a redirection with `&` or `|` in it, or a letter that joins nothing.
+_PIECE = re.compile(
+    r"""(?P<join>&&|\|&?)|'[^']*'|"(?:[^"\\$`]|\\.|\$\w+|\$\{\w+\})*"|\\.|>&|&>|>\||[^'"\\;&|()`$!#>\n\r]+|>"""
+)
+#: Words that make a script end or go on in another way. Without `;` most of them cannot even be used.
+_DIVERTING = frozenset(
+    ("exit", "exec", "trap", "eval", "return", "logout", "coproc", "if", "while", "until", "for", "case", "{", "[[")
+)
+#: Commands that print nothing, so that a report is not theirs.
+_QUIET = frozenset(("cd", "export", "set", "unset", "source", ".", "true", "ulimit", "umask"))
+_PASS_ON = frozenset(("tail", "head", "cat", "tee"))
+_OF_STDIN = re.compile(r"-.*|\+?[0-9]+[a-zA-Z]*|2>.*")
+#: Their last lines tell; of the others a first part may look as if all had passed.
+_TOLD_AT_THE_END = frozenset(("pytest", "unittest", "jest", "vitest", "node", "mypy", "ruff"))
+#: They run what a project chose, so any report may be theirs.
+_RUN_ANYTHING = frozenset(("npm", "make"))
+
+_Words: TypeAlias = list[str]
+_Pipeline: TypeAlias = list[_Words]
+
+
+def evidence(script: str, argvs: Sequence[Sequence[str]], program: str) -> Evidence:
+    """`argvs` are the words of all commands in the script; one of them runs the program."""
+    chain = _chain(script.replace("\\\n", " ").strip())
+    if chain is None:
+        return "none"
+    ran = [name for argv in argvs if (name := recognise(argv)) is not None]
+    if ran != [name for pipeline in chain if (name := recognise(pipeline[0])) is not None]:
+        return "none"  # one is inside of another command, or reads from one
+    tests = [pipeline for pipeline in chain if recognise(pipeline[0]) == program]
+    others = [pipeline for pipeline in chain if recognise(pipeline[0]) != program]
+    if any(not _DIVERTING.isdisjoint(words) for pipeline in others for words in pipeline):
+        return "none"
+    if all(len(pipeline) == 1 for pipeline in tests):
+        return "exit_code"
+    alone = len(tests) == 1 and all(_prints_no_such_report(pipeline) for pipeline in others)
+    return "report" if alone and _passes_on(tests[0], program) else "none"
+
+
+def _chain(script: str) -> list[_Pipeline] | None:
+    """The pipelines of a script with only `&&` between them; None for every other."""
+    chain: list[list[str]] = [[]]
+    start = at = 0
+    while at < len(script):
+        if (piece := _PIECE.match(script, at)) is None:
+            return None
+        if piece["join"]:
+            chain[-1].append(script[start:at])
+            start = piece.end()
+        if piece["join"] == "&&":
+            chain.append([])
+        at = piece.end()
+    chain[-1].append(script[start:])
+    try:
+        words = [[shlex.split(command) for command in pipeline] for pipeline in chain]
+    except ValueError:
+        return None
+    return words if all(all(pipeline) for pipeline in words) else None
+
+
+def _prints_no_such_report(pipeline: _Pipeline) -> bool:
+    words = pipeline[0]
+    other = recognise(words)
+    return len(pipeline) == 1 and (words[0] in _QUIET or (other is not None and other not in _RUN_ANYTHING))
+
+
+def _passes_on(pipeline: _Pipeline, program: str) -> bool:
+    """Does what the first command prints come out of the pipeline, as far as that tells how it ended?"""
+    test, *others = pipeline
+    if any(">" in word and not word.startswith("2>") for word in test):
+        return False
+    for name, *words in others:
+        if name not in _PASS_ON or (name == "head" and program not in _TOLD_AT_THE_END):
+            return False
+        if not all(_OF_STDIN.fullmatch(word) or (name == "tee" and not set("<>") & set(word)) for word in words):
+            return False
+    return True
