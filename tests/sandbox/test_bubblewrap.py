@@ -449,3 +449,13 @@ def test_all_of_this_holds_for_an_ordinary_user() -> None:
     if os.geteuid() != 0:
         pytest.skip("this is one")
     pytest_as_ordinary_user(__file__)
+
+
+async def test_a_command_does_not_start_in_a_folder_that_is_hidden_from_it(
+    sandbox: BubblewrapSandbox, tmp_path: Path
+) -> None:
+    (tmp_path / "closed" / "below").mkdir(parents=True)
+
+    for cwd in ("closed", "closed/below"):
+        with pytest.raises(SandboxSetupError, match="closed to commands"):
+            await run(sandbox, "echo ran", tmp_path, cwd=str(tmp_path / cwd), hidden=(str(tmp_path / "closed"),))

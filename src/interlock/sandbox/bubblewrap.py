@@ -246,6 +246,8 @@ def _cwd(command: Command) -> str:
     cwd = command.cwd or workspace
     if not is_inside(os.path.realpath(cwd), workspace):
         raise SandboxSetupError(f"The folder {cwd[:500]} is not in the workspace. Nothing was executed.")
+    if any(is_inside(os.path.realpath(cwd), hidden) for hidden in command.profile.hidden):
+        raise SandboxSetupError(f"The folder {cwd[:500]} is closed to commands. Nothing was executed.")
     if not os.path.isdir(cwd):
         raise SandboxSetupError(f"The folder {cwd[:500]} is gone. Nothing was executed; start in another one.")
     return cwd
