@@ -197,3 +197,16 @@ def test_a_workspace_with_too_many_folders_is_refused_in_words(
 
     with pytest.raises(SandboxSetupError, match=r"more than 3 folders.* Ask the user"):
         hidden_files(root).find()
+
+
+def test_a_folder_that_moves_while_it_is_looked_for_is_found_where_it_went(tmp_path: Path, root: int) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "secret").touch()
+    moves = ["z"]
+
+    def hides(path: str) -> bool:
+        if path == "a" and moves:
+            (tmp_path / "a").rename(tmp_path / moves.pop())
+        return path.endswith("secret")
+
+    assert HiddenFiles(root, hides, lambda path: False).find().hidden == ("z/secret",)

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from ..domain.errors import SandboxSetupError
 from . import mounts, programs, seccomp, shell
-from .interface import CAPABILITIES, Command, Confinement, OnOutput, Running
+from .interface import CAPABILITIES, Command, Confinement, OnOutput, Profile, Running
 from .process_group import holds_root
 from .programs import is_inside
 from .running import Launch, run_launch
@@ -74,6 +74,8 @@ class BubblewrapSandbox:
         shell.check(command)
         options = _set_variables(shell.variables(command.environment))
         view = view_of(command.profile)
+        if command.still is not None:
+            _check_covered(command.profile, view)
         options += ("--chdir", _cwd(command))
         descriptors = _Descriptors()
         try:
@@ -239,6 +241,13 @@ def _seccomp(descriptors: _Descriptors) -> tuple[str, ...]:
 
 def _set_variables(variables: dict[str, str]) -> tuple[str, ...]:
     return tuple(word for name, value in variables.items() for word in ("--setenv", name, value))
+
+
+def _check_covered(profile: Profile, view: View) -> None:
+    """What was just found, and is not there to be covered now, comes back when nobody looks."""
+    for path in profile.hidden:
+        if not any(is_inside(path, hidden) for hidden in view.hidden):
+            raise SandboxSetupError(f"{path[:500]} was moved while it was to be hidden. Nothing was executed.")
 
 
 def _cwd(command: Command) -> str:

@@ -20,6 +20,7 @@ from ..domain.errors import SandboxSetupError
 from .protected import EntryKind, Guard, guard_of
 
 _MAX_FOLDERS = 200_000
+_MAX_TRIES = 16
 #: A path from the workspace on. What is hidden is mounted over by its whole path, and the system takes 4,095 bytes.
 _MAX_PATH_BYTES = 3_000
 _SETTLED_NS = 2_000_000_000
@@ -74,19 +75,27 @@ class HiddenFiles:
     def find(self) -> Found:
         """`SandboxSetupError` when there is too much to look at: then nobody can say what is to be hidden."""
         with self._lock:
-            seen = self._walk()
+            seen = self._walk_still()
             self._known = {path: folder for path, folder in seen.items() if folder.changed is not None}
         parts = [folder.found for folder in seen.values()]
         return Found(*(tuple(sorted(path for part in parts for path in part[kind])) for kind in range(3)))
 
-    def _walk(self) -> dict[str, _Folder]:
+    def _walk_still(self) -> dict[str, _Folder]:
+        """Somebody else may move folders meanwhile, from where nobody has looked yet to where somebody has."""
+        for _ in range(_MAX_TRIES):
+            if (seen := self._walk()) is not None:
+                return seen
+        raise SandboxSetupError("Folders of the workspace are moved all the time, so it is unknown what to hide.")
+
+    def _walk(self) -> dict[str, _Folder] | None:
+        """None: a folder that was just listed is not there."""
         seen: dict[str, _Folder] = {}
         waiting = [""]
         while waiting:
             path = waiting.pop()
             folder = self._look(path)
             if folder is None:
-                continue
+                return None
             seen[path] = folder
             waiting += folder.folders
             if len(seen) > _MAX_FOLDERS:
@@ -106,7 +115,7 @@ class HiddenFiles:
                 return known
             return self._read(path)
         except OSError as error:
-            if not path:
+            if not path and error.errno not in _GONE:
                 raise SandboxSetupError(f"The workspace cannot be looked into: {error}.") from error
             return None if error.errno in _GONE else _Folder(None, (), Found((path,), ()))
 
@@ -117,6 +126,9 @@ class HiddenFiles:
             status = os.stat(".", dir_fd=opened)
             with os.scandir(opened) as entries:
                 names: list[tuple[str, EntryKind]] = [(entry.name, _kind(entry)) for entry in entries]
+            if _changed(os.stat(".", dir_fd=opened)) != _changed(status):
+                # Two names that are exchanged while they are listed may both look like links.
+                raise FileNotFoundError(ENOENT, "it changed while it was read", path)
         finally:
             os.close(opened)
         is_settled = self._now() - max(status.st_mtime_ns, status.st_ctime_ns) >= _SETTLED_NS
