@@ -30,7 +30,7 @@ from .interface import CAPABILITIES, Command, Confinement, OnOutput, Profile, Ru
 from .process_group import holds_root
 from .programs import is_inside
 from .running import Launch, run_launch
-from .view import View, view_of
+from .view import View, is_below, view_of
 
 _NAMESPACES = (
     *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
@@ -245,8 +245,9 @@ def _set_variables(variables: dict[str, str]) -> tuple[str, ...]:
 
 def _check_covered(profile: Profile, view: View) -> None:
     """What was just found, and is not there to be covered now, comes back when nobody looks."""
+    covered = frozenset(view.hidden)
     for path in profile.hidden:
-        if not any(is_inside(path, hidden) for hidden in view.hidden):
+        if not is_below(path, covered):
             raise SandboxSetupError(f"{path[:500]} was moved while it was to be hidden. Nothing was executed.")
 
 

@@ -20,7 +20,7 @@ from ..domain.errors import SandboxSetupError
 from .protected import EntryKind, Guard, guard_of
 
 _MAX_FOLDERS = 200_000
-_MAX_TRIES = 16
+_PATIENCE_NS = 1_000_000_000
 #: A path from the workspace on. What is hidden is mounted over by its whole path, and the system takes 4,095 bytes.
 _MAX_PATH_BYTES = 3_000
 _SETTLED_NS = 2_000_000_000
@@ -82,9 +82,11 @@ class HiddenFiles:
 
     def _walk_still(self) -> dict[str, _Folder]:
         """Somebody else may move folders meanwhile, from where nobody has looked yet to where somebody has."""
-        for _ in range(_MAX_TRIES):
-            if (seen := self._walk()) is not None:
-                return seen
+        began = self._now()
+        while (seen := self._walk()) is None and self._now() - began < _PATIENCE_NS:
+            pass
+        if seen is not None:
+            return seen
         raise SandboxSetupError("Folders of the workspace are moved all the time, so it is unknown what to hide.")
 
     def _walk(self) -> dict[str, _Folder] | None:

@@ -63,7 +63,7 @@ def view_of(profile: Profile) -> View:
     hidden = _outermost(_existing(profile.hidden, _shown(profile)))
     hidden_set = frozenset(hidden)
     read_only = _outermost(_read_only(profile)) if profile.writable else ()
-    read_only = tuple(path for path in read_only if not _is_below(path, hidden_set))
+    read_only = tuple(path for path in read_only if not is_below(path, hidden_set))
     covered = (*hidden, *read_only)
     pinned = _above(covered, profile.workspace) if profile.writable else ()
     if len(covered) + len(pinned) + len(profile.readable) > _MAX_MOUNTS:
@@ -126,12 +126,12 @@ def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
     """Without those that are inside of another: they are covered with it."""
     found: dict[str, None] = {}
     for path in sorted(set(paths)):
-        if not _is_below(path, found):
+        if not is_below(path, found):
             found[path] = None
     return tuple(found)
 
 
-def _is_below(path: str, others: Container[str]) -> bool:
+def is_below(path: str, others: Container[str]) -> bool:
     """It is one of them, or inside of one."""
     while path not in others and path != "/":
         path = os.path.dirname(path)

@@ -16,7 +16,7 @@ from itertools import islice
 from os.path import abspath, realpath
 from typing import Self
 
-from ..domain.errors import ConfigurationError
+from ..domain.errors import ConfigurationError, SandboxSetupError
 from . import beneath
 from .beneath import LOOK, Reach, Reached
 from .files_named import parts, relative_text, split_last
@@ -108,6 +108,18 @@ class Workspace:
     def open_root(self) -> OpenFolder:
         """The root itself, for the runtime's own looking around: nothing is asked or refused."""
         return OpenFolder(Reached(os.dup(self._folder.fd), "."))
+
+    def check_unmoved(self) -> None:
+        """Commands and searches reach it by its path, and all else by a descriptor: both must be the same folder."""
+        try:
+            now = os.lstat(self.root)
+        except OSError as error:
+            raise SandboxSetupError(f"The folder of this run is gone: {error}.") from error
+        if not os.path.samestat(now, os.fstat(self._folder.fd)):
+            raise SandboxSetupError(
+                "The folder of this run was replaced by another one of the same name. "
+                "Nothing can run in it any more: a new run has to be started for the new folder."
+            )
 
     def open_folder(self, path: str) -> OpenFolder:
         """Open a folder, for listing and searching."""

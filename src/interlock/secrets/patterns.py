@@ -48,9 +48,11 @@ class SecretRedactor:
         return True
 
     def redact(self, text: str) -> str:
-        if not self.literals and self._suspect(text.lower()) is None and "\r" not in text and not may_be_secret(text):
-            return text  # the common case, without another call
-        return text if self.is_plain(text) else _redacted(text, self.find(text))
+        if self.literals or "\r" in text:
+            plain = self.is_plain(text)
+        else:  # the same, without another call
+            plain = self._suspect(text.lower()) is None and not may_be_secret(text)
+        return text if plain else _redacted(text, self.find(text))
 
     def redact_declared(self, text: str) -> str:
         return _redacted(text, find_split(text, self._find_declared))

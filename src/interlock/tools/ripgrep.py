@@ -23,7 +23,7 @@ from .baseline import shown_path
 from .file_content import cannot
 from .glob_pattern import GlobPattern
 from .ignore_files import find_odd, is_odd
-from .search_place import ROOT, Closed, check_folder, open_below, printed
+from .search_place import ROOT, Closed, open_below, printed
 
 _SECONDS = 20.0
 #: After so long it is asked what a search may be waiting for. Most take milliseconds.
@@ -161,7 +161,7 @@ class Ripgrep:
         A search that has to be done again gets a new reader. `PreconditionError` in ripgrep's words when it cannot do
         this. `SandboxSetupError` when the workspace is not the folder any more that it was.
         """
-        check_folder(self._workspace)
+        self._workspace.check_unmoved()
         hidden = await asyncio.to_thread(self._hidden) if self._hidden else ()
         reader, odd = new_reader(), self._odd if self._odd and is_odd(self._odd) else ""
         done = _Attempt("", bytearray(), odd)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ..domain.decision import Decision, Verdict
-from ..domain.errors import PreconditionError, SandboxSetupError
+from ..domain.errors import PreconditionError
 from ..domain.tool import Problem
 from ..sandbox.workspace import PathRefused, Workspace
 from .boundary import LAYER
@@ -75,21 +75,6 @@ def search_opinion(workspace: Workspace, path: str, glob: str) -> Decision | Non
     except PreconditionError:
         return None
     return None
-
-
-def check_folder(workspace: Workspace) -> None:
-    """Searches reach the workspace by its path, and all else by a descriptor: both must be the same folder."""
-    with workspace.open_root() as opened:
-        ours = os.fstat(opened.fd)
-    try:
-        now = os.lstat(workspace.root)
-    except OSError as error:
-        raise SandboxSetupError(f"The folder of this run is gone: {error}.") from error
-    if (now.st_dev, now.st_ino) != (ours.st_dev, ours.st_ino):
-        raise SandboxSetupError(
-            "The folder of this run was replaced by another one of the same name. "
-            "Nothing can be searched any more: a new run has to be started for the new folder."
-        )
 
 
 class Closed:

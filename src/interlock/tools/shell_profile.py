@@ -101,7 +101,7 @@ def profile_of(rules: ShellRules, held: Confinement, name: ProfileName) -> Profi
 def look(rules: ShellRules, held: Confinement, name: ProfileName) -> "tuple[Profile, Guarded | None]":
     """The profile, and, where it may write, what no command should change, as it is now."""
     root = rules.workspace.root
-    _check_folder(rules.workspace)
+    rules.workspace.check_unmoved()
     if name == "unconfined":
         profile = Profile(workspace=root, writable=True, network=True, limits=rules.limits)
         return profile, Guarded(rules)
@@ -119,21 +119,6 @@ def look(rules: ShellRules, held: Confinement, name: ProfileName) -> "tuple[Prof
         limits=rules.limits,
     )
     return profile, Guarded(rules, found) if profile.writable else None
-
-
-def _check_folder(workspace: Workspace) -> None:
-    """Commands reach the workspace by its path, and all else by a descriptor: both must be the same folder."""
-    with workspace.open_folder(".") as opened:
-        ours = os.fstat(opened.fd)
-    try:
-        now = os.lstat(workspace.root)
-    except OSError as error:
-        raise SandboxSetupError(f"The folder of this run is gone: {error}.") from error
-    if (now.st_dev, now.st_ino) != (ours.st_dev, ours.st_ino):
-        raise SandboxSetupError(
-            "The folder of this run was replaced by another one of the same name. "
-            "No command can run any more: a new run has to be started for the new folder."
-        )
 
 
 def _frozen(found: Protected) -> tuple[str, ...]:
