@@ -40,6 +40,7 @@ demo: $(READY) ## Show a batch of calls on its way, offline, in seconds
 .PHONY: test
 test: check ## Check everything, then run the tests
 	@echo "tests"
+	@$(BIN)/python -m tests.models.aimock.install
 	@$(PYTEST) -n $(JOBS) --dist worksteal --durations 5 --durations-min 1
 
 .PHONY: check
@@ -80,6 +81,7 @@ shape: $(READY) ## Show the largest modules and functions
 
 .PHONY: cover
 cover: $(READY) ## Run the tests and show the branches they miss
+	@$(BIN)/python -m tests.models.aimock.install
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest -q --no-header --inline-snapshot=disable -n $(JOBS) --dist worksteal
 	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report

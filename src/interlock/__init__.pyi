@@ -1,5 +1,7 @@
 """The public names, for type checkers and readers. `__init__.py` loads them on first use."""
 
+from .agent.agent import Agent, AgentTool
+from .agent.steps import Budgets
 from .approvals.callback import CallbackInteractionProvider
 from .approvals.headless import HeadlessInteractionProvider
 from .approvals.interface import InteractionProvider
@@ -8,6 +10,7 @@ from .artifacts.files import FileArtifacts
 from .artifacts.memory import MemoryArtifacts
 from .domain.call import Answer, Question, ToolIntent, Waiting
 from .domain.chain import Entry
+from .domain.conversation import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
 from .domain.decision import Decision, Verdict
 from .domain.decision import Decision as PolicyDecision
 from .domain.effects import SideEffect
@@ -24,7 +27,9 @@ from .domain.errors import (
     LogError,
     LogFencedError,
     LogWriteError,
+    ModelError,
     PreconditionError,
+    RunClaimedError,
     RunEndedError,
     RunPausedError,
     SandboxDeniedError,
@@ -61,6 +66,7 @@ from .domain.tool import (
     ToolDefinition,
     ToolSpec,
 )
+from .domain.verification import Verification
 from .history.actions import Action
 from .history.export import read_export, to_json, to_ndjson
 from .history.replay import Replay
@@ -71,6 +77,13 @@ from .local import LocalTools
 from .log.interface import EventLog
 from .log.memory import MemoryLog
 from .log.sqlite import SqliteLog
+from .models.anthropic_messages import AnthropicMessages
+from .models.interface import CallWritten, Finished, ModelEvent, ModelProvider, ModelRequest, Restarted, TextPiece
+from .models.openai_chat import OpenAIChat
+from .models.recorder import Recorder as ModelRecorder
+from .models.retry import retrying
+from .models.script import from_script, to_script
+from .models.scripted import ScriptedProvider, Turn, proposed
 from .pipeline.parts import Clock, Limits
 from .policy.backtest import Backtest, backtest
 from .policy.explain import Explanation, explain, masks
@@ -85,26 +98,38 @@ from .policy.suggest import Suggestion, suggest
 from .registry.decorator import tool
 from .registry.memory import ToolRegistry
 from .registry.toolsets import filtered, prefixed, renamed
+from .runs.desk import Desk
+from .runs.handle import RunHandle
+from .runs.result import AgentResult
+from .runs.runner import Runner
 from .runtime import BatchResult, ToolRuntime
 from .sandbox.interface import CommandLimits, CommandSandbox, Confinement
+from .tools.skills import skills
 
 __version__: str
 
 __all__ = [
     "CODES",
     "Action",
+    "Agent",
     "AgentExecutionError",
+    "AgentResult",
     "AgentRunEvent",
+    "AgentTool",
     "Answer",
     "AnswerRefusedError",
+    "AnthropicMessages",
     "ArgumentGlob",
     "ArgumentIs",
     "ArgumentRegex",
     "ArtifactError",
+    "AssistantMessage",
     "Audit",
     "Backtest",
     "BatchResult",
     "Bound",
+    "Budgets",
+    "CallWritten",
     "CallbackInteractionProvider",
     "Change",
     "Checkpoint",
@@ -116,6 +141,7 @@ __all__ = [
     "Confinement",
     "Decision",
     "DecisionConflictError",
+    "Desk",
     "DuplicateToolError",
     "Entry",
     "Event",
@@ -125,6 +151,7 @@ __all__ = [
     "Failure",
     "FileArtifacts",
     "FileOperand",
+    "Finished",
     "Flaw",
     "HeadlessInteractionProvider",
     "InteractionProvider",
@@ -141,8 +168,14 @@ __all__ = [
     "Menu",
     "Middleware",
     "Mode",
+    "ModelError",
+    "ModelEvent",
+    "ModelProvider",
+    "ModelRecorder",
+    "ModelRequest",
     "Normalized",
     "Observation",
+    "OpenAIChat",
     "Phase",
     "PolicyDecision",
     "PolicyEngine",
@@ -153,26 +186,33 @@ __all__ = [
     "PreHook",
     "PreconditionError",
     "Problem",
+    "ProposedCall",
     "Question",
     "Reach",
     "RecordedCall",
     "Replay",
     "ResourceDeclaration",
+    "Restarted",
     "Risk",
     "Rule",
     "RulePolicy",
+    "RunClaimedError",
     "RunEndedError",
     "RunEvent",
+    "RunHandle",
     "RunPausedError",
     "RunState",
+    "Runner",
     "SandboxDeniedError",
     "SandboxSetupError",
+    "ScriptedProvider",
     "SideEffect",
     "Situation",
     "SqliteLog",
     "Suggestion",
     "Surroundings",
     "TerminalInteractionProvider",
+    "TextPiece",
     "ToolContext",
     "ToolDeclarationError",
     "ToolDefinition",
@@ -180,34 +220,44 @@ __all__ = [
     "ToolExecutionError",
     "ToolExecutionRecord",
     "ToolIntent",
+    "ToolMessage",
     "ToolRegistry",
     "ToolResult",
     "ToolRuntime",
     "ToolSpec",
     "ToolTimeoutError",
     "ToolValidationError",
+    "Turn",
     "UnknownToolError",
+    "Usage",
+    "UserMessage",
     "Verdict",
+    "Verification",
     "Waiting",
     "apply_tool_output_limits",
     "backtest",
     "check_file",
     "explain",
     "filtered",
+    "from_script",
     "hypothetical",
     "load_policy",
     "masks",
     "prefixed",
+    "proposed",
     "read_export",
     "recorded_calls",
     "renamed",
     "render_for_model",
     "render_for_user",
     "render_untrusted_tool_message",
+    "retrying",
     "run_events",
+    "skills",
     "suggest",
     "to_json",
     "to_ndjson",
+    "to_script",
     "tool",
     "tool_result",
     "verify",

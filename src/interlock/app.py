@@ -24,10 +24,11 @@ from .domain.errors import (
 )
 from .domain.event import Event, RunCancelled, RunCompleted
 from .domain.fail_safe import FailSafeConfig
-from .domain.lifecycle import ActionState, RunState
+from .domain.ledger import Ledger
+from .domain.lifecycle import RUN_TRANSITIONS, ActionState, RunState
 from .domain.tool import Situation, ToolDefinition
 from .history.fold import load, snapshot_of
-from .log.interface import EventLog
+from .log.interface import Claim, EventLog
 from .log.memory import MemoryLog
 from .pipeline.asking import fault_in
 from .pipeline.batch import BatchOutcome, run_batch
@@ -49,8 +50,10 @@ from .tools.read_artifact import read_artifact
 
 _T = TypeVar("_T")
 
-#: Fewer events than this are folded in a few milliseconds.
-_SNAPSHOT_EVENTS = 1024
+#: Fewer events than this are folded in a few milliseconds. A snapshot of a long run costs more, so that one is taken
+#: after a part of the run's length: together they cost no more than the run.
+_SNAPSHOT_EVENTS = 512
+_SNAPSHOT_PART = 20
 
 
 class Options(TypedDict, total=False):
@@ -119,10 +122,11 @@ class App:
             on_progress=options.get("on_progress", _unheard),
         )
 
-    async def open(self, situation: Situation) -> Run:
+    async def open(self, situation: Situation, claim: Claim | None = None) -> Run:
         """A run as the log has it: a new one, or one that is continued."""
         loaded = await load(self.log, situation.run_id)
         run = open_run(self.parts, self.log, loaded.ledger, loaded.head_hash, situation)
+        run.recorder.claim = claim
         run.next_snapshot = loaded.ledger.next_seq + _SNAPSHOT_EVENTS
         self._runs[situation.run_id] = run
         return run
@@ -140,18 +144,24 @@ class App:
         await self._ready(run)
         return await run_batch(await unresolved(run), run)
 
-    async def decide(self, run: Run, action_id: str, answer: Answer, payload_hash: str = "") -> bool:
-        """Record a person's answer to an open question. False when somebody else wrote to the run meanwhile: open it
-        anew, and see whether the question is still open."""
-        question = _open_question(run, action_id, payload_hash, self.parts.clock.now())
+    def check_answer(self, ledger: Ledger, action_id: str, answer: Answer, payload_hash: str = "") -> Question:
+        """The question that may be answered so; raises where it may not."""
+        question = _open_question(ledger, action_id, payload_hash, self.parts.clock.now())
         fault = fault_in(question, answer, self.parts.registry)
         if fault:
             raise AnswerRefusedError(f"{fault} The question stays open.")
+        return question
+
+    async def decide(self, run: Run, action_id: str, answer: Answer, payload_hash: str = "") -> bool:
+        """Record a person's answer to an open question. False when somebody else wrote to the run meanwhile: open it
+        anew, and see whether the question is still open."""
+        question = self.check_answer(run.ledger, action_id, answer, payload_hash)
         record_answer(question, answer, run)
         try:
             await run.recorder.commit()
         except LogFencedError:
             return False
+        run.wake(question.call_id)
         return True
 
     async def complete(self, run: Run, message: str = "") -> None:
@@ -201,7 +211,7 @@ class App:
     def _snapshot(self, run: Run) -> None:
         """Saved at growing distances, so that all of them together cost no more than the run's length."""
         seq = run.ledger.next_seq
-        run.next_snapshot = seq + max(_SNAPSHOT_EVENTS, seq // 2)
+        run.next_snapshot = seq + max(_SNAPSHOT_EVENTS, seq // _SNAPSHOT_PART)
         snapshot = snapshot_of(run.ledger, run.recorder.head)
         saving = asyncio.ensure_future(self.log.save_snapshot(run.ledger.run_id, snapshot))
         self._aside.add(saving)
@@ -214,13 +224,13 @@ class App:
             saving.exception()
 
 
-def _open_question(run: Run, action_id: str, payload_hash: str, now: int) -> Question:
+def _open_question(ledger: Ledger, action_id: str, payload_hash: str, now: int) -> Question:
     """The question, where it may still be answered."""
-    if run.ended:
-        raise RunEndedError(f"{run.ledger.run_id} is {run.ledger.state.value}; its questions need no answer.")
-    action = run.ledger.actions.get(action_id)
+    if not RUN_TRANSITIONS[ledger.state]:
+        raise RunEndedError(f"{ledger.run_id} is {ledger.state.value}; its questions need no answer.")
+    action = ledger.actions.get(action_id)
     if action is None:
-        raise DecisionConflictError(f"There is no question {action_id!r} in {run.ledger.run_id}.")
+        raise DecisionConflictError(f"There is no question {action_id!r} in {ledger.run_id}.")
     if action.state is not ActionState.PENDING:
         by = f", by {action.answer.by}" if action.answer is not None and action.answer.by else ""
         raise DecisionConflictError(f"{action_id} was decided before: it is {action.state.value}{by}.")

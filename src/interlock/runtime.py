@@ -13,20 +13,19 @@ from collections.abc import AsyncIterator, Coroutine, Iterable
 from os import PathLike
 from os.path import abspath, realpath
 from types import TracebackType
-from typing import Any, Required, TypedDict, TypeVar, Unpack, cast
+from typing import Any, TypeVar, Unpack, cast
 
 import msgspec
 
 from .app import App, Options
-from .domain.call import Answer, Question, Waiting
-from .domain.decision import Scope
+from .domain.call import Answer, Decided, Question, Waiting
 from .domain.errors import AgentExecutionError, ConfigurationError
 from .domain.event import CallObserved, Event
 from .domain.execution import ToolExecutionRecord, execution_record
 from .domain.ids import new_run_id
 from .domain.lifecycle import RUN_STATUS, ActionState, RunState
 from .domain.observation import Observation
-from .domain.tool import JsonObject, Mode, Situation
+from .domain.tool import Mode, Situation
 from .history.actions import Action, actions
 from .history.export import to_ndjson
 from .history.replay import Replay
@@ -73,23 +72,6 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
     def in_shape(self, shape: Shape) -> list[dict[str, Any]]:
         """The messages for another provider: `openai`, `openai_responses` or `anthropic`."""
         return messages(self.observations, shape)
-
-
-class Decided(TypedDict, total=False):
-    """An answer to a question, as `Answer` has it."""
-
-    approved: Required[bool]
-    reason: str
-    by: str
-    #: What was asked for, with a question for a value.
-    value: Any
-    #: How far a yes reaches: `once`, `run`, `window` with `until`, or `rule` with the `rule` to keep.
-    scope: Scope
-    until: int
-    rule: str
-    #: What to run instead: validated, judged and hashed again, and the model is told.
-    arguments: JsonObject | None
-    payload_hash: str
 
 
 class RunOptions(Options, total=False):

@@ -23,6 +23,7 @@ from interlock import (
 )
 from interlock.domain.chain import Entry
 from interlock.domain.event import InvocationCompleted
+from interlock.log.interface import Claim
 from tests.batch.stage import PATIENCE, Stage, codes, others_ran, walk
 from tests.support import call, facts
 
@@ -292,13 +293,15 @@ class HeldLog(MemoryLog):
         self.reached = asyncio.Event()
         self.go_on = asyncio.Event()
 
-    def append(self, run_id: str, entries: Sequence[Entry]) -> "asyncio.Future[None] | None":  # pyright: ignore[reportIncompatibleMethodOverride] - the protocol allows both
+    def append(  # pyright: ignore[reportIncompatibleMethodOverride] - the protocol allows both
+        self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None
+    ) -> "asyncio.Future[None] | None":
         if not any(self.mark in entry.body for entry in entries):
-            return super().append(run_id, entries)
+            return super().append(run_id, entries, claim)
         if self.fail:
             raise LogWriteError("the disk is full")
         self.mark = b"nothing any more"
-        super().append(run_id, entries)
+        super().append(run_id, entries, claim)
         self.reached.set()
         return asyncio.ensure_future(self._hold())
 

@@ -21,6 +21,7 @@ from interlock import (
     tool,
 )
 from interlock.domain.chain import Entry, decode_event
+from interlock.log.interface import Claim
 from interlock.telemetry.otel import OtelTelemetry
 from tests.batch.stage import PATIENCE, Stage, codes, others_ran, walk
 from tests.support import call
@@ -189,8 +190,8 @@ class TracedLog(MemoryLog):
         super().__init__()
         self.trace = trace
 
-    def append(self, run_id: str, entries: Sequence[Entry]) -> None:
-        super().append(run_id, entries)
+    def append(self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None) -> None:
+        super().append(run_id, entries, claim)
         self.trace.steps += [f"written: {decode_event(entry).type}" for entry in entries]
 
 

@@ -1,6 +1,7 @@
 """The command as its users have it: arguments in, texts and an exit code out."""
 
 import asyncio
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -10,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from interlock import Entry, SqliteLog, to_ndjson
 from interlock.cli.main import app
+from interlock.cli.places import Places, find_places
 from tests.policy.recorded_runs import Says, record, yes
 
 Run: TypeAlias = Callable[..., Result]
@@ -44,6 +46,42 @@ def policy(tmp_path: Path) -> Path:
     file = tmp_path / "policy.yaml"
     file.write_text(POLICY)
     return file
+
+
+@pytest.fixture
+def cli() -> Run:
+    """Any command."""
+    return lambda *arguments, **options: CliRunner().invoke(app, [*map(str, arguments)], **options)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user who has nothing yet, in a project that brings nothing yet."""
+    for name in [name for name in os.environ if name.startswith(("INTERLOCK_", "XDG_")) or name.endswith("_API_KEY")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
+    home, project = tmp_path / "home", tmp_path / "project"
+    home.mkdir()
+    (project / ".git").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(project)
+    return home
+
+
+@pytest.fixture
+def project(home: Path) -> Path:
+    return Path.cwd()
+
+
+@pytest.fixture
+def places(home: Path) -> Places:
+    return find_places({"HOME": str(home)})
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
 
 
 def recorded_log(path: Path, *commands: str, says: Says = yes, **options: Any) -> Path:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from interlock.cli.show import as_yaml
+from interlock.cli.policy_show import as_yaml
 from interlock.policy.files.source import parse_source
 
 from .conftest import Run, exported, recorded_log

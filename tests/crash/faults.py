@@ -10,30 +10,29 @@ from collections.abc import Sequence
 
 from interlock import EventLog, LogWriteError
 from interlock.domain.chain import Entry
-from interlock.log.interface import Snapshot
+from interlock.log.interface import Claim, Snapshot
+from tests.log_around import LogAround
 
 FAULTS = ("refused", "lost", "lied")
 
 
-class FaultyLog:
+class FaultyLog(LogAround):
     def __init__(self, log: EventLog, fault: str, number: int) -> None:
+        super().__init__(log)
         self.failed = False
         self.append_count = 0
         self._log = log
         self._fault = fault
         self._number = number
-        self.immediate = log.immediate
-        self.read = log.read
-        self.run_ids = log.run_ids
-        self.load_snapshot = log.load_snapshot
-        self.close = log.close
 
-    def append(self, run_id: str, entries: Sequence[Entry]) -> "asyncio.Future[None] | None":
+    def append(
+        self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None
+    ) -> "asyncio.Future[None] | None":
         if self.failed:
             raise LogWriteError("the log failed before: reopen the run")
         self.append_count += 1
         if self.append_count <= self._number:
-            return self._log.append(run_id, entries)
+            return self._log.append(run_id, entries, claim)
         self.failed = True
         match self._fault:
             case "refused":
@@ -41,7 +40,7 @@ class FaultyLog:
             case "lost":
                 return _failing_after(None)
             case _:
-                return _failing_after(self._log.append(run_id, entries))
+                return _failing_after(self._log.append(run_id, entries, claim))
 
     async def save_snapshot(self, run_id: str, snapshot: Snapshot) -> None:
         if self.failed:

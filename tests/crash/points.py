@@ -17,8 +17,9 @@ from threading import Lock
 
 from interlock import FileArtifacts, SqliteLog
 from interlock.domain.chain import Entry
-from interlock.log.interface import Snapshot
+from interlock.log.interface import Claim, Snapshot
 from tests.log.watched import watched
+from tests.log_around import LogAround
 
 KINDS = ("append", "commit", "durable", "keep", "kept", "effect", "done")
 
@@ -41,22 +42,19 @@ class Points:
             self.reach("commit")
 
 
-class DeadlyLog:
+class DeadlyLog(LogAround):
     """A `SqliteLog` in a process that dies around an append."""
 
-    immediate = False
-
     def __init__(self, log: SqliteLog, points: Points) -> None:
+        super().__init__(log)
         self._log = log
         self._points = points
-        self.read = log.read
-        self.run_ids = log.run_ids
-        self.load_snapshot = log.load_snapshot
-        self.close = log.close
 
-    def append(self, run_id: str, entries: Sequence[Entry]) -> "asyncio.Future[None] | None":
+    def append(
+        self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None
+    ) -> "asyncio.Future[None] | None":
         self._points.reach("append")
-        written = self._log.append(run_id, entries)
+        written = self._log.append(run_id, entries, claim)
         if written is not None:
             written.add_done_callback(lambda done: self._points.reach("durable"))
         return written

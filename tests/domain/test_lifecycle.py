@@ -139,10 +139,13 @@ def test_an_answered_action_is_never_answered_or_used_again(state: ActionState, 
         step(ACTION_TRANSITIONS, state, word)
 
 
-def test_only_a_permitted_call_may_start() -> None:
+def test_only_a_permitted_call_may_start_or_one_that_started_before_and_was_suspended() -> None:
     may_start = {state for state, row in CALL_TRANSITIONS.items() if "tool.invocation.started" in row}
 
-    assert may_start == {CallState.PERMITTED}
+    assert may_start == {CallState.PERMITTED, CallState.SUSPENDED}
+    assert all(
+        state is CallState.RUNNING for state, row in CALL_TRANSITIONS.items() if CallState.SUSPENDED in row.values()
+    )
 
 
 def test_a_call_is_permitted_only_by_policy_or_by_a_person() -> None:

@@ -26,7 +26,9 @@ from interlock.domain.event import (
 )
 from interlock.domain.failure import Failure
 from interlock.domain.observation import ArtifactRef, Content, Observation, OutputSize
-from interlock.log.interface import Snapshot
+from interlock.log.interface import Claim, Snapshot
+from interlock.log.memory import MemoryLog
+from tests.log_around import LogAround
 
 RUN = "run_1"
 ALLOW = Decision(verdict=Verdict.ALLOW, reason="No rule matches.")
@@ -153,27 +155,23 @@ FACTS: tuple[Fact, ...] = (
 )
 
 
-class ListLog:
+class ListLog(LogAround):
     """A log whose stored entries a test may reach into."""
 
-    immediate = False
-
     def __init__(self, entries: Sequence[Entry] = (), snapshot: Snapshot | None = None) -> None:
+        super().__init__(MemoryLog())
         self.entries = list(entries)
         self.snapshot = snapshot
         #: The `after_seq` of every read.
         self.reads: list[int] = []
 
-    def append(self, run_id: str, entries: Sequence[Entry]) -> None:
+    def append(self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None) -> None:
         self.entries.extend(entries)
 
     async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[Entry]:
         self.reads.append(after_seq)
         found = [entry for entry in self.entries if entry.run_id == run_id and entry.seq > after_seq]
         return found[:limit]
-
-    async def run_ids(self) -> list[str]:
-        return list(dict.fromkeys(entry.run_id for entry in self.entries))
 
     async def save_snapshot(self, run_id: str, snapshot: Snapshot) -> None:
         self.snapshot = snapshot

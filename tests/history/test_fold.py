@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.chain import Entry, genesis
+from interlock.domain.dialogue import Dialogue
 from interlock.domain.errors import IllegalTransitionError, LogCorruptError
 from interlock.domain.event import RunCompleted, RunStarted, Warned
 from interlock.domain.ledger import ActionEntry, CallEntry, Grant, Ledger
 from interlock.domain.lifecycle import ActionState, CallState, RunState
+from interlock.domain.verification import Change, Check, Checks
 from interlock.history import fold as module
 from interlock.history.fold import Loaded, extend, fold, load, snapshot_of
 from interlock.log.interface import Snapshot
@@ -145,9 +147,10 @@ async def test_a_snapshot_beyond_a_log_that_lost_its_tail_is_ignored() -> None:
 
 def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
     """When this fails: raise `SNAPSHOT_VERSION`, then write the new fields here."""
-    held = {kind.__name__: kind.__struct_fields__ for kind in (Ledger, CallEntry, ActionEntry, Grant)}
+    kinds = (Ledger, CallEntry, ActionEntry, Grant, Dialogue, Checks, Check, Change)
+    held = {kind.__name__: kind.__struct_fields__ for kind in kinds}
 
-    assert module.SNAPSHOT_VERSION == 3
+    assert module.SNAPSHOT_VERSION == 4
     assert held == {
         "Ledger": (
             "run_id",
@@ -161,6 +164,12 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
             "grants",
             "artifact_ids",
             "tool_state",
+            "started_at",
+            "agent",
+            "parent_run_id",
+            "message",
+            "checks",
+            "dialogue",
         ),
         "CallEntry": (
             "tool",
@@ -174,17 +183,42 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
             "action_id",
             "ok",
             "latency_ms",
+            "child_run_id",
         ),
-        "ActionEntry": (
-            "question",
-            "state",
-            "answer",
-            "written_hash",
-            "asked_seq",
-            "answered_seq",
-            "executed_seq",
-        ),
+        "ActionEntry": ("question", "state", "answer", "written_hash", "asked_seq", "answered_seq", "executed_seq"),
         "Grant": ("action_id", "until"),
+        "Dialogue": (
+            "messages",
+            "last",
+            "open",
+            "text",
+            "calls",
+            "awaited",
+            "told",
+            "usage",
+            "active_ms",
+            "requests",
+            "answers",
+            "tool_calls",
+            "tool_turns",
+            "refusals",
+            "conflicts",
+            "conflict",
+        ),
+        "Checks": ("checks", "changes", "running"),
+        "Check": (
+            "call_id",
+            "tool",
+            "seq",
+            "started_seq",
+            "ok",
+            "scope",
+            "command",
+            "exit_code",
+            "counts",
+            "workspace",
+        ),
+        "Change": ("seq", "call_id", "tool", "target"),
     }
 
 

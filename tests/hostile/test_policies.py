@@ -21,6 +21,7 @@ from interlock import (
 )
 from interlock.domain.chain import Entry
 from interlock.domain.decision import Decision, Verdict
+from interlock.log.interface import Claim
 from tests.hostile.runs import (
     NoText,
     Unprintable,
@@ -259,11 +260,11 @@ class FailingLog(MemoryLog):
         super().__init__()
         self._left = appends
 
-    def append(self, run_id: str, entries: Sequence[Entry]) -> Any:
+    def append(self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None) -> Any:
         self._left -= 1
         if self._left < 0:
             raise LogWriteError("the disk is full")
-        return super().append(run_id, entries)
+        return super().append(run_id, entries, claim)
 
 
 @pytest.mark.requirement("P15")

@@ -3,7 +3,9 @@
 import asyncio
 import os
 import resource
+import subprocess
 import sys
+from pathlib import Path
 
 from interlock.domain.errors import LogFencedError, LogWriteError
 from interlock.log.sqlite import SqliteLog
@@ -57,6 +59,40 @@ async def append_and_leave(path: str) -> None:
     await asyncio.wait({caller}, timeout=0)
 
 
+async def hold_until_killed(path: str) -> None:
+    """Claim the run, append to it, and then do nothing."""
+    log = SqliteLog(path)
+    claim = await log.claim("run")
+    await append(log, "run", chained("run", 1), claim)
+    say(claim.token)
+    await asyncio.Event().wait()
+
+
+async def append_until_fenced(path: str) -> None:
+    """Claim the run and append to it; say the token, every event that is written, and why no more can be."""
+    log, run = SqliteLog(path), chained("run", 50_000)
+    claim = await log.claim("run")
+    say(claim.token)
+    for seq, entry in enumerate(run):
+        try:
+            await append(log, "run", [entry], claim)
+            say(seq)
+        except LogFencedError as error:
+            say(error)
+            break
+    await log.close()
+
+
+async def upgrade(path: str) -> None:
+    """Open when told to, and say how many events the run has."""
+    say("ready")
+    sys.stdin.readline()
+    log = SqliteLog(path)
+    await log.claim("run", force=True)
+    say(len(await log.read("run")))
+    await log.close()
+
+
 async def contend(path: str) -> None:
     """Try for every place in the run; say which ones were won."""
     log, run = SqliteLog(path), chained("run", EVENTS, message=f"from {os.getpid()}")
@@ -71,7 +107,26 @@ async def contend(path: str) -> None:
     await log.close()
 
 
-WHAT = {one.__name__: one for one in (append_until_killed, append_until_full, append_and_leave, contend)}
+WHAT = {
+    one.__name__: one
+    for one in (
+        append_until_killed,
+        append_until_full,
+        append_and_leave,
+        hold_until_killed,
+        append_until_fenced,
+        upgrade,
+        contend,
+    )
+}
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(what: str, path: Path) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "tests.log.child", what, str(path)]
+    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
 
 if __name__ == "__main__":
     asyncio.run(WHAT[sys.argv[1]](sys.argv[2]))

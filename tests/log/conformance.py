@@ -2,6 +2,7 @@
 
 `open_log(name)` opens a log. A durable log finds under the same name what was there before, also while another handle
 is open; a log in memory is new each time. The fixture closes what it opened.
+Claims and notes are in `claim_conformance`.
 """
 
 import asyncio

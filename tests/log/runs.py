@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from interlock.domain.chain import Entry, encode_event, genesis, link
 from interlock.domain.event import Event, Warned
-from interlock.log.interface import EventLog
+from interlock.log.interface import Claim, EventLog
 
 
 def chained(run_id: str, count: int, message: str = "a fact") -> list[Entry]:
@@ -21,9 +21,9 @@ def chain(run_id: str, bodies: Iterable[bytes]) -> list[Entry]:
     return entries
 
 
-async def append(log: EventLog, run_id: str, entries: Sequence[Entry]) -> None:
+async def append(log: EventLog, run_id: str, entries: Sequence[Entry], claim: Claim | None = None) -> None:
     """Return when the entries are durable."""
-    written = log.append(run_id, entries)
+    written = log.append(run_id, entries, claim)
     if written is not None:
         await written
 

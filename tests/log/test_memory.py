@@ -2,10 +2,11 @@ import pytest
 
 from interlock.log.memory import MemoryLog
 
+from .claim_conformance import ClaimConformance
 from .conformance import LogConformance, OpenLog
 
 
-class TestMemoryLog(LogConformance):
+class TestMemoryLog(LogConformance, ClaimConformance):
     @pytest.fixture
     def open_log(self) -> OpenLog:
         def open_(name: str = "log") -> MemoryLog:

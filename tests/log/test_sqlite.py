@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 
 from interlock.domain.errors import LogError
-from interlock.log.sqlite import SCHEMA_VERSION, SqliteLog
+from interlock.log.sqlite import SqliteLog
+from interlock.log.sqlite_file import SCHEMA_VERSION
 
+from .claim_conformance import DurableClaimConformance
 from .conformance import DurableLogConformance, OpenLog
 from .runs import append, chained
 from .watched import watched
 
 
-class TestSqliteLog(DurableLogConformance):
+class TestSqliteLog(DurableLogConformance, DurableClaimConformance):
     @pytest.fixture
     async def open_log(self, tmp_path: Path) -> AsyncIterator[OpenLog]:
         opened: list[SqliteLog] = []

@@ -2,8 +2,6 @@
 
 import asyncio
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -18,17 +16,11 @@ from interlock.domain.event import Warned
 from interlock.log.interface import Snapshot
 from interlock.log.sqlite import SqliteLog
 
-from .child import EVENTS
+from .child import EVENTS, start
 from .runs import append, chained
 from .watched import watched
 
-ROOT = Path(__file__).parents[2]
 WAIT_SECONDS = 30
-
-
-def start(what: str, path: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.log.child", what, str(path)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
 def read(path: Path, run_id: str) -> list[Entry]:

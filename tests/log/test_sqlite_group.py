@@ -12,7 +12,7 @@ import pytest
 
 from interlock.domain.errors import LogFencedError, LogWriteError
 from interlock.log import sqlite_writer
-from interlock.log.interface import Snapshot
+from interlock.log.interface import Claim, Snapshot
 from interlock.log.sqlite import SqliteLog
 
 from .runs import append, chained
@@ -63,6 +63,26 @@ async def test_a_fenced_append_does_not_hurt_the_others_of_its_commit(tmp_path: 
     assert await log.read("run") == run
     assert gate.commits == 2
     await first
+    await log.close()
+
+
+async def test_appends_before_and_after_a_claim_share_a_commit(tmp_path: Path) -> None:
+    gate = Gate()
+    log = SqliteLog(tmp_path / "log", factory=gate.connections)
+    run = chained("run", 3)
+    first = await hold_first_commit(log, gate)
+
+    before = asyncio.ensure_future(append(log, "run", run[:2]))
+    claiming = asyncio.ensure_future(log.claim("run"))
+    after = [asyncio.ensure_future(append(log, "run", run[2:], claim)) for claim in (None, Claim("run", 1))]
+    await asyncio.wait({claiming}, timeout=0)
+    gate.open()
+    outcomes = await asyncio.gather(first, before, *after, return_exceptions=True)
+
+    assert await claiming == Claim("run", 1)
+    assert [type(outcome) for outcome in outcomes] == [type(None), type(None), LogFencedError, type(None)]
+    assert await log.read("run") == run
+    assert gate.commits == 2
     await log.close()
 
 

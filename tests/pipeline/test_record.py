@@ -11,29 +11,25 @@ from interlock.domain.errors import IllegalTransitionError, LogError, LogFencedE
 from interlock.domain.event import SCHEMA_VERSION, CallValidated, RunStarted, Warned
 from interlock.domain.ledger import Ledger
 from interlock.history.verify import verify
-from interlock.log.interface import EventLog
+from interlock.log.interface import Claim, EventLog
 from interlock.log.memory import MemoryLog
 from interlock.pipeline.record import Recorder
+from tests.log_around import LogAround
 
 WAIT_SECONDS = 5
 
 
-class HeldLog:
+class HeldLog(LogAround):
     """Every append stays under way until the test lets it end."""
 
-    immediate = False
-
     def __init__(self) -> None:
+        self._durable = MemoryLog()
+        super().__init__(self._durable)
+        self.immediate = False
         self.appends: list[list[Entry]] = []
         self._writing: list[asyncio.Future[None]] = []
-        self._durable = durable = MemoryLog()
-        self.read = durable.read
-        self.run_ids = durable.run_ids
-        self.save_snapshot = durable.save_snapshot
-        self.load_snapshot = durable.load_snapshot
-        self.close = durable.close
 
-    def append(self, run_id: str, entries: Sequence[Entry]) -> "asyncio.Future[None]":
+    def append(self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None) -> "asyncio.Future[None]":
         self.appends.append(list(entries))
         self._writing.append(asyncio.get_running_loop().create_future())
         return self._writing[-1]
@@ -258,7 +254,7 @@ class RefusingLog(MemoryLog):
         self.attempts = 0
         self._error = error
 
-    def append(self, run_id: str, entries: Sequence[Entry]) -> None:
+    def append(self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None) -> None:
         self.attempts += 1
         raise self._error
 

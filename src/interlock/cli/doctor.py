@@ -1,7 +1,5 @@
 """`interlock doctor`: what holds commands back on this host, and what to do about it."""
 
-from typing import Annotated
-
 import msgspec
 import typer
 
@@ -9,9 +7,10 @@ from ..sandbox.host import Host, read_host
 from ..sandbox.interface import CAPABILITIES, Confinement
 from ..sandbox.probe import Finding, choose, probe
 from ..sandbox.programs import Program, find_bwrap, find_ripgrep
+from .exit_codes import ExitCode
+from .options import Json
 from .show import say, say_json
 
-_DEGRADED = 1
 _EXITS = "Exit codes: 0 commands are confined; 1 less than they should be, or not at all."
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -28,9 +27,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @app.command(epilog=_EXITS)
-def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="For programs: the result as JSON.")] = False,
-) -> None:
+def doctor(as_json: Json = False) -> None:
     """Show what holds commands back on this host, and what to do about it."""
     found = Diagnosis(
         host=read_host(),
@@ -45,7 +42,7 @@ def doctor(
         for line in lines(found):
             say(line)
     if found.confinement.degraded:
-        raise typer.Exit(_DEGRADED)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def lines(found: Diagnosis) -> list[str]:

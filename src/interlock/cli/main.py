@@ -1,8 +1,9 @@
-"""The `interlock` command. A group of its commands is loaded when it is used: help and version load none of them."""
+"""The `interlock` command. A command is loaded when it is used: help, version and completion load none of them."""
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Annotated, Any
+from importlib.util import find_spec
+from typing import Annotated, Any, NamedTuple
 
 try:
     import typer
@@ -12,36 +13,68 @@ except ImportError as missing:
     raise SystemExit("The `interlock` command needs more than the library: pip install 'interlock[cli]'") from missing
 
 from .. import __version__
+from ..domain.errors import InterlockError
+from .exit_codes import ExitCode, exits
 
-#: The groups, by the module that has their `app`, and what help says about them.
-_GROUPS: Mapping[str, str] = {
-    "doctor": "Show what holds commands back on this host, and what to do about it.",
-    "policy": "Check, test and explain policies, and try them on recorded runs.",
+
+class Door(NamedTuple):
+    """The module that has its `app`, and what help says about it."""
+
+    module: str
+    about: str
+
+
+#: In the order in which help lists them.
+DOORS: Mapping[str, Door] = {
+    "demo": Door("demo", "See it work: a failing project is repaired, with questions."),
+    "run": Door("run", "Let an agent work on a task in this folder."),
+    "chat": Door("chat", "The same, in a conversation."),
+    "runs": Door("runs", "List, show, watch, resume, cancel and fork runs."),
+    "approvals": Door("approvals", "Answer what runs ask, from any terminal."),
+    "replay": Door("replay", "Go through a recorded run, without executing anything."),
+    "audit": Door("audit", "Export runs, and check that a log is what was written."),
+    "policy": Door("policy", "Check, test and explain policies; try them on old runs."),
+    "tools": Door("tools", "Show the tools that a run in this folder would have."),
+    "trust": Door("trust_command", "Say which projects may bring settings, rules and skills."),
+    "config": Door("config", "Show and change settings, and where each comes from."),
+    "doctor": Door("doctor", "Show what holds commands back here, and what to do."),
 }
 
 
 class _Unloaded(TyperGroup):
-    """A group by its name, until somebody uses it."""
+    """A command by its name, until somebody uses it."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        loaded = get_command(import_module(f".{self.name}", __package__).app)
+        loaded = get_command(import_module(_module(str(self.name))).app)
         return loaded.make_context(info_name, args, parent, **extra)
 
 
 class _Doors(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(_GROUPS)
+        return [name for name in DOORS if find_spec(_module(name))]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return _Unloaded(name=cmd_name, help=_GROUPS[cmd_name]) if cmd_name in _GROUPS else None
+        known = cmd_name in DOORS and find_spec(_module(cmd_name))
+        return _Unloaded(name=cmd_name, help=DOORS[cmd_name].about) if known else None
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except InterlockError as error:
+            import_module(".wrong", __package__).say_wrong(error)
+        raise typer.Exit(ExitCode.USAGE)
+
+
+def _module(name: str) -> str:
+    return f"{__package__}.{DOORS[name].module}"
 
 
 app = typer.Typer(
     cls=_Doors,
-    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    epilog=exits(),
 )
 
 

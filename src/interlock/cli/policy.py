@@ -28,13 +28,12 @@ from ..policy.importers.claude import import_claude
 from ..policy.importers.codex import import_codex
 from ..policy.importers.gemini import import_gemini
 from ..policy.importers.imported import Imported
+from .options import Json
 from .policy_options import (
     CANNOT,
     EXITS,
     NO,
-    Commands,
     File,
-    Json,
     LayerName,
     Managed,
     Project,
@@ -43,16 +42,16 @@ from .policy_options import (
     in_order,
     one_of,
     require_one,
-    say_problems,
 )
 from .policy_runs import backtest_policy, suggest_rules
-from .show import about, as_yaml, say, say_json, show_explanation, show_rules
+from .policy_show import about, as_yaml, show_explanation, show_rules
+from .show import say, say_json
+from .wrong import say_problems
 
 _IMPORTERS = {"claude": import_claude, "codex": import_codex, "gemini": import_gemini}
 
 
 app = typer.Typer(
-    cls=Commands,
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -11,9 +11,11 @@ from ..policy.backtest import backtest
 from ..policy.files.policy_files import PolicyFiles
 from ..policy.recorded import recorded_calls
 from ..policy.suggest import suggest
-from .policy_options import NO, Json, Managed, Project, Session, User, in_order, one_of, require_one
+from .options import Json
+from .policy_options import NO, Managed, Project, Session, User, in_order, one_of, require_one
+from .policy_show import show_backtest, show_suggestions
 from .recordings import Recordings, read_recordings
-from .show import say, say_json, show_backtest, show_suggestions
+from .show import say, say_json
 
 Logs: TypeAlias = Annotated[
     list[Path], typer.Option("--log", help="A log (runs.db) or an export (runs.ndjson). May be given more than once.")

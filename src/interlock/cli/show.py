@@ -1,36 +1,24 @@
 """Results on a terminal, or in a file that a program reads. Nothing that comes from a file or a log moves the cursor:
-texts are shown as `visible` has them, and JSON and YAML are ASCII."""
+texts are shown as `visible` has them, and JSON is ASCII."""
 
 import json
-import re
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
-import yaml
 from rich.console import Console
 from rich.text import Text
 
 from ..approvals.visible import visible
-from ..domain.decision import Decision
-from ..policy.backtest import Backtest, Flip
-from ..policy.explain import Explanation, Part
-from ..policy.rule import CommandPattern, Rule
-from ..policy.suggest import Suggestion
 
 _STYLES = {"allow": "green", "ask": "yellow", "request_input": "yellow", "deny": "red"}
-_MAX_FLIPS = 200
 _MAX_CHARS = 500
-#: What every reader of YAML takes for a text, without quotes.
-_PLAIN = re.compile(r"[A-Za-z_./][A-Za-z0-9_./ -]*(?<! )")
+_GAP = "  "
 
 
 def say(*pieces: str | Text, error: bool = False) -> None:
     """One line. Texts come as they are; what is in them is made harmless here."""
-    line = Text()
-    for piece in pieces:
-        line.append(piece if isinstance(piece, Text) else visible_line(piece))
-    Console(stderr=error, highlight=False, markup=False, emoji=False).print(line, soft_wrap=True)
+    _console(error).print(_joined(pieces), soft_wrap=True)
 
 
 def visible_line(text: str) -> str:
@@ -38,6 +26,22 @@ def visible_line(text: str) -> str:
     core = text.strip(" ")
     before, after = text[: len(text) - len(text.lstrip(" "))], text[len(text.rstrip(" ")) :]
     return f"{before}{visible(core)}{after}" if core else text
+
+
+def say_table(titles: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
+    """One line per row. The last column takes what is left of the terminal and is cut there; a pipe gets more of it."""
+    shown = [[_joined([cell]) for cell in row] for row in (titles, *rows)]
+    widths = [max(row[column].cell_len for row in shown) for column in range(len(titles) - 1)]
+    console = _console(error=False)
+    room = max(console.width if console.is_terminal else _MAX_CHARS, len(_GAP))
+    for number, row in enumerate(shown):
+        line = Text(style="" if number else "bold")
+        for cell, width in zip(row, widths, strict=False):
+            cell.truncate(width, pad=True)
+            line.append_text(cell).append(_GAP)
+        line.append_text(row[-1]).truncate(room, overflow="ellipsis")
+        line.rstrip()
+        console.print(line, soft_wrap=True)
 
 
 def say_json(value: Any) -> None:
@@ -53,141 +57,20 @@ def cut(text: str) -> str:
     return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]} [... {len(text) - _MAX_CHARS:,} more characters]"
 
 
-def as_yaml(document: Any) -> str:
-    return yaml.dump(document, Dumper=_Writer, sort_keys=False, allow_unicode=False, width=110)
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-class _Writer(yaml.SafeDumper):
-    """Every text that some reader may take for something else is in quotes."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def _text_node(writer: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = None if _PLAIN.fullmatch(text) else '"'
-    return cast(Any, writer).represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Writer.add_representer(str, _text_node)
-
-
-def show_explanation(explained: Explanation) -> None:
-    say(explained.tool, ": ", verdict(explained.decision.verdict), f" ({explained.decision.layer})")
-    _decision(explained.decision)
-    for number, part in enumerate(explained.parts, start=1):
-        _part(number, part)
-    if explained.enforcement:
-        say("held to:")
-    for held in explained.enforcement:
-        say(f"  {held.rule_id}: {held.point}, {held.how}")
-    say(f"policy {explained.policy_digest}")
-
-
-def _decision(decision: Decision) -> None:
-    say(f"  {decision.reason}")
-    lines = {
-        "rules": ", ".join(decision.rule_ids),
-        "for the model": decision.advice,
-        "asks": decision.prompt,
-        "exactly this would be allowed by": decision.suggested_rule,
-    }
-    for name, text in lines.items():
-        if text:
-            say(f"  {name}: {text}")
-
-
-def _part(number: int, part: Part) -> None:
-    say(f"part {number}: ", cut(part.what), ": ", verdict(part.decision.verdict))
-    lines = {
-        "not known": part.opaque,
-        "risk": ", ".join(part.risk),
-        "facts": "; ".join(part.facts),
-        "paths": ", ".join(part.paths),
-        "hosts": ", ".join(part.hosts),
-    }
-    for name, text in lines.items():
-        if text:
-            say(f"  {name}: ", cut(text))
-    for said in part.said:
-        say(f"  {', '.join(said.rule_ids)} ({said.layer}) says ", verdict(said.verdict), f": {said.reason}")
-    if not part.said:
-        say(f"  no rule speaks: {part.decision.reason}")
-
-
-def show_backtest(result: Backtest) -> None:
-    for flip in sorted(result.flips, key=lambda flip: not flip.looser)[:_MAX_FLIPS]:
-        _flip(flip)
-    if len(result.flips) > _MAX_FLIPS:
-        say(f"... and {len(result.flips) - _MAX_FLIPS:,} more; --json has them all")
-    say(f"{len(result.flips):,} decisions flip, {result.unchanged:,} stay")
-    for skipped in result.skipped:
-        say(f"{skipped.count:,} cannot be judged again: {skipped.reason}")
-    if result.never_fired:
-        say(f"rules that never fire here: {', '.join(result.never_fired)}")
-
-
-def _flip(flip: Flip) -> None:
-    was, now = _by(flip.was_rules), _by(flip.now_rules)
-    say(verdict(flip.was), f"{was} -> ", verdict(flip.now), f"{now}: {flip.tool} ", cut(_compact(flip.arguments)))
-    person = "" if flip.said == "none" else f"; a person was asked: {flip.said}"
-    say(f"  {flip.run_id} {flip.call_id}{person}")
-
-
-def _by(rule_ids: Sequence[str]) -> str:
-    return f" ({', '.join(rule_ids)})" if rule_ids else ""
-
-
-def show_suggestions(found: Sequence[Suggestion]) -> None:
-    for suggestion in found:
-        asked = "question" if suggestion.out_of == 1 else "questions"
-        say(f"# answers {suggestion.covers:,} of {suggestion.out_of:,} {asked} of the past, none that a person refused")
-        print(as_yaml([suggestion.rule]), end="")
-
-
-def show_rules(rules: Iterable[Rule]) -> None:
-    for rule in rules:
-        say(f"{rule.layer}: {rule.id}: ", verdict(rule.verdict), f" {about(rule)}")
-
-
-def about(rule: Rule) -> str:
-    """What a rule speaks about, in one line."""
-    conditions: dict[str, Any] = {
-        "tools": rule.tools,
-        "risk": rule.risk,
-        "origin": rule.origin,
-        "server": rule.server,
-        "path": rule.path,
-        "access": rule.access,
-        "command": _commands(rule),
-        "host": rule.host,
-        "arguments": msgspec.to_builtins(rule.arguments),
-        "agent": rule.agent,
-        "mode": rule.mode,
-        "interactive": rule.interactive,
-        "when": rule.when_source,
-    }
-    return ", ".join(f"{name} {_listed(value)}" for name, value in conditions.items() if value not in (None, "", {}))
-
-
-def _commands(rule: Rule) -> list[str] | None:
-    if rule.command is None:
-        return None
-    given = [rule.command] if isinstance(rule.command, str) else rule.command
-    return [_command(each) for each in given]
-
-
-def _command(given: str | CommandPattern) -> str:
-    return given if isinstance(given, str) else " ".join(given.words) + ("" if given.exact else " ...")
-
-
-def _listed(value: Any) -> str:
-    if isinstance(value, str | bool):
-        return str(value)
-    if isinstance(value, list | tuple | set | frozenset):
-        return " | ".join(map(str, cast(Iterable[object], value)))
-    return _compact(value)
-
-
-def _compact(value: Any) -> str:
+def compact(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _console(error: bool) -> Console:
+    return Console(stderr=error, highlight=False, markup=False, emoji=False)
+
+
+def _joined(pieces: Iterable[str | Text]) -> Text:
+    line = Text()
+    for piece in pieces:
+        line.append(piece if isinstance(piece, Text) else visible_line(piece))
+    return line

@@ -1,6 +1,6 @@
 """One call, climbing the stages. Each type can only be made from the one before it."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Required, TypedDict
 
 import msgspec
 from pydantic import BaseModel
@@ -122,6 +122,23 @@ class Answer(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
         check_fields(self)
 
 
+class Decided(TypedDict, total=False):
+    """An answer to a question, as `Answer` has it."""
+
+    approved: Required[bool]
+    reason: str
+    by: str
+    #: What was asked for, with a question for a value.
+    value: Any
+    #: How far a yes reaches: `once`, `run`, `window` with `until`, or `rule` with the `rule` to keep.
+    scope: Scope
+    until: int
+    rule: str
+    #: What to run instead: validated, judged and hashed again, and the model is told.
+    arguments: JsonObject | None
+    payload_hash: str
+
+
 class Waiting(msgspec.Struct, frozen=True, gc=False):
     """Paused until a person answers, or until the waiting call in front of it is done."""
 
@@ -129,6 +146,12 @@ class Waiting(msgspec.Struct, frozen=True, gc=False):
     decision: Decision
     question: Question | None
     behind: str = ""
+
+
+class Suspended(msgspec.Struct, frozen=True, gc=False):
+    """The call started and goes on later: the run inside it waits for a person."""
+
+    child_run_id: str
 
 
 class Invocation(msgspec.Struct, frozen=True, gc=False):

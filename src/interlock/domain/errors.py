@@ -13,11 +13,14 @@ InterlockError
 ├── LogError                 the log could not be written or read; the run stops here
 │   ├── LogWriteError
 │   ├── LogFencedError
+│   ├── RunClaimedError     another process moves this run on
 │   └── LogCorruptError
 ├── SandboxDeniedError       the sandbox refused what a tool tried
 ├── PreconditionError        a handler found that the call cannot be done now; nothing was done
 ├── SandboxSetupError        a command could not be confined; nothing was executed
+├── ModelError               a model gave no answer, or its answer broke off
 ├── ArtifactError            an artifact could not be kept or found
+├── RunSuspendedError        a tool is a run of its own, and that one waits for a person
 ├── RunEndedError            the run is over; nothing more can be executed in it
 ├── RunPausedError           the run waits for an answer; new calls have to wait, too
 ├── IllegalTransitionError   a fact does not fit the state table
@@ -92,6 +95,10 @@ class LogFencedError(LogError):
     """Somebody else appended to this run; this process lost it."""
 
 
+class RunClaimedError(LogError):
+    """Another process moves this run on. Nothing was written; it can be watched, and its questions answered."""
+
+
 class LogCorruptError(LogError):
     """A stored event is not what was written."""
 
@@ -115,8 +122,25 @@ class SandboxSetupError(InterlockError):
     """A command could not be confined, so nothing of it was executed."""
 
 
+class ModelError(InterlockError):
+    """A model gave no answer, or its answer broke off. `retryable` says whether asking again may help."""
+
+    def __init__(self, message: str, *, retryable: bool = False, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+        self.retry_after_seconds = retry_after_seconds
+
+
 class ArtifactError(InterlockError):
     """An artifact could not be kept or found."""
+
+
+class RunSuspendedError(InterlockError):
+    """Raised by a tool that is a run of its own, when that run waits for a person: the call goes on later."""
+
+    def __init__(self, child_run_id: str) -> None:
+        super().__init__(f"{child_run_id} waits for a person")
+        self.child_run_id = child_run_id
 
 
 class RunEndedError(InterlockError):

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from .call import Answer, Question
+from .conversation import Usage
 from .decision import Decision
 from .effects import SideEffects
 from .observation import Observation
@@ -29,6 +30,12 @@ class RunStarted(_Fact, frozen=True, gc=False, tag="run.started"):
     #: The folder that it works in, and who it acts for.
     workspace: str = ""
     requester: str = ""
+    #: A run inside another one: the call of that run which it answers.
+    parent_run_id: str = ""
+    parent_call_id: str = ""
+    #: A run that goes on from another one: its events up to that `seq` are the first events of this one, retold.
+    forked_from: str = ""
+    forked_at: int = -1
 
 
 class RunPaused(_Fact, frozen=True, gc=False, tag="run.paused"):
@@ -63,6 +70,58 @@ class MenuShown(_Fact, frozen=True, gc=False, tag="model.menu"):
     versions: dict[str, str]
     #: The full menu: names, descriptions, schemas.
     artifact_id: str
+
+
+class UserSaid(_Fact, frozen=True, gc=False, tag="user.message"):
+    text: str
+    by: str = ""
+
+
+class ModelAsked(_Fact, frozen=True, gc=False, tag="model.request"):
+    """The model is about to be asked. What it sees is the conversation up to here, under these instructions, with the
+    menu that was recorded last."""
+
+    menu_digest: str
+    message_count: int
+    agent: str = ""
+    provider: str = ""
+    model: str = ""
+    tool_choice: str = "auto"
+    #: How long the run has been moved on so far, without waiting for people.
+    active_ms: float = 0.0
+    #: The instructions in full, where they are not those of the request before.
+    instructions_artifact_id: str = ""
+
+
+class ModelAnswered(_Fact, frozen=True, gc=False, tag="model.response"):
+    """What the model said. Its calls follow as intents, in the same commit: so many of them."""
+
+    text: str = ""
+    call_count: int = 0
+    finish: str = "stop"
+    usage: Usage = Usage()
+    duration_ms: float = 0.0
+
+
+class ModelFailed(_Fact, frozen=True, gc=False, tag="model.failed"):
+    message: str
+    retryable: bool = False
+
+
+class AnswerRefused(_Fact, frozen=True, gc=False, tag="model.refused"):
+    """The final answer is not what it has to be; the model is told so."""
+
+    message: str
+
+
+class ClaimContradicted(_Fact, frozen=True, gc=False, tag="verification.conflict"):
+    """The final answer says something that the facts contradict."""
+
+    claim: str
+    status: str
+    message: str
+    #: Was the model told, so that it can do better?
+    told: bool = False
 
 
 class BatchStarted(_Fact, frozen=True, gc=False, tag="tool.batch.started"):
@@ -197,6 +256,14 @@ class InvocationCompleted(_Fact, frozen=True, gc=False, tag="tool.invocation.com
     decision: Decision | None = None
 
 
+class InvocationSuspended(_Fact, frozen=True, gc=False, tag="tool.invocation.suspended"):
+    """The call goes on later: the run inside it waits for a person."""
+
+    invocation_id: str
+    call_id: str
+    child_run_id: str
+
+
 class CallObserved(_Fact, frozen=True, gc=False, tag="tool.observation"):
     observation_id: str
     observation: Observation
@@ -217,6 +284,12 @@ Fact: TypeAlias = (
     | RunFailed
     | RunCancelled
     | MenuShown
+    | UserSaid
+    | ModelAsked
+    | ModelAnswered
+    | ModelFailed
+    | AnswerRefused
+    | ClaimContradicted
     | BatchStarted
     | CallProposed
     | CallValidated
@@ -232,6 +305,7 @@ Fact: TypeAlias = (
     | ActionVoided
     | InvocationStarted
     | InvocationCompleted
+    | InvocationSuspended
     | CallObserved
     | Warned
 )

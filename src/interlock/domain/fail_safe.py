@@ -12,3 +12,5 @@ class FailSafeConfig(msgspec.Struct, frozen=True, kw_only=True):
     tool_failure_policy: FailurePolicy = "continue"
     #: After policy or a person refused a call.
     approval_denial_policy: FailurePolicy = "continue"
+    #: After a model gave no answer, retries included: the run fails, or it is kept as it is, to be resumed later.
+    model_failure_policy: Literal["fail", "keep"] = "fail"

@@ -1,6 +1,7 @@
 """Names for runs, actions and what they produce."""
 
 import re
+from hashlib import sha256
 from secrets import token_hex
 
 MAX_NAME_CHARS = 256
@@ -20,3 +21,8 @@ def new_action_id() -> str:
 def is_name(value: object) -> bool:
     """May it name a call or a tool? Short, printable, and not empty."""
     return type(value) is str and 0 < len(value) <= MAX_NAME_CHARS and value.isprintable()
+
+
+def child_run_id(run_id: str, call_id: str) -> str:
+    """The run inside a call. The same call has the same one, whoever asks, so it can be gone on with."""
+    return f"{run_id}.{sha256(call_id.encode(errors='backslashreplace')).hexdigest()[:12]}"

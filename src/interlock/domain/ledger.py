@@ -12,6 +12,7 @@ import msgspec
 from . import event as facts
 from .call import Answer, Question
 from .decision import Verdict
+from .dialogue import Dialogue
 from .errors import IllegalTransitionError
 from .event import Event
 from .lifecycle import (
@@ -23,6 +24,10 @@ from .lifecycle import (
     RunState,
     step,
 )
+from .verification import Checks
+
+#: What a tool that hands the run to another agent remembers, by this name.
+AGENT = "agent"
 
 
 class CallEntry(msgspec.Struct, gc=False, omit_defaults=True):
@@ -38,6 +43,8 @@ class CallEntry(msgspec.Struct, gc=False, omit_defaults=True):
     action_id: str = ""
     ok: bool = False
     latency_ms: float | None = None
+    #: The run inside it that it waits for.
+    child_run_id: str = ""
 
 
 class ActionEntry(msgspec.Struct, omit_defaults=True):
@@ -76,6 +83,15 @@ class Ledger(msgspec.Struct, kw_only=True):
     artifact_ids: set[str] = set()
     #: What tools want later calls to know, the newest by name.
     tool_state: dict[str, Any] = {}
+    #: When it began, in nanoseconds since 1970, and for which agent.
+    started_at: int = 0
+    agent: str = ""
+    #: The run that it is inside of.
+    parent_run_id: str = ""
+    #: Why it ended, or what it ended with.
+    message: str = ""
+    checks: Checks = msgspec.field(default_factory=Checks)
+    dialogue: Dialogue = msgspec.field(default_factory=Dialogue)
 
     def apply(self, event: Event) -> None:
         if event.seq != self.next_seq:
@@ -86,6 +102,13 @@ class Ledger(msgspec.Struct, kw_only=True):
         except KeyError as unknown:
             raise misfit(event, unknown) from None
         self.next_seq = event.seq + 1
+        if not event.seq:
+            self.started_at = event.at
+
+    @property
+    def speaker(self) -> str:
+        """The agent whose turn it is: the one that the run began with, or the one that it was handed to."""
+        return self.tool_state.get(AGENT, self.agent)
 
     def open_calls(self) -> list[str]:
         """Calls that have no observation yet, in model order."""
@@ -111,6 +134,7 @@ def _started(ledger: Ledger, fact: facts.RunStarted, seq: int) -> None:
             f"{facts.SCHEMA_VERSION}"
         )
     ledger.started = True
+    ledger.agent, ledger.parent_run_id = fact.agent, fact.parent_run_id
 
 
 def _paused(ledger: Ledger, fact: facts.RunPaused, seq: int) -> None:
@@ -119,6 +143,11 @@ def _paused(ledger: Ledger, fact: facts.RunPaused, seq: int) -> None:
 
 def _run_moved(ledger: Ledger, fact: Any, seq: int) -> None:
     ledger.state = step(RUN_TRANSITIONS, ledger.state, facts.type_of(fact))
+
+
+def _run_ended(ledger: Ledger, fact: Any, seq: int) -> None:
+    _run_moved(ledger, fact, seq)
+    ledger.message = fact.message
 
 
 def _menu(ledger: Ledger, fact: facts.MenuShown, seq: int) -> None:
@@ -131,6 +160,8 @@ def _batch(ledger: Ledger, fact: facts.BatchStarted, seq: int) -> None:
 
 
 def _proposed(ledger: Ledger, fact: facts.CallProposed, seq: int) -> None:
+    if ledger.dialogue.open:
+        ledger.dialogue.proposed(fact, ledger.calls.get(fact.call_id))
     if fact.call_id not in ledger.calls:
         ledger.calls[fact.call_id] = CallEntry(
             fact.tool, fact.digest, CallState.PROPOSED, ledger.batch, seq, fact.tool_version
@@ -211,6 +242,7 @@ def _invoked(ledger: Ledger, fact: facts.InvocationStarted, seq: int) -> None:
         action.state = step(ACTION_TRANSITIONS, action.state, "tool.invocation.started")
         action.executed_seq = seq
     call.state, call.started_seq = state, seq
+    ledger.checks.running[fact.call_id] = seq
 
 
 def _completed(ledger: Ledger, fact: facts.InvocationCompleted, seq: int) -> None:
@@ -218,6 +250,15 @@ def _completed(ledger: Ledger, fact: facts.InvocationCompleted, seq: int) -> Non
     call.state = CALL_TRANSITIONS[call.state]["tool.invocation.completed"]
     call.started_seq = -1
     call.latency_ms = fact.duration_ms
+    if fact.side_effects:
+        ledger.checks.changed(seq, fact.side_effects, fact.call_id, call.tool)
+
+
+def _suspended(ledger: Ledger, fact: facts.InvocationSuspended, seq: int) -> None:
+    call = ledger.calls[fact.call_id]
+    call.state = CALL_TRANSITIONS[call.state]["tool.invocation.suspended"]
+    call.started_seq, call.child_run_id = -1, fact.child_run_id
+    call.action_id = ""  # its start consumed the approval
 
 
 def _observed(ledger: Ledger, fact: facts.CallObserved, seq: int) -> None:
@@ -229,12 +270,40 @@ def _observed(ledger: Ledger, fact: facts.CallObserved, seq: int) -> None:
         ledger.artifact_ids.update(artifact.id for artifact in observation.artifacts)
     if observation.state:
         _remember(ledger.tool_state, observation.state)
+    if observation.kind == "verification" or observation.side_effects:
+        ledger.checks.observed(observation, seq)
+    elif observation.call_id in ledger.checks.running:
+        del ledger.checks.running[observation.call_id]
+    if ledger.dialogue.open:
+        ledger.dialogue.observed(observation)
 
 
 def _remember(tool_state: dict[str, Any], said: dict[str, Any]) -> None:
     tool_state.update(said)
     for name in [name for name, value in said.items() if value is None]:
         del tool_state[name]
+
+
+def _said(ledger: Ledger, fact: facts.UserSaid, seq: int) -> None:
+    ledger.dialogue.said(fact.text)
+
+
+def _model_asked(ledger: Ledger, fact: facts.ModelAsked, seq: int) -> None:
+    ledger.dialogue.asked(fact.active_ms)
+    if fact.instructions_artifact_id:
+        ledger.artifact_ids.add(fact.instructions_artifact_id)
+
+
+def _model_answered(ledger: Ledger, fact: facts.ModelAnswered, seq: int) -> None:
+    ledger.dialogue.answered(fact, ledger.speaker)
+
+
+def _told(ledger: Ledger, fact: facts.AnswerRefused, seq: int) -> None:
+    ledger.dialogue.refused(fact.message)
+
+
+def _contradicted(ledger: Ledger, fact: facts.ClaimContradicted, seq: int) -> None:
+    ledger.dialogue.contradicted(fact.message, told=fact.told)
 
 
 _Change = Callable[[Ledger, Any, int], None]
@@ -246,11 +315,17 @@ CHANGES = cast(
         facts.RunStarted: _started,
         facts.RunPaused: _paused,
         facts.RunResumed: _run_moved,
-        facts.RunCompleted: _run_moved,
-        facts.RunDegraded: _run_moved,
-        facts.RunFailed: _run_moved,
-        facts.RunCancelled: _run_moved,
+        facts.RunCompleted: _run_ended,
+        facts.RunDegraded: _run_ended,
+        facts.RunFailed: _run_ended,
+        facts.RunCancelled: _run_ended,
         facts.MenuShown: _menu,
+        facts.UserSaid: _said,
+        facts.ModelAsked: _model_asked,
+        facts.ModelAnswered: _model_answered,
+        facts.ModelFailed: _nothing,
+        facts.AnswerRefused: _told,
+        facts.ClaimContradicted: _contradicted,
         facts.BatchStarted: _batch,
         facts.Warned: _nothing,
         facts.CallProposed: _proposed,
@@ -267,6 +342,7 @@ CHANGES = cast(
         facts.ActionVoided: _voided,
         facts.InvocationStarted: _invoked,
         facts.InvocationCompleted: _completed,
+        facts.InvocationSuspended: _suspended,
         facts.CallObserved: _observed,
     },
 )

@@ -31,6 +31,7 @@ class CallState(StrEnum):
     PERMITTED = "permitted"
     REFUSED = "refused"
     RUNNING = "running"
+    SUSPENDED = "suspended"
     ENDED = "ended"
     OBSERVED = "observed"
 
@@ -99,9 +100,15 @@ CALL_TRANSITIONS: Mapping[CallState, Mapping[str, CallState]] = {
     # A call that started and has no end is judged again only when it is known that nothing happened.
     CallState.RUNNING: {
         "tool.invocation.completed": CallState.ENDED,
+        "tool.invocation.suspended": CallState.SUSPENDED,
         "allowed": CallState.PERMITTED,
         "asked": CallState.WAITING,
         "denied": CallState.REFUSED,
+        "tool.observation": CallState.OBSERVED,
+    },
+    # It was permitted once; it goes on when the run inside it can.
+    CallState.SUSPENDED: {
+        "tool.invocation.started": CallState.RUNNING,
         "tool.observation": CallState.OBSERVED,
     },
     CallState.ENDED: {"tool.observation": CallState.OBSERVED},

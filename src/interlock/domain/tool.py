@@ -56,6 +56,9 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     workspace: str = ""
     #: Who the run acts for.
     requester: str = ""
+    #: A run inside another one: the call that it answers.
+    parent_run_id: str = ""
+    parent_call_id: str = ""
 
 
 class ByteFilter(Protocol):
@@ -274,6 +277,8 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     risk: frozenset[Risk] = frozenset()
     read_only: bool = False
     idempotent: bool = False
+    #: A call that started and has no end goes on where it stopped: it is a run of its own, which remembers.
+    resumes: bool = False
     concurrency: Concurrency = "safe"
     read_keys: Keys | None = None
     write_keys: Keys | None = None

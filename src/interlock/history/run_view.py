@@ -3,6 +3,8 @@
 | fact | event |
 |---|---|
 | `tool.invocation.started` | `TOOL_CALL` |
+| `model.request` | `LLM_CALL` |
+| `model.failed` | `ERROR`, code `model_failed` |
 | `approval.requested`, `input.requested` | `APPROVAL_REQUIRED` |
 | `approval.granted`, `input.provided` | `APPROVAL_GRANTED` |
 | `approval.rejected`, `input.refused` | `APPROVAL_REJECTED` |
@@ -79,6 +81,14 @@ def _tool_call(fact: facts.InvocationStarted) -> _Shown:
         "invocation_id": fact.invocation_id,
         "action_id": fact.action_id,
     }
+
+
+def _llm_call(fact: facts.ModelAsked) -> _Shown:
+    return "LLM_CALL", {"agent": fact.agent, "provider": fact.provider, "model": fact.model}
+
+
+def _model_failed(fact: facts.ModelFailed) -> _Shown:
+    return "ERROR", {"code": "model_failed", "message": fact.message}
 
 
 def _asked(fact: facts.ApprovalRequested | facts.InputRequested) -> _Shown:
@@ -158,6 +168,8 @@ def _degraded(fact: facts.RunDegraded) -> _Shown:
 
 _VIEW: Mapping[str, Callable[[Any], _Shown | None]] = {
     "tool.invocation.started": _tool_call,
+    "model.request": _llm_call,
+    "model.failed": _model_failed,
     "approval.requested": _asked,
     "input.requested": _asked,
     "approval.granted": _granted,

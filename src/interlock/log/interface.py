@@ -9,6 +9,9 @@ Promises, proved for every implementation by `tests/log/conformance.py`:
    written", so nobody may go on as if nothing had been. Reopening decides.
 4. `read` returns exactly the bytes that were appended, in order.
 5. A snapshot is a hint: losing it loses nothing.
+6. A run has at most one claim. Once it was claimed, only the newest claim can append: whoever lost it, or never had
+   it, gets `LogFencedError`, so it cannot start an effect. A claim whose process is gone can be taken over at once.
+7. A note is for whoever has the claim: one per key, the first one stands, and it stays until it is taken away.
 """
 
 import asyncio
@@ -28,13 +31,36 @@ class Snapshot(msgspec.Struct, frozen=True):
     state: bytes
 
 
+class Claim(msgspec.Struct, frozen=True):
+    """The right to move a run on. The token grows with every claim of the run."""
+
+    run_id: str
+    token: int
+
+
+class Note(msgspec.Struct, frozen=True):
+    """Something that was said about a run by somebody who has no claim to it: an answer, a wish to stop it."""
+
+    key: str
+    body: bytes
+
+
+class Ends(msgspec.Struct, frozen=True):
+    """The first and the last event of a run."""
+
+    first: Entry
+    last: Entry
+
+
 class EventLog(Protocol):
     @property
     def immediate(self) -> bool:
         """Is an append durable when it returns? Then there is nothing to gain from gathering them."""
         ...
 
-    def append(self, run_id: str, entries: Sequence[Entry]) -> "asyncio.Future[None] | None":
+    def append(
+        self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None
+    ) -> "asyncio.Future[None] | None":
         """Make the entries durable: None when they already are, else a future that is done when they are.
 
         They continue the run, or `LogFencedError`: raised, or set on the future. Giving up the wait does not take the
@@ -48,6 +74,33 @@ class EventLog(Protocol):
 
     async def run_ids(self) -> list[str]:
         """Every run, oldest first."""
+        ...
+
+    async def ends(self, limit: int | None = None) -> list[Ends]:
+        """The runs that were begun last, newest first: what is needed to list them."""
+        ...
+
+    async def claim(self, run_id: str, *, force: bool = False) -> Claim:
+        """Take the run over. `RunClaimedError`, naming the process, when one that is alive has it, be it this very one,
+        unless `force`."""
+        ...
+
+    async def release(self, claim: Claim) -> None:
+        """Give it back; nothing when it was lost. Afterwards anybody may append again."""
+        ...
+
+    async def post(self, run_id: str, note: Note) -> bool:
+        """Leave a note. False when there is one under the same key: that one stands."""
+        ...
+
+    async def notes(self, run_id: str) -> list[Note]:
+        """In the order in which they were left."""
+        ...
+
+    async def take_away(self, run_id: str, key: str) -> None: ...
+
+    def version(self) -> int:
+        """Changes whenever anybody wrote, in any process. Cheap enough to look every few milliseconds."""
         ...
 
     async def save_snapshot(self, run_id: str, snapshot: Snapshot) -> None: ...

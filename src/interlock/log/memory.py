@@ -1,13 +1,15 @@
 """The log in memory: for tests, and for runs that need not outlive the process. It belongs to one thread.
 
-"Durable" means here: as long as the object.
+"Durable" means here: as long as the object. All claims are of this very process.
 """
 
 from collections.abc import Sequence
 
 from ..domain.chain import Entry
-from ..domain.errors import LogFencedError, LogWriteError
-from .interface import Snapshot
+from ..domain.errors import LogError, LogFencedError, LogWriteError
+from .claims import NO_TOKEN, claimed, fenced, token_for
+from .interface import Claim, Ends, Note, Snapshot
+from .process import this_process
 
 
 class MemoryLog:
@@ -16,11 +18,18 @@ class MemoryLog:
     def __init__(self) -> None:
         self._runs: dict[str, list[Entry]] = {}
         self._snapshots: dict[str, Snapshot] = {}
+        #: The last token of every run that was ever claimed, and those that are in force.
+        self._tokens: dict[str, int] = {}
+        self._held: dict[str, int] = {}
+        self._notes: dict[str, dict[str, Note]] = {}
+        self._version = 0
         self._closed = False
 
-    def append(self, run_id: str, entries: Sequence[Entry]) -> None:
+    def append(self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None) -> None:
         if self._closed:
             raise LogWriteError("the log is closed")
+        if claim is not None or self._held:
+            self._check_claim(run_id, claim)
         try:
             run = self._runs[run_id]
         except KeyError:
@@ -33,6 +42,7 @@ class MemoryLog:
                 )
             seq += 1
         run.extend(entries)
+        self._version += 1
         if run:
             self._runs[run_id] = run
 
@@ -43,9 +53,42 @@ class MemoryLog:
     async def run_ids(self) -> list[str]:
         return list(self._runs)
 
+    async def ends(self, limit: int | None = None) -> list[Ends]:
+        return [Ends(run[0], run[-1]) for run in list(reversed(self._runs.values()))[:limit]]
+
+    async def claim(self, run_id: str, *, force: bool = False) -> Claim:
+        if run_id in self._held and not force:
+            raise claimed(run_id, this_process(), this_process())
+        self._change()
+        token = self._tokens[run_id] = self._held[run_id] = self._tokens.get(run_id, NO_TOKEN) + 1
+        return Claim(run_id, token)
+
+    async def release(self, claim: Claim) -> None:
+        self._change()
+        if self._held.get(claim.run_id) == claim.token:
+            del self._held[claim.run_id]
+
+    async def post(self, run_id: str, note: Note) -> bool:
+        self._change()
+        if run_id not in self._runs:
+            raise LogError(f"there is no run {run_id} in this log, so no note can be left for it. Nothing was written.")
+        notes = self._notes.setdefault(run_id, {})
+        is_new = note.key not in notes
+        notes.setdefault(note.key, note)
+        return is_new
+
+    async def notes(self, run_id: str) -> list[Note]:
+        return list(self._notes.get(run_id, {}).values())
+
+    async def take_away(self, run_id: str, key: str) -> None:
+        self._change()
+        self._notes.get(run_id, {}).pop(key, None)
+
+    def version(self) -> int:
+        return self._version
+
     async def save_snapshot(self, run_id: str, snapshot: Snapshot) -> None:
-        if self._closed:
-            raise LogWriteError("the log is closed")
+        self._change()
         self._snapshots[run_id] = snapshot
 
     async def load_snapshot(self, run_id: str) -> Snapshot | None:
@@ -53,3 +96,13 @@ class MemoryLog:
 
     async def close(self) -> None:
         self._closed = True
+
+    def _check_claim(self, run_id: str, claim: Claim | None) -> None:
+        token, held = token_for(run_id, claim), self._held.get(run_id, NO_TOKEN)
+        if token != held:
+            raise fenced(run_id, token, this_process() if held else None)
+
+    def _change(self) -> None:
+        if self._closed:
+            raise LogWriteError("the log is closed")
+        self._version += 1

@@ -2,7 +2,9 @@
 
 WAL with `synchronous=FULL`: a commit that returned survives a crash of the process and of the machine. Appends go
 through one thread that commits for all (`sqlite_writer`); reads have a connection of their own and run in a thread.
-So neither holds up the event loop. Several processes may use one file; a run belongs to whoever appends in step.
+So neither holds up the event loop. Several processes may use one file; a run belongs to whoever has its claim, and one
+without a claim to whoever appends in step. A third connection never writes: it sees in microseconds, and so without a
+thread, that anybody else did.
 
 Events lie in the order of their commits, so a commit touches few pages however many runs share it, and the key finds
 a run's events. Runs have numbers to keep the key small.
@@ -12,46 +14,39 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import finalize
 
 from ..domain.chain import Entry
-from ..domain.errors import LogError
-from .interface import Snapshot
-from .sqlite_writer import BUSY_SECONDS, SqliteWriter, execute_when_free
+from ..domain.errors import LogError, LogWriteError
+from .claims import token_for
+from .interface import Claim, Ends, Note, Snapshot
+from .sqlite_claims import give_back, post, take, take_away
+from .sqlite_file import open_file
+from .sqlite_writer import SqliteWriter, is_busy
 
 T = TypeVar("T")
-
-SCHEMA_VERSION = 1
-
-_SCHEMA = (
-    "CREATE TABLE runs (number INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE)",
-    """CREATE TABLE events (
-        run INTEGER NOT NULL, seq INTEGER NOT NULL, body BLOB NOT NULL, hash BLOB NOT NULL, PRIMARY KEY (run, seq)
-    )""",
-    """CREATE TABLE snapshots (
-        run_id TEXT PRIMARY KEY, seq INTEGER NOT NULL, hash BLOB NOT NULL, state BLOB NOT NULL
-    ) WITHOUT ROWID""",
-    f"PRAGMA user_version = {SCHEMA_VERSION}",
-)
 
 _READ = """
     SELECT seq, body, hash FROM events
     WHERE run = (SELECT number FROM runs WHERE run_id = ?) AND seq > ? ORDER BY seq LIMIT ?
 """
 _RUN_IDS = "SELECT run_id FROM runs ORDER BY number"
+_ENDS = """
+    SELECT run_id, first.seq, first.body, first.hash, last.seq, last.body, last.hash
+    FROM runs
+    CROSS JOIN events AS first ON first.run = number AND first.seq = 0
+    CROSS JOIN events AS last ON last.run = number AND last.seq = (SELECT max(seq) FROM events WHERE run = number)
+    ORDER BY number DESC LIMIT ?
+"""
+_NOTES = "SELECT key, body FROM notes WHERE run = (SELECT number FROM runs WHERE run_id = ?) ORDER BY rowid"
 _LOAD_SNAPSHOT = "SELECT seq, hash, state FROM snapshots WHERE run_id = ?"
-
-_FULL = 2
-
-#: Closing any descriptor of a file drops every lock that this process has on it, SQLite's too. So a file is made
-#: only where there is none, by one thread at a time, and before anybody here can have opened it.
-_creating = Lock()
+_SAVE_SNAPSHOT = "INSERT OR REPLACE INTO snapshots (run_id, seq, hash, state) VALUES (?, ?, ?, ?)"
 
 
 class SqliteLog:
@@ -61,19 +56,21 @@ class SqliteLog:
 
     def __init__(self, path: str | os.PathLike[str], *, factory: type[sqlite3.Connection] = sqlite3.Connection) -> None:
         self._path = Path(path).resolve()
-        writing, self._reader = _open(self._path, factory)
+        writing, self._reader, self._watcher = open_file(self._path, factory)
         self._reading = Lock()
+        self._watching = Lock()
+        self._version = 0
         self._writer = SqliteWriter(writing)
         # Runs once: on `close`, when the log is dropped, or when the interpreter exits.
-        self._shut = finalize(self, _shut, self._writer, self._reader, self._reading)
+        self._shut = finalize(self, _shut, self._writer, (self._watching, self._watcher), (self._reading, self._reader))
 
     @property
     def own_paths(self) -> tuple[str, ...]:
         """Where its files are, which no tool may touch."""
         return tuple(f"{self._path}{ending}" for ending in ("", "-wal", "-shm", "-journal"))
 
-    def append(self, run_id: str, entries: Sequence[Entry]) -> asyncio.Future[None] | None:
-        return self._writer.submit(run_id, tuple(entries)) if entries else None
+    def append(self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None) -> asyncio.Future[None] | None:
+        return self._writer.append(run_id, tuple(entries), token_for(run_id, claim)) if entries else None
 
     async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[Entry]:
         return await self._query(partial(Entry, run_id), _READ, run_id, after_seq, -1 if limit is None else limit)
@@ -81,8 +78,43 @@ class SqliteLog:
     async def run_ids(self) -> list[str]:
         return await self._query(str, _RUN_IDS)
 
+    async def ends(self, limit: int | None = None) -> list[Ends]:
+        return await self._query(_make_ends, _ENDS, -1 if limit is None else limit)
+
+    async def claim(self, run_id: str, *, force: bool = False) -> Claim:
+        made: list[Claim] = []
+        try:
+            return await self._change(run_id, partial(take, run_id=run_id, force=force, made=made))
+        except asyncio.CancelledError:  # it is made all the same, and nobody would give it back
+            with suppress(LogWriteError):
+                self._writer.change(run_id, partial(give_back, claims=made)).cancel()
+            raise
+
+    async def release(self, claim: Claim) -> None:
+        await self._change(claim.run_id, partial(give_back, claims=[claim]))
+
+    async def post(self, run_id: str, note: Note) -> bool:
+        return await self._change(run_id, partial(post, run_id=run_id, note=note))
+
+    async def notes(self, run_id: str) -> list[Note]:
+        return await self._query(Note, _NOTES, run_id)
+
+    async def take_away(self, run_id: str, key: str) -> None:
+        await self._change(run_id, partial(take_away, run_id=run_id, key=key))
+
+    def version(self) -> int:
+        """Never waits: while the file is being recovered, it is what it was."""
+        try:
+            with self._watching:
+                (self._version,) = self._watcher.execute("PRAGMA data_version").fetchone()
+        except sqlite3.Error as error:
+            if not is_busy(error):
+                raise LogError(f"cannot read the log {self._path}: {error}") from error
+        return self._version
+
     async def save_snapshot(self, run_id: str, snapshot: Snapshot) -> None:
-        await self._writer.submit(run_id, snapshot)
+        row = (run_id, snapshot.seq, snapshot.hash, snapshot.state)
+        await self._change(run_id, partial(_save_snapshot, row=row))
 
     async def load_snapshot(self, run_id: str) -> Snapshot | None:
         found = await self._query(Snapshot, _LOAD_SNAPSHOT, run_id)
@@ -99,6 +131,9 @@ class SqliteLog:
     ) -> None:
         await self.close()
 
+    async def _change(self, run_id: str, change: Callable[[sqlite3.Connection], T | LogError]) -> T:
+        return await self._writer.change(run_id, change)
+
     async def _query(self, make: Callable[..., T], sql: str, *parameters: str | int) -> list[T]:
         return await asyncio.to_thread(self._query_now, make, sql, parameters)
 
@@ -106,73 +141,22 @@ class SqliteLog:
         try:
             with self._reading:
                 return [make(*row) for row in self._reader.execute(sql, parameters)]
+        except UnicodeEncodeError:  # asked for by a name that cannot be in the file
+            return []
         except sqlite3.Error as error:
             raise LogError(f"cannot read the log {self._path}: {error}") from error
 
 
-def _shut(writer: SqliteWriter, reader: sqlite3.Connection, reading: Lock) -> None:
+def _save_snapshot(connection: sqlite3.Connection, row: tuple[str, int, bytes, bytes]) -> None:
+    connection.execute(_SAVE_SNAPSHOT, row)
+
+
+def _make_ends(run_id: str, *row: Any) -> Ends:
+    return Ends(Entry(run_id, *row[:3]), Entry(run_id, *row[3:]))
+
+
+def _shut(writer: SqliteWriter, *connections: tuple[Lock, sqlite3.Connection]) -> None:
     writer.stop()
-    with reading:
-        reader.close()
-
-
-def _open(path: Path, factory: type[sqlite3.Connection]) -> tuple[sqlite3.Connection, sqlite3.Connection]:
-    """The connection to write and the one to read."""
-    try:
-        _create(path)
-        with ExitStack() as opened:
-            writing = opened.enter_context(closing(_connect(path, factory)))
-            reading = opened.enter_context(closing(_connect(path, factory)))
-            _check_own(path, writing)  # before anything is written: it may be somebody else's file
-            _make_durable(path, writing)
-            _make_schema(path, writing)
-            writing.execute("PRAGMA busy_timeout = 0")  # `execute_when_free` waits instead
-            reading.execute("PRAGMA query_only = ON")
-            opened.pop_all()
-            return writing, reading
-    except (OSError, sqlite3.Error) as error:
-        raise LogError(f"cannot open the log {path}: {error}") from error
-
-
-def _create(path: Path) -> None:
-    with _creating, suppress(FileExistsError):
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-
-
-def _connect(path: Path, factory: type[sqlite3.Connection]) -> sqlite3.Connection:
-    return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=factory)
-
-
-def _make_durable(path: Path, connection: sqlite3.Connection) -> None:
-    (mode,) = execute_when_free(connection, "PRAGMA journal_mode = WAL").fetchone()
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA fullfsync = ON")  # for systems where fsync alone does not reach the disk
-    (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
-    if mode != "wal" or synchronous < _FULL:
-        raise LogError(
-            f"the log {path} would not be durable: journal_mode is {mode} and must be wal,"
-            f" synchronous is {synchronous} and must be at least {_FULL} (FULL)"
-        )
-
-
-def _make_schema(path: Path, connection: sqlite3.Connection) -> None:
-    if _version(connection) == SCHEMA_VERSION:
-        return
-    execute_when_free(connection, "BEGIN IMMEDIATE")
-    _check_own(path, connection)
-    if _version(connection) == 0:
-        for statement in _SCHEMA:
-            connection.execute(statement)
-    connection.execute("COMMIT")
-
-
-def _check_own(path: Path, connection: sqlite3.Connection) -> None:
-    version = _version(connection)
-    if version > SCHEMA_VERSION:
-        raise LogError(f"the log {path} has schema {version}, newer than {SCHEMA_VERSION}: use a newer Interlock")
-    if version == 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-        raise LogError(f"{path} is an SQLite file, but not a log")
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    return connection.execute("PRAGMA user_version").fetchone()[0]
+    for using, connection in connections:
+        with using:
+            connection.close()

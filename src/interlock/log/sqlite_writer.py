@@ -6,8 +6,10 @@ callers wait for one or two.
 
 A transaction holds the write lock from its first statement, so `PRAGMA data_version` tells for sure whether another
 connection wrote since our last commit. As long as it did not, the remembered heads are the heads in the file; when it
-did, they are read anew. An append that does not continue its run is left out of the transaction before anything of it
-is written, and only its caller is told (`LogFencedError`).
+did, they are read anew. An append that does not continue its run, or does not show the run's claim, is left out of the
+transaction before anything of it is written, and only its caller is told (`LogFencedError`). Whatever else is written
+comes as a function of the connection and runs in its turn in the same transaction, so an append sees every claim that
+was made before it and none that was made after it.
 
 Anything else that goes wrong ends the thread: every append of the group fails, the connection is closed so that its
 locks are free for whoever reopens the file, and from then on `refusal` says why nothing is accepted. `refusal` is set
@@ -16,16 +18,19 @@ before the queue is emptied for the last time and looked at after an append was 
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from threading import Thread, current_thread
 from time import monotonic, sleep
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from ..domain.chain import Entry
 from ..domain.errors import LogError, LogFencedError, LogWriteError
-from .interface import Snapshot
+from .claims import NO_TOKEN
+from .sqlite_claims import refuse_append
+
+T = TypeVar("T")
 
 #: Between commits without a break, so that another process that polls for the write lock gets it in time.
 PAUSE_SECONDS = 0.0002
@@ -38,21 +43,33 @@ POLL_SECONDS = 0.001
 MAX_HEADS = 10_000
 
 _LOAD_HEAD = """
-    SELECT number, (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE run = number) FROM runs WHERE run_id = ?
+    SELECT
+        coalesce(number, 0),
+        (SELECT coalesce(max(seq) + 1, 0) FROM events WHERE run = number),
+        coalesce((SELECT token FROM claims WHERE run_id = ?1 AND pid <> 0), 0)
+    FROM (SELECT (SELECT number FROM runs WHERE run_id = ?1) AS number)
 """
 _ADD_RUN = "INSERT INTO runs (run_id) VALUES (?)"
 _ADD_EVENT = "INSERT INTO events (run, seq, body, hash) VALUES (?, ?, ?, ?)"
-_SAVE_SNAPSHOT = "INSERT OR REPLACE INTO snapshots (run_id, seq, hash, state) VALUES (?, ?, ?, ?)"
 
 _Row: TypeAlias = tuple[int, int, bytes, bytes]
-_Answer: TypeAlias = tuple[asyncio.Future[None], LogError | None]
+_Change: TypeAlias = Callable[[sqlite3.Connection], object]
 
 
 class _Pending(NamedTuple):
     loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[None]
+    future: asyncio.Future[Any]
     run_id: str
-    work: tuple[Entry, ...] | Snapshot
+    work: tuple[Entry, ...] | _Change
+    token: int
+
+
+class _Head(NamedTuple):
+    """Where a run stands: its number, 0 for a new one, its next `seq`, and the token that is needed to append."""
+
+    number: int
+    seq: int
+    token: int
 
 
 class SqliteWriter:
@@ -63,18 +80,25 @@ class SqliteWriter:
         self.refusal = ""
         self._connection = connection
         self._queue: SimpleQueue[_Pending | None] = SimpleQueue()
-        self._heads: dict[str, tuple[int, int]] = {}
+        self._heads: dict[str, _Head] = {}
         self._version = -1
         # A daemon, because the interpreter would wait for another thread before it runs the exit hook that stops it.
         self._thread = Thread(target=self._run, name="interlock-log", daemon=True)
         self._thread.start()
 
-    def submit(self, run_id: str, work: tuple[Entry, ...] | Snapshot) -> asyncio.Future[None]:
+    def append(self, run_id: str, entries: tuple[Entry, ...], token: int) -> asyncio.Future[None]:
         """Hand in. It will be written even if the caller stops waiting."""
+        return self._submit(run_id, entries, token)
+
+    def change(self, run_id: str, change: Callable[[sqlite3.Connection], T | LogError]) -> "asyncio.Future[T]":
+        """Hand in something else about the run. What it returns is the answer, or set as the exception."""
+        return self._submit(run_id, change, NO_TOKEN)
+
+    def _submit(self, run_id: str, work: tuple[Entry, ...] | _Change, token: int) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         if not self.refusal:
-            self._queue.put(_Pending(loop, future, run_id, work))
+            self._queue.put(_Pending(loop, future, run_id, work, token))
         if self.refusal:
             future.cancel()
             raise LogWriteError(self.refusal)
@@ -109,7 +133,7 @@ class SqliteWriter:
             sleep(PAUSE_SECONDS)
         return True
 
-    def _write(self, group: list[_Pending]) -> list[LogError | None]:
+    def _write(self, group: list[_Pending]) -> list[object]:
         execute = self._connection.execute
         execute_when_free(self._connection, "BEGIN IMMEDIATE")
         (version,) = execute("PRAGMA data_version").fetchone()
@@ -117,17 +141,19 @@ class SqliteWriter:
             self._version = version
             self._heads.clear()
         rows: list[_Row] = []
-        answers = [self._stage(pending.run_id, pending.work, rows) for pending in group]
+        answers = [self._stage(pending, rows) for pending in group]
         self._connection.executemany(_ADD_EVENT, rows)
         execute("COMMIT")
         return answers
 
-    def _stage(self, run_id: str, work: tuple[Entry, ...] | Snapshot, rows: list[_Row]) -> LogError | None:
-        """Add what continues its run to the transaction; the answer is for the caller."""
-        if isinstance(work, Snapshot):
-            self._connection.execute(_SAVE_SNAPSHOT, (run_id, work.seq, work.hash, work.state))
-            return None
-        number, seq = self._heads.get(run_id) or self._load_head(run_id)
+    def _stage(self, pending: _Pending, rows: list[_Row]) -> object:
+        """Add what may be written to the transaction; the answer is for the caller."""
+        _, _, run_id, work, token = pending
+        if callable(work):
+            return self._change(run_id, work, rows)
+        number, seq, needed = self._heads.get(run_id) or self._load_head(run_id)
+        if token != needed:
+            return refuse_append(self._connection, run_id, token)
         for entry in work:
             if entry.seq != seq or entry.run_id != run_id:
                 return LogFencedError(
@@ -136,12 +162,21 @@ class SqliteWriter:
             seq += 1
         number = number or self._add_run(run_id)
         rows += [(number, entry.seq, entry.body, entry.hash) for entry in work]
-        self._heads[run_id] = (number, seq)
+        self._heads[run_id] = _Head(number, seq, needed)
         return None
 
-    def _load_head(self, run_id: str) -> tuple[int, int]:
-        """The run's number, 0 for a new run, and its count of events."""
-        return self._connection.execute(_LOAD_HEAD, (run_id,)).fetchone() or (0, 0)
+    def _change(self, run_id: str, change: _Change, rows: list[_Row]) -> object:
+        """The run is read anew after it, so what is staged has to be in the file."""
+        self._connection.executemany(_ADD_EVENT, rows)
+        rows.clear()
+        self._heads.pop(run_id, None)
+        try:
+            return change(self._connection)
+        except UnicodeEncodeError as error:  # before the statement was executed
+            return LogError(f"this cannot be written in UTF-8: {ascii(error.object)[:80]}. Nothing was written.")
+
+    def _load_head(self, run_id: str) -> _Head:
+        return _Head(*self._connection.execute(_LOAD_HEAD, (run_id,)).fetchone())
 
     def _add_run(self, run_id: str) -> int:
         return self._connection.execute(_ADD_RUN, (run_id,)).lastrowid or 0
@@ -162,10 +197,14 @@ def execute_when_free(connection: sqlite3.Connection, sql: str) -> sqlite3.Curso
         try:
             return connection.execute(sql)
         except sqlite3.OperationalError as error:
-            busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
-            if not busy or monotonic() > deadline:
+            if not is_busy(error) or monotonic() > deadline:
                 raise
         sleep(POLL_SECONDS)
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Did somebody else have the file to themselves?"""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _refused(refusal: str, cause: BaseException | None) -> LogWriteError:
@@ -174,8 +213,8 @@ def _refused(refusal: str, cause: BaseException | None) -> LogWriteError:
     return error
 
 
-def _tell(group: list[_Pending], answers: Sequence[LogError | None]) -> None:
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Answer]] = {}
+def _tell(group: list[_Pending], answers: Sequence[object]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], object]]] = {}
     for pending, answer in zip(group, answers, strict=True):
         by_loop.setdefault(pending.loop, []).append((pending.future, answer))
     for loop, told in by_loop.items():
@@ -183,11 +222,11 @@ def _tell(group: list[_Pending], answers: Sequence[LogError | None]) -> None:
             loop.call_soon_threadsafe(_settle, told)
 
 
-def _settle(told: list[_Answer]) -> None:
-    for future, error in told:
+def _settle(told: list[tuple[asyncio.Future[Any], object]]) -> None:
+    for future, answer in told:
         if future.done():  # the caller was cancelled
             continue
-        if error is None:
-            future.set_result(None)
+        if isinstance(answer, LogError):
+            future.set_exception(answer)
         else:
-            future.set_exception(error)
+            future.set_result(answer)

@@ -118,7 +118,11 @@ async def _ask(waiting: Waiting, question: Question, run: Run) -> PermittedCall 
     if not was_asked:
         run.recorder.add(asked(question, run), question.call_id)
     await run.recorder.commit()
-    answer = await ask(question, parts.interaction, parts.clock.now)
+    began = parts.clock.elapsed()
+    try:
+        answer = await ask(question, parts.interaction, parts.clock.now)
+    finally:
+        run.waited_ns += parts.clock.elapsed() - began
     if answer is None:
         return waiting
     return await resolve(waiting, question, answer, record_answer(question, answer, run), run)

@@ -29,7 +29,7 @@ from ..domain.failure import Failure
 from ..domain.json import encode
 from ..domain.lifecycle import RunState
 from ..domain.observation import Observation
-from ..domain.tool import Situation
+from ..domain.tool import Menu
 from .accept import Received, accept
 from .facts import record_repeat, void
 from .live import Run
@@ -64,7 +64,8 @@ async def run_batch(intents: Sequence[ToolIntent], run: Run) -> BatchOutcome:
     await siblings.done()
     run.recorder.many = False
     _close(siblings, run)
-    await run.recorder.commit()
+    if not run.commits_later:
+        await run.recorder.commit()
     if run.errors or run.cancelled:
         run.forget_calls()
     run.parts.telemetry.batch_finished(len(intents), siblings.failure_count, (elapsed() - began) / 1e6)
@@ -80,7 +81,7 @@ async def run_batch(intents: Sequence[ToolIntent], run: Run) -> BatchOutcome:
 def _open(received: list[Received], run: Run) -> None:
     recorder, ledger = run.recorder, run.ledger
     if not ledger.started:
-        recorder.add(_started(run.situation))
+        start(run)
     new = False
     for item in received:
         if item.intent.call_id not in ledger.calls:
@@ -91,8 +92,7 @@ def _open(received: list[Received], run: Run) -> None:
         raise RunPausedError(f"{ledger.run_id} waits for an answer ({waiting}). Nothing was executed.")
     menu = run.parts.registry.menu(run.situation)
     if menu.digest != ledger.menu_digest:
-        artifact_id = run.parts.artifacts.keep(encode(menu.tools))
-        recorder.add(MenuShown(digest=menu.digest, versions=dict(menu.versions), artifact_id=artifact_id))
+        record_menu(menu, run)
     if new:
         situation = run.situation
         recorder.add(
@@ -105,13 +105,24 @@ def _open(received: list[Received], run: Run) -> None:
         )
 
 
-def _started(situation: Situation) -> RunStarted:
-    return RunStarted(
+def start(run: Run) -> None:
+    """The first event of a run."""
+    situation = run.situation
+    begun = RunStarted(
         schema=SCHEMA_VERSION,
         agent=situation.agent,
         workspace=situation.workspace,
         requester=situation.requester,
+        parent_run_id=situation.parent_run_id,
+        parent_call_id=situation.parent_call_id,
     )
+    run.recorder.add(begun)
+
+
+def record_menu(menu: Menu, run: Run) -> None:
+    """The tools that a model is shown from now on."""
+    artifact_id = run.parts.artifacts.keep(encode(menu.tools))
+    run.recorder.add(MenuShown(digest=menu.digest, versions=dict(menu.versions), artifact_id=artifact_id))
 
 
 async def _plan(received: list[Received], siblings: Siblings, run: Run) -> dict[str, PermittedCall | Waiting]:

@@ -14,11 +14,11 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from ..domain.call import Invocation, ValidCall
+from ..domain.call import Invocation, Suspended, ValidCall
 from ..domain.decision import Decision
 from ..domain.effects import NONE, UNKNOWN, SideEffect, SideEffects
 from ..domain.envelope import neutralize
-from ..domain.errors import PreconditionError, SandboxDeniedError, SandboxSetupError
+from ..domain.errors import PreconditionError, RunSuspendedError, SandboxDeniedError, SandboxSetupError
 from ..domain.failure import Failure
 from ..domain.result import RawResult
 from ..domain.tool import CallNext, ErrorText, JsonObject, Middleware, ToolContext
@@ -84,7 +84,7 @@ class Execution(msgspec.Struct):
             self.on_abandoned(self)
 
 
-async def execute(execution: Execution, sandbox: Sandbox, clock: Clock) -> RawResult | Failure:
+async def execute(execution: Execution, sandbox: Sandbox, clock: Clock) -> RawResult | Suspended | Failure:
     invocation, tool = execution.invocation, execution.invocation.tool
     execution.began = clock.elapsed()
     failure = value = None
@@ -122,8 +122,10 @@ def _said(context: ToolContext) -> tuple[SideEffect, ...]:
     return tuple(effect for effect in cast(list[object], effects) if isinstance(effect, SideEffect))
 
 
-def _failure_of(error: BaseException, execution: Execution) -> Failure:
+def _failure_of(error: BaseException, execution: Execution) -> Failure | Suspended:
     match error:
+        case RunSuspendedError():
+            return Suspended(error.child_run_id)
         case _Stopped():
             execution.error = error.__cause__
             return error.failure

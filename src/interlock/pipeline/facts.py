@@ -5,7 +5,7 @@ Arguments and reasons may hold secrets: they are stored as they are only when no
 
 import msgspec
 
-from ..domain.call import AcceptedCall, Answer, Invocation, Question
+from ..domain.call import AcceptedCall, Answer, Invocation, Question, Suspended, Waiting
 from ..domain.decision import Decision, Verdict
 from ..domain.event import (
     ActionVoided,
@@ -23,6 +23,7 @@ from ..domain.event import (
     InputRequested,
     InvocationCompleted,
     InvocationStarted,
+    InvocationSuspended,
     RunResumed,
     Warned,
 )
@@ -206,6 +207,15 @@ def completed(execution: Execution, observation: Observation, run: Run) -> Invoc
         arguments=_storable(execution.changed.arguments, run) if execution.changed is not None else None,
         decision=execution.decision,
     )
+
+
+def suspend(execution: Execution, suspended: Suspended, run: Run) -> Waiting:
+    """The call goes on when the run inside it does."""
+    invocation = execution.invocation
+    call_id, child = invocation.valid.call_id, suspended.child_run_id
+    fact = InvocationSuspended(invocation_id=invocation.invocation_id, call_id=call_id, child_run_id=child)
+    run.recorder.add(fact, call_id, execution.started_seq)
+    return Waiting(invocation.valid, invocation.permitted.decision, None, child)
 
 
 def edited_summary(observation: Observation, invocation: Invocation, run: Run) -> str:

@@ -46,6 +46,10 @@ class Run:
         #: What handlers raised, for whoever is to raise it again.
         self.errors: dict[str, BaseException] = {}
         self.background: set[asyncio.Task[None]] = set()
+        #: How long people were waited for in this process, in nanoseconds.
+        self.waited_ns = 0
+        #: Whoever moves the run on commits before it shows anything, so a batch need not.
+        self.commits_later = False
 
     @property
     def ended(self) -> bool:
@@ -139,6 +143,10 @@ class Executions:
         execution = self._running.get(call_id)
         if execution is not None:
             self._end([execution], stop)
+
+    def running(self) -> list[str]:
+        """The calls that run now."""
+        return list(self._running)
 
     def end_all(self, stop: Stop) -> None:
         self._end(list(self._running.values()), stop)

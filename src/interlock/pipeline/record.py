@@ -17,7 +17,7 @@ from ..domain.event import Event, Fact
 from ..domain.json import encode
 from ..domain.ledger import CHANGES, Ledger, misfit
 from ..domain.words import error_text
-from ..log.interface import EventLog
+from ..log.interface import Claim, EventLog
 
 #: Where there is none of these bytes, there is no line break to escape. A byte is found faster than two.
 _FIRST_OF_BREAK, _FIRST_OF_NEXT_LINE = "\u2028".encode()[0], "\u0085".encode()[0]
@@ -35,6 +35,8 @@ class Recorder:
         self.ledger = ledger
         self.head = head
         self.run_id = ledger.run_id
+        #: The right to append, where the run was claimed.
+        self.claim: Claim | None = None
         self._log = log
         self._now = now
         #: Takes declared secrets out of whatever is about to be written, wherever it came from.
@@ -69,6 +71,8 @@ class Recorder:
         except KeyError as unknown:
             raise misfit(event, unknown) from None
         ledger.next_seq = seq + 1
+        if not seq:
+            ledger.started_at = event.at
         self.head = head = sha256(self.head + body).digest()
         self._sealed.append(Entry(run_id, seq, body, head))
         return seq
@@ -123,7 +127,7 @@ class Recorder:
     def _write(self) -> None:
         entries, self._sealed = self._sealed, []
         try:
-            written = self._log.append(self.run_id, entries)
+            written = self._log.append(self.run_id, entries, self.claim)
         except Exception as error:
             self._stop(error)
             return

@@ -11,15 +11,16 @@ from collections.abc import Awaitable
 from ..domain.call import PermittedCall, ToolIntent, ValidCall, Waiting
 from ..domain.chain import decode_event
 from ..domain.decision import Decision, Verdict
-from ..domain.event import CallProposed
+from ..domain.event import CallProposed, InvocationSuspended
 from ..domain.failure import Failure
+from ..domain.ids import child_run_id
 from ..domain.json import BadJson, parse
 from ..domain.ledger import ActionEntry, CallEntry
 from ..domain.lifecycle import ActionState, CallState
 from ..domain.observation import Observation
 from .accept import Received
 from .asking import resolve
-from .facts import record_observation, record_repeat
+from .facts import go_on, record_observation, record_repeat
 from .live import Run
 from .lookup import lookup
 from .permit import denied_again, refused
@@ -36,9 +37,16 @@ async def replan(received: Received, entry: CallEntry, run: Run) -> PermittedCal
     action = run.ledger.actions.get(entry.action_id)
     if action is not None and action.state in _ANSWERED:
         return await _continue(received, action, run)
+    return await _go_on(received, entry, run)
+
+
+async def _go_on(received: Received, entry: CallEntry, run: Run) -> PermittedCall | Waiting | Failure | Observation:
+    """From where the log says that it came to."""
     match entry.state:
         case CallState.RUNNING:
             return await _recover(received, run)
+        case CallState.SUSPENDED:
+            return _go_on_with(received, entry, run)
         case CallState.ENDED:
             message = f"{entry.tool} ended, and the run stopped before its result was recorded. It is not run again."
             return Failure.of("outcome_unknown", message)
@@ -71,6 +79,24 @@ async def _continue(received: Received, action: ActionEntry, run: Run) -> Permit
     return waiting if answer is None else await resolve(waiting, question, answer, None, run)
 
 
+def _go_on_with(received: Received, entry: CallEntry, run: Run) -> PermittedCall | Failure:
+    """It was permitted and has started; the run inside it goes on where it stopped."""
+    valid = _valid_now(received, run)
+    if isinstance(valid, Failure):
+        return valid
+    go_on(entry.proposed_seq, run)
+    reason = f"It was permitted before, and goes on with {entry.child_run_id}."
+    return PermittedCall(valid, Decision(verdict=Verdict.ALLOW, reason=reason))
+
+
+def _go_on_inside(received: Received, run: Run) -> PermittedCall | Failure:
+    """The process died while the run inside the call was under way: that one says how far it came."""
+    call_id = received.intent.call_id
+    child = child_run_id(run.ledger.run_id, call_id)
+    run.recorder.add(InvocationSuspended(invocation_id="", call_id=call_id, child_run_id=child), call_id)
+    return _go_on_with(received, run.ledger.calls[call_id], run)
+
+
 def _valid_now(received: Received, run: Run) -> ValidCall | Failure:
     if isinstance(received.outcome, Failure):
         return received.outcome
@@ -83,6 +109,8 @@ async def _recover(received: Received, run: Run) -> PermittedCall | Waiting | Fa
     valid = _valid_now(received, run)
     if isinstance(valid, Failure):
         return _unknown(received, "and the tool is not available now to say more")
+    if valid.tool.resumes:
+        return _go_on_inside(received, run)
     if valid.tool.read_only or valid.tool.idempotent:
         return await plan(received, run)
     happened = await _reconciled(valid, run)

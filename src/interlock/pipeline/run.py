@@ -15,6 +15,7 @@ from ..domain.call import (
     Invocation,
     KnownCall,
     PermittedCall,
+    Suspended,
     ValidCall,
     Waiting,
 )
@@ -43,6 +44,7 @@ from .facts import (
     record_observation,
     record_warnings,
     started,
+    suspend,
 )
 from .live import Run
 from .lookup import lookup
@@ -122,7 +124,11 @@ async def carry_out(
         if not execution.abandoned:
             record_cancelled(execution, run)
         raise
-    return _observe(execution, result, run)
+    match result:
+        case Suspended():
+            return suspend(execution, result, run)
+        case _:
+            return _observe(execution, result, run)
 
 
 def _begin(
@@ -160,7 +166,7 @@ def conclude(call_id: str, tool_name: str, failure: Failure, run: Run) -> Observ
     return record_observation(observe_failure(call_id, tool_name, failure, run.parts.redactor), run)
 
 
-async def _execute(execution: Execution, run: Run) -> NormalizedResult | Failure:
+async def _execute(execution: Execution, run: Run) -> NormalizedResult | Suspended | Failure:
     """The start is durable before an effectful handler runs; then the way goes on to the normalized result."""
     parts, invocation = run.parts, execution.invocation
     if not invocation.tool.read_only:
@@ -177,10 +183,12 @@ async def _execute(execution: Execution, run: Run) -> NormalizedResult | Failure
             case NormalizedResult():
                 if not result.ok:
                     span.fail(result.code)
+            case Suspended():
+                pass
     return result
 
 
-async def _handle(execution: Execution, run: Run) -> NormalizedResult | Failure:
+async def _handle(execution: Execution, run: Run) -> NormalizedResult | Suspended | Failure:
     run.executions.add(execution)
     try:
         raw = await execute(execution, run.parts.sandbox, run.parts.clock)
@@ -192,7 +200,7 @@ async def _handle(execution: Execution, run: Run) -> NormalizedResult | Failure:
             if execution.invocation.tool.output_guardrails:
                 return await _guard_output(result, execution.invocation, run)
             return result
-        case Failure():
+        case Failure() | Suspended():
             return raw
 
 

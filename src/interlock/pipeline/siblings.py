@@ -28,7 +28,7 @@ from ..domain.failure import Failure
 from ..domain.observation import Observation
 from ..domain.phase import Phase
 from ..scheduler.interface import Place
-from .asking import settle
+from .asking import resolve, settle
 from .facts import void
 from .live import Run
 from .run import carry_out, conclude
@@ -166,7 +166,8 @@ class Siblings:
         settled = self._run.stopped(valid.call_id)
         if settled is None:
             work = settle(waiting, waiting.question, self._run) if waiting.question else _stay(waiting)
-            settled = await self._wait(valid.call_id, work) or self._run.stopped(valid.call_id) or waiting
+            settled = await self._wait(valid.call_id, work)
+            settled = settled or self._run.stopped(valid.call_id) or await self._answered_elsewhere(waiting)
         match settled:
             case PermittedCall():
                 return await self._carry_permitted(settled, place)
@@ -175,6 +176,14 @@ class Siblings:
                 return conclude(valid.call_id, valid.tool.name, settled, self._run)
             case Waiting():
                 return settled
+
+    async def _answered_elsewhere(self, waiting: Waiting) -> PermittedCall | Waiting | Failure:
+        """Woken while a person was asked here: somebody may have answered in another place."""
+        ledger = self._run.ledger
+        action = ledger.actions.get(ledger.calls[waiting.valid.call_id].action_id)
+        if action is None or action.answer is None:
+            return waiting
+        return await resolve(waiting, action.question, action.answer, action.answered_seq, self._run)
 
     async def _carry_permitted(self, permitted: PermittedCall, place: Place) -> Outcome:
         valid, run = permitted.valid, self._run

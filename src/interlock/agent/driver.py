@@ -1,0 +1,77 @@
+"""Carry out what `next_step` decides, one step after the other, until a person is needed or the run is over.
+
+Everything that a step finds out is an event before the next step is decided, and everything that is shown outside is
+durable before it is shown. So the process may die anywhere: whoever opens the run again decides the same next step.
+"""
+
+from ..domain.errors import ModelError
+from ..domain.event import AnswerRefused, ClaimContradicted, RunCancelled, RunCompleted, RunFailed
+from ..domain.observation import Observation
+from ..pipeline.batch import BatchOutcome
+from .answer import objection
+from .ask import ask_model
+from .session import Session
+from .steps import AskModel, Cancel, Finish, GiveUp, Over, Rest, Resume, Step, Wait, answered, next_step
+
+
+async def advance(session: Session) -> Step:
+    """The step at which it stopped: `Wait`, `Rest` or `Over`."""
+    run = session.run
+    while True:
+        step = next_step(await session.standing())
+        match step:
+            case Wait() | Rest() | Over():
+                await run.recorder.commit()
+                return step
+            case AskModel():
+                await _ask(session)
+            case Resume():
+                session.resumed_with = answered(run.ledger)
+                session.act_as(run.ledger.dialogue.answered_by)
+                _take(await session.mover.resume(run), session)
+            case Finish(text=text):
+                _finish(text, session)
+            case GiveUp(reason=reason):
+                run.recorder.add(RunFailed(message=reason))
+            case Cancel(reason=reason):
+                run.recorder.add(RunCancelled(message=reason))
+
+
+async def _ask(session: Session) -> None:
+    run = session.run
+    try:
+        intents = await ask_model(session)
+    except ModelError as error:
+        if run.parts.fail_safe.model_failure_policy == "keep":
+            await run.recorder.commit()
+            raise
+        run.recorder.add(RunFailed(message=f"The model gave no answer: {run.parts.redactor.redact(str(error))}"))
+        return
+    if intents:
+        session.resumed_with = answered(run.ledger)
+        _take(await session.mover.execute(run, intents), session)
+
+
+def _take(outcome: BatchOutcome, session: Session) -> None:
+    """What the calls came to. A tool that raises, raises here: the run has what happened."""
+    session.observations += [item for item in outcome.outcomes if type(item) is Observation]
+    if outcome.error is not None:
+        raise outcome.error
+
+
+def _finish(text: str, session: Session) -> None:
+    run = session.run
+    wrong = objection(text, session.agent, run.ledger)
+    match wrong:
+        case None:
+            run.recorder.add(RunCompleted(message=text))
+        case AnswerRefused():
+            tries = run.ledger.dialogue.refusals
+            if tries < session.agent.budgets.max_corrections:
+                run.recorder.add(wrong)
+            else:
+                run.recorder.add(RunFailed(message=f"After {tries} corrections: {wrong.message}"))
+        case ClaimContradicted():
+            run.recorder.add(wrong)
+            if not wrong.told:
+                run.recorder.add(RunCompleted(message=text))

@@ -1,0 +1,128 @@
+"""An answer as the sentences that its author speaks: without code blocks and quoted lines, each in plain words.
+
+A `Sentence` has the words as they stand in the answer, and the same in one plain form to look for words in: lower case,
+single spaces, no emphasis, `not` spelled out, and of all signs only those that part or mark something.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import chain, starmap
+from typing import NamedTuple
+
+MAX_HEAD_CHARS = 16 * 1024
+MAX_TAIL_CHARS = 48 * 1024
+MAX_SENTENCE_CHARS = 1_000
+
+_FENCE = re.compile(r"[ \t]{0,20}(```|~~~)")
+_FENCE_LINES = re.compile(r"^[ \t]{0,20}(```|~~~)", re.MULTILINE)
+_QUOTE = re.compile(r"\s{0,20}>")
+_ITEM = re.compile(r"\s{0,20}(?:[-*+•#|]|\d{1,3}[.)]\s)")
+_END = re.compile(r"(?<![/\s.])[.!?\u2026]++[\"'\u201d\u2019)*_\]`]*+(?=\s)")
+#: Of a list of things to do.
+_OPEN_BOX, _CHECKED_BOX = "[ ]", "[x]"
+_MARGIN = " \t\r\n-*+•#|>"
+#: Signs that mean the same, those that part like a semicolon or a colon, and those that only look good.
+_SIGNS = str.maketrans(
+    {
+        **dict.fromkeys("\u2018\u2019\u02bc\uff07\u00b4", "'"),
+        **dict.fromkeys("\u201c\u201d\u201e\u00ab\u00bb", '"'),
+        **dict.fromkeys("✅✔☑🟢✓", "✅"),
+        **dict.fromkeys("❌✗✘✖🔴", "❌"),
+        **dict.fromkeys("\u2013\u2014", ";"),
+        **dict.fromkeys("→=|", ":"),
+        **dict.fromkeys("*~\ufe0f", ""),
+    }
+)
+_TOKEN = re.compile(
+    r"(?P<option>(?<![^\s`])--?\w[^\s`]*+)|[\w'](?:[\w'/%+-]|\.(?=\w)|::(?=\w))*+|[,;:()✅❌\"`]|(?<= )-(?= )"
+)
+_EDGES = "_'/+-"
+
+
+class Sentence(NamedTuple):
+    #: A part of the answer, as it is.
+    text: str
+    #: In plain form, with a space at both ends.
+    plain: str
+    #: Where there are quotes or code in the plain form: start and end.
+    quoted: tuple[tuple[int, int], ...]
+
+    @property
+    def is_question(self) -> bool:
+        return self.text.rstrip("*_\"')` ").endswith("?")
+
+    def is_quoted(self, start: int, end: int) -> bool:
+        return any(opens <= start and end <= closes for opens, closes in self.quoted)
+
+
+def sentences(text: str) -> Iterator[Sentence]:
+    """Of a very long answer only the beginning and the end."""
+    for passage in chain.from_iterable(starmap(_passages, _pieces(text))):
+        for part in _parts(passage):
+            yield _sentence(part)
+
+
+def _pieces(text: str) -> Iterator[tuple[str, str]]:
+    """With the mark of the code block that each begins in."""
+    if len(text) <= MAX_HEAD_CHARS + MAX_TAIL_CHARS:
+        yield text, ""
+        return
+    yield text[:MAX_HEAD_CHARS], ""
+    fence = ""
+    for mark in _FENCE_LINES.finditer(text, 0, len(text) - MAX_TAIL_CHARS):
+        fence = _fence_after(fence, mark[1])
+    yield text[-MAX_TAIL_CHARS:], fence
+
+
+def _passages(text: str, fence: str) -> Iterator[str]:
+    """Paragraphs, list items, headings and rows. A line that only goes on stays with the one before it."""
+    start = end = 0
+    for line in text.splitlines(keepends=True):
+        mark = _FENCE.match(line)
+        is_apart = bool(fence or mark or _QUOTE.match(line) or not line.strip())
+        if is_apart or _ITEM.match(line):
+            yield text[start:end]
+            start = end + len(line) if is_apart else end
+        if mark:
+            fence = _fence_after(fence, mark[1])
+        end += len(line)
+    yield text[start:end]
+
+
+def _fence_after(fence: str, mark: str) -> str:
+    """A block ends with the mark that it began with."""
+    return mark if not fence else "" if mark == fence else fence
+
+
+def _parts(passage: str) -> Iterator[str]:
+    start = 0
+    for match in _END.finditer(passage):
+        yield from _short(passage[start : match.end()])
+        start = match.end()
+    yield from _short(passage[start:])
+
+
+def _short(text: str) -> Iterator[str]:
+    text = text.strip().strip(_MARGIN)
+    if text.startswith(_OPEN_BOX):
+        return
+    for start in range(0, len(text), MAX_SENTENCE_CHARS):
+        yield text[start : start + MAX_SENTENCE_CHARS]
+
+
+def _sentence(text: str) -> Sentence:
+    written = text.translate(_SIGNS).lower()
+    for short, long in (("n't", " not"), ("cannot", "can not"), (_CHECKED_BOX, "✅")):
+        written = written.replace(short, long)
+    plain, quoted, opened = " ", list[tuple[int, int]](), dict[str, int]()
+    for match in _TOKEN.finditer(written):
+        word = match[0]
+        if word in ('"', "`"):
+            start = opened.pop(word, -1)
+            if start >= 0:
+                quoted.append((start, len(plain)))
+            else:
+                opened[word] = len(plain)
+        elif not match["option"] and (word := ":" if word == "-" else word.strip(_EDGES)):
+            plain += word + " "
+    return Sentence(text, plain, tuple(quoted))

@@ -1,0 +1,146 @@
+"""A run of an agent as it is open in this process: the run, the agents that take part, and who watches."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+import msgspec
+
+from ..artifacts.interface import Artifacts
+from ..domain.call import ToolIntent
+from ..domain.conversation import AssistantMessage, Message, ProposedCall
+from ..domain.observation import Observation
+from ..models.interface import ModelEvent
+from ..pipeline.batch import BatchOutcome
+from ..pipeline.live import Run
+from .agent import Agent
+from .steps import Standing
+
+Listener = Callable[[ModelEvent], None]
+
+
+class Mover(Protocol):
+    """What takes calls through the pipeline."""
+
+    async def execute(self, run: Run, intents: Sequence[ToolIntent]) -> BatchOutcome: ...
+
+    async def resume(self, run: Run) -> BatchOutcome: ...
+
+
+class Session:
+    def __init__(self, run: Run, mover: Mover, agents: Mapping[str, Agent], *, chat: bool = False) -> None:
+        self.run = run
+        self.mover = mover
+        #: By the names that they have in the log.
+        self.agents = agents
+        self.chat = chat
+        #: Told what the model says, bit by bit.
+        self.listeners: list[Listener] = []
+        #: Does the run inside this one that has this id still wait for a person?
+        self.child_waits: Callable[[str], Awaitable[bool]] = _no_child
+        self.resumed_with = -1
+        self.pausing = False
+        self.stopped = False
+        #: What its calls in this process came to.
+        self.observations: list[Observation] = []
+        self.cancelling: str | None = None
+        self.instructions = ""
+        self.messages = Messages(run.parts.artifacts)
+        self._asking: asyncio.Task[object] | None = None
+        self._opened_ns = run.parts.clock.elapsed() - run.waited_ns
+        run.commits_later = True
+
+    @property
+    def agent(self) -> Agent:
+        return self.agents[self.run.ledger.speaker]
+
+    @property
+    def interrupted(self) -> bool:
+        """Has somebody said that it should not go on?"""
+        return self.pausing or self.stopped or self.cancelling is not None
+
+    @property
+    def active_seconds(self) -> float:
+        run = self.run
+        here_ns = run.parts.clock.elapsed() - run.waited_ns - self._opened_ns
+        return run.ledger.dialogue.active_ms / 1e3 + here_ns / 1e9
+
+    def rebase_time(self) -> None:
+        """What was spent so far is in the log now."""
+        self._opened_ns = self.run.parts.clock.elapsed() - self.run.waited_ns
+
+    def act_as(self, agent: str) -> None:
+        """Tools are seen and calls are judged for this agent."""
+        if self.run.situation.agent != agent:
+            self.run.situation = msgspec.structs.replace(self.run.situation, agent=agent)
+
+    async def standing(self) -> Standing:
+        ledger = self.run.ledger
+        children = [ledger.calls[call_id].child_run_id for call_id in ledger.dialogue.calls if call_id in ledger.calls]
+        return Standing(
+            ledger,
+            self.agent.budgets,
+            self.active_seconds,
+            self.resumed_with,
+            any([await self.child_waits(child) for child in children if child]),
+            self.chat,
+            self.pausing,
+            self.cancelling,
+        )
+
+    def heard(self, event: ModelEvent) -> None:
+        for listener in self.listeners:
+            with suppress(Exception):
+                listener(event)
+
+    def begin_asking(self) -> None:
+        self._asking = asyncio.current_task()
+
+    def end_asking(self) -> None:
+        self._asking = None
+
+    def stop_working(self, reason: str) -> None:
+        """What is under way is cancelled; the next step sees why."""
+        run = self.run
+        self.stopped = True
+        run.stopping = reason
+        run.executions.end_all("call")
+        for call_id in run.ledger.open_calls():
+            run.wake(call_id)
+        self.interrupt_asking()
+
+    def interrupt_asking(self) -> None:
+        """Stop listening to the model, if it is being asked: what it said so far does not count."""
+        if self._asking is not None:
+            self._asking.cancel()
+
+
+class Messages:
+    """The conversation as it is sent: long arguments are brought back from where they are kept, once."""
+
+    def __init__(self, artifacts: Artifacts) -> None:
+        self._artifacts = artifacts
+        self._ready: list[Message] = []
+
+    def of(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        ready = self._ready
+        for index in range(len(ready), len(messages)):
+            message = messages[index]
+            ready.append(self._whole(message) if isinstance(message, AssistantMessage) else message)
+        return tuple(ready)
+
+    def _whole(self, message: AssistantMessage) -> AssistantMessage:
+        if not any(call.artifact_id for call in message.calls):
+            return message
+        return msgspec.structs.replace(message, calls=tuple(map(self._whole_call, message.calls)))
+
+    def _whole_call(self, call: ProposedCall) -> ProposedCall:
+        if not call.artifact_id:
+            return call
+        written = self._artifacts.read(call.artifact_id).decode(errors="replace")
+        return msgspec.structs.replace(call, arguments=written, artifact_id="")
+
+
+async def _no_child(run_id: str) -> bool:
+    return False

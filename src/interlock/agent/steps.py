@@ -1,0 +1,131 @@
+"""What an agent does next: a pure decision on where it stands. Whoever carries it out is in `driver.py`."""
+
+from typing import TypeAlias
+
+import msgspec
+
+from ..domain.dialogue import Dialogue
+from ..domain.ledger import Ledger
+from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
+
+
+class Budgets(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run may use. Each ends it in words."""
+
+    #: Answers with tool calls.
+    max_steps: int = 200
+    max_model_calls: int = 200
+    max_tool_calls: int = 1000
+    #: Time in which the run is moved on. Waiting for people does not count.
+    max_seconds: float | None = None
+    max_tokens: int | None = None
+    #: In what the provider's prices are in.
+    max_cost: float | None = None
+    #: How often the model may try again when its final answer is not what it has to be.
+    max_corrections: int = 2
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Where an agent stands."""
+
+    ledger: Ledger
+    budgets: Budgets
+    #: How long the run has been moved on, without waiting for people.
+    active_seconds: float = 0.0
+    #: How many questions had an answer when calls were last gone on with; -1: not yet in this process.
+    resumed_with: int = -1
+    #: Does a run inside one of its calls still wait for a person?
+    child_waits: bool = False
+    #: Does it go on with what a person says next, when an answer is final?
+    chat: bool = False
+    #: Somebody wants it to stop here: kept as it is.
+    pausing: bool = False
+    #: Somebody wants it to end here, in these words.
+    cancelling: str | None = None
+
+
+class AskModel(msgspec.Struct, frozen=True):
+    """Ask the model, and take the calls of its answer through the pipeline."""
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """Go on with calls that have no outcome yet."""
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """A person has to answer first."""
+
+
+class Rest(msgspec.Struct, frozen=True):
+    """It is somebody else's turn: a person says what is next, or resumes it."""
+
+
+class Finish(msgspec.Struct, frozen=True):
+    text: str
+
+
+class GiveUp(msgspec.Struct, frozen=True):
+    reason: str
+
+
+class Cancel(msgspec.Struct, frozen=True):
+    reason: str
+
+
+class Over(msgspec.Struct, frozen=True):
+    """The run has ended."""
+
+
+Step: TypeAlias = AskModel | Resume | Wait | Rest | Finish | GiveUp | Cancel | Over
+
+
+def next_step(standing: Standing) -> Step:
+    ledger, dialogue = standing.ledger, standing.ledger.dialogue
+    if not RUN_TRANSITIONS[ledger.state]:
+        return Over()
+    if standing.cancelling is not None:
+        return Cancel(standing.cancelling)
+    if standing.pausing:
+        return Rest()
+    if dialogue.open and any(call_id not in dialogue.told for call_id in dialogue.calls):
+        return _with_open_calls(standing)
+    return _with_the_word(standing)
+
+
+def _with_the_word(standing: Standing) -> Step:
+    """No call is open: who spoke last decides."""
+    dialogue = standing.ledger.dialogue
+    if dialogue.last == "nobody":
+        return Rest() if standing.chat else GiveUp("Nobody said what to do.")
+    if dialogue.last == "model" and not dialogue.open:
+        return Rest() if standing.chat else Finish(dialogue.final_text)
+    exceeded = over_budget(dialogue, standing.budgets, standing.active_seconds)
+    return GiveUp(exceeded) if exceeded else AskModel()
+
+
+def _with_open_calls(standing: Standing) -> Step:
+    pending = any(action.state is ActionState.PENDING for action in standing.ledger.actions.values())
+    if not pending and not standing.child_waits:
+        return Resume()
+    return Resume() if answered(standing.ledger) != standing.resumed_with else Wait()
+
+
+def answered(ledger: Ledger) -> int:
+    return sum(action.state is not ActionState.PENDING for action in ledger.actions.values())
+
+
+def over_budget(dialogue: Dialogue, budgets: Budgets, active_seconds: float) -> str:
+    """Which budget is used up, in words; empty when none is."""
+    usage = dialogue.usage
+    used: tuple[tuple[float, float | None, str], ...] = (
+        (sum(dialogue.tool_turns.values()), budgets.max_steps, "steps"),
+        (dialogue.requests, budgets.max_model_calls, "requests to the model"),
+        (dialogue.tool_calls, budgets.max_tool_calls, "tool calls"),
+        (active_seconds, budgets.max_seconds, "seconds"),
+        (usage.input_tokens + usage.output_tokens, budgets.max_tokens, "tokens"),
+        (usage.cost, budgets.max_cost, "of cost"),
+    )
+    for amount, most, what in used:
+        if most is not None and amount >= most:
+            return f"The run has used its budget of {most:g} {what}."
+    return ""

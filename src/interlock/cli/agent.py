@@ -1,0 +1,206 @@
+"""The agent that `run`, `chat` and `runs resume` share: local tools, skills, policy and budgets, as settings have them.
+
+prepared = prepare(Wanted(workspace=Path.cwd()))       # everything is checked, nothing is written
+async with opened_runner(prepared, on_progress=...) as runner:
+    handle = await runner.start("task")
+"""
+
+import os
+import pwd
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+import msgspec
+
+from ..agent.agent import Agent
+from ..agent.steps import Budgets
+from ..artifacts.files import FileArtifacts
+from ..domain.errors import ConfigurationError
+from ..domain.fail_safe import FailSafeConfig
+from ..domain.tool import Mode, ToolDefinition
+from ..local import LocalTools
+from ..log.sqlite import SqliteLog
+from ..policy.files.policy_files import PolicyFiles
+from ..runs.runner import Runner, RunnerOptions
+from ..sandbox.programs import python_folders
+from ..tools.skills import skills
+from .agent_instructions import INSTRUCTIONS
+from .agent_provider import Model, chosen_model, scripted_model
+from .places import Places, find_places
+from .policy_options import in_order
+from .policy_places import policy_here
+from .project import FOLDER
+from .recordings import check_is_log
+from .run_files import RunFiles, run_files
+from .settings import TYPES, Settings, load_settings
+from .settings_file import parsed_text
+from .trust import Trusted, trusted_files
+from .trust_question import files_of_project
+
+NAME = "interlock"
+PROJECT_SKILLS = f"{FOLDER}/skills"
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_COST = (
+    "A budget of cost counts what the provider itself says that answers cost, and many say nothing. A budget of tokens "
+    "always counts."
+)
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What was said on the command line."""
+
+    workspace: Path
+    #: By name, as it was written. What is missing, files and variables say.
+    settings: Mapping[str, str] = {}
+    script: Path | None = None
+    max_steps: int | None = None
+    log: Path | None = None
+    #: Nobody is asked, neither whether the project is trusted.
+    headless: bool = False
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a run needs, checked."""
+
+    workspace: str
+    settings: Settings
+    mode: Mode
+    budgets: Budgets
+    model: Model
+    policy: PolicyFiles
+    project: Trusted
+    places: Places
+    files: RunFiles
+    #: What was said for `--log`, for commands to type next.
+    named_log: Path | None = None
+    #: What a person should know before it starts.
+    notes: tuple[str, ...] = ()
+
+
+class Around(TypedDict, total=False):
+    """What a runner gets beside the agent: see `RunnerOptions`."""
+
+    interaction: Any
+    on_progress: Any
+    chat: bool
+
+
+def prepare(wanted: Wanted, environ: Mapping[str, str] = os.environ) -> Prepared:
+    """`ConfigurationError` or `PolicyFileError` in words for whatever is missing or not in order."""
+    workspace, places = _folder(wanted.workspace), find_places(environ)
+    project = files_of_project(workspace, places, ask=not wanted.headless)
+    given = {name: parsed_text(name, TYPES[name], text, _option(name)) for name, text in wanted.settings.items()}
+    loaded = load_settings(places, project, environ, given)
+    settings = loaded.settings
+    model = chosen_model(settings, environ) if wanted.script is None else scripted_model(wanted.script)
+    files = run_files(wanted.log, places)
+    if files.log.exists():
+        check_is_log(str(files.log))
+    return Prepared(
+        workspace=str(workspace),
+        settings=settings,
+        mode=settings.mode,
+        budgets=_budgets(settings, wanted.max_steps),
+        model=model,
+        policy=in_order(policy_here(settings, places, project, str(workspace))),
+        project=project,
+        places=places,
+        files=files,
+        named_log=wanted.log,
+        notes=(*loaded.notes, *([] if settings.max_cost is None else [_COST])),
+    )
+
+
+@asynccontextmanager
+async def opened_runner(prepared: Prepared, **around: Unpack[Around]) -> AsyncGenerator[Runner]:
+    """Opens the log, and closes everything again. Runs that have not ended are kept."""
+    async with AsyncExitStack() as closing:
+        if prepared.named_log is None:
+            prepared.places.make_state()
+        provider = prepared.model.make()
+        closing.push_async_callback(provider.close)
+        tools = _tools(prepared)
+        closing.push_async_callback(tools.close)
+        log = await closing.enter_async_context(SqliteLog(prepared.files.log))
+        agent = Agent(
+            provider=provider,
+            model=prepared.model.name,
+            name=NAME,
+            instructions=INSTRUCTIONS,
+            tools=[*tools, *_skills(prepared)],
+            policy=prepared.policy,
+            fail_safe=FailSafeConfig(model_failure_policy="keep"),
+            budgets=prepared.budgets,
+        )
+        options: RunnerOptions = {
+            "log": log,
+            "artifacts": FileArtifacts(prepared.files.artifacts),
+            "secrets": prepared.model.secrets,
+            "mode": prepared.mode,
+            "requester": login_name(),
+            **around,
+        }
+        yield await closing.enter_async_context(Runner(agent, **options))
+
+
+def login_name() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _folder(named: Path) -> Path:
+    real = Path(os.path.realpath(named))
+    if not real.is_dir():
+        raise ConfigurationError(f"{named} is not a folder. `--workspace` names the folder to work in.")
+    return real
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _budgets(settings: Settings, max_steps: int | None) -> Budgets:
+    return Budgets(
+        max_steps=settings.max_model_calls if max_steps is None else max_steps,
+        max_model_calls=settings.max_model_calls,
+        max_tool_calls=settings.max_tool_calls,
+        max_seconds=settings.max_seconds,
+        max_tokens=settings.max_tokens,
+        max_cost=settings.max_cost,
+    )
+
+
+def _tools(prepared: Prepared) -> LocalTools:
+    settings = prepared.settings
+    tools = LocalTools(
+        prepared.workspace,
+        readable=[os.path.expanduser(path) for path in settings.readable],
+        environment=_environment(prepared.workspace, os.environ),
+        network=settings.network,
+        outside=settings.outside,
+    )
+    tools.keep_off(prepared.places.own_paths)
+    return tools
+
+
+def _environment(workspace: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Commands inherit nothing. An environment for Python that is active and that they can see is active for them."""
+    active = environ.get("VIRTUAL_ENV", "")
+    programs = os.path.join(active, "bin")
+    is_seen = os.path.realpath(active).startswith(f"{workspace}/") or programs in python_folders()
+    return {"PATH": f"{programs}:{_SYSTEM_PATH}"} if active and is_seen else {}
+
+
+def _skills(prepared: Prepared) -> Iterable[ToolDefinition]:
+    places, project = prepared.places, prepared.project
+    if places.config is not None and places.skills.is_dir():
+        yield from skills(places.skills)
+    if any(file.path.startswith(f"{PROJECT_SKILLS}/") for file in project.files):
+        yield from skills(os.path.join(project.root, PROJECT_SKILLS))
+        # What was loaded is what was trusted, or it is not used.
+        if trusted_files(Path(project.root), places) != project:
+            raise ConfigurationError(f"The skills of {project.root} were changed a moment ago. Nothing was started.")

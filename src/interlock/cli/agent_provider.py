@@ -1,0 +1,88 @@
+"""The model that proposes: the provider of the settings, or a script. Checked before anything is written."""
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from ..domain.errors import ConfigurationError
+from ..models.interface import ModelProvider
+from ..models.retry import retrying
+from ..models.script import MAX_SCRIPT_BYTES, from_script
+from ..models.scripted import ScriptedProvider
+from .keys import OWN_VARIABLE, VARIABLES, find_key, where_to_put
+from .settings import Settings
+
+#: Servers of one's own often want no key, but the SDKs do.
+_NO_KEY = "none"
+_SETTINGS_HELP = "`interlock config show` shows what is set, and from where."
+
+
+class _Adapter(NamedTuple):
+    """Where the class is. Its SDK is loaded when it is used, and says what to install when it is not there."""
+
+    module: str
+    name: str
+
+
+_ADAPTERS: Mapping[str, _Adapter] = {
+    "openai": _Adapter("openai_chat", "OpenAIChat"),
+    "anthropic": _Adapter("anthropic_messages", "AnthropicMessages"),
+}
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    #: For the eyes of a person.
+    shown: str
+    #: As the provider names it.
+    name: str = ""
+    make: Callable[[], ModelProvider]
+    #: What must never be shown or stored.
+    secrets: Mapping[str, str] = {}
+
+
+def scripted_model(path: Path) -> Model:
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_SCRIPT_BYTES + 1)
+    except OSError as error:
+        raise ConfigurationError(f"The script {path} cannot be read: {error.strerror or error}.") from None
+    turns = from_script(text)
+    return Model(shown=f"the script {path.name}", make=lambda: ScriptedProvider(turns, by_position=True))
+
+
+def chosen_model(settings: Settings, environ: Mapping[str, str] = os.environ) -> Model:
+    """`ConfigurationError` in words when there is no model to ask, or no key for it."""
+    provider, base_url = settings.provider, settings.base_url
+    key = find_key(provider, base_url, environ)
+    if key is None and not base_url:
+        raise ConfigurationError(_no_key(provider, environ))
+    if not settings.model:
+        raise ConfigurationError(
+            "No model is named. Name one with --model NAME, or for good with `interlock config set model NAME`. "
+            f"Nothing was started. {_SETTINGS_HELP}"
+        )
+    adapter = _ADAPTERS[provider]
+    kind = getattr(import_module(f"..models.{adapter.module}", __package__), adapter.name)
+    # A key that is given keeps the SDK from sending the provider's own key to another address.
+    value = key.value if key is not None else _NO_KEY
+    made = partial(kind, settings.model, base_url=base_url or None, api_key=value)
+    return Model(
+        shown=f"{settings.model} ({base_url or provider})",
+        name=settings.model,
+        make=lambda: retrying(made()),
+        secrets={} if key is None else {key.origin: value},
+    )
+
+
+def _no_key(provider: str, environ: Mapping[str, str]) -> str:
+    other = next((name for name in VARIABLES if name != provider and find_key(name, "", environ)), "")
+    instead = f" There is one for {other}: choose it with --provider {other}." if other else ""
+    return (
+        f"There is no key for {provider}: set {where_to_put(provider)} (or {OWN_VARIABLE}), or name a server of your "
+        f"own with --base-url.{instead} `interlock demo` needs neither. Nothing was started. {_SETTINGS_HELP}"
+    )

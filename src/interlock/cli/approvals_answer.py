@@ -1,0 +1,155 @@
+"""Bring an answer, or the wish to end a run, to whoever can write it down, and tell what became of it.
+
+A run that nobody has takes it at once. For one that a living process has, a note is left; then the log is watched, for
+a few seconds, until that process has taken it. Should it let the run go meanwhile, the note is taken back and written
+here. What is told in the end is what the log says, whoever wrote it.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from ..domain.call import Answer, Question
+from ..domain.errors import DecisionConflictError, RunClaimedError
+from ..domain.event import Warned
+from ..domain.ledger import ActionEntry, Ledger
+from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
+from ..domain.notes import AnswerNote, CancelNote, decode_note, key_of
+from ..history.fold import load
+from ..log.interface import EventLog
+from ..runs.desk import Desk, Taken
+from .runs_follow import changed_within, events_of
+
+#: How long a living process is waited for, and then how long for what it makes of the answer.
+TAKE_SECONDS = 5.0
+SETTLE_SECONDS = 1.0
+
+#: `recorded`: by us, since nobody had the run. `taken`: by the process that has it. `left`: not taken yet.
+How: TypeAlias = Literal["recorded", "taken", "left"]
+
+
+class Answered(msgspec.Struct, frozen=True):
+    how: How
+    #: As the log has them afterwards.
+    action: ActionEntry
+    ledger: Ledger
+
+
+class _Errand(msgspec.Struct, frozen=True):
+    """Something that a note is left for."""
+
+    run_id: str
+    key: str
+    again: Callable[[], Awaitable[Taken]]
+    #: Has it been done? Told the run as it is, and whether the note still lies there.
+    done: Callable[[Ledger, bool], bool]
+
+
+async def give_answer(
+    log: EventLog, desk: Desk, question: Question, answer: Answer, payload_hash: str, seconds: float = TAKE_SECONDS
+) -> Answered:
+    """`DecisionConflictError` when another answer stands, `AnswerRefusedError` when it cannot be the answer."""
+    run_id, action_id = question.run_id, question.action_id
+    known = (await desk.ledger(run_id)).next_seq - 1
+
+    def is_done(ledger: Ledger, note_lies_there: bool) -> bool:
+        answered = ledger.actions[action_id].state is not ActionState.PENDING
+        return answered or not note_lies_there or not RUN_TRANSITIONS[ledger.state]
+
+    async def decide() -> Taken:
+        return await desk.decide(run_id, action_id, answer, payload_hash)
+
+    errand = _Errand(run_id, key_of(AnswerNote(action_id, answer)), decide, is_done)
+    try:
+        how: How = "recorded" if await decide() == "recorded" else await _taken(log, errand, seconds)
+    except DecisionConflictError as conflict:
+        raise await _on_its_way(log, errand) or conflict from None
+    ledger = (await load(log, run_id)).ledger
+    action = ledger.actions[action_id]
+    if how != "left" and not _is_ours(action.answer, answer):
+        raise await _why_not(log, errand, action, known)
+    if how == "taken":
+        ledger = await _settled(log, run_id, action_id)
+    return Answered(how, ledger.actions[action_id], ledger)
+
+
+async def give_cancel(log: EventLog, desk: Desk, run_id: str, message: str, seconds: float = TAKE_SECONDS) -> How:
+    """`RunEndedError` when it was over before."""
+
+    async def cancel() -> Taken:
+        try:
+            return await desk.cancel(run_id, message)
+        except DecisionConflictError:  # somebody else wants the same
+            return "left"
+
+    errand = _Errand(run_id, key_of(CancelNote()), cancel, lambda ledger, _: not RUN_TRANSITIONS[ledger.state])
+    return "recorded" if await cancel() == "recorded" else await _taken(log, errand, seconds)
+
+
+async def _taken(log: EventLog, errand: _Errand, seconds: float) -> How:
+    lies_there = True
+    while True:
+        seen = log.version()
+        lies_there = any(note.key == errand.key for note in await log.notes(errand.run_id))
+        if errand.done((await load(log, errand.run_id)).ledger, lies_there):
+            return "taken"
+        if lies_there and await _written_here(log, errand):
+            return "recorded"
+        if seconds <= 0:
+            return "left" if lies_there else "taken"
+        seconds = await changed_within(log, seen, seconds)
+
+
+async def _written_here(log: EventLog, errand: _Errand) -> bool:
+    """Nobody has the run any more, so nobody would find the note: take it back and write what it says."""
+    try:
+        claim = await log.claim(errand.run_id)
+    except RunClaimedError:
+        return False
+    try:
+        await log.take_away(errand.run_id, errand.key)
+        return await errand.again() == "recorded"
+    finally:
+        await log.release(claim)
+
+
+async def _settled(log: EventLog, run_id: str, action_id: str) -> Ledger:
+    """What the process makes of the answer: the call starts, or something changed and it asks again."""
+    seconds = SETTLE_SECONDS
+    while True:
+        seen = log.version()
+        ledger = (await load(log, run_id)).ledger
+        if ledger.actions[action_id].state is not ActionState.APPROVED or seconds <= 0:
+            return ledger
+        seconds = await changed_within(log, seen, seconds)
+
+
+async def _on_its_way(log: EventLog, errand: _Errand) -> DecisionConflictError | None:
+    """Somebody else's answer lies there and was not taken yet."""
+    for note in await log.notes(errand.run_id):
+        body = decode_note(note.body)
+        if note.key == errand.key and isinstance(body, AnswerNote):
+            who, said = body.answer.by or "somebody", "approved" if body.answer.approved else "rejected"
+            return DecisionConflictError(f"{who} {said} {body.action_id} already; that is on its way and stands.")
+    return None
+
+
+async def _why_not(log: EventLog, errand: _Errand, action: ActionEntry, known: int) -> DecisionConflictError:
+    """Another answer was first, or the process that has the run did not take ours and said why."""
+    if action.answer is not None:
+        who = action.answer.by or "somebody"
+        return DecisionConflictError(
+            f"{action.question.action_id} was decided before: it is {action.state.value}, by {who}. That stands."
+        )
+    warnings = [
+        event.fact.message
+        async for event in events_of(log, errand.run_id, known)
+        if isinstance(event.fact, Warned) and action.question.action_id in event.fact.message
+    ]
+    said = warnings[-1] if warnings else f"{action.question.action_id} is {action.state.value}."
+    return DecisionConflictError(f"The answer was not taken. {said}")
+
+
+def _is_ours(recorded: Answer | None, given: Answer) -> bool:
+    return recorded is not None and (recorded.approved, recorded.by) == (given.approved, given.by)

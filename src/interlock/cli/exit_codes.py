@@ -1,0 +1,28 @@
+"""What a command says with its exit code: the same for every command."""
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    WAITING = 3
+    REFUSED = 4
+    INTERRUPTED = 130
+
+
+MEANINGS: Mapping[ExitCode, str] = {
+    ExitCode.OK: "done",
+    ExitCode.FAILED: "it failed, or the answer is no",
+    ExitCode.USAGE: "bad usage, or something that cannot be read",
+    ExitCode.WAITING: "it waits for a person",
+    ExitCode.REFUSED: "a policy or a person refused",
+    ExitCode.INTERRUPTED: "interrupted",
+}
+
+
+def exits(words: Mapping[ExitCode, str] = MEANINGS) -> str:
+    """For the end of a help text. A command that says more than the common words gives its own."""
+    return f"Exit codes: {'; '.join(f'{code.value} {meaning}' for code, meaning in words.items())}."

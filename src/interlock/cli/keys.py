@@ -1,0 +1,53 @@
+"""Keys of models: from the environment or from a keyring, and never from or into a file of ours.
+
+A key is for whoever issued it: with an address of one's own (`base_url`), the keys in the provider's variables are not
+sent there. `INTERLOCK_API_KEY` is a key for whatever is set.
+"""
+
+import os
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from urllib.parse import urlsplit
+
+import msgspec
+
+OWN_VARIABLE = "INTERLOCK_API_KEY"
+#: By provider.
+VARIABLES: Mapping[str, str] = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+_SERVICE = "interlock"
+
+
+class Key(msgspec.Struct, frozen=True):
+    value: str
+    #: Which variable, or which entry of the keyring.
+    origin: str
+
+    def __repr__(self) -> str:
+        return f"Key(from {self.origin})"
+
+
+def find_key(provider: str, base_url: str = "", environ: Mapping[str, str] = os.environ) -> Key | None:
+    variables = (OWN_VARIABLE,) if base_url else (OWN_VARIABLE, VARIABLES.get(provider, ""))
+    for variable in variables:
+        if value := environ.get(variable, "").strip():
+            return Key(value, variable)
+    entry = urlsplit(base_url).hostname or provider
+    value = _in_keyring(entry)
+    return Key(value, f"keyring entry {_SERVICE}/{entry}") if value else None
+
+
+def where_to_put(provider: str, base_url: str = "") -> str:
+    """What to say when there is no key."""
+    return OWN_VARIABLE if base_url else VARIABLES.get(provider, OWN_VARIABLE)
+
+
+def _in_keyring(entry: str) -> str:
+    """Empty without the package `keyring`, and where it finds no keyring: many hosts have none."""
+    if find_spec("keyring") is None:
+        return ""
+    try:
+        found = import_module("keyring").get_password(_SERVICE, entry)
+    except Exception:
+        return ""
+    return found if isinstance(found, str) else ""

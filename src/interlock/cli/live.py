@@ -1,0 +1,227 @@
+"""The live view of a run: what the model says as it says it, a line per call, and rows for what is under way.
+
+It is fed from two sides. The log tells what happened (`event`), the model is heard directly (`heard`), and the log is a
+moment behind. So what is heard waits until the log has come to the request that it answers: then everything is shown in
+the order in which it happened. What one request was answered with is one `_Heard`.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from rich.text import Text
+
+from ..domain import event as facts
+from ..domain.event import Event
+from ..models.interface import Finished, ModelEvent, Restarted, TextPiece
+from .live_calls import SPINNER, LiveCall, ended_lines
+from .live_region import Region
+from .live_text import StreamedText, harmless, rows_of
+from .runs_words import acts_on
+from .show import visible_line
+
+_FRAMES_PER_SECOND = 10
+_MAX_ROWS = 8
+#: A model that takes longer is seen to be waited for.
+_PATIENCE_NS = 500_000_000
+
+
+class _Heard:
+    """What one request was answered with, as far as it came. Pieces that were not shown yet."""
+
+    def __init__(self) -> None:
+        self.pieces: list[TextPiece | Restarted] = []
+        self.is_over = False
+        self.has_text = False
+
+
+class LiveView:
+    def __init__(self, region: Region, now: Callable[[], int] = time.time_ns) -> None:
+        self._region = region
+        self._now = now
+        self._calls: dict[str, LiveCall] = {}
+        self._heard: deque[_Heard] = deque()
+        #: Since when the model is asked; 0: it is not, as far as the log tells.
+        self._asked_at = 0
+        self._text = StreamedText(region.width)
+        #: Questions that were answered at this terminal.
+        self.answered_here: set[str] = set()
+        self._shown: Mapping[type, Callable[[Any, Event], None]] = {
+            facts.ModelAsked: self._asked,
+            facts.ModelAnswered: self._answered,
+            facts.ModelFailed: self._failed,
+            facts.CallProposed: self._proposed,
+            **dict.fromkeys((facts.ApprovalRequested, facts.InputRequested), self._requested),
+            **dict.fromkeys(_DECISIONS, self._decided),
+            facts.ActionVoided: self._voided,
+            facts.InvocationStarted: self._started,
+            facts.InvocationSuspended: self._suspended,
+            facts.CallObserved: self._observed,
+            facts.Warned: self._warned,
+            facts.AnswerRefused: self._refused,
+            facts.ClaimContradicted: self._contradicted,
+        }
+
+    @property
+    def moves(self) -> bool:
+        return self._region.moves
+
+    def held(self) -> AbstractContextManager[None]:
+        """The terminal is somebody else's: nothing is drawn, and what there is to say waits."""
+        return self._region.held()
+
+    def say(self, text: str, style: str = "") -> None:
+        """A note of ours, which may hold text from elsewhere."""
+        for line in rows_of(visible_line(text), self._region.width):
+            self._region.say(Text(line, style))
+
+    def show(self, *lines: Text) -> None:
+        self._region.say(*lines)
+
+    def heard(self, event: ModelEvent) -> None:
+        if not self._heard or self._heard[-1].is_over:
+            self._heard.append(_Heard())
+        answer = self._heard[-1]
+        match event:
+            case TextPiece() | Restarted():
+                answer.pieces.append(event)
+            case Finished():
+                answer.is_over = True
+            case _:
+                pass
+        self._show_heard()
+
+    def progress(self, call_id: str, message: str) -> None:
+        """What a running call says. May come from any thread: it is drawn with the next frame."""
+        call = self._calls.get(call_id)
+        if call is not None:
+            call.progress = message[-500:]
+
+    def event(self, event: Event) -> None:
+        show = self._shown.get(type(event.fact))
+        if show is not None:
+            show(event.fact, event)
+        self.tick()
+
+    def tick(self) -> None:
+        """Draw what is under way, as it is now."""
+        now = self._now()
+        rows = [row for call in self._calls.values() if (row := call.row(now)) is not None]
+        if len(rows) > _MAX_ROWS:
+            rows = [*rows[: _MAX_ROWS - 1], Text(f"  ... and {len(rows) - _MAX_ROWS + 1} more calls", "dim")]
+        if self._text.rest:
+            rows.insert(0, Text(self._text.rest))
+        elif self._asked_at and not rows and now - self._asked_at >= _PATIENCE_NS:
+            seconds = (now - self._asked_at) / 1e9
+            frame = SPINNER[int(seconds * _FRAMES_PER_SECOND) % len(SPINNER)]
+            rows = [Text(f"  {frame}        {seconds:,.0f} s   waiting for the model", "dim")]
+        self._region.draw(rows)
+
+    def rest(self) -> None:
+        """The run is not moved on any more. What is not done is not under way either."""
+        self._end_text()
+        self._heard.clear()
+        self._calls.clear()
+        self._asked_at = 0
+        self._region.clear()
+
+    def _show_heard(self) -> None:
+        if not self._asked_at or not self._heard:
+            return
+        answer = self._heard[0]
+        for piece in answer.pieces:
+            if isinstance(piece, Restarted):
+                self._end_text()
+                self.say(f"(the answer broke off: {piece.reason} It is asked for again.)", "yellow")
+            else:
+                answer.has_text = True
+                self._region.say(*(Text(row) for row in self._text.add(piece.text)))
+        if answer.pieces:
+            answer.pieces.clear()
+            self.tick()
+
+    def _end_text(self) -> None:
+        self._region.say(*(Text(row) for row in self._text.end()))
+
+    def _asked(self, fact: facts.ModelAsked, event: Event) -> None:
+        self._asked_at = event.at
+        self._show_heard()
+
+    def _answered(self, fact: facts.ModelAnswered, event: Event) -> None:
+        self._show_heard()
+        answer = self._heard.popleft() if self._heard else _Heard()
+        self._asked_at = 0
+        if fact.text and not answer.has_text:
+            self._region.say(*(Text(row) for row in self._text.add(fact.text)))
+        self._end_text()
+
+    def _failed(self, fact: facts.ModelFailed, event: Event) -> None:
+        self._heard.clear()
+        self._asked_at = 0
+        self._end_text()
+        self.say(f"The model gave no answer: {fact.message}", "red")
+
+    def _proposed(self, fact: facts.CallProposed, event: Event) -> None:
+        if not fact.duplicate:
+            written = fact.raw_input if not fact.raw_artifact_id else f"{fact.raw_bytes:,} bytes"
+            self._calls[fact.call_id] = LiveCall(fact.tool, acts_on(written))
+
+    def _requested(self, fact: facts.ApprovalRequested | facts.InputRequested, event: Event) -> None:
+        self._change(fact.call_id, waits=True)
+
+    def _decided(self, fact: Any, event: Event) -> None:
+        self._change(fact.call_id, waits=False)
+        if fact.action_id in self.answered_here:
+            return
+        why = f": {fact.answer.reason}" if fact.answer.reason else ""
+        by = fact.answer.by or "somebody"
+        call = self._calls.get(fact.call_id, LiveCall("", ""))
+        self.say(f"  {_DECISIONS[type(fact)]} by {by}{why}   ({call.tool} {call.acts_on})", "yellow")
+
+    def _voided(self, fact: facts.ActionVoided, event: Event) -> None:
+        self.say(f"  The question does not hold any more: {fact.reason}", "yellow")
+
+    def _started(self, fact: facts.InvocationStarted, event: Event) -> None:
+        self._change(fact.call_id, waits=False, since=event.at)
+
+    def _suspended(self, fact: facts.InvocationSuspended, event: Event) -> None:
+        self._change(fact.call_id, waits=True, since=0)
+
+    def _observed(self, fact: facts.CallObserved, event: Event) -> None:
+        seen = fact.observation
+        call = self._calls.pop(seen.call_id, LiveCall(seen.tool, ""))
+        self._region.say(*ended_lines(call, seen, self._region.width))
+
+    def _warned(self, fact: facts.Warned, event: Event) -> None:
+        self.say(f"  warning: {fact.message}", "yellow")
+
+    def _refused(self, fact: facts.AnswerRefused, event: Event) -> None:
+        self.say(f"  The answer was not taken: {fact.message}", "yellow")
+
+    def _contradicted(self, fact: facts.ClaimContradicted, event: Event) -> None:
+        told = " The model is told." if fact.told else ""
+        self.say(f"  The answer contradicts the facts: {fact.message}{told}", "bold red")
+
+    def _change(self, call_id: str, **changes: Any) -> None:
+        call = self._calls.get(call_id)
+        if call is not None:
+            for name, value in changes.items():
+                setattr(call, name, value)
+
+
+def said_lines(who: str, text: str, width: int) -> list[Text]:
+    """What somebody said, for a conversation that is shown again."""
+    rows = [row for line in harmless(text).split("\n") for row in rows_of(line, width)]
+    return [Text(f"{who}", "bold"), *map(Text, rows)]
+
+
+_DECISIONS: Mapping[type, str] = {
+    facts.ApprovalGranted: "approved elsewhere",
+    facts.ApprovalRejected: "refused elsewhere",
+    facts.ApprovalExpired: "not answered in time: refused",
+    facts.InputProvided: "answered elsewhere",
+    facts.InputRefused: "refused elsewhere",
+    facts.InputExpired: "not answered in time: refused",
+}

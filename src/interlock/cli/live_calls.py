@@ -1,0 +1,93 @@
+"""Calls of a run on a terminal: a row while a call is under way, and a line, perhaps with a diff, when it is done."""
+
+from collections.abc import Mapping
+
+import msgspec
+from rich.text import Text
+
+from ..domain.envelope import render_for_user
+from ..domain.observation import Observation
+from .live_text import harmless
+from .runs_words import took
+from .show import visible_line
+
+MAX_DIFF_LINES = 12
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_FRAMES_PER_SECOND = 10
+#: From so long on a running call shows what it says.
+_LONG_MS = 1_000
+_INDENT = " " * 21
+_WORD_CHARS = 9
+_TIME_CHARS = 7
+
+#: What became of a call, by its code: the word, and its colour.
+_WORDS: Mapping[str, tuple[str, str]] = {
+    "ok": ("ok", "green"),
+    "policy_denied": ("denied", "red"),
+    "user_denied": ("refused", "red"),
+    "approval_expired": ("expired", "red"),
+    "guardrail_refused": ("denied", "red"),
+    "cancelled": ("cancelled", "yellow"),
+    "cancelled_before_start": ("cancelled", "yellow"),
+    "skipped": ("skipped", "yellow"),
+    "timed_out": ("timed out", "red"),
+    "outcome_unknown": ("unknown", "bold red"),
+}
+_DIFF_STYLES: Mapping[str, str] = {"+": "green", "-": "red", "@": "cyan"}
+
+
+class LiveCall(msgspec.Struct):
+    """A call that has no outcome yet."""
+
+    tool: str
+    acts_on: str
+    #: When it was started, in nanoseconds since 1970; 0: it was not.
+    since: int = 0
+    waits: bool = False
+    #: What it said last.
+    progress: str = ""
+
+    def row(self, now: int) -> Text | None:
+        """None: there is nothing to see yet."""
+        if self.waits:
+            return _row("waits", "yellow", "", self.tool, self.acts_on)
+        if not self.since:
+            return None
+        elapsed_ms = max(0, now - self.since) / 1e6
+        frame = SPINNER[int(elapsed_ms / 1e3 * _FRAMES_PER_SECOND) % len(SPINNER)]
+        row = _row(frame, "cyan", f"{elapsed_ms / 1e3:,.0f} s", self.tool, self.acts_on)
+        if self.progress and elapsed_ms >= _LONG_MS:
+            row.append(f"  {visible_line(self.progress.strip())}", "dim")
+        return row
+
+
+def ended_lines(call: LiveCall, seen: Observation, width: int) -> list[Text]:
+    """The call with what became of it."""
+    word, style = _WORDS.get("ok" if seen.ok else seen.code, ("failed", "red"))
+    lines = [_row(word, style, took(seen.duration_ms), call.tool, call.acts_on)]
+    if not seen.ok or seen.kind == "verification":
+        lines.append(Text(f"{_INDENT}{render_for_user(seen)}", style if not seen.ok else "dim"))
+    if seen.ok and seen.content is not None and seen.content.format == "diff":
+        lines += diff_lines(seen.content.text, seen.truncated)
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
+    return lines
+
+
+def diff_lines(diff: str, was_cut: bool = False) -> list[Text]:
+    """The first lines of a diff, without its two lines of names."""
+    lines = [line for line in harmless(diff).split("\n") if not line.startswith(("--- ", "+++ "))]
+    shown = [Text(f"{_INDENT}{line}", _DIFF_STYLES.get(line[:1], "dim")) for line in lines[:MAX_DIFF_LINES]]
+    more = len(lines) - MAX_DIFF_LINES
+    if more > 0 or was_cut:
+        left = f"{more:,} more lines" if more > 0 else "more"
+        shown.append(Text(f"{_INDENT}... {left}; the whole diff is kept with the run", "dim"))
+    return shown
+
+
+def _row(word: str, style: str, time: str, tool: str, acts_on: str) -> Text:
+    row = Text("  ")
+    row.append(f"{word:{_WORD_CHARS}}", style)
+    row.append(f"{time:>{_TIME_CHARS}}   ", "dim")
+    row.append(visible_line(tool), "bold")
+    return row.append(f" {visible_line(acts_on)}" if acts_on else "")

@@ -1,0 +1,51 @@
+"""What a model says, as rows of the terminal's width, while it is still being said. Nothing in it acts on the terminal."""
+
+from collections.abc import Iterator
+
+from rich.cells import cell_len, chop_cells
+
+from ..domain.envelope import neutralize
+
+#: A row is broken at a space only in its last part: a long word is cut rather than a short row left.
+_MIN_ROW_SHARE = 0.5
+_TAB = "    "
+
+
+class StreamedText:
+    """Text comes in pieces of any size. Rows that cannot change any more are given out; `rest` is the one that can."""
+
+    def __init__(self, width: int) -> None:
+        self._width = max(width, 20)
+        self.rest = ""
+
+    def add(self, piece: str) -> list[str]:
+        *lines, self.rest = (self.rest + harmless(piece)).split("\n")
+        rows = [row for line in lines for row in rows_of(line, self._width)]
+        *full, self.rest = rows_of(self.rest, self._width)
+        return [*rows, *full]
+
+    def end(self) -> list[str]:
+        """The last row, if there is one."""
+        last, self.rest = self.rest, ""
+        return [last] if last.strip() else []
+
+
+def harmless(text: str) -> str:
+    return neutralize(text.replace("\r\n", "\n")).replace("\t", _TAB)
+
+
+def rows_of(line: str, width: int) -> list[str]:
+    """The line in rows that are not wider; at least one. Rows are broken at spaces where there are any."""
+    return list(_rows(line, width))
+
+
+def _rows(line: str, width: int) -> Iterator[str]:
+    while cell_len(line) > width:
+        first = chop_cells(line, width)[0]
+        space = first.rfind(" ")
+        if line[len(first) : len(first) + 1] == " ":
+            space = len(first)
+        cut = space if space >= width * _MIN_ROW_SHARE else len(first)
+        yield line[:cut].rstrip()
+        line = line[cut:].removeprefix(" ")
+    yield line

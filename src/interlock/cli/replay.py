@@ -1,0 +1,115 @@
+"""`interlock replay`: go through a recorded run, event by event. Nothing is executed."""
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+import typer
+
+from ..domain.errors import ConfigurationError, LogCorruptError
+from ..domain.event import Event
+from ..history.replay import Replay
+from .exit_codes import ExitCode, exits
+from .logs import LogFile, RunName, read_run
+from .options import Json
+from .replay_words import event_lines, row, state_lines, state_of
+from .show import count, say, say_json, say_table
+
+_EXITS = exits(
+    {
+        ExitCode.OK: "done",
+        ExitCode.FAILED: "the log is not what was written",
+        ExitCode.USAGE: "bad usage, or something that cannot be read",
+    }
+)
+_KEYS = "[Enter] next  [b] back  [number] go there  [q] quit: "
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What to show of a run."""
+
+    at: int | None
+    step: bool
+    as_json: bool
+
+
+@app.command(epilog=_EXITS)
+def replay(  # noqa: PLR0913 - one for each option
+    run: RunName,
+    *,
+    at: Annotated[int | None, typer.Option(metavar="N", help="Show event N and the state right after it.")] = None,
+    step: Annotated[bool, typer.Option("--step", help="Go event by event, at a terminal.")] = False,
+    mode: Annotated[Literal["trace"], typer.Option(help="trace: show what was recorded.")] = "trace",
+    log: LogFile = None,
+    as_json: Json = False,
+) -> None:
+    """Go through a recorded run. Nothing is executed."""
+    found = read_run(log, run)
+    try:
+        recorded = Replay(found.entries)
+    except LogCorruptError as error:
+        say(f"interlock: {error}. `interlock audit verify {found.run_id}` says more.", error=True)
+        raise typer.Exit(ExitCode.FAILED) from None
+    _MODES[mode](recorded, Asked(at, step, as_json))
+
+
+def _trace(recorded: Replay, asked: Asked) -> None:
+    events = [step.event for step in recorded]
+    if asked.at is not None and not 0 <= asked.at < len(events):
+        raise ConfigurationError(f"{recorded.run_id} has events 0 to {len(events) - 1}, not {asked.at}.")
+    if asked.step:
+        _step_through(recorded, events, asked.at or 0)
+    elif asked.at is not None:
+        _show_at(recorded, events, asked.at, asked.as_json)
+    elif asked.as_json:
+        say_json({"run_id": recorded.run_id, "events": events})
+    else:
+        say(f"{recorded.run_id}: {_outline(recorded, events)}")
+        say_table(("EVENT", "SECONDS", "WHAT", ""), [row(event, events[0].at) for event in events])
+
+
+def _outline(recorded: Replay, events: list[Event]) -> str:
+    state = recorded.at(len(events) - 1).state
+    return f"{count(len(events), 'event')} in {(events[-1].at - events[0].at) / 1e9:.3f} s, {state}"
+
+
+def _show_at(recorded: Replay, events: list[Event], at: int, as_json: bool) -> None:
+    ledger = recorded.at(at)
+    if as_json:
+        say_json({"event": events[at], "state": state_of(ledger)})
+        return
+    _, seconds, what, _ = row(events[at], events[0].at)
+    say(f"event {at} of {len(events):,}, after {seconds.strip()} s: {what}")
+    for line in (*event_lines(events[at]), "the run right after it:", *state_lines(ledger)):
+        say(line)
+
+
+def _step_through(recorded: Replay, events: list[Event], at: int) -> None:
+    if not sys.stdin.isatty():
+        raise ConfigurationError("Stepping needs a terminal. `--at N` shows one event, and without it all are listed.")
+    while 0 <= at < len(events):
+        _show_at(recorded, events, at, as_json=False)
+        said = _typed()
+        if said == "q":
+            return
+        at = _next(at, said, len(events) - 1)
+
+
+def _next(at: int, said: str, last: int) -> int:
+    if said.isdecimal():
+        return min(int(said[:9]), last)
+    return max(at - 1, 0) if said == "b" else at + 1
+
+
+def _typed() -> str:
+    try:
+        return input(_KEYS).strip().lower()
+    except EOFError:
+        return "q"
+
+
+#: What `--mode` may be.
+_MODES: Mapping[str, Callable[[Replay, Any], None]] = {"trace": _trace}

@@ -1,0 +1,57 @@
+"""Whoever sits at this terminal. The view makes room while they are asked, and a question may be left open."""
+
+import asyncio
+
+from ..approvals.interface import Fallback
+from ..approvals.terminal import TerminalInteractionProvider
+from ..domain.call import Answer, Question
+from .live import LiveView
+
+
+class PersonAtTerminal:
+    """Nobody who does not answer has refused: after its time a question stays open, and the run waits."""
+
+    approval_fallback: Fallback = "wait"
+
+    def __init__(self, terminal: TerminalInteractionProvider, view: LiveView) -> None:
+        self._terminal = terminal
+        self._view = view
+        self._asking: set[asyncio.Future[Answer | None]] = set()
+
+    @property
+    def approval_timeout_s(self) -> float | None:
+        return self._terminal.approval_timeout_s
+
+    @property
+    def interactive(self) -> bool:
+        return self._terminal.interactive
+
+    @property
+    def is_asked(self) -> bool:
+        """Is there a question on the terminal, or about to be?"""
+        return bool(self._asking)
+
+    async def ask(self, question: Question) -> Answer | None:
+        if not self._terminal.interactive:
+            return None
+        with self._view.held():
+            asking = asyncio.ensure_future(self._terminal.ask(question))
+            self._asking.add(asking)
+            try:
+                answer = await asking
+            except asyncio.CancelledError:
+                if asking in self._asking:  # Somebody else answered, or whoever asks gives up.
+                    raise
+                return None
+            finally:
+                self._asking.discard(asking)
+        if answer is not None:
+            self._view.answered_here.add(question.action_id)
+        return answer
+
+    def leave(self) -> int:
+        """Leave the questions open that are on the terminal: how many there were."""
+        left, self._asking = self._asking, set()
+        for asking in left:
+            asking.cancel()
+        return len(left)

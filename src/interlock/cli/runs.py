@@ -1,0 +1,150 @@
+"""`interlock runs`: look at runs, go on with them, end them. What moves a run is loaded only when it is used."""
+
+import asyncio
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .exit_codes import ExitCode, exits
+from .logs import LogFile, RunName, log_path
+from .options import Json
+from .runs_follow import events_of, follow
+from .runs_holders import holders
+from .runs_list import ListedRun, list_runs
+from .runs_log import has_log, named_run, opened, short, with_log
+from .runs_picture import Picture, as_plain, picture
+from .runs_rows import Rows, say_json_line
+from .runs_show import say_picture
+from .runs_words import StateWord, first_words, for_how_long, state_text
+from .show import say, say_json, say_table
+
+_EXITS = exits(
+    {
+        ExitCode.OK: "done",
+        ExitCode.FAILED: "the run failed, or is not to be had",
+        ExitCode.USAGE: "bad usage, or something that cannot be read",
+        ExitCode.WAITING: "the run waits for a person",
+        ExitCode.INTERRUPTED: "interrupted",
+    }
+)
+
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EXITS
+)
+
+
+@app.callback()
+def runs() -> None:
+    """List, show, watch, resume, cancel and fork runs.
+
+    A run is named by its id, by the first letters of it, or as `last`.
+    """
+
+
+@app.command("list", epilog=_EXITS)
+def list_(
+    state: Annotated[
+        list[StateWord] | None, typer.Option(help="Only runs in this state. May be given more than once.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="So many at most.")] = 20,
+    nested: Annotated[bool, typer.Option("--nested", help="Also runs inside a call of another run.")] = False,
+    log: LogFile = None,
+    as_json: Json = False,
+) -> None:
+    """List runs, the newest first.
+
+    A run is waiting for a person, running in a living process, stopped because none has it, or over.
+    """
+    found = asyncio.run(_list(log, set(state or ()), limit, nested)) if has_log(log) else []
+    if as_json:
+        say_json(found)
+    elif found:
+        say_table(("RUN", "STATE", "AGENT", "BEGUN", "ASKS", "TASK"), [_row(run) for run in found])
+    else:
+        say("There are no such runs." if state else "There are no runs yet. `interlock run` starts one.")
+
+
+@app.command(epilog=_EXITS)
+def show(run: RunName, log: LogFile = None, as_json: Json = False) -> None:
+    """Show what a run is, where it stands, what was done, and what to type next."""
+    shown = asyncio.run(_picture(log, run))
+    if as_json:
+        say_json(as_plain(shown))
+    else:
+        say_picture(shown, time.time_ns(), log)
+
+
+@app.command(epilog=_EXITS)
+def events(
+    run: RunName,
+    after: Annotated[int, typer.Option(metavar="N", help="Only what comes after event N.")] = -1,
+    following: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
+    log: LogFile = None,
+    as_json: Json = False,
+) -> None:
+    """Show the events of a run, a line for each. With --json, each line is an event."""
+    _until_interrupted(_events(log, run, after, following, as_json))
+
+
+@app.command(epilog=_EXITS)
+def watch(run: RunName, log: LogFile = None, as_json: Json = False) -> None:
+    """Watch a run, whichever process moves it on, until it ends."""
+    if as_json:
+        _until_interrupted(_events(log, run, -1, following=True, as_json=True))
+    else:
+        _until_interrupted(_module("runs_watch").watch(log, run))
+
+
+@app.command(epilog=_EXITS)
+def cancel(
+    run: RunName,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the log.", show_default=False)] = "",
+    by: Annotated[str, typer.Option(metavar="NAME", help="Who says so. Default: your login name.")] = "",
+    log: LogFile = None,
+    as_json: Json = False,
+) -> None:
+    """End a run for good: what runs is cancelled, what waits stays undone."""
+    asyncio.run(_module("runs_cancel").cancel(log, run, reason, by, as_json))
+
+
+async def _list(log: Path | None, states: set[StateWord], limit: int, nested: bool) -> list[ListedRun]:
+    async with opened(log) as there:
+        held = await holders(log_path(log))
+        return await list_runs(there, held, limit=limit, states=states, inside=nested)
+
+
+async def _picture(log: Path | None, wanted: str) -> Picture:
+    async with opened(log) as there:
+        return await picture(there, await named_run(there, wanted), await holders(log_path(log)))
+
+
+async def _events(log: Path | None, wanted: str, after: int, following: bool, as_json: bool) -> None:
+    rows = Rows()
+    async with opened(log) as there:
+        run_id = await named_run(there, wanted)
+        started_at = [event.at async for event in events_of(there, run_id, limit=1)][0]
+        async for event in (follow if following else events_of)(there, run_id, max(after, -1)):
+            if as_json:
+                say_json_line(event)
+            else:
+                rows.event(event, started_at)
+
+
+def _row(run: ListedRun) -> tuple[Any, ...]:
+    begun = for_how_long(time.time_ns() - run.started_at) if run.started_at else "?"
+    asks = str(run.questions) if run.questions else ""
+    return short(run.run_id), state_text(run.state), first_words(run.agent, 16), begun, asks, first_words(run.task)
+
+
+def _until_interrupted(work: Any) -> None:
+    try:
+        asyncio.run(work)
+    except KeyboardInterrupt:
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+def _module(name: str) -> Any:
+    return import_module(f".{name}", __package__)

@@ -1,0 +1,137 @@
+"""Which runs there are, newest first. The first and the last event tell most; only what has not ended is folded."""
+
+from collections.abc import Collection
+from typing import cast
+
+import msgspec
+
+from ..domain.chain import decode_event
+from ..domain.errors import IllegalTransitionError, LogCorruptError
+from ..domain.event import Event, RunStarted, UserSaid
+from ..domain.ledger import Ledger
+from ..domain.lifecycle import RUN_TRANSITIONS, ActionState, RunState
+from ..history.fold import load
+from ..log.interface import Ends, EventLog
+from .runs_log import around, is_inside
+from .runs_words import WORDS, StateWord
+
+_ENDED: dict[str, RunState] = {
+    "run.completed": RunState.COMPLETED,
+    "run.degraded": RunState.DEGRADED,
+    "run.failed": RunState.FAILED,
+    "run.cancelled": RunState.CANCELLED,
+}
+#: Where the task of a run stands: among its first events.
+_FIRST_EVENTS = 4
+
+
+class ListedRun(msgspec.Struct, frozen=True, kw_only=True):
+    run_id: str
+    state: StateWord
+    agent: str = ""
+    started_at: int = 0
+    changed_at: int = 0
+    events: int = 0
+    task: str = ""
+    #: Open ones, those of runs inside its calls too.
+    questions: int = 0
+    parent_run_id: str = ""
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """What the ends of a run tell. No `state`: it has not ended."""
+
+    run_id: str
+    started: RunStarted
+    first: Event
+    last: Event
+    state: StateWord | None
+
+
+async def list_runs(
+    log: EventLog, held: Collection[str], *, limit: int, states: Collection[str] = (), inside: bool = False
+) -> list[ListedRun]:
+    """`held`: the runs that a living process has. `inside`: also those inside a call of another one."""
+    runs = [_known(ends) for ends in await log.ends()]
+    run_ids = {run.run_id for run in runs}
+    open_ids = [run.run_id for run in runs if isinstance(run, _Known) and run.state is None]
+    listed: list[ListedRun] = []
+    for known in runs:
+        if len(listed) >= limit:
+            break
+        if isinstance(known, _Known) and not inside and known.started.parent_run_id in run_ids:
+            continue
+        run = known if isinstance(known, ListedRun) else await _listed(log, known, open_ids, held)
+        if not states or run.state in states:
+            listed.append(run)
+    return listed
+
+
+async def unfinished(log: EventLog) -> list[str]:
+    """Runs that have not ended, oldest first. One inside a run that has ended needs nothing any more."""
+    runs = [_known(ends) for ends in reversed(await log.ends())]
+    ended = {run.run_id for run in runs if isinstance(run, _Known) and run.state is not None}
+    return [
+        run.run_id
+        for run in runs
+        if isinstance(run, _Known) and run.state is None and ended.isdisjoint(around(run.run_id))
+    ]
+
+
+def state_word(state: RunState, questions: int, *, held: bool) -> StateWord:
+    if not RUN_TRANSITIONS[state]:
+        return WORDS[state]
+    return "waiting" if questions else "running" if held else "stopped"
+
+
+def pending(ledger: Ledger) -> int:
+    if not RUN_TRANSITIONS[ledger.state]:
+        return 0
+    return sum(action.state is ActionState.PENDING for action in ledger.actions.values())
+
+
+def _known(ends: Ends) -> _Known | ListedRun:
+    run_id = ends.first.run_id
+    try:
+        first, last = decode_event(ends.first), decode_event(ends.last)
+    except LogCorruptError:
+        return ListedRun(run_id=run_id, state="damaged", events=ends.last.seq + 1)
+    state = _ENDED.get(last.type)
+    started = first.fact if isinstance(first.fact, RunStarted) else RunStarted(schema=1)
+    return _Known(run_id, started, first, last, WORDS[state] if state else None)
+
+
+async def _listed(log: EventLog, known: _Known, open_ids: list[str], held: Collection[str]) -> ListedRun:
+    state, questions = known.state, 0
+    if state is None:
+        try:
+            state, questions = await _standing(log, known.run_id, open_ids, held)
+        except (LogCorruptError, IllegalTransitionError):
+            state = "damaged"
+    return ListedRun(
+        run_id=known.run_id,
+        state=cast(StateWord, state),
+        agent=known.started.agent,
+        started_at=known.first.at,
+        changed_at=known.last.at,
+        events=known.last.seq + 1,
+        task=await _task(log, known.run_id),
+        questions=questions,
+        parent_run_id=known.started.parent_run_id,
+    )
+
+
+async def _standing(log: EventLog, run_id: str, open_ids: list[str], held: Collection[str]) -> tuple[StateWord, int]:
+    """A run that waits for one inside of it waits for a person, too."""
+    ledger = (await load(log, run_id)).ledger
+    within = [(await load(log, other)).ledger for other in open_ids if is_inside(other, run_id)]
+    questions = pending(ledger) + sum(map(pending, within))
+    return state_word(ledger.state, questions, held=run_id in held), questions
+
+
+async def _task(log: EventLog, run_id: str) -> str:
+    try:
+        facts = [decode_event(entry).fact for entry in await log.read(run_id, 0, _FIRST_EVENTS)]
+    except LogCorruptError:
+        return ""
+    return next((fact.text for fact in facts if isinstance(fact, UserSaid)), "")

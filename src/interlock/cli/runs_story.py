@@ -1,0 +1,135 @@
+"""A run told in short, event by event: who said what, and what became of each call. For people; `events` has it all."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..domain import event as facts
+from ..domain.event import Event
+from .runs_log import short
+from .runs_words import acts_on, first_words, took
+
+_OUTCOMES = {"ok": "green", "failed": "red"}
+
+
+class Told(msgspec.Struct, frozen=True):
+    """One line: who or which tool, about what, and what became of it. All three may be text from anywhere."""
+
+    who: str
+    what: str = ""
+    outcome: str = ""
+    style: str = ""
+    #: False: interesting only while it happens.
+    lasting: bool = True
+
+
+class _Call(NamedTuple):
+    tool: str
+    about: str
+
+
+class Story:
+    """Told in order, from the first event on: what a later event is about was said by an earlier one."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, _Call] = {}
+        self._agent = ""
+
+    def tell(self, event: Event) -> list[Told]:
+        say = _WORDS.get(type(event.fact))
+        told = say(self, event.fact) if say else None
+        return [] if told is None else [told]
+
+    def proposed(self, fact: facts.CallProposed) -> None:
+        if fact.call_id not in self._calls:
+            written = fact.raw_input if not fact.raw_artifact_id else f"{fact.raw_bytes:,} bytes"
+            self._calls[fact.call_id] = _Call(fact.tool, acts_on(written))
+
+    def started_run(self, fact: facts.RunStarted) -> Told | None:
+        if not fact.forked_from:
+            return None
+        return Told("fork", f"of {short(fact.forked_from)} at event {fact.forked_at}")
+
+    def user(self, fact: facts.UserSaid) -> Told:
+        return Told(fact.by or "you", first_words(fact.text), style="bold")
+
+    def answered(self, fact: facts.ModelAnswered) -> Told | None:
+        return Told("model", first_words(fact.text)) if fact.text.strip() else None
+
+    def asked(self, fact: facts.ApprovalRequested | facts.InputRequested) -> Told:
+        tool, about = self._call(fact.call_id)
+        wanted = "approval" if isinstance(fact, facts.ApprovalRequested) else "a value"
+        return Told(tool, about, f"waits for {wanted}: {short(fact.question.action_id)}", "yellow", lasting=False)
+
+    def decided(self, fact: Any) -> Told:
+        tool, about = self._call(fact.call_id)
+        word = _ANSWERS[type(fact)]
+        why = f": {first_words(fact.answer.reason, 80)}" if fact.answer.reason else ""
+        return Told(fact.answer.by or "somebody", f"{tool} {about}".strip(), f"{word}{why}", "bold")
+
+    def voided(self, fact: facts.ActionVoided) -> Told:
+        return Told("void", f"{self._call(fact.call_id).tool} {short(fact.action_id)}", fact.reason, "yellow")
+
+    def invoked(self, fact: facts.InvocationStarted) -> Told:
+        tool, about = self._call(fact.call_id)
+        return Told(tool, about, "runs", "dim", lasting=False)
+
+    def suspended(self, fact: facts.InvocationSuspended) -> Told:
+        tool, about = self._call(fact.call_id)
+        return Told(tool, about, f"waits for run {short(fact.child_run_id)}", "yellow", lasting=False)
+
+    def observed(self, fact: facts.CallObserved) -> Told:
+        seen = fact.observation
+        tool, about = self._call(seen.call_id)
+        code = "ok" if seen.ok else "failed" if seen.code == "ok" else seen.code
+        outcome = " ".join(part for part in (code, took(seen.duration_ms)) if part)
+        return Told(tool, about, outcome, _OUTCOMES["ok" if seen.ok else "failed"])
+
+    def conflict(self, fact: facts.ClaimContradicted) -> Told:
+        return Told("conflict", first_words(fact.message), style="bold red")
+
+    def refused(self, fact: facts.AnswerRefused) -> Told:
+        return Told("not taken", first_words(fact.message), style="yellow")
+
+    def model_failed(self, fact: facts.ModelFailed) -> Told:
+        return Told("model", first_words(fact.message), "gave no answer", "red")
+
+    def warned(self, fact: facts.Warned) -> Told:
+        return Told("warning", first_words(fact.message), style="yellow")
+
+    def ended(self, fact: Any) -> Told:
+        word = facts.type_of(fact).removeprefix("run.")
+        said = "" if isinstance(fact, facts.RunCompleted) else first_words(fact.message)
+        return Told("end", said, word, "bold", lasting=False)
+
+    def _call(self, call_id: str) -> _Call:
+        return self._calls.get(call_id, _Call(call_id, ""))
+
+
+_ANSWERS: Mapping[type, str] = {
+    facts.ApprovalGranted: "approved",
+    facts.ApprovalRejected: "rejected",
+    facts.ApprovalExpired: "not answered in time",
+    facts.InputProvided: "gave a value",
+    facts.InputRefused: "gave no value",
+    facts.InputExpired: "not answered in time",
+}
+
+_WORDS: Mapping[type, Callable[[Story, Any], Told | None]] = {
+    facts.RunStarted: Story.started_run,
+    facts.UserSaid: Story.user,
+    facts.ModelAnswered: Story.answered,
+    facts.ModelFailed: Story.model_failed,
+    facts.AnswerRefused: Story.refused,
+    facts.ClaimContradicted: Story.conflict,
+    facts.CallProposed: Story.proposed,
+    **dict.fromkeys((facts.ApprovalRequested, facts.InputRequested), Story.asked),
+    **dict.fromkeys(_ANSWERS, Story.decided),
+    facts.ActionVoided: Story.voided,
+    facts.InvocationStarted: Story.invoked,
+    facts.InvocationSuspended: Story.suspended,
+    facts.CallObserved: Story.observed,
+    facts.Warned: Story.warned,
+    **dict.fromkeys((facts.RunCompleted, facts.RunDegraded, facts.RunFailed, facts.RunCancelled), Story.ended),
+}

@@ -1,0 +1,137 @@
+"""What people, a model and its tools have said in a run, folded from the log: what the model sees next, and no more.
+
+An answer with calls is under way until every one of them was proposed and observed; then the answer and what the model
+is told about its calls become messages, in the model's own order. Calls that were lost because the process died before
+they were written down are not in the log, so they are not in the conversation either: the model was never told of them
+and may ask again.
+"""
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+
+from .conversation import AssistantMessage, Message, ProposedCall, ToolMessage, Usage, UserMessage
+from .envelope import render_for_model
+from .failure import Failure
+from .json import encode
+from .observation import Observation
+
+if TYPE_CHECKING:
+    from .event import CallProposed, ModelAnswered
+    from .ledger import CallEntry
+
+#: Who spoke last, as far as the next step depends on it.
+Last: TypeAlias = Literal["nobody", "person", "model", "tools"]
+
+
+class Dialogue(msgspec.Struct, omit_defaults=True):
+    messages: list[Message] = []
+    last: Last = "nobody"
+    #: Is an answer under way? Then: whose it is, its text, its calls as far as they were proposed, how many are still
+    #: to come, and what the model will be told.
+    open: bool = False
+    answered_by: str = ""
+    text: str = ""
+    calls: dict[str, ProposedCall] = {}
+    awaited: int = 0
+    told: dict[str, str] = {}
+
+    usage: Usage = Usage()
+    #: How long the run was moved on, without waiting for people, up to the last request.
+    active_ms: float = 0.0
+    requests: int = 0
+    answers: int = 0
+    tool_calls: int = 0
+    #: How many answers with calls each agent has given.
+    tool_turns: dict[str, int] = {}
+    #: Final answers in a row that were not what they had to be, and claims that the facts contradicted.
+    refusals: int = 0
+    conflicts: int = 0
+    conflict: str = ""
+
+    def said(self, text: str) -> None:
+        self._close()
+        self._add_words(text)
+        self.refusals = self.conflicts = 0
+        self.conflict = ""
+
+    def asked(self, active_ms: float) -> None:
+        self._close()
+        self.requests += 1
+        self.active_ms = active_ms
+
+    def answered(self, answer: "ModelAnswered", agent: str) -> None:
+        self.answers += 1
+        self.usage = self.usage + answer.usage
+        self.last = "model"
+        self.text, self.calls, self.told, self.awaited = answer.text, {}, {}, answer.call_count
+        self.open, self.answered_by = answer.call_count > 0, agent
+        if self.open:
+            self.tool_turns[agent] = self.tool_turns.get(agent, 0) + 1
+        else:
+            self.messages.append(AssistantMessage(answer.text))
+
+    def proposed(self, fact: "CallProposed", known: "CallEntry | None") -> None:
+        """The next call of the answer, or one of its calls again."""
+        self.awaited -= 1
+        if fact.call_id in self.calls:
+            return
+        self.tool_calls += 1
+        written = fact.raw_input if isinstance(fact.raw_input, str) else encode(fact.raw_input or {}).decode()
+        self.calls[fact.call_id] = ProposedCall(
+            call_id=fact.call_id, tool=fact.tool, arguments=written, artifact_id=fact.raw_artifact_id
+        )
+        if fact.duplicate and known is not None and known.observed_seq >= 0:
+            self._answer_repeat(fact, known)
+
+    def observed(self, observation: Observation) -> None:
+        if observation.call_id in self.calls:
+            self.told[observation.call_id] = render_for_model(observation)
+            if self.awaited <= 0 and len(self.told) == len(self.calls):
+                self._close()
+
+    def refused(self, message: str) -> None:
+        self.refusals += 1
+        self._add_words(message)
+
+    def contradicted(self, message: str, *, told: bool) -> None:
+        self.conflicts += 1
+        self.conflict = "" if told else message
+        if told:
+            self._add_words(message)
+
+    @property
+    def final_text(self) -> str:
+        """What the model said last, when it asked for nothing more."""
+        last = self.messages[-1] if self.messages else None
+        return last.text if isinstance(last, AssistantMessage) else ""
+
+    def _add_words(self, text: str) -> None:
+        self.messages.append(UserMessage(text))
+        self.last = "person"
+
+    def _answer_repeat(self, fact: "CallProposed", known: "CallEntry") -> None:
+        """An earlier answer had the same id: the outcome stands, or the id was taken for something else."""
+        if known.digest == fact.digest:
+            told = [m.text for m in self.messages if isinstance(m, ToolMessage) and m.call_id == fact.call_id]
+            text = told[-1] if told else ""
+        else:
+            message = f"The id {fact.call_id!r} stands for different calls. Nothing was executed; use one id per call."
+            failure = Failure.of("call_id_conflict", message)
+            refused = Observation(call_id=fact.call_id, tool=fact.tool, ok=False, summary=message, failure=failure)
+            text = render_for_model(refused)
+        self.told[fact.call_id] = text
+        if self.awaited <= 0 and len(self.told) == len(self.calls):
+            self._close()
+
+    def _close(self) -> None:
+        """The answer under way becomes messages: what was proposed of it, and what is known about that."""
+        if not self.open:
+            return
+        self.open = False
+        calls = tuple(call for call_id, call in self.calls.items() if call_id in self.told)
+        if self.text or calls:
+            self.messages.append(AssistantMessage(self.text, calls))
+        self.messages += [ToolMessage(call.call_id, self.told[call.call_id]) for call in calls]
+        self.last = "tools"
+        self.text, self.calls, self.told, self.awaited = "", {}, {}, 0

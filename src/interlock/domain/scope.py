@@ -1,0 +1,146 @@
+"""What a test or check command is about, read from its words: the goal, and what narrows it.
+
+`uv run pytest -q tests/test_shop.py -k total` has the goal `pytest`, names one file and has one filter. Nothing is run,
+and a word that is not understood narrows: two commands are then taken for different, which costs a second run at most.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+
+import msgspec
+
+_MAX_CHARS = 2_000
+_MAX_WORDS = 64
+_MAX_WORD_CHARS = 200
+#: Programs that do many things: the next word says which.
+_WITH_SUBCOMMAND = frozenset(("npm", "make", "cargo", "go", "ruff"))
+#: The words by which a program is called where they are others than its name.
+_CALLED: Mapping[str, frozenset[str]] = {
+    "npm": frozenset(("npm", "pnpm", "yarn")),
+    "make": frozenset(("make", "gmake")),
+    "pytest": frozenset(("pytest", "py.test")),
+}
+#: Names for everything there is.
+_WHOLE = frozenset((".", "..."))
+#: Options whose next word is a value that narrows nothing.
+_VALUED = re.compile(
+    "-[poncjrCW]|--tb|--color|--durations|--maxfail|--timeout|--cov(?:-report|-config)?|--junitxml|--rootdir|--config"
+    "|--config-file|--numprocesses|--dist|--directory|--prefix|--project|--manifest-path"
+)
+#: Options that leave tests out: by a value, and without one.
+_FILTER = re.compile(
+    "-[kmtg]|--?run|--?skip|--grep|--testNamePattern|--deselect|--ignore(?:-glob)?|--(?:extend-)?exclude|--select"
+    "|--filter|--test|--package|--bin|--example"
+)
+_FILTER_FLAG = re.compile(
+    "--lf|--last-failed|--sw|--stepwise|--nf|--lib|--bins|--doc|--changed|--onlyChanged|--onlyFailures|--exit-zero|-short"
+)
+#: Options that stop at the first failure: what is counted then is not all.
+_STOPS = re.compile(
+    r"-[a-zA-Z]{0,8}x[a-zA-Z]{0,8}|--exitfirst|--maxfail(?:=.*)?|--bail(?:=.*)?|--?failfast|--fail-fast"
+)
+_OPERATOR = frozenset("();<>|&")
+
+
+class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Of two scopes with one goal and one folder, `is_as_wide_as` says whether the first leaves nothing out."""
+
+    goal: str
+    #: A digest of all of the command; empty where there is none.
+    command: str = ""
+    #: Where it ran; empty: not known.
+    folder: str = ""
+    paths: tuple[str, ...] = ()
+    filters: tuple[str, ...] = ()
+    #: It ends at the first failure.
+    stops: bool = False
+
+    def is_about(self, other: "Scope") -> bool:
+        return self.goal == other.goal and (self.folder == other.folder or not self.folder or not other.folder)
+
+    def is_as_wide_as(self, other: "Scope", *, counts_as_many: bool) -> bool:
+        """`counts_as_many`: it is known to have counted at least as many tests."""
+        if not set(self.filters) <= set(other.filters):
+            return False
+        if not self.paths:
+            return True
+        if not other.paths:
+            return counts_as_many
+        return all(any(_is_within(path, wider) for wider in self.paths) for path in other.paths)
+
+
+def read_scope(program: str, command: str, folder: str) -> Scope:
+    digest = sha256(command.encode(errors="surrogatepass")).hexdigest()[:16]
+    words = _words(command)
+    if words is None:
+        return Scope(program, digest, folder, paths=(digest,))
+    arguments = _arguments(program, words)
+    operands: list[str] = []
+    filters: list[str] = []
+    for kind, word in _read(arguments):
+        (filters if kind == "filter" else operands).append(word)
+    goal = program
+    if program in _WITH_SUBCOMMAND and operands:
+        named = 2 if operands[0] == "run" else 1
+        goal, operands = " ".join((program, *operands[:named])), operands[named:]
+    paths = tuple(path for path in map(_plain, operands) if path and path not in _WHOLE and not path.isdecimal())
+    return Scope(goal, digest, folder, paths, tuple(filters), any(map(_STOPS.fullmatch, arguments)))
+
+
+def _words(command: str) -> list[str] | None:
+    """None: too much to look at, or not to be read."""
+    if len(command) > _MAX_CHARS:
+        return None
+    lexer = shlex.shlex(command.replace("\n", " ; "), posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    try:
+        words = list(lexer)
+    except ValueError:
+        return None
+    return words if len(words) <= _MAX_WORDS else None
+
+
+def _arguments(program: str, words: Sequence[str]) -> list[str]:
+    """The words after the program, up to the end of its simple command; all words where it is not named."""
+    names = _CALLED.get(program, frozenset((program,)))
+    at = next((at for at, word in enumerate(words) if word.rpartition("/")[2] in names), -1)
+    arguments: list[str] = []
+    for word in words[at + 1 :]:
+        if word and _OPERATOR.issuperset(word):
+            # `2>&1` comes in three words.
+            return arguments[:-1] if word[0] in "<>" and arguments and arguments[-1].isdecimal() else arguments
+        arguments.append(word[:_MAX_WORD_CHARS])
+    return arguments
+
+
+def _read(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    words = iter(arguments)
+    for word in words:
+        name, joined, value = word.partition("=")
+        if not word.startswith("-"):
+            yield "operand", word
+        elif _FILTER_FLAG.fullmatch(name):
+            yield "filter", name
+        elif _FILTER.fullmatch(name):
+            yield "filter", f"{name} {value if joined else next(words, '')}"
+        elif not joined and _VALUED.fullmatch(name):
+            next(words, "")
+
+
+def _plain(path: str) -> str:
+    """`./tests/` and `tests` are one, and so are `./...` and `.`."""
+    while path.startswith("./"):
+        path = path[2:]
+    return path.rstrip("/")
+
+
+def _is_within(path: str, wider: str) -> bool:
+    """`tests/test_a.py::test_x[1]` is within `tests`, `tests/test_a.py` and `tests/test_a.py::test_x`."""
+    if path == wider:
+        return True
+    if wider.endswith("/..."):
+        wider = wider[:-4]
+    return path.startswith(wider) and path[len(wider) :].startswith(("/", "::", "["))

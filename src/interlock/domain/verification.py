@@ -1,0 +1,290 @@
+"""Whether what a run was to reach was checked: by what, with which result, and before or after the last change.
+
+`Checks` is a fold over what started and ended in a run. It holds the newest check of each goal and the last changes,
+never a history. `verdict` says what that comes to:
+
+- `failed`: the newest check of some goal failed;
+- `stale`: all passed, and something changed after one of them, or may have;
+- `passed`: all passed, and nothing changed since;
+- `none`: nothing was checked, or whether it passed cannot be told.
+
+**Goals.** A full run of the tests and a linter are two goals, and a pass of one says nothing about the other. Which
+goal a check is about is in its facts: the `goal` that a tool names; else the program, with its subcommand, and the
+folder; else the tool. A new check takes the place of an old one that it covers: one by the same command, or of the same
+goal and at least as wide. It is as wide when it leaves nothing out by a filter, counts no fewer tests, and names no
+files or some that the old ones are in. So one test file that passes does not make up for a full run that failed. Where
+the words of a command leave it open the old check stays, and the result is asked for once more rather than assumed.
+
+**Changes.** A check is about the state of things when it started. Whatever another call changed after that makes it
+stale; what it changed itself does not. Digests of the workspace know better where two checks by one tool have them: an
+equal one says that nothing changed up to there, a different one that something did, even if no call says so. What was
+only `sent` changes nothing that was checked.
+
+A developer's tool takes part with `Normalized(kind="verification")`. Its facts, or the object `verification` in them,
+may hold `ok`, `goal`, `program`, `command`, `exit_code`, `counts` and `workspace`. All of them may be missing.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias, cast
+
+import msgspec
+
+from .effects import UNKNOWN, SideEffects
+from .envelope import neutralize
+from .json import JsonObject, without_surrogates
+from .observation import Observation
+from .scope import Scope, read_scope
+
+Status: TypeAlias = Literal["passed", "failed", "stale", "none"]
+
+#: Digests of the workspace that say nothing about another one: nobody could look, or not at everything.
+UNKNOWN_STATE = "unknown"
+PARTIAL_STATE = "truncated:"
+#: How many goals a run keeps apart.
+MAX_CHECKS = 32
+_COUNTS = ("passed", "failed", "errors", "skipped")
+_MAX_COUNT = 10**9
+_MAX_SHOWN_CHARS = 80
+_MAX_TEXT_CHARS = 200
+_MAX_LISTED = 3
+_HARMLESS = frozenset(("sent",))
+
+
+class Change(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Something that a call changed, or may have."""
+
+    seq: int
+    call_id: str = ""
+    #: Which tool did it; empty: it is not known what did.
+    tool: str = ""
+    #: The first thing that was changed; empty: not known.
+    target: str = ""
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One run of a test or check. `ok` is None where it cannot be told."""
+
+    call_id: str
+    tool: str
+    seq: int
+    started_seq: int
+    ok: bool | None
+    scope: Scope
+    #: Its first words; empty where there is no command.
+    command: str = ""
+    exit_code: int | None = None
+    counts: dict[str, int] = {}
+    workspace: str = ""
+
+    @property
+    def total(self) -> int | None:
+        """How many tests there were; None: not known."""
+        if "passed" not in self.counts or (self.scope.stops and not self.ok):
+            return None
+        return sum(self.counts.values())
+
+    @property
+    def name(self) -> str:
+        return f"`{self.command}`" if self.command else self.scope.goal
+
+    def covers(self, other: "Check") -> bool:
+        mine, old = self.scope, other.scope
+        if self.ok is None and other.ok is not None:
+            return False
+        if mine.command and mine.command == old.command and mine.folder == old.folder:
+            return True
+        if not mine.is_about(old):
+            return False
+        counted = self.total is not None and other.total is not None
+        if counted and cast(int, self.total) < cast(int, other.total):
+            return False
+        return mine.is_as_wide_as(old, counts_as_many=counted)
+
+
+class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
+    check: Check
+    #: The newest change after it.
+    change: Change | None = None
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    status: Status
+    #: The newest check of each goal, oldest first.
+    evidence: tuple[Evidence, ...] = ()
+    #: One sentence for people.
+    message: str
+
+
+class Checks(msgspec.Struct, omit_defaults=True):
+    checks: list[Check] = []
+    #: The newest change, and the newest by another call: so there is always one that a given call did not make.
+    changes: list[Change] = []
+    #: Calls that run now, and since when.
+    running: dict[str, int] = {}
+
+    def started(self, call_id: str, seq: int) -> None:
+        """Without it a check counts from its observation on."""
+        self.running[call_id] = seq
+
+    def changed(self, seq: int, side_effects: SideEffects, call_id: str = "", tool: str = "") -> None:
+        """For what every ended call says that it changed, also when that is nothing."""
+        if not side_effects:
+            return
+        if side_effects == UNKNOWN:
+            target = ""
+        elif not (targets := [effect.target for effect in side_effects if effect.kind not in _HARMLESS]):
+            return
+        else:
+            target = _line(targets[0], _MAX_TEXT_CHARS)
+        other = next((change for change in self.changes if change.call_id != call_id), None)
+        newest = Change(seq, call_id, tool, target)
+        self.changes = [newest] if other is None else [newest, other]
+
+    def observed(self, observation: Observation, seq: int) -> None:
+        """For every observation. One without an end of its own, as after a crash, says what may have changed, too."""
+        call_id = observation.call_id
+        started_seq = self.running.pop(call_id, seq)
+        if observation.side_effects:
+            self.changed(seq, observation.side_effects, call_id, observation.tool)
+        if observation.kind == "verification":
+            self._take(_check(observation, seq, started_seq))
+
+    def verdict(self) -> Verification:
+        evidence = tuple(Evidence(check, self._change_after(check)) for check in self.checks)
+        failed = [one for one in evidence if one.check.ok is False]
+        passed = [one for one in evidence if one.check.ok]
+        stale = [one for one in passed if one.change is not None]
+        status: Status = "failed" if failed else "stale" if stale else "passed" if passed else "none"
+        message = _in_words(status, failed or stale or passed or evidence)
+        return Verification(status=status, evidence=evidence, message=message)
+
+    def _take(self, check: Check) -> None:
+        """Where there are too many goals, one more pass would say nothing new. A failure always does."""
+        kept = [old for old in self.checks if not check.covers(old)]
+        if len(kept) >= MAX_CHECKS:
+            spare = next((at for at, old in enumerate(kept) if old.ok is None), -1)
+            if spare < 0 and check.ok is not False:
+                return
+            kept.pop(max(spare, 0))
+        self.checks = [*kept, check]
+
+    def _change_after(self, check: Check) -> Change | None:
+        after = check.started_seq
+        if is_comparable(check.workspace):
+            last = self._last_look(check.tool) or check
+            if last.workspace != check.workspace:
+                return self._newest_change(check, after) or Change(last.seq)
+            if last is not check:
+                after = last.seq
+        return self._newest_change(check, after)
+
+    def _last_look(self, tool: str) -> Check | None:
+        """The last check by this tool that looked at all of the workspace."""
+        looks = (check for check in reversed(self.checks) if check.tool == tool and is_comparable(check.workspace))
+        return next(looks, None)
+
+    def _newest_change(self, check: Check, after: int) -> Change | None:
+        by_others = (change for change in self.changes if change.seq > after and change.call_id != check.call_id)
+        return next(by_others, None)
+
+
+def is_comparable(workspace: str) -> bool:
+    """Can a digest of the workspace be held against another one?"""
+    return bool(workspace) and workspace != UNKNOWN_STATE and not workspace.startswith(PARTIAL_STATE)
+
+
+def _check(observation: Observation, seq: int, started_seq: int) -> Check:
+    facts = _object(observation.facts.get("verification")) or observation.facts
+    command = _text(facts.get("command"))
+    exit_code = facts.get("exit_code", observation.exit_code)
+    return Check(
+        call_id=observation.call_id,
+        tool=observation.tool,
+        seq=seq,
+        started_seq=started_seq,
+        ok=_is_ok(observation, facts),
+        scope=_scope(observation, facts, command),
+        command=_line(command.strip().partition("\n")[0], _MAX_SHOWN_CHARS).replace("`", "'"),
+        exit_code=exit_code if type(exit_code) is int and abs(exit_code) < _MAX_COUNT else None,
+        counts=_counts(_object(facts.get("counts"))),
+        workspace=_text(facts.get("workspace"))[:_MAX_TEXT_CHARS],
+    )
+
+
+def _is_ok(observation: Observation, facts: JsonObject) -> bool | None:
+    """A failure counts wherever it is told."""
+    told = facts.get("ok", observation.ok)
+    if told is False or (not observation.ok and told is not None):
+        return False
+    return True if told is True else None
+
+
+def _scope(observation: Observation, facts: JsonObject, command: str) -> Scope:
+    if goal := _text(facts.get("goal")):
+        return Scope(_line(goal, _MAX_TEXT_CHARS))
+    program = _line(_text(facts.get("program")), _MAX_TEXT_CHARS)
+    if not command:
+        return Scope(program or observation.tool)
+    folder = _text(observation.facts.get("cwd"))[:_MAX_TEXT_CHARS]
+    return read_scope(program or observation.tool, command, folder)
+
+
+def _counts(counts: JsonObject) -> dict[str, int]:
+    told = ((name, counts.get(name)) for name in _COUNTS)
+    return {name: count for name, count in told if type(count) is int and 0 <= count <= _MAX_COUNT}
+
+
+def _object(value: Any) -> JsonObject:
+    return cast(JsonObject, value) if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str:
+    """As the log has it."""
+    return without_surrogates(value) if isinstance(value, str) else ""
+
+
+def _line(text: str, max_chars: int) -> str:
+    line = " ".join(neutralize(text[: 2 * max_chars]).split())
+    return line if len(line) <= max_chars else line[: max_chars - 1] + "…"
+
+
+def _in_words(status: Status, deciding: Sequence[Evidence]) -> str:
+    if not deciding:
+        return "No test or check was run."
+    newest = deciding[-1]
+    name, change = newest.check.name, newest.change
+    match status:
+        case "none":
+            return f"{name} ran, but whether it passed cannot be told."
+        case "passed":
+            names = [f"{one.check.name}{_result(one.check)}" for one in deciding]
+            return f"{_listed(names)} passed, and nothing changed after that."
+        case "failed":
+            again = "" if change is None else f", and was not run again after {_change_in_words(change)}"
+            return f"{name} failed{_result(newest.check)}{again}{_and_more(deciding)}."
+        case "stale":
+            later = _change_in_words(cast(Change, change))
+            return f"{name} passed{_result(newest.check)}, and after that {later}{_and_more(deciding)}."
+
+
+def _result(check: Check) -> str:
+    told = [f"{count} {name}" for name, count in check.counts.items() if count]
+    if check.exit_code is not None:
+        told.insert(0, f"exit code {check.exit_code}")
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _change_in_words(change: Change) -> str:
+    if not change.call_id:
+        return f"something changed that no call told of (seen at event {change.seq})"
+    did = f"changed {_line(change.target, _MAX_SHOWN_CHARS)}" if change.target else "may have changed something"
+    return f"{change.tool or 'a call'} {did} (event {change.seq})"
+
+
+def _and_more(deciding: Sequence[Evidence]) -> str:
+    return f" (and {len(deciding) - 1} more like this)" if len(deciding) > 1 else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    told = [*names[:_MAX_LISTED], f"{len(names) - _MAX_LISTED} more"] if len(names) > _MAX_LISTED else names
+    return " and ".join(filter(None, (", ".join(told[:-1]), told[-1])))

@@ -1,0 +1,70 @@
+"""Which process has a claim, and whether it is still there.
+
+A process is known by its host, the boot of that host, its number and the time it started, because numbers are used
+again. Of another host nothing can be seen, so its processes count as alive: only force takes a run from them. A stopped
+process is alive, a killed one that its parent has not yet collected is not.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+#: Where the system tells about processes. Without it a process is known by its number alone.
+PROC = Path("/proc")
+
+_DEAD = (b"Z", b"X", b"x")
+_STATE, _STARTED = 0, 19  # places after the name, which is in brackets and may hold anything
+
+
+class Process(msgspec.Struct, frozen=True):
+    host: str
+    boot: str
+    pid: int
+    started: int
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+def this_process() -> Process:
+    """Read anew each time: after a fork it is another one."""
+    pid = os.getpid()
+    status = _status(pid)
+    return Process(os.uname().nodename, _boot(), pid, int(status[_STARTED]) if status else 0)
+
+
+def is_gone(process: Process, here: Process) -> bool:
+    """Seen from `here`, for sure. False where nobody can tell."""
+    if process.host != here.host:
+        return False
+    if process.boot and here.boot and process.boot != here.boot:
+        return True
+    status = _status(process.pid)
+    if not status:
+        return not _has_number(process.pid)
+    return status[_STATE] in _DEAD or (process.started != 0 and int(status[_STARTED]) != process.started)
+
+
+def _status(pid: int) -> list[bytes]:
+    """What the system says about the process; nothing when it does not say."""
+    with suppress(OSError):
+        return (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+    return []
+
+
+def _boot() -> str:
+    with suppress(OSError):
+        return (PROC / "sys/kernel/random/boot_id").read_text().strip()
+    return ""
+
+
+def _has_number(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

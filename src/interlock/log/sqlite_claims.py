@@ -1,0 +1,59 @@
+"""Claims and notes in a SQLite log: what the writing thread does for them, inside its transaction.
+
+A claim that was given back keeps its row, so that the next token is larger; its process has number 0, which is nobody.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+
+from ..domain.errors import LogError, LogFencedError, RunClaimedError
+from .claims import NO_TOKEN, claimed, fenced
+from .interface import Claim, Note
+from .process import Process, is_gone, this_process
+
+_LOAD = "SELECT token, host, boot, pid, started FROM claims WHERE run_id = ?"
+_TAKE = "INSERT OR REPLACE INTO claims (run_id, token, host, boot, pid, started) VALUES (?, ?, ?, ?, ?, ?)"
+_GIVE_BACK = "UPDATE claims SET pid = 0 WHERE run_id = ? AND token = ?"
+_FIND_RUN = "SELECT number FROM runs WHERE run_id = ?"
+_POST = "INSERT OR IGNORE INTO notes (run, key, body) VALUES (?, ?, ?)"
+_TAKE_AWAY = "DELETE FROM notes WHERE run = (SELECT number FROM runs WHERE run_id = ?) AND key = ?"
+
+
+def take(connection: sqlite3.Connection, run_id: str, force: bool, made: list[Claim]) -> Claim | RunClaimedError:
+    """`made` tells also those who stopped waiting for the answer."""
+    token, holder = _load(connection, run_id)
+    here = this_process()
+    if not force and holder is not None and (holder == here or not is_gone(holder, here)):
+        return claimed(run_id, holder, here)
+    connection.execute(_TAKE, (run_id, token + 1, here.host, here.boot, here.pid, here.started))
+    made.append(Claim(run_id, token + 1))
+    return made[0]
+
+
+def give_back(connection: sqlite3.Connection, claims: Sequence[Claim]) -> None:
+    connection.executemany(_GIVE_BACK, [(claim.run_id, claim.token) for claim in claims])
+
+
+def refuse_append(connection: sqlite3.Connection, run_id: str, token: int) -> LogFencedError:
+    _, holder = _load(connection, run_id)
+    return fenced(run_id, token, holder)
+
+
+def post(connection: sqlite3.Connection, run_id: str, note: Note) -> bool | LogError:
+    run = connection.execute(_FIND_RUN, (run_id,)).fetchone()
+    if run is None:
+        return LogError(f"there is no run {run_id} in this log, so no note can be left for it. Nothing was written.")
+    return connection.execute(_POST, (*run, note.key, note.body)).rowcount == 1
+
+
+def take_away(connection: sqlite3.Connection, run_id: str, key: str) -> None:
+    connection.execute(_TAKE_AWAY, (run_id, key))
+
+
+def _load(connection: sqlite3.Connection, run_id: str) -> tuple[int, Process | None]:
+    """The last token, 0 if there was none, and who has the claim now."""
+    row = connection.execute(_LOAD, (run_id,)).fetchone()
+    if row is None:
+        return NO_TOKEN, None
+    holder = Process(*row[1:])
+    return row[0], holder if holder.pid else None

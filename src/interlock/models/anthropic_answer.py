@@ -1,0 +1,181 @@
+"""An answer of the messages API, event by event. It does not need the SDK: events are read by their attributes.
+
+The SDK does not check what it hands on, so that is done here.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from ..domain.conversation import Message, Usage
+from .answer import ending, read_as, written_out
+from .anthropic_thinking import Thoughts
+from .calls import WrittenCalls
+from .interface import FinishReason, ModelEvent
+from .prices import Prices, with_cost
+from .text import SpokenText
+
+_REASONS: Mapping[str, FinishReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refused",
+}
+
+
+class _Block(msgspec.Struct):
+    type: str = ""
+    id: str | None = None
+    name: str | None = None
+    text: str | None = None
+    input: Any = None
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
+
+
+class _BlockDelta(msgspec.Struct):
+    type: str = ""
+    text: str | None = None
+    partial_json: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+
+
+class _Begun(msgspec.Struct):
+    usage: _Usage | None = None
+
+
+class _MessageStart(msgspec.Struct):
+    message: _Begun | None = None
+
+
+class _BlockStart(msgspec.Struct):
+    index: int
+    content_block: _Block
+
+
+class _BlockPiece(msgspec.Struct):
+    index: int
+    delta: _BlockDelta
+
+
+class _Stopped(msgspec.Struct):
+    stop_reason: str | None = None
+
+
+class _MessageEnd(msgspec.Struct):
+    delta: _Stopped | None = None
+    usage: _Usage | None = None
+
+
+class _MessageStop(msgspec.Struct):
+    pass
+
+
+#: The events that matter here; others are passed over.
+_EVENTS: Mapping[str, type[msgspec.Struct]] = {
+    "message_start": _MessageStart,
+    "content_block_start": _BlockStart,
+    "content_block_delta": _BlockPiece,
+    "message_delta": _MessageEnd,
+    "message_stop": _MessageStop,
+}
+
+
+class AnthropicAnswer:
+    """One answer as it grows."""
+
+    def __init__(self, earlier: Iterable[Message] = (), model: str = "") -> None:
+        self._model = model
+        self._calls = WrittenCalls(earlier)
+        self._text = SpokenText()
+        self._thoughts = Thoughts()
+        self._usage = _Usage()
+        self._reason = ""
+        #: By block, the arguments that a call began with. Those that follow bit by bit count instead.
+        self._begun_with: dict[int, str] = {}
+        self.is_whole = False
+
+    def add(self, event: object) -> str:
+        """What it says. `msgspec.ValidationError` when it is not an event."""
+        kind = _EVENTS.get(str(getattr(event, "type", "")))
+        match kind and read_as(kind, event):
+            case _MessageStart(message=_Begun(usage=usage)):
+                self._count(usage)
+            case _BlockStart(index=index, content_block=block):
+                return self._begin(index, block)
+            case _BlockPiece(index=index, delta=delta):
+                return self._continue(index, delta)
+            case _MessageEnd(delta=delta, usage=usage):
+                self._count(usage)
+                self._reason = (delta.stop_reason if delta else None) or self._reason
+            case _MessageStop():
+                self.is_whole = True
+            case _:
+                pass
+        return ""
+
+    def _begin(self, index: int, block: _Block) -> str:
+        match block.type:
+            case "tool_use":
+                self._calls.piece(index, block.id or "", block.name or "")
+                self._begun_with[index] = written_out(block.input) if block.input else ""
+                self._thoughts.add_call()
+            case "thinking":
+                self._thoughts.begin(index)
+                self._thoughts.add(index, block.thinking or "", block.signature or "")
+            case "redacted_thinking":
+                self._thoughts.add_hidden(block.data or "")
+            case "text":
+                return self._say(block.text)
+            case _:
+                pass
+        return ""
+
+    def _continue(self, index: int, delta: _BlockDelta) -> str:
+        if delta.partial_json and index in self._begun_with:
+            self._begun_with[index] = ""
+            self._calls.piece(index, arguments=delta.partial_json)
+        self._thoughts.add(index, delta.thinking or "", delta.signature or "")
+        return self._say(delta.text) if delta.type == "text_delta" else ""
+
+    def _say(self, text: str | None) -> str:
+        said = self._text.piece(text or "")
+        if said:
+            self._thoughts.add_text(said)
+        return said
+
+    def _count(self, usage: _Usage | None) -> None:
+        """Counts are of the whole so far, and one that is not repeated still holds."""
+        for name in _Usage.__struct_fields__ if usage else ():
+            if (count := getattr(usage, name)) is not None:
+                setattr(self._usage, name, max(0, count))
+
+    def end(self, prices: Prices | None = None) -> list[ModelEvent]:
+        for index, arguments in self._begun_with.items():
+            if arguments:
+                self._calls.piece(index, arguments=arguments)
+        reason = _REASONS.get(self._reason, "other")
+        usage = with_cost(_told(self._usage), prices)
+        return ending(self._text, self._calls, reason, usage, self._thoughts.private(self._model))
+
+
+def _told(usage: _Usage) -> Usage:
+    """The API counts cached input apart; here, as with other providers, it is part of the input."""
+    cached = usage.cache_read_input_tokens or 0
+    return Usage(
+        input_tokens=(usage.input_tokens or 0) + (usage.cache_creation_input_tokens or 0) + cached,
+        output_tokens=usage.output_tokens or 0,
+        cached_tokens=cached,
+    )

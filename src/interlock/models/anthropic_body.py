@@ -1,0 +1,64 @@
+"""A request in the words of the messages API.
+
+There, what people say and what tools return are both said by the user: neighbours are merged into one message, with
+results first, because they must directly follow the calls. Empty texts are not allowed.
+"""
+
+from ..domain.conversation import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
+from ..domain.json import JsonObject, parse, without_surrogates
+from ..domain.tool import ToolSpec
+from .anthropic_thinking import blocks_in_place
+from .interface import ModelRequest
+from .tidy import tidy
+
+_TOOL_CHOICES: JsonObject = {"auto": {"type": "auto"}, "none": {"type": "none"}, "required": {"type": "any"}}
+#: For a request in which nobody says anything, because the API wants at least one message.
+_NOTHING = "(nothing was said)"
+
+
+def messages_body(request: ModelRequest, model: str, max_output_tokens: int) -> JsonObject:
+    body: JsonObject = {
+        "model": model,
+        "max_tokens": request.max_output_tokens or max_output_tokens,
+        "messages": _messages(request, model),
+    }
+    if request.instructions.strip():
+        body["system"] = without_surrogates(request.instructions)
+    if request.tools:
+        choice = _TOOL_CHOICES.get(request.tool_choice) or {"type": "tool", "name": request.tool_choice}
+        body |= {"tools": [_tool(tool) for tool in request.tools], "tool_choice": choice}
+    return body
+
+
+def _messages(request: ModelRequest, model: str) -> list[JsonObject]:
+    merged: list[JsonObject] = []
+    for message in tidy(request.messages):
+        role = "assistant" if isinstance(message, AssistantMessage) else "user"
+        blocks = _blocks(message, model)
+        if not blocks:
+            continue
+        if merged and merged[-1]["role"] == role:
+            merged[-1]["content"] += blocks
+        else:
+            merged.append({"role": role, "content": blocks})
+    if not merged or merged[0]["role"] == "assistant":
+        merged.insert(0, {"role": "user", "content": [{"type": "text", "text": _NOTHING}]})
+    return merged
+
+
+def _blocks(message: Message, model: str) -> list[JsonObject]:
+    match message:
+        case ToolMessage():
+            return [{"type": "tool_result", "tool_use_id": message.call_id, "content": message.text}]
+        case UserMessage():
+            return [{"type": "text", "text": message.text}] if message.text.strip() else []
+        case AssistantMessage():
+            return blocks_in_place(message.private, model, message.text, map(_call, message.calls))
+
+
+def _call(call: ProposedCall) -> JsonObject:
+    return {"type": "tool_use", "id": call.call_id, "name": call.tool, "input": parse(call.arguments)}
+
+
+def _tool(tool: ToolSpec) -> JsonObject:
+    return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters_schema}

@@ -1,0 +1,96 @@
+"""A provider by its name, for whoever has the name from a person: a command line, a file of settings.
+
+An SDK takes a second to import and may be missing, so only the one that is asked for is imported, and only then. The
+key comes from the caller, always: an SDK that looks for one itself would send it to whatever address it was given.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from ipaddress import ip_address
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from ..domain.errors import ConfigurationError
+from .interface import ModelProvider
+from .retry import retrying
+from .script import MAX_SCRIPT_BYTES, from_script
+from .scripted import ScriptedProvider
+
+#: Servers of one's own often want no key, but the SDKs do.
+_NO_KEY = "none"
+
+
+class _Adapter(NamedTuple):
+    module: str
+    kind: str
+    #: Where people usually keep the key.
+    variable: str
+
+
+_ADAPTERS: Mapping[str, _Adapter] = {
+    "openai": _Adapter("openai_chat", "OpenAIChat", "OPENAI_API_KEY"),
+    "anthropic": _Adapter("anthropic_messages", "AnthropicMessages", "ANTHROPIC_API_KEY"),
+}
+SCRIPTED = "scripted"
+NAMES = (*_ADAPTERS, SCRIPTED)
+
+
+def provider_named(  # noqa: PLR0913 - one for each thing that may be chosen
+    name: str, *, model: str = "", base_url: str = "", key: str = "", script: str | Path = "", attempts: int = 4
+) -> ModelProvider:
+    """`base_url`: a server of one's own that speaks like the named one; on this host it needs no key. `script`: the
+    file that a scripted provider reads. `attempts`: how often a request is made before it is given up.
+
+    `ConfigurationError` in words when it cannot be had. Nothing is sent yet.
+    """
+    if name == SCRIPTED:
+        return _scripted(Path(script))
+    adapter = _ADAPTERS.get(name)
+    if adapter is None:
+        raise ConfigurationError(f"There is no provider {name[:100]!r}. There are: {', '.join(NAMES)}.")
+    if not key and not _is_on_this_host(base_url):
+        raise ConfigurationError(_no_key(name, adapter, base_url))
+    kind = getattr(_imported(name, adapter), adapter.kind)
+    return retrying(kind(model, base_url=base_url or None, api_key=key or _NO_KEY), attempts)
+
+
+def _imported(name: str, adapter: _Adapter) -> object:
+    try:
+        return import_module(f".{adapter.module}", __package__)
+    except ImportError as missing:
+        raise ConfigurationError(
+            f"The provider {name!r} needs the package {missing.name!r}, which is not installed: "
+            f"pip install 'interlock[{name}]'"
+        ) from missing
+
+
+def _no_key(name: str, adapter: _Adapter, base_url: str) -> str:
+    if base_url:
+        return "There is no API key for this base_url. Nothing was asked; only a server on this host needs none."
+    return (
+        f"There is no API key for {name!r}. Nothing was asked; set {adapter.variable}, or give a base_url on this host."
+    )
+
+
+def _is_on_this_host(base_url: str) -> bool:
+    try:
+        host = urlsplit(base_url).hostname or ""
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _scripted(path: Path) -> ScriptedProvider:
+    """By position, so that a run which another process goes on with finds its turn."""
+    if path == Path():
+        raise ConfigurationError(f"The provider {SCRIPTED!r} needs the file of a script.")
+    try:
+        # A pipe or a device would be waited for.
+        if not path.is_file():
+            raise ConfigurationError(f"The script {path} is not a file.")
+        with path.open("rb") as file:
+            written = file.read(MAX_SCRIPT_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"The script {path} cannot be read: {error}.") from None
+    return ScriptedProvider(from_script(written), by_position=True)

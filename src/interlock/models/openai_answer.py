@@ -1,0 +1,115 @@
+"""An answer of the chat completions API, chunk by chunk. It does not need the SDK: chunks are read by their attributes.
+
+The SDK does not check what it hands on, so that is done here.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from ..domain.conversation import Message, Usage
+from .answer import ending, read_as, written_out
+from .calls import WrittenCalls
+from .interface import FinishReason, ModelEvent
+from .prices import Prices, with_cost
+from .text import SpokenText
+
+_REASONS: Mapping[str, FinishReason] = {
+    "stop": "stop",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "length": "length",
+    "content_filter": "refused",
+}
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class _CallPiece(msgspec.Struct):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+    refusal: str | None = None
+    tool_calls: list[_CallPiece] | None = None
+
+
+class _Choice(msgspec.Struct):
+    index: int | None = None
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _CachedTokens(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _CachedTokens | None = None
+    #: Some routers say what it cost.
+    cost: float | None = None
+
+
+class _Chunk(msgspec.Struct):
+    """The part of a chunk that matters here. The SDK does not check what it hands on."""
+
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+
+
+class OpenAIAnswer:
+    """One answer as it grows."""
+
+    def __init__(self, earlier: Iterable[Message] = ()) -> None:
+        self._calls = WrittenCalls(earlier)
+        self._text = SpokenText()
+        self._usage = Usage()
+        self._refused = False
+        self._reason = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Did the server say why it ended?"""
+        return bool(self._reason)
+
+    def add(self, chunk: object) -> str:
+        """What it says. `msgspec.ValidationError` when it is not a chunk."""
+        known = read_as(_Chunk, chunk)
+        if known.usage:
+            self._usage = _told(known.usage)
+        said = [self._choice(choice) for choice in known.choices or () if not choice.index]
+        return "".join(said)
+
+    def _choice(self, choice: _Choice) -> str:
+        self._reason = choice.finish_reason or self._reason
+        delta = choice.delta or _Delta()
+        for piece in delta.tool_calls or ():
+            function = piece.function or _Function()
+            written = function.arguments or ""
+            arguments = written if isinstance(written, str) else written_out(written)
+            self._calls.piece(piece.index, piece.id or "", function.name or "", arguments)
+        self._refused = self._refused or bool(delta.refusal)
+        return self._text.piece((delta.content or "") + (delta.refusal or ""))
+
+    def end(self, prices: Prices | None = None) -> list[ModelEvent]:
+        reason: FinishReason = "refused" if self._refused else _REASONS.get(self._reason, "other")
+        return ending(self._text, self._calls, reason, with_cost(self._usage, prices))
+
+
+def _told(usage: _Usage) -> Usage:
+    details = usage.prompt_tokens_details or _CachedTokens()
+    return Usage(
+        input_tokens=max(0, usage.prompt_tokens or 0),
+        output_tokens=max(0, usage.completion_tokens or 0),
+        cached_tokens=max(0, details.cached_tokens or 0),
+        cost=max(0.0, usage.cost or 0.0),
+    )

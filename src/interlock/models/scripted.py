@@ -1,0 +1,110 @@
+"""A model that says what a script says: for demos, tests, and for going through a recorded run again."""
+
+from collections.abc import AsyncGenerator, Callable, Iterable
+from typing import TypeAlias
+
+import msgspec
+
+from ..domain.conversation import AssistantMessage, ProposedCall, Usage
+from ..domain.errors import ModelError
+from ..domain.json import JsonObject, encode
+from .calls import WrittenCalls
+from .digest import request_digest
+from .interface import CallWritten, Finished, FinishReason, ModelEvent, ModelRequest, TextPiece
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A `ModelError` to raise, after what the turn says."""
+
+    message: str
+    retryable: bool = False
+    retry_after_seconds: float | None = None
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One answer. A call without an id is given one."""
+
+    text: str = ""
+    calls: tuple[ProposedCall, ...] = ()
+    #: None: what such an answer ends with.
+    reason: FinishReason | None = None
+    usage: Usage = Usage()
+    #: What the provider wanted back with this answer when it was recorded.
+    private: str = ""
+    fault: Fault | None = None
+    #: The digest of the request that it answered when it was recorded.
+    request: str = ""
+
+
+TurnWriter: TypeAlias = Callable[[ModelRequest], Turn]
+
+
+def proposed(tool: str, arguments: JsonObject | str | None = None, call_id: str = "") -> ProposedCall:
+    """A call for a script: arguments as an object, or as the text that a model might write."""
+    written = arguments if isinstance(arguments, str) else encode(arguments or {}).decode()
+    return ProposedCall(call_id=call_id, tool=tool, arguments=written)
+
+
+class ScriptedProvider:
+    """Answers with the turns in their order; a turn may be a function of the request.
+
+    `by_position`: the turn is chosen by the number of answers that the conversation already has, not by the number of
+    requests so far. Then a new process goes on where the last one stopped, and asking again gives the same answer.
+
+    `strict`: a turn that was recorded answers only the request that it was recorded for.
+    """
+
+    name = "scripted"
+
+    def __init__(self, turns: Iterable[Turn | TurnWriter], *, by_position: bool = False, strict: bool = False) -> None:
+        self._turns = tuple(turns)
+        self._by_position = by_position
+        self._strict = strict
+        self._asked = 0
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        turn = self._next(request)
+        if turn.text:
+            yield TextPiece(turn.text)
+        for call in _with_ids(turn.calls, request):
+            yield CallWritten(call)
+        if turn.fault:
+            fault = turn.fault
+            raise ModelError(fault.message, retryable=fault.retryable, retry_after_seconds=fault.retry_after_seconds)
+        reason = turn.reason or ("tool_calls" if turn.calls else "stop")
+        yield Finished(reason=reason, usage=turn.usage, private=turn.private)
+
+    def _next(self, request: ModelRequest) -> Turn:
+        answers = sum(isinstance(message, AssistantMessage) for message in request.messages)
+        position = answers if self._by_position else self._asked
+        self._asked += 1
+        if position >= len(self._turns):
+            raise ModelError(
+                f"The script has {len(self._turns)} turns and was asked for turn {position + 1}. "
+                "Nothing was executed; write the missing turn."
+            )
+        found = self._turns[position]
+        turn = found if isinstance(found, Turn) else found(request)
+        if self._strict and turn.request and turn.request != request_digest(request):
+            raise ModelError(
+                f"Turn {position + 1} of the script answers another request than this one: the instructions, the "
+                "messages or the tools changed since it was recorded. Nothing was executed; record it anew."
+            )
+        return turn
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+def _with_ids(calls: tuple[ProposedCall, ...], request: ModelRequest) -> tuple[ProposedCall, ...]:
+    """As they are, unless one has no id."""
+    if all(call.call_id for call in calls):
+        return calls
+    written = WrittenCalls(request.messages)
+    for index, call in enumerate(calls):
+        written.piece(index, call.call_id, call.tool, call.arguments)
+    named = written.written()
+    return tuple(
+        msgspec.structs.replace(call, call_id=call.call_id or new.call_id)
+        for call, new in zip(calls, named, strict=True)
+    )

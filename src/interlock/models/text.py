@@ -1,0 +1,43 @@
+"""Text as it comes bit by bit: whole characters, and no more of it than anybody needs.
+
+A server may cut between the two halves of a character beyond U+FFFF, and a model may write half of one. Halves that
+meet are joined; a half that stays alone is written as an escape, because it could not be stored.
+"""
+
+from ..domain.errors import ModelError
+from ..domain.json import without_surrogates
+
+MAX_TEXT_BYTES = 1 << 20
+
+
+def whole(text: str) -> str:
+    """The text with halves of characters joined, or escaped where the other half is missing."""
+    if text.isascii():
+        return text
+    joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return without_surrogates(joined)
+
+
+class SpokenText:
+    """What a model says, piece by piece."""
+
+    def __init__(self) -> None:
+        self._size_bytes = 0
+        self._half = ""
+
+    def piece(self, text: str) -> str:
+        """What can be shown now: perhaps nothing yet."""
+        text = self._half + text
+        self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        return self._counted(text.removesuffix(self._half))
+
+    def end(self) -> str:
+        half, self._half = self._half, ""
+        return self._counted(half)
+
+    def _counted(self, text: str) -> str:
+        shown = whole(text)
+        self._size_bytes += len(shown.encode())
+        if self._size_bytes > MAX_TEXT_BYTES:
+            raise ModelError(f"The model said more than {MAX_TEXT_BYTES} bytes in one answer. Nothing was executed.")
+        return shown

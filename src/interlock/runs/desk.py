@@ -1,0 +1,176 @@
+"""Where people look at runs and answer their questions, whichever process moves them on, or none.
+
+A run that nobody moves on is claimed for the moment that an answer takes. One that is moved on gets a note, which is
+recorded by whoever does: so the log of a run has one writer at a time, and an answer is never lost. Whoever gives a
+run back looks for notes after that, and whoever leaves one looks after that whether the run was given back meanwhile:
+one of them finds it.
+"""
+
+from collections.abc import Container
+from contextlib import suppress
+from typing import Literal, TypeAlias, cast
+
+import msgspec
+
+from ..app import App
+from ..artifacts.interface import Artifacts
+from ..domain.call import Answer, Question
+from ..domain.errors import (
+    AnswerRefusedError,
+    ConfigurationError,
+    DecisionConflictError,
+    RunClaimedError,
+    RunEndedError,
+)
+from ..domain.event import Warned
+from ..domain.ids import child_run_id
+from ..domain.ledger import Ledger
+from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
+from ..domain.notes import AnswerNote, CancelNote, NoteBody, decode_note, encode_note, key_of
+from ..domain.tool import Situation
+from ..history.fold import load
+from ..log.interface import Claim, EventLog, Note
+from ..pipeline.live import Run
+
+#: Written into the log, or left for the process that moves the run on.
+Taken: TypeAlias = Literal["recorded", "left"]
+
+
+class Desk:
+    def __init__(
+        self, log: EventLog, artifacts: Artifacts, *, app: App | None = None, moved_here: Container[str] = ()
+    ) -> None:
+        """
+        Args:
+            app: What knows the tools and the secrets of the runs, where somebody has it.
+            moved_here: The runs that are moved on in this process, whose claims must not be taken from them.
+        """
+        self._log = log
+        self._app = App(log=log, artifacts=artifacts) if app is None else app
+        self._owns_app = app is None
+        self._moved_here = moved_here
+
+    async def ledger(self, run_id: str) -> Ledger:
+        ledger = (await load(self._log, run_id)).ledger
+        if not ledger.started:
+            raise ConfigurationError(f"There is no run {run_id!r} in the log.")
+        return ledger
+
+    async def questions(self, run_id: str) -> list[Question]:
+        """What people are asked in this run and have not answered yet."""
+        ledger = await self.ledger(run_id)
+        if not RUN_TRANSITIONS[ledger.state]:
+            return []
+        return [action.question for action in ledger.actions.values() if action.state is ActionState.PENDING]
+
+    async def decide(self, run_id: str, action_id: str, answer: Answer, payload_hash: str = "") -> Taken:
+        """Answer a question. The first answer stands, whichever process it comes from: `DecisionConflictError` names
+        it. With `payload_hash` the answer is to exactly that payload."""
+        self._app.check_answer(await self.ledger(run_id), action_id, answer, payload_hash)
+        run = await self._claimed(run_id)
+        if run is None:
+            return await self._leave(run_id, AnswerNote(action_id, answer, payload_hash))
+        try:
+            await self._app.decide(run, action_id, answer, payload_hash)
+        finally:
+            await self._give_back(run)
+        return "recorded"
+
+    async def cancel(self, run_id: str, message: str = "") -> Taken:
+        """End the run, and the runs inside its calls."""
+        ledger = await self.ledger(run_id)
+        if not RUN_TRANSITIONS[ledger.state]:
+            raise RunEndedError(f"{run_id} is {ledger.state.value} already.")
+        run = await self._claimed(run_id)
+        if run is None:
+            return await self._leave(run_id, CancelNote(message))
+        try:
+            await self._app.cancel(run, message)
+        finally:
+            await self._give_back(run)
+        await self.end_children(run.ledger)
+        return "recorded"
+
+    async def end_children(self, ledger: Ledger) -> None:
+        """The run is over, so nobody waits for the runs inside its calls any more."""
+        for call_id, call in ledger.calls.items():
+            inside = call.child_run_id or ("" if call.observed_seq >= 0 else child_run_id(ledger.run_id, call_id))
+            if inside and await self._log.read(inside, limit=1):
+                with suppress(RunEndedError, DecisionConflictError):
+                    await self.cancel(inside, "The run around it is over.")
+
+    async def take_notes(self, run_id: str) -> bool:
+        """Record what was left for somebody who gave the run back in that moment. False when there is nothing to do
+        here: no note, or one that somebody else takes."""
+        taken = False
+        while notes := await self._log.notes(run_id):
+            run = await self._claimed(run_id)
+            if run is None:
+                break
+            try:
+                for note in notes:
+                    await self._take(note, run)
+                    await self._log.take_away(run_id, note.key)
+            finally:
+                await self._log.release(_claim_of(run))
+            taken = True
+        return taken
+
+    async def close(self) -> None:
+        if self._owns_app:
+            await self._app.close()
+
+    async def _claimed(self, run_id: str) -> Run | None:
+        """The run, to be written to; None when somebody moves it on."""
+        if run_id in self._moved_here:
+            return None
+        try:
+            claim = await self._log.claim(run_id)
+        except RunClaimedError:
+            return None
+        try:
+            return await self._app.open(Situation(run_id=run_id), claim)
+        except BaseException:
+            await self._log.release(claim)
+            raise
+
+    async def _give_back(self, run: Run) -> None:
+        await self._log.release(_claim_of(run))
+        await self.take_notes(run.ledger.run_id)
+
+    async def _take(self, note: Note, run: Run) -> None:
+        body = None if run.ended else read_note(note)
+        match body:
+            case AnswerNote():
+                try:
+                    await self._app.decide(run, body.action_id, body.answer, body.payload_hash)
+                except (AnswerRefusedError, DecisionConflictError) as error:
+                    run.recorder.add(not_taken(error))
+                    await run.recorder.commit()
+            case CancelNote():
+                await self._app.cancel(run, body.message)
+                await self.end_children(run.ledger)
+            case None:
+                pass
+
+    async def _leave(self, run_id: str, note: NoteBody) -> Taken:
+        if not await self._log.post(run_id, Note(key_of(note), encode_note(note))):
+            what = f"{note.action_id} has an answer" if isinstance(note, AnswerNote) else f"{run_id} is to be cancelled"
+            raise DecisionConflictError(f"{what} already, which is on its way. That one stands.")
+        return "recorded" if await self.take_notes(run_id) else "left"
+
+
+def read_note(note: Note) -> NoteBody | None:
+    """What it says; None when it was written by somebody who says things that this version does not know."""
+    try:
+        return decode_note(note.body)
+    except msgspec.MsgspecError:
+        return None
+
+
+def not_taken(error: Exception) -> Warned:
+    return Warned(message=f"An answer from elsewhere was not taken: {error}")
+
+
+def _claim_of(run: Run) -> Claim:
+    return cast(Claim, run.recorder.claim)

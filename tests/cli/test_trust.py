@@ -1,0 +1,297 @@
+"""Nothing of a project is loaded before it is trusted, and nothing that changed since."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from interlock.cli import project as looking
+from interlock.cli.places import Places
+from interlock.cli.project import find_root
+from interlock.cli.trust import FileChange, Trusted, Untrusted, forget, remember, trusted_files, trusted_projects
+from interlock.domain.errors import ConfigurationError
+from tests.approvals.person import Person, at_terminal
+
+from .conftest import Run, write
+
+CONFIG = ".interlock/config.toml"
+
+
+def untrusted(root: Path, places: Places) -> Untrusted:
+    found = trusted_files(root, places)
+    assert isinstance(found, Untrusted)
+    return found
+
+
+def test_a_project_that_brings_nothing_needs_no_trust(project: Path, places: Places) -> None:
+    assert trusted_files(project, places) == Trusted(str(project))
+    assert not (places.state or Path()).exists()
+
+
+def test_what_a_project_brings_is_not_trusted_until_somebody_said_so(project: Path, places: Places) -> None:
+    write(project / CONFIG, 'model = "m"')
+    before = untrusted(project, places)
+
+    remember(before, places)
+
+    assert (before.kind, [file.path for file in before.files]) == ("new", [CONFIG])
+    now = trusted_files(project, places)
+    assert isinstance(now, Trusted)
+    assert (now.content(CONFIG), now.content(".interlock/policy.yaml")) == (b'model = "m"', None)
+    assert (now.path(CONFIG), now.path("other")) == (str(project / CONFIG), "")
+
+
+def test_a_change_is_asked_again_with_what_changed(project: Path, places: Places) -> None:
+    for name in ("config.toml", "policy.yaml", "skills/a/SKILL.md"):
+        write(project / ".interlock" / name, "1")
+    remember(untrusted(project, places), places)
+
+    write(project / CONFIG, "2")
+    write(project / ".interlock/skills/b/SKILL.md", "1")
+    (project / ".interlock/policy.yaml").unlink()
+
+    found = untrusted(project, places)
+    assert found.kind == "changed"
+    assert found.changes == (
+        FileChange(".interlock/skills/b/SKILL.md", "new"),
+        FileChange(CONFIG, "changed"),
+        FileChange(".interlock/policy.yaml", "gone"),
+    )
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@given(
+    before=st.dictionaries(st.sampled_from(["config.toml", "a", "b/c", "b/d"]), st.binary(max_size=3), min_size=1),
+    after=st.dictionaries(st.sampled_from(["config.toml", "a", "b/c", "b/d"]), st.binary(max_size=3), min_size=1),
+)
+def test_files_are_trusted_only_as_they_were(
+    tmp_path_factory: pytest.TempPathFactory, before: dict[str, bytes], after: dict[str, bytes]
+) -> None:
+    root = tmp_path_factory.mktemp("project")
+    places = Places(None, tmp_path_factory.mktemp("state") / "interlock")
+
+    def lay(files: dict[str, bytes]) -> None:
+        for name, content in files.items():
+            write(root / ".interlock" / name, "").write_bytes(content)
+
+    lay(before)
+    remember(untrusted(root, places), places)
+    for name in before:
+        (root / ".interlock" / name).unlink()
+    lay(after)
+
+    assert isinstance(trusted_files(root, places), Trusted) == (before == after)
+
+
+def test_what_was_shown_is_trusted_and_not_what_lies_there_by_then(project: Path, places: Places) -> None:
+    write(project / CONFIG, "shown")
+    shown = untrusted(project, places)
+    write(project / CONFIG, "swapped")
+
+    remember(shown, places)
+
+    assert untrusted(project, places).kind == "changed"
+
+
+def test_content_that_was_swapped_after_the_look_is_not_given_out(project: Path, places: Places) -> None:
+    write(project / CONFIG, "good")
+    trusted = remember(untrusted(project, places), places)
+    write(project / CONFIG, "evil")
+
+    with pytest.raises(ConfigurationError, match="was changed a moment ago"):
+        trusted.content(CONFIG)
+
+
+def test_trust_is_in_the_real_directory_however_it_is_called(project: Path, places: Places, tmp_path: Path) -> None:
+    write(project / CONFIG, "1")
+    (tmp_path / "link").symlink_to(project)
+    remember(untrusted(tmp_path / "link", places), places)
+    other = write(tmp_path / "other" / CONFIG, "1").parents[1]
+
+    assert isinstance(trusted_files(project, places), Trusted)
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to(other)
+    assert untrusted(tmp_path / "link", places).root == str(other)
+
+
+def test_a_parents_trust_does_not_cover_a_project_inside_of_it(project: Path, places: Places) -> None:
+    write(project / CONFIG, "1")
+    remember(untrusted(project, places), places)
+    inner = write(project / "vendor/lib" / CONFIG, "1").parents[1]
+    (project / "src/deep").mkdir(parents=True)
+
+    assert isinstance(trusted_files(find_root(project / "src/deep"), places), Trusted)
+    assert untrusted(find_root(inner), places).kind == "new"
+
+
+def test_what_cannot_be_told_for_sure_is_refused(project: Path, places: Places, tmp_path: Path) -> None:
+    file = write(project / CONFIG, "1")
+    folder = file.parent
+
+    def reason() -> str:
+        found = untrusted(project, places)
+        assert found.kind == "refused"
+        with pytest.raises(ConfigurationError, match="cannot be trusted"):
+            remember(found, places)
+        return found.reason
+
+    (folder / "link").symlink_to("/etc/passwd")
+    assert reason() == ".interlock/link is a link; put the file itself there"
+    (folder / "link").unlink()
+    os.mkfifo(folder / "pipe")
+    assert reason() == ".interlock/pipe is neither a file nor a folder; put the file itself there"
+    (folder / "pipe").unlink()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(os.path.relpath(folder / "socket"))
+        assert "neither a file nor a folder" in reason()
+    (folder / "socket").unlink()
+    (folder / os.fsdecode(b"\xff")).touch()
+    assert reason() == ".interlock has a name that is not UTF-8"
+    (folder / os.fsdecode(b"\xff")).unlink()
+    deep = folder.joinpath(*["d"] * looking.MAX_DEPTH)
+    deep.mkdir(parents=True)
+    assert "nested more than 16 deep" in reason()
+    folder.rename(project / "elsewhere")
+    folder.symlink_to(project / "elsewhere")
+    assert ".interlock cannot be read" in reason()
+
+
+@pytest.mark.parametrize("name", [".", ".interlock", CONFIG])
+def test_what_everybody_may_change_is_refused(project: Path, places: Places, name: str) -> None:
+    write(project / CONFIG, "1")
+    (project / name).chmod(0o777)
+
+    found = untrusted(project, places)
+
+    assert (found.kind, "everybody may change" in found.reason) == ("refused", True)
+
+
+def test_more_than_anybody_would_read_is_refused(
+    project: Path, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(project / CONFIG, "12345")
+    write(project / ".interlock/b", "12345")
+
+    monkeypatch.setattr(looking, "MAX_FILES", 1)
+    assert "more than 1 files" in untrusted(project, places).reason
+    monkeypatch.setattr(looking, "MAX_FILES", 10)
+    monkeypatch.setattr(looking, "MAX_TOTAL_BYTES", 9)
+    assert "or 9 bytes" in untrusted(project, places).reason
+
+
+def test_the_list_is_for_its_owner_alone(project: Path, places: Places) -> None:
+    write(project / CONFIG, "1")
+    usual = os.umask(0)
+    try:
+        remember(untrusted(project, places), places)
+    finally:
+        os.umask(usual)
+
+    assert places.trust_file.stat().st_mode & 0o777 == 0o600
+    assert places.trust_file.parent.stat().st_mode & 0o777 == 0o700
+    assert os.listdir(places.trust_file.parent) == ["trust.json"]
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b'{"version": 2}', b"[" * 100_000, b'{"x": 1}'])
+def test_a_list_that_is_not_ours_trusts_nothing(project: Path, places: Places, content: bytes) -> None:
+    write(project / CONFIG, "1")
+    remember(untrusted(project, places), places)
+    places.trust_file.write_bytes(content)
+
+    found = untrusted(project, places)
+
+    assert found.kind == "refused"
+    assert "Move it away to begin anew" in found.reason
+    with pytest.raises(ConfigurationError):
+        trusted_projects(places)
+
+
+@pytest.mark.parametrize("mode", [0o622, 0o640])
+def test_a_list_that_others_could_write_or_read_trusts_nothing(project: Path, places: Places, mode: int) -> None:
+    write(project / CONFIG, "1")
+    remember(untrusted(project, places), places)
+    places.trust_file.chmod(mode)
+
+    assert "it is not a file for you alone" in untrusted(project, places).reason
+
+
+def test_trust_can_be_taken_back_also_from_what_is_gone(project: Path, places: Places) -> None:
+    write(project / CONFIG, "1")
+    remember(untrusted(project, places), places)
+    project.rename(project.with_name("moved"))
+
+    assert forget(project, places)
+    assert not forget(project, places)
+    assert trusted_projects(places) == {}
+
+
+def test_without_a_place_for_the_list_nothing_is_trusted(project: Path) -> None:
+    write(project / CONFIG, "1")
+
+    assert untrusted(project, Places(None, None)).kind == "new"
+
+
+def test_the_command_trusts_lists_and_revokes(cli: Run, project: Path) -> None:
+    write(project / CONFIG, "")
+
+    first = cli("trust")
+    yes = cli("trust", "--yes")
+    listed = json.loads(cli("trust", "list", "--json").stdout)
+    write(project / CONFIG, "# new")
+    changed = cli("trust", "--json")
+
+    assert (first.exit_code, "nobody trusted this project yet" in first.stderr) == (3, True)
+    assert (yes.exit_code, yes.stdout) == (0, f"{project}: trusted, 1 file\n")
+    assert [(each["root"], each["now"]) for each in listed] == [(str(project), "trusted")]
+    assert changed.exit_code == 3
+    assert json.loads(changed.stdout)["project"]["changes"] == [{"path": CONFIG, "what": "changed"}]
+    assert "changed" in cli("trust", "list").stdout
+    assert cli("trust", "revoke").exit_code == 0
+    assert cli("trust", "list").stdout == "No project is trusted.\n"
+    assert cli("trust", "revoke").exit_code == 2
+
+
+def test_the_command_says_why_a_project_cannot_be_trusted(cli: Run, project: Path) -> None:
+    write(project / CONFIG, "").chmod(0o666)
+
+    result = cli("trust", "--yes")
+
+    assert (result.exit_code, result.stdout) == (4, "Nothing was trusted.\n")
+    assert "everybody may change" in result.stderr
+    assert cli("trust", "list", "--json").stdout == "[]\n"
+
+
+def at_a_terminal(person: Person, *arguments: str) -> "subprocess.Popen[bytes]":
+    program = "from interlock.cli.main import main; main()"
+    words = [sys.executable, "-c", program, *arguments]
+    return subprocess.Popen(words, stdin=person.keys, stdout=person.output, stderr=person.output)
+
+
+@pytest.mark.parametrize(("typed", "code", "kinds"), [("y\n", 0, ["trusted"]), ("\n", 4, []), ("\x04", 4, [])])
+def test_a_person_is_shown_the_files_and_asked(
+    cli: Run, project: Path, typed: str, code: int, kinds: list[str]
+) -> None:
+    write(project / CONFIG, 'model = "m"')
+
+    with at_terminal() as person, at_a_terminal(person, "trust") as running:
+        shown = person.waits_for("Trust these files as they are now? [y/N]: ")
+        person.types(typed)
+        assert running.wait(30) == code
+
+    assert "  .interlock/config.toml (11 bytes)" in shown
+    assert [each["now"] for each in json.loads(cli("trust", "list", "--json").stdout)] == kinds
+
+
+def test_names_in_a_project_do_nothing_to_a_terminal(cli: Run, project: Path) -> None:
+    write(project / ".interlock" / "a\x1b[2J\u202e\nb", "")
+
+    shown = cli("trust").stderr
+
+    assert all(character == "\n" or character.isprintable() for character in shown)
+    assert r"\u{1b}[2J\u{202e}\nb" in shown
