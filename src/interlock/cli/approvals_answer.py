@@ -19,7 +19,7 @@ from ..domain.notes import AnswerNote, CancelNote, decode_note, key_of
 from ..history.fold import load
 from ..log.interface import EventLog
 from ..runs.desk import Desk, Taken
-from .runs_follow import changed_within, events_of
+from .runs_follow import changed, events_of
 
 #: How long a living process is waited for, and then how long for what it makes of the answer.
 TAKE_SECONDS = 5.0
@@ -47,10 +47,11 @@ class _Errand(msgspec.Struct, frozen=True):
 
 
 async def give_answer(
-    log: EventLog, desk: Desk, question: Question, answer: Answer, payload_hash: str, seconds: float = TAKE_SECONDS
+    log: EventLog, desk: Desk, question: Question, answer: Answer, *, seconds: float = TAKE_SECONDS
 ) -> Answered:
-    """`DecisionConflictError` when another answer stands, `AnswerRefusedError` when it cannot be the answer."""
-    run_id, action_id = question.run_id, question.action_id
+    """The answer is to exactly this question. `DecisionConflictError` when another answer stands, `AnswerRefusedError`
+    when it cannot be the answer."""
+    run_id, action_id, payload_hash = question.run_id, question.action_id, question.payload_hash
     known = (await desk.ledger(run_id)).next_seq - 1
 
     def is_done(ledger: Ledger, note_lies_there: bool) -> bool:
@@ -98,7 +99,7 @@ async def _taken(log: EventLog, errand: _Errand, seconds: float) -> How:
             return "recorded"
         if seconds <= 0:
             return "left" if lies_there else "taken"
-        seconds = await changed_within(log, seen, seconds)
+        seconds = await changed(log, seen, seconds)
 
 
 async def _written_here(log: EventLog, errand: _Errand) -> bool:
@@ -122,7 +123,7 @@ async def _settled(log: EventLog, run_id: str, action_id: str) -> Ledger:
         ledger = (await load(log, run_id)).ledger
         if ledger.actions[action_id].state is not ActionState.APPROVED or seconds <= 0:
             return ledger
-        seconds = await changed_within(log, seen, seconds)
+        seconds = await changed(log, seen, seconds)
 
 
 async def _on_its_way(log: EventLog, errand: _Errand) -> DecisionConflictError | None:

@@ -61,7 +61,7 @@ async def find_question(log: EventLog, wanted: str) -> Found:
 
 
 async def _answered(log: EventLog, wanted: str) -> list[Found]:
-    newest = [run_id for run_id in reversed(await log.run_ids())][:_MAX_RUNS]
+    newest = (await log.run_ids())[: -_MAX_RUNS - 1 : -1]
     return [
         Found(action, ledger)
         async for ledger in _ledgers(log, newest)

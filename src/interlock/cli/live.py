@@ -105,6 +105,16 @@ class LiveView:
             show(event.fact, event)
         self.tick()
 
+    def remember(self, event: Event) -> None:
+        """What happened before anybody looked: the calls that are still open have a name."""
+        match event.fact:
+            case facts.CallProposed() as fact:
+                self._proposed(fact, event)
+            case facts.CallObserved() as fact:
+                self._calls.pop(fact.observation.call_id, None)
+            case _:
+                pass
+
     def tick(self) -> None:
         """Draw what is under way, as it is now."""
         now = self._now()

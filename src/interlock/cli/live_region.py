@@ -6,8 +6,10 @@ writes on the terminal: what stays waits until they are done, and nothing is dra
 lines that stay.
 """
 
+import os
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
+from typing import IO
 
 from rich.console import Console
 from rich.text import Text
@@ -88,8 +90,18 @@ class Region:
     def _write(self, text: str) -> None:
         file = self._console.file
         encoding = getattr(file, "encoding", None) or "utf-8"
-        file.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        file.flush()
+        try:
+            file.write(text.encode(encoding, "backslashreplace").decode(encoding))
+            file.flush()
+        except BrokenPipeError:
+            _let_go(file)
+
+
+def _let_go(file: IO[str]) -> None:
+    """Nobody reads any more. A run goes on without a view."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, file.fileno())
+    os.close(nowhere)
 
 
 def _cut(row: Text, width: int) -> Text:

@@ -1,4 +1,4 @@
-"""What a model says, as rows of the terminal's width, while it is still being said. Nothing in it acts on the terminal."""
+"""What a model says, as rows of the terminal's width, while it is said. Nothing in it acts on the terminal."""
 
 from collections.abc import Iterator
 

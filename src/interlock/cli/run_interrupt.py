@@ -1,9 +1,8 @@
 """Ctrl-C while a run is moved on, and the signals that end a process.
 
 The first Ctrl-C is for what is going on: calls that run are cancelled and the run goes on with that; a question stays
-open, or the model is not listened to any more, and then the run stops here. A second one within a few seconds, or while
-cancelled calls have not ended yet, stops the run in this process in any case. The run is kept: it can be resumed. A
-third one does not wait for anything.
+open, or the model is not listened to any more, and then the run stops here. A second one within a few seconds stops the
+run in this process in any case. The run is kept: it can be resumed. One more does not wait for anything.
 """
 
 import time
@@ -11,8 +10,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from .live import LiveView
-from .live_calls import count_calls
 from .run_person import PersonAtTerminal
+from .show import count
 
 AGAIN_SECONDS = 5.0
 
@@ -62,8 +61,8 @@ class Interrupts:
             self.stop("The question stays open.")
         elif cancelled := self._handle.cancel_calls():
             self._view.say(
-                f"Ctrl-C: {count_calls(cancelled)} cancelled, and the run goes on. Again within {AGAIN_SECONDS:.0f} s: "
-                "the run stops here, and is kept.",
+                f"Ctrl-C: {count(cancelled, 'call')} cancelled, and the run goes on. Again within "
+                f"{AGAIN_SECONDS:.0f} s: the run stops here, and is kept.",
                 "yellow",
             )
         else:

@@ -11,7 +11,7 @@ import typer
 from .exit_codes import ExitCode, exits
 from .logs import LogFile, RunName, log_path
 from .options import Json
-from .runs_follow import events_of, follow
+from .runs_follow import events_of, first_event, follow
 from .runs_holders import holders
 from .runs_list import ListedRun, list_runs
 from .runs_log import has_log, named_run, opened, short, with_log
@@ -125,7 +125,7 @@ async def _events(log: Path | None, wanted: str, after: int, following: bool, as
     rows = Rows()
     async with opened(log) as there:
         run_id = await named_run(there, wanted)
-        started_at = [event.at async for event in events_of(there, run_id, limit=1)][0]
+        started_at = (await first_event(there, run_id)).at
         async for event in (follow if following else events_of)(there, run_id, max(after, -1)):
             if as_json:
                 say_json_line(event)

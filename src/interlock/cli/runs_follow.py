@@ -1,7 +1,8 @@
-"""The events of a run as they are written, by whichever process. It looks whether anybody wrote, and only then reads."""
+"""The events of a run as they are written, by whichever process. It reads only when somebody wrote."""
 
 import asyncio
 from collections.abc import AsyncGenerator
+from math import inf
 
 from ..domain.chain import decode_event
 from ..domain.event import Event
@@ -12,6 +13,10 @@ from ..log.interface import EventLog
 
 ENDS = frozenset(("run.completed", "run.degraded", "run.failed", "run.cancelled"))
 _PAGE = 500
+
+
+async def first_event(log: EventLog, run_id: str) -> Event:
+    return decode_event((await log.read(run_id, limit=1))[0])
 
 
 async def events_of(log: EventLog, run_id: str, after_seq: int = -1) -> AsyncGenerator[Event, None]:
@@ -40,16 +45,10 @@ async def follow(log: EventLog, run_id: str, after_seq: int = -1) -> AsyncGenera
         seen = log.version()
 
 
-async def changed(log: EventLog, seen: int) -> None:
-    """Until somebody wrote anything since `seen`."""
-    while log.version() == seen:
-        await asyncio.sleep(LOOK_SECONDS)
-
-
-async def changed_within(log: EventLog, seen: int, seconds: float) -> float:
-    """The same, for so many seconds. How many are left?"""
+async def changed(log: EventLog, seen: int, seconds: float = inf) -> float:
+    """Until somebody wrote anything since `seen`, or so many seconds are over. How many are left?"""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
-    while log.version() == seen and loop.time() < end:
+    while log.version() == seen and loop.time() < end:  # noqa: ASYNC110 - other processes set no event
         await asyncio.sleep(LOOK_SECONDS)
     return max(0.0, end - loop.time())

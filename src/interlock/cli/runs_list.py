@@ -1,8 +1,6 @@
 """Which runs there are, newest first. The first and the last event tell most; only what has not ended is folded."""
 
 from collections.abc import Collection
-from typing import cast
-
 import msgspec
 
 from ..domain.chain import decode_event
@@ -67,14 +65,14 @@ async def list_runs(
     return listed
 
 
-async def unfinished(log: EventLog) -> list[str]:
-    """Runs that have not ended, oldest first. One inside a run that has ended needs nothing any more."""
+async def unfinished(log: EventLog, *, with_orphans: bool = False) -> list[str]:
+    """Runs that have not ended, oldest first. One inside a run that has ended needs nothing: it is an orphan."""
     runs = [_known(ends) for ends in reversed(await log.ends())]
     ended = {run.run_id for run in runs if isinstance(run, _Known) and run.state is not None}
     return [
         run.run_id
         for run in runs
-        if isinstance(run, _Known) and run.state is None and ended.isdisjoint(around(run.run_id))
+        if isinstance(run, _Known) and run.state is None and (with_orphans or ended.isdisjoint(around(run.run_id)))
     ]
 
 
@@ -110,7 +108,7 @@ async def _listed(log: EventLog, known: _Known, open_ids: list[str], held: Colle
             state = "damaged"
     return ListedRun(
         run_id=known.run_id,
-        state=cast(StateWord, state),
+        state=state,
         agent=known.started.agent,
         started_at=known.first.at,
         changed_at=known.last.at,

@@ -33,7 +33,7 @@ _STYLES: Mapping[str, str] = {
 }
 #: The arguments that say most about a call, the most telling first.
 _TELLING = ("command", "path", "file_path", "pattern", "url", "query", "name", "task", "to")
-_SECOND_NS = 1_000_000_000
+_SECOND_NS, _SECOND_MS = 1_000_000_000, 1_000
 #: From so many seconds on, this unit is used.
 _UNITS = ((2 * 86_400, 86_400, "days"), (2 * 3_600, 3_600, "h"), (120, 60, "min"))
 _MAX_ACTS_ON = 200
@@ -62,7 +62,7 @@ def until(at: int, now: int) -> str:
 def took(milliseconds: float | None) -> str:
     if milliseconds is None:
         return ""
-    return f"{milliseconds:.0f} ms" if milliseconds < 1_000 else f"{milliseconds / 1_000:,.1f} s"
+    return f"{milliseconds:.0f} ms" if milliseconds < _SECOND_MS else f"{milliseconds / _SECOND_MS:,.1f} s"
 
 
 def clock_time(at: int) -> str:

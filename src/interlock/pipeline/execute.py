@@ -98,7 +98,8 @@ async def execute(execution: Execution, sandbox: Sandbox, clock: Clock) -> RawRe
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        failure = _failure_of(error, execution)
+        suspended = isinstance(error, RunSuspendedError)
+        failure = Suspended(error.child_run_id) if suspended else _failure_of(error, execution)
     execution.duration_ms = (clock.elapsed() - execution.began) / 1e6
     if execution.stop:
         return stopped(execution, clock)
@@ -122,10 +123,8 @@ def _said(context: ToolContext) -> tuple[SideEffect, ...]:
     return tuple(effect for effect in cast(list[object], effects) if isinstance(effect, SideEffect))
 
 
-def _failure_of(error: BaseException, execution: Execution) -> Failure | Suspended:
+def _failure_of(error: BaseException, execution: Execution) -> Failure:
     match error:
-        case RunSuspendedError():
-            return Suspended(error.child_run_id)
         case _Stopped():
             execution.error = error.__cause__
             return error.failure
