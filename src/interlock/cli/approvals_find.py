@@ -56,6 +56,8 @@ async def find_question(log: EventLog, wanted: str) -> Found:
         raise ConfigurationError(
             f"{wanted} may be any of {len(meant):,} questions: {_listed(meant)}. Write more of it."
         )
+    if wanted == "last":
+        raise ConfigurationError("No question is open.")
     said = f"Open are: {_listed(there)}." if there else "No question is open."
     raise ConfigurationError(f"There is no question {wanted[:80]!r}. {said} `interlock approvals list` shows them.")
 

@@ -5,10 +5,11 @@ moment behind. So what is heard waits until the log has come to the request that
 the order in which it happened. What one request was answered with is one `_Heard`.
 """
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from rich.text import Text
@@ -26,6 +27,8 @@ _FRAMES_PER_SECOND = 10
 _MAX_ROWS = 8
 #: A model that takes longer is seen to be waited for.
 _PATIENCE_NS = 500_000_000
+#: How far the log may be behind.
+_BEHIND_SECONDS = 2.0
 
 
 class _Heard:
@@ -48,6 +51,8 @@ class LiveView:
         self._text = StreamedText(region.width)
         #: Questions that were answered at this terminal.
         self.answered_here: set[str] = set()
+        #: Set: the log has come to the question.
+        self._questions: dict[str, asyncio.Event] = {}
         self._shown: Mapping[type, Callable[[Any, Event], None]] = {
             facts.ModelAsked: self._asked,
             facts.ModelAnswered: self._answered,
@@ -80,6 +85,12 @@ class LiveView:
     def show(self, *lines: Text) -> None:
         self._region.say(*lines)
 
+    async def has_shown(self, action_id: str) -> None:
+        """Waits until everything was shown that happened before this question, for a moment at most."""
+        shown = self._questions.setdefault(action_id, asyncio.Event())
+        with suppress(TimeoutError):
+            await asyncio.wait_for(shown.wait(), _BEHIND_SECONDS)
+
     def heard(self, event: ModelEvent) -> None:
         if not self._heard or self._heard[-1].is_over:
             self._heard.append(_Heard())
@@ -110,6 +121,8 @@ class LiveView:
         match event.fact:
             case facts.CallProposed() as fact:
                 self._proposed(fact, event)
+            case facts.ApprovalRequested() | facts.InputRequested() as fact:
+                self._requested(fact, event)
             case facts.CallObserved() as fact:
                 self._calls.pop(fact.observation.call_id, None)
             case _:
@@ -118,9 +131,9 @@ class LiveView:
     def tick(self) -> None:
         """Draw what is under way, as it is now."""
         now = self._now()
-        rows = [row for call in self._calls.values() if (row := call.row(now)) is not None]
+        rows = [row for call in self._calls.values() for row in call.rows(now)]
         if len(rows) > _MAX_ROWS:
-            rows = [*rows[: _MAX_ROWS - 1], Text(f"  ... and {len(rows) - _MAX_ROWS + 1} more calls", "dim")]
+            rows = [*rows[: _MAX_ROWS - 1], Text("  ... and more", "dim")]
         if self._text.rest:
             rows.insert(0, Text(self._text.rest))
         elif self._asked_at and not rows and now - self._asked_at >= _PATIENCE_NS:
@@ -180,6 +193,7 @@ class LiveView:
 
     def _requested(self, fact: facts.ApprovalRequested | facts.InputRequested, event: Event) -> None:
         self._change(fact.call_id, waits=True)
+        self._questions.setdefault(fact.question.action_id, asyncio.Event()).set()
 
     def _decided(self, fact: Any, event: Event) -> None:
         self._change(fact.call_id, waits=False)

@@ -47,18 +47,18 @@ class LiveCall(msgspec.Struct):
     #: What it said last.
     progress: str = ""
 
-    def row(self, now: int) -> Text | None:
-        """None: there is nothing to see yet."""
+    def rows(self, now: int) -> list[Text]:
+        """Empty: there is nothing to see yet."""
         if self.waits:
-            return _row("waits", "yellow", "", self.tool, self.acts_on)
+            return [_row("waits", "yellow", "", self.tool, self.acts_on)]
         if not self.since:
-            return None
+            return []
         elapsed_ms = max(0, now - self.since) / 1e6
         frame = SPINNER[int(elapsed_ms / 1e3 * _FRAMES_PER_SECOND) % len(SPINNER)]
-        row = _row(frame, "cyan", f"{elapsed_ms / 1e3:,.0f} s", self.tool, self.acts_on)
+        rows = [_row(frame, "cyan", f"{elapsed_ms / 1e3:,.0f} s", self.tool, self.acts_on)]
         if self.progress and elapsed_ms >= _LONG_MS:
-            row.append(f"  {visible_line(self.progress.strip())}", "dim")
-        return row
+            rows.append(Text(f"{_INDENT}{visible_line(self.progress.strip())}", "dim"))
+        return rows
 
 
 def ended_lines(call: LiveCall, seen: Observation, width: int) -> list[Text]:
@@ -66,7 +66,7 @@ def ended_lines(call: LiveCall, seen: Observation, width: int) -> list[Text]:
     word, style = _WORDS.get("ok" if seen.ok else seen.code, ("failed", "red"))
     lines = [_row(word, style, took(seen.duration_ms), call.tool, call.acts_on)]
     if not seen.ok or seen.kind == "verification":
-        lines.append(Text(f"{_INDENT}{render_for_user(seen)}", style if not seen.ok else "dim"))
+        lines.append(Text(f"{_INDENT}{_detail(seen)}", style if not seen.ok else "dim"))
     if seen.ok and seen.content is not None and seen.content.format == "diff":
         lines += diff_lines(seen.content.text, seen.truncated)
     for line in lines:
@@ -83,6 +83,12 @@ def diff_lines(diff: str, was_cut: bool = False) -> list[Text]:
         left = f"{more:,} more lines" if more > 0 else "more"
         shown.append(Text(f"{_INDENT}... {left}; the whole diff is kept with the run", "dim"))
     return shown
+
+
+def _detail(seen: Observation) -> str:
+    """The line above has the command already."""
+    is_repeated = seen.user_text.startswith("$ ")
+    return render_for_user(msgspec.structs.replace(seen, user_text="") if is_repeated else seen)
 
 
 def _row(word: str, style: str, time: str, tool: str, acts_on: str) -> Text:

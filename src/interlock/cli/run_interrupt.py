@@ -47,6 +47,8 @@ class Interrupts:
         self._handle = handle
         self._before = float("-inf")
         self.stopped = False
+        if self._person is not None:
+            self._person.back()
 
     def interrupt(self) -> None:
         """Ctrl-C."""

@@ -17,6 +17,7 @@ class PersonAtTerminal:
         self._terminal = terminal
         self._view = view
         self._asking: set[asyncio.Future[Answer | None]] = set()
+        self._left = False
 
     @property
     def approval_timeout_s(self) -> float | None:
@@ -34,6 +35,9 @@ class PersonAtTerminal:
     async def ask(self, question: Question) -> Answer | None:
         if not self._terminal.interactive:
             return None
+        await self._view.has_shown(question.action_id)
+        if self._left:
+            return None
         with self._view.held():
             asking = asyncio.ensure_future(self._terminal.ask(question))
             self._asking.add(asking)
@@ -49,9 +53,12 @@ class PersonAtTerminal:
             self._view.answered_here.add(question.action_id)
         return answer
 
-    def leave(self) -> int:
-        """Leave the questions open that are on the terminal: how many there were."""
+    def leave(self) -> None:
+        """Leave the questions open, those on the terminal and those to come, until they are `back`."""
+        self._left = True
         left, self._asking = self._asking, set()
         for asking in left:
             asking.cancel()
-        return len(left)
+
+    def back(self) -> None:
+        self._left = False

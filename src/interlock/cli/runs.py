@@ -14,7 +14,7 @@ from .options import Json
 from .runs_follow import events_of, first_event, follow
 from .runs_holders import holders
 from .runs_list import ListedRun, list_runs
-from .runs_log import has_log, named_run, opened, short, with_log
+from .runs_log import has_log, named_run, opened, short
 from .runs_picture import Picture, as_plain, picture
 from .runs_rows import Rows, say_json_line
 from .runs_show import say_picture

@@ -1,6 +1,7 @@
 """Which runs there are, newest first. The first and the last event tell most; only what has not ended is folded."""
 
 from collections.abc import Collection
+
 import msgspec
 
 from ..domain.chain import decode_event
@@ -11,14 +12,9 @@ from ..domain.lifecycle import RUN_TRANSITIONS, ActionState, RunState
 from ..history.fold import load
 from ..log.interface import Ends, EventLog
 from .runs_log import around, is_inside
-from .runs_words import WORDS, StateWord
+from .runs_words import StateWord
 
-_ENDED: dict[str, RunState] = {
-    "run.completed": RunState.COMPLETED,
-    "run.degraded": RunState.DEGRADED,
-    "run.failed": RunState.FAILED,
-    "run.cancelled": RunState.CANCELLED,
-}
+_ENDED = {f"run.{state}": StateWord(state) for state in ("completed", "degraded", "failed", "cancelled")}
 #: Where the task of a run stands: among its first events.
 _FIRST_EVENTS = 4
 
@@ -78,8 +74,8 @@ async def unfinished(log: EventLog, *, with_orphans: bool = False) -> list[str]:
 
 def state_word(state: RunState, questions: int, *, held: bool) -> StateWord:
     if not RUN_TRANSITIONS[state]:
-        return WORDS[state]
-    return "waiting" if questions else "running" if held else "stopped"
+        return StateWord(state)
+    return StateWord.WAITING if questions else StateWord.RUNNING if held else StateWord.STOPPED
 
 
 def pending(ledger: Ledger) -> int:
@@ -93,10 +89,9 @@ def _known(ends: Ends) -> _Known | ListedRun:
     try:
         first, last = decode_event(ends.first), decode_event(ends.last)
     except LogCorruptError:
-        return ListedRun(run_id=run_id, state="damaged", events=ends.last.seq + 1)
-    state = _ENDED.get(last.type)
+        return ListedRun(run_id=run_id, state=StateWord.DAMAGED, events=ends.last.seq + 1)
     started = first.fact if isinstance(first.fact, RunStarted) else RunStarted(schema=1)
-    return _Known(run_id, started, first, last, WORDS[state] if state else None)
+    return _Known(run_id, started, first, last, _ENDED.get(last.type))
 
 
 async def _listed(log: EventLog, known: _Known, open_ids: list[str], held: Collection[str]) -> ListedRun:
@@ -105,7 +100,7 @@ async def _listed(log: EventLog, known: _Known, open_ids: list[str], held: Colle
         try:
             state, questions = await _standing(log, known.run_id, open_ids, held)
         except (LogCorruptError, IllegalTransitionError):
-            state = "damaged"
+            state = StateWord.DAMAGED
     return ListedRun(
         run_id=known.run_id,
         state=state,

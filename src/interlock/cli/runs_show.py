@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from rich.text import Text
+
 from ..domain.call import Question
 from .runs_log import short, with_log
 from .runs_picture import Picture
 from .runs_rows import Rows
 from .runs_story import Told
-from .runs_words import date_and_time, first_words, for_how_long, state_text, until
+from .runs_words import StateWord, date_and_time, first_words, for_how_long, state_text, until
 from .show import count, say
 
 _MAX_TOLD = 40
@@ -18,7 +20,7 @@ _MAX_ARTIFACTS = 10
 def say_picture(shown: Picture, now: int, log: Path | None) -> None:
     say("run ", short(shown.run_id), ": ", state_text(shown.state), f", {_since(shown, now)}")
     for label, text in _about(shown):
-        say(f"  {label + ':':14}{text}")
+        say(Text(f"  {label + ':':14}"), text)
     rows = Rows()
     if shown.told:
         say("")
@@ -40,11 +42,11 @@ def next_commands(shown: Picture) -> list[str]:
     name = short(shown.run_id)
     asked = [f"interlock approvals show {short(question.action_id)}" for question in shown.questions[:1]]
     match shown.state:
-        case "waiting":
+        case StateWord.WAITING:
             return [*asked, f"interlock runs resume {name}", f"interlock runs cancel {name}"]
-        case "stopped":
+        case StateWord.STOPPED:
             return [f"interlock runs resume {name}", f"interlock runs cancel {name}"]
-        case "running":
+        case StateWord.RUNNING:
             return [f"interlock runs watch {name}", f"interlock runs cancel {name}"]
         case _:
             return [f"interlock replay {name}", f"interlock runs fork {name}", f"interlock audit verify {name}"]
@@ -73,7 +75,7 @@ def _about(shown: Picture) -> Iterator[tuple[str, str]]:
         cost = f", cost {usage.cost:.4g}" if usage.cost else ""
         tokens = f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
         yield "used", f"{count(shown.requests, 'request')}, {count(shown.tool_calls, 'call')}, {tokens}{cost}"
-    if shown.message and shown.state != "completed":
+    if shown.message and shown.state is not StateWord.COMPLETED:
         yield "ended with", first_words(shown.message)
     yield "verification", f"{shown.verification.status}: {shown.verification.message}"
     if shown.conflict:

@@ -2,25 +2,27 @@
 
 import time
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, cast
+from enum import StrEnum
+from typing import Any, cast
 
 from rich.text import Text
 
-from ..domain.lifecycle import RunState
 from .show import compact
 
-#: `stopped`: it can go on, and no living process has it. `damaged`: it cannot be read, so nobody knows.
-StateWord: TypeAlias = Literal[
-    "running", "waiting", "stopped", "completed", "degraded", "failed", "cancelled", "damaged"
-]
 
-#: Of runs that have ended.
-WORDS: Mapping[RunState, StateWord] = {
-    RunState.COMPLETED: "completed",
-    RunState.DEGRADED: "degraded",
-    RunState.FAILED: "failed",
-    RunState.CANCELLED: "cancelled",
-}
+class StateWord(StrEnum):
+    RUNNING = "running"
+    WAITING = "waiting"
+    #: It can go on, and no living process has it.
+    STOPPED = "stopped"
+    COMPLETED = "completed"
+    DEGRADED = "degraded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    #: It cannot be read, so nobody knows.
+    DAMAGED = "damaged"
+
+
 _STYLES: Mapping[str, str] = {
     "running": "cyan",
     "waiting": "yellow",

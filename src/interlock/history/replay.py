@@ -7,11 +7,14 @@ exist, shows the definitions and decisions that were recorded, and has no way to
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from ..domain.call import Question
 from ..domain.chain import Entry, decode_event
+from ..domain.conversation import Message as Said
 from ..domain.envelope import render_for_model
 from ..domain.errors import LogCorruptError
 from ..domain.event import BatchStarted, CallObserved, CallProposed, Event
 from ..domain.ledger import Ledger
+from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
 from ..domain.observation import Observation
 from .fold import fold
 
@@ -21,6 +24,17 @@ class Message(NamedTuple):
 
     call_id: str
     text: str
+
+
+class Moment(NamedTuple):
+    """How a run stood right after one of its events."""
+
+    event: Event
+    ledger: Ledger
+    #: What the model would have been sent, had it been asked.
+    conversation: tuple[Said, ...]
+    #: What people were asked and had not answered.
+    questions: tuple[Question, ...]
 
 
 class Step:
@@ -62,6 +76,13 @@ class Replay:
         for event in self._events[: seq + 1]:
             ledger.apply(event)
         return ledger
+
+    def moment(self, seq: int) -> Moment:
+        """All that can be looked at right after event `seq`."""
+        ledger = self.at(seq)
+        pending = (action.question for action in ledger.actions.values() if action.state is ActionState.PENDING)
+        questions = tuple(pending) if RUN_TRANSITIONS[ledger.state] else ()
+        return Moment(self._events[seq], ledger, tuple(ledger.dialogue.messages), questions)
 
     def observations(self) -> tuple[Observation, ...]:
         """The recorded outcomes, in the order in which they were recorded."""

@@ -26,7 +26,9 @@ from .facts import asked, go_on, judged, record_answer, voided
 from .live import Run
 from .lookup import lookup
 from .permit import (
+    RECOVERY,
     ask,
+    ask_to_repeat,
     decide,
     denied_by_policy,
     guard,
@@ -35,6 +37,7 @@ from .permit import (
     permit,
     refused,
     unfit,
+    unknown_outcome,
 )
 from .validate import check_state, validate
 
@@ -139,7 +142,13 @@ async def _ask_again(
         go_on(cause, run)
         return again
     decision = await decide(again, run.parts.policy, run.situation, run.parts.limits.check_seconds)
-    decision = covered(again, decision, run)
+    if question.layer != RECOVERY:
+        decision = covered(again, decision, run)
+    elif decision.verdict in (Verdict.ALLOW, Verdict.ASK):
+        decision = ask_to_repeat(again.tool.name, decision)
+    else:
+        go_on(cause, run)
+        return unknown_outcome(again.tool.name, "and policy does not let it run again")
     cause = run.recorder.add(judged(valid.call_id, again.tool, decision, run), valid.call_id)
     permitted = permit(again, decision, cause)
     if permitted is not None:

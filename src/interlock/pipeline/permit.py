@@ -15,6 +15,8 @@ from ..domain.tool import Guardrail, Situation, ToolContext
 from ..domain.words import error_text, sentence, shorten, shown
 from ..policy.interface import PolicyEngine, PolicyEvent
 
+#: The layer that asks about a call of which nobody knows whether it happened.
+RECOVERY = "recovery"
 _MAX_REASON_CHARS = 500
 _MAX_CAPABILITY_CHARS = 200
 
@@ -65,6 +67,27 @@ def denied_by_policy(valid: ValidCall, decision: Decision) -> Failure:
 def denied_again(tool_name: str) -> Failure:
     """It was refused, and the run stopped before that was shown."""
     return Failure.of("policy_denied", f"{tool_name} was refused before. Nothing was executed.")
+
+
+def unknown_outcome(tool_name: str, why: str) -> Failure:
+    """It started, and nobody knows how it ended."""
+    message = f"{tool_name} started, and the run stopped before its end was recorded, {why}. It is not run again."
+    return Failure.of("outcome_unknown", message)
+
+
+def ask_to_repeat(tool_name: str, decision: Decision) -> Decision:
+    """A person decides whether a call may run again of which nobody knows whether it happened."""
+    reason = f"{tool_name} started before, and the run stopped before its end was recorded: it may have happened."
+    return Decision(
+        verdict=Verdict.ASK,
+        reason=reason,
+        rule_ids=("interlock:unknown-outcome",),
+        layer=RECOVERY,
+        risk=("it may happen twice", *decision.risk),
+        prompt=f"Run {tool_name} again? It started before, and whether it happened is not known.",
+        policy_digest=decision.policy_digest,
+        paths=decision.paths,
+    )
 
 
 def pose(valid: ValidCall, decision: Decision, bound: Bound, situation: Situation, now: int) -> Question:
@@ -158,6 +181,8 @@ def _patience(asked: Question, provider: InteractionProvider, now: Callable[[], 
 
 def refused(asked: Question, answer: Answer) -> Failure:
     """The failure for an answer that is not a yes. Expired is not denied."""
+    if asked.layer == RECOVERY:
+        return unknown_outcome(asked.tool_name, "and nobody said that it may run again")
     if answer.by == "headless":
         message = f"{asked.tool_name} needs the approval of a person, and nobody is there to ask. Nothing was executed."
         return Failure.of("user_denied", message, details={"action_id": asked.action_id, "by": answer.by})

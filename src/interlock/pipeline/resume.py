@@ -20,10 +20,11 @@ from ..domain.lifecycle import ActionState, CallState
 from ..domain.observation import Observation
 from .accept import Received
 from .asking import resolve
-from .facts import go_on, record_observation, record_repeat
+from .binding import hold
+from .facts import go_on, judged, record_observation, record_repeat
 from .live import Run
 from .lookup import lookup
-from .permit import denied_again, refused
+from .permit import ask_to_repeat, decide, denied_again, refused, unknown_outcome
 from .run import plan
 from .validate import validate
 
@@ -108,14 +109,14 @@ async def _recover(received: Received, run: Run) -> PermittedCall | Waiting | Fa
     """It started, and the process that ran it is gone."""
     valid = _valid_now(received, run)
     if isinstance(valid, Failure):
-        return _unknown(received, "and the tool is not available now to say more")
+        return unknown_outcome(received.intent.tool_name, "and the tool is not available now to say more")
     if valid.tool.resumes:
         return _go_on_inside(received, run)
     if valid.tool.read_only or valid.tool.idempotent:
         return await plan(received, run)
     happened = await _reconciled(valid, run)
     if happened is None:
-        return _unknown(received, "so whether it happened is not known")
+        return await _ask_or_tell(valid, run)
     if happened is False:
         return await plan(received, run)
     summary = f"{valid.tool.name} had been done before the run stopped; its output was not recorded."
@@ -136,10 +137,15 @@ async def _reconciled(valid: ValidCall, run: Run) -> bool | None:
     return happened if isinstance(happened, bool) else None
 
 
-def _unknown(received: Received, why: str) -> Failure:
-    name = received.intent.tool_name
-    message = f"{name} started, and the run stopped before its end was recorded, {why}. It is not run again."
-    return Failure.of("outcome_unknown", message)
+async def _ask_or_tell(valid: ValidCall, run: Run) -> Waiting | Failure:
+    """Nobody can tell whether it happened. Where people are asked, one of them may let it run again."""
+    if run.parts.fail_safe.unknown_outcome_policy == "ask":
+        decision = await decide(valid, run.parts.policy, run.situation, run.parts.limits.check_seconds)
+        if decision.verdict in (Verdict.ALLOW, Verdict.ASK):
+            asking = ask_to_repeat(valid.tool.name, decision)
+            run.recorder.add(judged(valid.call_id, valid.tool, asking, run), valid.call_id)
+            return hold(valid, asking, run)
+    return unknown_outcome(valid.tool.name, "so whether it happened is not known")
 
 
 def _count_replay(observation: Observation, entry: CallEntry, run: Run) -> None:

@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -41,18 +42,23 @@ class Aimock:
                 raise AssertionError(f"aimock refused this: {error.read().decode()}") from None
 
 
-def _program() -> Path:
+@cache
+def _program() -> Path | NoRegistryError:
+    """Tried once: without a registry it takes a while to find that out."""
     try:
         return installed_aimock()
     except NoRegistryError as error:
-        pytest.skip(str(error))
+        return error
 
 
 @contextmanager
 def running_aimock(folder: Path) -> Generator[Aimock]:
     fixtures = folder / "fixtures.json"
     fixtures.write_text('{"fixtures": [{"match": {"userMessage": "are you there"}, "response": {"content": "yes"}}]}')
-    command = [_NODE, _program(), "--port", "0", "--fixtures", fixtures, "--strict"]
+    program = _program()
+    if isinstance(program, NoRegistryError):
+        pytest.skip(str(program))
+    command = [_NODE, program, "--port", "0", "--fixtures", fixtures, "--strict"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8") as process:
         try:
             assert process.stdout
