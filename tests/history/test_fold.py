@@ -150,7 +150,7 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
     kinds = (Ledger, CallEntry, ActionEntry, Grant, Dialogue, Checks, Check, Change)
     held = {kind.__name__: kind.__struct_fields__ for kind in kinds}
 
-    assert module.SNAPSHOT_VERSION == 4
+    assert module.SNAPSHOT_VERSION == 5
     assert held == {
         "Ledger": (
             "run_id",
@@ -191,7 +191,10 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
             "messages",
             "last",
             "open",
+            "answered_by",
             "text",
+            "private",
+            "private_artifact_id",
             "calls",
             "awaited",
             "told",

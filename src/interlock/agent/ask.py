@@ -20,6 +20,7 @@ from ..domain.json import without_surrogates
 from ..domain.tool import JsonObject, Menu
 from ..models.interface import CallWritten, Finished, ModelRequest, Restarted, TextPiece, ToolChoice
 from ..pipeline.batch import record_menu
+from ..pipeline.live import Run
 from .agent import Agent
 from .session import Session
 
@@ -50,17 +51,26 @@ async def ask_model(session: Session) -> list[ToolIntent] | None:
         raise
     if answer is None:
         return None
-    run.recorder.add(
-        ModelAnswered(
-            text=run.parts.redactor.redact(without_surrogates(answer.text)),
-            call_count=len(answer.calls),
-            finish=answer.end.reason,
-            usage=answer.end.usage,
-            duration_ms=(run.parts.clock.elapsed() - began) / 1e6,
-        ),
-        causation_id=asked,
-    )
+    run.recorder.add(_answered(answer, (run.parts.clock.elapsed() - began) / 1e6, run), causation_id=asked)
     return [ToolIntent(call_id=call.call_id, tool_name=call.tool, arguments=call.arguments) for call in answer.calls]
+
+
+def _answered(answer: Answer, duration_ms: float, run: Run) -> ModelAnswered:
+    redact, private = run.parts.redactor.redact, answer.end.private
+    kept = ""
+    if private and redact(private) != private:
+        private = ""  # the provider takes it unchanged or not at all
+    elif len(private) > run.parts.limits.max_event_input_bytes:
+        private, kept = "", run.parts.artifacts.keep(private.encode())
+    return ModelAnswered(
+        text=redact(without_surrogates(answer.text)) if answer.text else "",
+        call_count=len(answer.calls),
+        finish=answer.end.reason,
+        usage=answer.end.usage,
+        private=private,
+        private_artifact_id=kept,
+        duration_ms=duration_ms,
+    )
 
 
 async def _listen(session: Session, agent: Agent, request: ModelRequest) -> Answer | None:
@@ -94,12 +104,12 @@ async def _listen(session: Session, agent: Agent, request: ModelRequest) -> Answ
 
 
 def _request(session: Session, agent: Agent, menu: Menu) -> ModelRequest:
-    situation = session.run.situation
+    situation, dialogue = session.run.situation, session.run.ledger.dialogue
     written = agent.instructions
     return ModelRequest(
         model=agent.model,
         instructions=written if isinstance(written, str) else written(situation),
-        messages=session.messages.of(session.run.ledger.dialogue.messages),
+        messages=session.messages.of(dialogue.messages + dialogue.under_way if dialogue.open else dialogue.messages),
         tools=menu.tools,
         tool_choice=_tool_choice(session, agent, menu),
         output_schema=output_schema(agent.output_type),

@@ -131,9 +131,13 @@ class Messages:
         return tuple(ready)
 
     def _whole(self, message: AssistantMessage) -> AssistantMessage:
-        if not any(call.artifact_id for call in message.calls):
-            return message
-        return msgspec.structs.replace(message, calls=tuple(map(self._whole_call, message.calls)))
+        if message.private_artifact_id:
+            private = self._artifacts.read(message.private_artifact_id).decode(errors="replace")
+            message = msgspec.structs.replace(message, private=private, private_artifact_id="")
+        for call in message.calls:
+            if call.artifact_id:
+                return msgspec.structs.replace(message, calls=tuple(map(self._whole_call, message.calls)))
+        return message
 
     def _whole_call(self, call: ProposedCall) -> ProposedCall:
         if not call.artifact_id:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..domain.tool import Mode
 from .exit_codes import ExitCode, exits
 from .logs import LogFile, RunName, log_path
 from .options import Json
@@ -96,6 +97,43 @@ def watch(run: RunName, log: LogFile = None, as_json: Json = False) -> None:
         _until_interrupted(_events(log, run, -1, following=True, as_json=True))
     else:
         _until_interrupted(_module("runs_watch").watch(log, run))
+
+
+@app.command(epilog=_EXITS)
+def resume(  # noqa: PLR0913 - one for each option
+    run: RunName,
+    *,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Also when a living process has it: that one can write no more.")
+    ] = False,
+    model: Annotated[str, typer.Option(metavar="NAME", help="The model.", show_default=False)] = "",
+    provider: Annotated[str, typer.Option(metavar="NAME", help="openai or anthropic.", show_default=False)] = "",
+    base_url: Annotated[str, typer.Option(metavar="URL", help="The model's server.", show_default=False)] = "",
+    mode: Annotated[
+        Mode | None, typer.Option(help="How much it may do without asking. Default: as before, or less.")
+    ] = None,
+    script: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Answers of a model from a file, instead of a model.")
+    ] = None,
+    headless: Annotated[bool, typer.Option("--headless", help="Ask nobody here.")] = False,
+    log: LogFile = None,
+    as_json: Json = False,
+) -> None:
+    """Go on with a run in this process: after an answer, a pause, or a crash.
+
+    It works in the folder that it was begun in. Nothing that was done is done again.
+    """
+    said = {"model": model, "provider": provider, "base_url": base_url, "mode": mode or ""}
+    module = _module("runs_resume")
+    options = module.Options(
+        log=log,
+        settings={name: str(value) for name, value in said.items() if value},
+        script=script,
+        headless=headless,
+        take_over=take_over,
+        as_json=as_json,
+    )
+    raise typer.Exit(module.resume(run, options))
 
 
 @app.command(epilog=_EXITS)

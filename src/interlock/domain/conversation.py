@@ -24,6 +24,8 @@ class AssistantMessage(msgspec.Struct, frozen=True, gc=False, tag="assistant", o
     calls: tuple[ProposedCall, ...] = ()
     #: What the provider wants back with this answer, unchanged or not at all. Nobody else reads it.
     private: str = ""
+    #: Where that is, when it is too long for an event.
+    private_artifact_id: str = ""
 
 
 class ToolMessage(msgspec.Struct, frozen=True, gc=False, tag="tool"):

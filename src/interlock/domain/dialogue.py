@@ -32,6 +32,8 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
     open: bool = False
     answered_by: str = ""
     text: str = ""
+    private: str = ""
+    private_artifact_id: str = ""
     calls: dict[str, ProposedCall] = {}
     awaited: int = 0
     told: dict[str, str] = {}
@@ -65,30 +67,27 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
         self.usage = self.usage + answer.usage
         self.last = "model"
         self.text, self.calls, self.told, self.awaited = answer.text, {}, {}, answer.call_count
+        self.private, self.private_artifact_id = answer.private, answer.private_artifact_id
         self.open, self.answered_by = answer.call_count > 0, agent
         if self.open:
             self.tool_turns[agent] = self.tool_turns.get(agent, 0) + 1
         else:
-            self.messages.append(AssistantMessage(answer.text))
+            self.messages.append(AssistantMessage(answer.text, (), answer.private, answer.private_artifact_id))
 
     def proposed(self, fact: "CallProposed", known: "CallEntry | None") -> None:
         """The next call of the answer, or one of its calls again."""
         self.awaited -= 1
-        if fact.call_id in self.calls:
-            return
-        self.tool_calls += 1
-        written = fact.raw_input if isinstance(fact.raw_input, str) else encode(fact.raw_input or {}).decode()
-        self.calls[fact.call_id] = ProposedCall(
-            call_id=fact.call_id, tool=fact.tool, arguments=written, artifact_id=fact.raw_artifact_id
-        )
-        if fact.duplicate and known is not None and known.observed_seq >= 0:
-            self._answer_repeat(fact, known)
+        if fact.call_id not in self.calls:
+            self.tool_calls += 1
+            self.calls[fact.call_id] = _written(fact)
+            if fact.duplicate and known is not None and known.observed_seq >= 0:
+                self._answer_repeat(fact, known)
+        self._close_if_all_is_told()
 
     def observed(self, observation: Observation) -> None:
         if observation.call_id in self.calls:
             self.told[observation.call_id] = render_for_model(observation)
-            if self.awaited <= 0 and len(self.told) == len(self.calls):
-                self._close()
+            self._close_if_all_is_told()
 
     def refused(self, message: str) -> None:
         self.refusals += 1
@@ -115,23 +114,39 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
         if known.digest == fact.digest:
             told = [m.text for m in self.messages if isinstance(m, ToolMessage) and m.call_id == fact.call_id]
             text = told[-1] if told else ""
+            said = [call for m in self.messages if isinstance(m, AssistantMessage) for call in m.calls]
+            first = next((call for call in said if call.call_id == fact.call_id), None)
+            self.calls[fact.call_id] = first or self.calls[fact.call_id]
         else:
             message = f"The id {fact.call_id!r} stands for different calls. Nothing was executed; use one id per call."
             failure = Failure.of("call_id_conflict", message)
             refused = Observation(call_id=fact.call_id, tool=fact.tool, ok=False, summary=message, failure=failure)
             text = render_for_model(refused)
         self.told[fact.call_id] = text
+
+    @property
+    def under_way(self) -> list[Message]:
+        """The answer under way as messages: what was proposed of it, and what is known about that."""
+        if not self.open:
+            return []
+        calls = tuple(call for call_id, call in self.calls.items() if call_id in self.told)
+        answer = AssistantMessage(self.text, calls, self.private, self.private_artifact_id)
+        said: list[Message] = [answer] if self.text or calls else []
+        return said + [ToolMessage(call.call_id, self.told[call.call_id]) for call in calls]
+
+    def _close_if_all_is_told(self) -> None:
         if self.awaited <= 0 and len(self.told) == len(self.calls):
             self._close()
 
     def _close(self) -> None:
-        """The answer under way becomes messages: what was proposed of it, and what is known about that."""
         if not self.open:
             return
-        self.open = False
-        calls = tuple(call for call_id, call in self.calls.items() if call_id in self.told)
-        if self.text or calls:
-            self.messages.append(AssistantMessage(self.text, calls))
-        self.messages += [ToolMessage(call.call_id, self.told[call.call_id]) for call in calls]
-        self.last = "tools"
+        self.messages += self.under_way
+        self.open, self.last = False, "tools"
         self.text, self.calls, self.told, self.awaited = "", {}, {}, 0
+
+
+def _written(fact: "CallProposed") -> ProposedCall:
+    raw = {} if fact.raw_input is None else fact.raw_input
+    written = raw if isinstance(raw, str) else encode(raw).decode()
+    return ProposedCall(call_id=fact.call_id, tool=fact.tool, arguments=written, artifact_id=fact.raw_artifact_id)

@@ -100,6 +100,9 @@ class ModelAnswered(_Fact, frozen=True, gc=False, tag="model.response"):
     call_count: int = 0
     finish: str = "stop"
     usage: Usage = Usage()
+    #: What the provider wants back with this answer; long ones are an artifact.
+    private: str = ""
+    private_artifact_id: str = ""
     duration_ms: float = 0.0
 
 

@@ -296,6 +296,8 @@ def _model_asked(ledger: Ledger, fact: facts.ModelAsked, seq: int) -> None:
 
 def _model_answered(ledger: Ledger, fact: facts.ModelAnswered, seq: int) -> None:
     ledger.dialogue.answered(fact, ledger.speaker)
+    if fact.private_artifact_id:
+        ledger.artifact_ids.add(fact.private_artifact_id)
 
 
 def _told(ledger: Ledger, fact: facts.AnswerRefused, seq: int) -> None:

@@ -32,8 +32,9 @@ from .sqlite_writer import SqliteWriter, is_busy
 
 T = TypeVar("T")
 
+#: Whoever edited the file by hand may have left text where bytes belong: it is read as bytes, and does not verify.
 _READ = """
-    SELECT seq, body, hash FROM events
+    SELECT seq, CAST(body AS BLOB), CAST(hash AS BLOB) FROM events
     WHERE run = (SELECT number FROM runs WHERE run_id = ?) AND seq > ? ORDER BY seq LIMIT ?
 """
 _RUN_IDS = "SELECT run_id FROM runs ORDER BY number"
