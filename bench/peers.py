@@ -71,5 +71,6 @@ def _command(names: list[str], sections: str, rounds: int) -> list[str]:
         *(["--only", ",".join(names)] if names else []),
         *("--sections", sections, "--rounds", str(rounds), "--out", str(results)),
         *("--add", f"interlock={sys.executable}:{_ROOT / 'bench' / 'peers_adapter.py'}"),
+        *("--add", f"interlock-runtime={sys.executable}:{_ROOT / 'bench' / 'peers_runtime.py'}"),
         *("--import-stmt", "interlock=import interlock"),
     ]

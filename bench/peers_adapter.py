@@ -1,4 +1,4 @@
-"""Interlock in the benchmark of its peers: a model turn is `ToolRuntime.execute`, a run is a loop around it.
+"""Interlock in the benchmark of its peers: a run is `Runner` and its loop, with a model that was written before.
 
     peers.py run --add interlock=PYTHON:bench/peers_adapter.py --import-stmt "interlock=import interlock"
 
@@ -10,12 +10,30 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
 
-from common import MARK, SLEEP_S, args_json, main, now, result_text
+from common import MARK, SLEEP_S, args_json, last_enter, last_exit, main, now, result_text, span
 
-from interlock import Rule, RulePolicy, SqliteLog, ToolRuntime, tool
+from interlock import (
+    Agent,
+    Answer,
+    Budgets,
+    CallWritten,
+    EventLog,
+    Finished,
+    MemoryLog,
+    ModelEvent,
+    ModelRequest,
+    ProposedCall,
+    Rule,
+    RulePolicy,
+    Runner,
+    SqliteLog,
+    TextPiece,
+    ToolMessage,
+    tool,
+)
 
 
 @tool
@@ -48,7 +66,49 @@ def t_sleep_sync(path: str, count: int, ratio: float) -> str:
     return "ok"
 
 
-TOOLS = [t_async, t_sync, t_sleep, t_sleep_sync]
+@tool(risk="write")
+async def t_appr(path: str, count: int, ratio: float) -> str:
+    """A person is asked before it runs."""
+    MARK.tool()
+    return result_text(path, count, ratio)
+
+
+TOOLS = [t_async, t_sync, t_sleep, t_sleep_sync, t_appr]
+#: No run is to end because it is long.
+BUDGETS = Budgets(max_steps=10**9, max_model_calls=10**9, max_tool_calls=10**9)
+STOP, CALLS = Finished(reason="stop"), Finished(reason="tool_calls")
+
+Plan = list[tuple[CallWritten, ...]]
+
+
+class Model:
+    """Says what the plan says, and notes what it was shown last."""
+
+    name = "bench"
+
+    def __init__(self) -> None:
+        self.plan: Plan = []
+        self.turn = 0
+        self.seen: tuple[object, ...] = ()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        MARK.enter()
+        calls = self.plan[self.turn]
+        self.turn += 1
+        self.seen = request.messages
+        MARK.exit()
+        for call in calls:
+            yield call
+        if not calls:
+            yield TextPiece("done")
+        yield CALLS if calls else STOP
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+def call(number: int, tool_name: str) -> CallWritten:
+    return CallWritten(ProposedCall(call_id=f"call_{number}", tool=tool_name, arguments=args_json(number)))
 
 
 class A:
@@ -59,58 +119,57 @@ class A:
     async def setup(self) -> None:
         self.folder = Path(tempfile.mkdtemp(dir=os.environ["BENCH_TMP"]))
         self.policy = RulePolicy()
+        self.model = Model()
         self.count = 0
-        self.script: list[dict[str, Any]] = []
-        self.turn = 0
-        self.seen: list[dict[str, Any]] = []
 
-    def prepare(self, turns: int, calls: int, tool: str) -> list[dict[str, Any]]:
-        def call(number: int) -> dict[str, Any]:
-            function = {"name": "t_" + tool, "arguments": args_json(number)}
-            return {"id": f"call_{number}", "type": "function", "function": function}
+    def prepare(self, turns: int, calls: int, tool: str) -> Plan:
+        numbers = [range(turn * calls, (turn + 1) * calls) for turn in range(turns)]
+        return [*(tuple(call(number, "t_" + tool) for number in turn) for turn in numbers), ()]
 
-        script = [
-            {"role": "assistant", "tool_calls": [call(turn * calls + index) for index in range(calls)]}
-            for turn in range(turns)
-        ]
-        return [*script, {"role": "assistant", "content": "done"}]
+    def runner(self, log: EventLog) -> Runner:
+        return Runner(Agent(provider=self.model, tools=TOOLS, policy=self.policy, budgets=BUDGETS), log=log)
 
-    async def model(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
-        MARK.enter()
-        response = self.script[self.turn]
-        self.turn += 1
-        self.seen = messages
-        MARK.exit()
-        return response
+    async def execute(self, plan: Plan) -> int:
+        return await self.loop(plan, self.runner(MemoryLog()))
 
-    async def execute(self, plan: list[dict[str, Any]]) -> int:
-        return await self.loop(plan, ToolRuntime(tools=TOOLS, policy=self.policy))
-
-    async def loop(self, plan: list[dict[str, Any]], runtime: ToolRuntime) -> int:
-        self.script, self.turn = plan, 0
-        messages: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
-        while True:
-            response = await self.model(messages)
-            messages.append(response)
-            calls = response.get("tool_calls")
-            if not calls:
-                return sum(1 for message in self.seen if message["role"] == "tool")
-            messages.extend((await runtime.execute(calls)).messages)
+    async def loop(self, plan: Plan, runner: Runner) -> int:
+        self.model.plan, self.model.turn = plan, 0
+        result = await runner.run("go")
+        assert result.text == "done", result
+        return sum(type(message) is ToolMessage for message in self.model.seen)
 
     async def enable_governed(self) -> None:
         """The log is always on; here is a policy with a rule that looks at every call as well."""
         self.policy = RulePolicy([Rule(id="bench", verdict="allow", tools="t_*", reason="benchmark")])
 
     async def pause_resume(self, turns: int) -> dict[str, float]:
-        raise NotImplementedError("needs the agent loop")
+        path, log = self.new_log()
+        plan = self.prepare(turns, 1, "async")
+        self.model.plan, self.model.turn = [*plan[:-1], (call(10_000_000, "t_appr"),), ()], 0
+        runner = self.runner(log)
+        handle = await runner.start("go")
+        result = await handle.result()
+        paused, said = now(), last_exit()
+        question = result.questions[0]
+        await runner.close()
+        await log.close()
+        began = now()
+        log = SqliteLog(path)
+        runner = self.runner(log)
+        handle = await runner.open(handle.run_id, answers={question.action_id: Answer(approved=True, by="bench")})
+        result = await handle.result()
+        assert result.text == "done", result
+        assert MARK.tools == turns + 1
+        asked = last_enter()
+        await runner.close()
+        await log.close()
+        return {**span("pause", said, paused), **span("resume", began, asked), "state_bytes": path.stat().st_size}
 
     async def durable(self, turns: int, calls: int) -> dict[str, float]:
-        self.count += 1
-        path = self.folder / f"{self.count}.db"
-        log = SqliteLog(path)
+        path, log = self.new_log()
         plan = self.prepare(turns, calls, "async")
         wall, cpu = now()
-        await self.loop(plan, ToolRuntime(tools=TOOLS, policy=self.policy, log=log))
+        await self.loop(plan, self.runner(log))
         wall_end, cpu_end = now()
         await log.close()
         number = turns * calls
@@ -120,6 +179,11 @@ class A:
             "bytes_per_call": path.stat().st_size / number,
         }
         return {**each, **{f"{name}_full": value for name, value in each.items()}}
+
+    def new_log(self) -> tuple[Path, SqliteLog]:
+        self.count += 1
+        path = self.folder / f"{self.count}.db"
+        return path, SqliteLog(path)
 
     async def teardown(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,44 @@
+"""The same without our loop: a model turn is `ToolRuntime.execute`, and the loop around it is the benchmark's own."""
+
+from typing import Any
+
+from common import MARK, args_json, main
+from peers_adapter import TOOLS, A
+
+from interlock import ToolRuntime
+
+
+class Own(A):
+    NAME = "interlock-runtime"
+
+    def prepare(self, turns: int, calls: int, tool: str) -> Any:
+        def call(number: int) -> dict[str, Any]:
+            function = {"name": "t_" + tool, "arguments": args_json(number)}
+            return {"id": f"call_{number}", "type": "function", "function": function}
+
+        script = [
+            {"role": "assistant", "tool_calls": [call(turn * calls + index) for index in range(calls)]}
+            for turn in range(turns)
+        ]
+        return [*script, {"role": "assistant", "content": "done"}]
+
+    def runner(self, log: Any) -> Any:
+        return ToolRuntime(tools=TOOLS, policy=self.policy, log=log)
+
+    async def loop(self, plan: Any, runner: Any) -> int:
+        messages: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
+        for response in plan:
+            MARK.enter()
+            MARK.exit()
+            messages.append(response)
+            calls = response.get("tool_calls")
+            if calls:
+                messages.extend((await runner.execute(calls)).messages)
+        return sum(1 for message in messages if message["role"] == "tool")
+
+    async def pause_resume(self, turns: int) -> dict[str, float]:
+        raise NotImplementedError("needs the agent loop")
+
+
+if __name__ == "__main__":
+    main(Own)
