@@ -34,8 +34,8 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: $(READY) ## Show a batch of calls on its way, offline, in seconds
-	@$(BIN)/python examples/demo.py
+demo: $(READY) ## Repair a failing project, with a question and a crash: offline, in seconds
+	@$(BIN)/interlock demo
 
 .PHONY: test
 test: check ## Check everything, then run the tests

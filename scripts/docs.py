@@ -17,14 +17,19 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, get_args
 
+import msgspec
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from interlock.cli.doctor import Diagnosis, lines
-from interlock.cli.main import app
+from interlock.cli.exit_codes import MEANINGS
+from interlock.cli.main import DOORS, app
+from interlock.cli.settings import ABOUT, PROJECT_MAY, Settings
 from interlock.domain.call import Answer, Question
 from interlock.domain.decision import Decision
 from interlock.domain.effects import SideEffect, shown
@@ -65,6 +70,8 @@ EXAMPLES = (
     *("agent", "approval", "chat", "crash", "durable_run", "handoff", "local_tools", "loop", "nested_agents"),
     *("quickstart", "typed_output", "your_own_model"),
 )
+#: What a project may do to a setting, by the name of what decides it.
+_TIGHTENED = {"_theirs": "choose", "_stricter": "be stricter", "_off": "switch off", "_lower": "lower"}
 #: A policy that the docs show, and a call that it is asked about.
 POLICY = "examples/small_policy.yaml"
 EXPLAINED = ("bash", "cd secrets && cat key.pem")
@@ -259,6 +266,49 @@ def policy_explained() -> str:
     return f"```console\n$ {command}\n{said.stdout}```"
 
 
+def cli_exit_codes() -> str:
+    return _table(("code", "means"), [(f"`{code.value}`", meaning) for code, meaning in MEANINGS.items()])
+
+
+def cli_settings() -> str:
+    """Every setting, its default, and what a project may do about it."""
+    fields = msgspec.json.decode(msgspec.json.encode(Settings()))
+    rows = [
+        (
+            f"`{name}`",
+            _default(fields[name]),
+            _TIGHTENED[PROJECT_MAY[name].__name__] if name in PROJECT_MAY else "nothing",
+            about,
+        )
+        for name, about in ABOUT.items()
+    ]
+    return _table(("setting", "default", "a project may", "what"), rows)
+
+
+def _default(value: object) -> str:
+    return f"`{value}`".lower() if value or value is False else "none"
+
+
+def cli_help(*words: str) -> str:
+    """What the `interlock` command says about one of its commands, as wide as a small terminal."""
+    width: dict[str, str | None] = {"COLUMNS": "80", "TERMINAL_WIDTH": "80", "NO_COLOR": "1", "FORCE_COLOR": None}
+    said = CliRunner(env=width).invoke(app, [*words, "--help"], prog_name="interlock")
+    if said.exit_code:
+        raise RuntimeError(f"`interlock {shlex.join(words)} --help` failed: {said.output}")
+    return "\n".join(["```text", *(line.rstrip() for line in said.stdout.strip().splitlines()), "```"])
+
+
+def cli_reference() -> str:
+    """Every command with its help, under a heading of its own."""
+    parts: list[str] = []
+    for name, door in DOORS.items():
+        command = get_command(import_module(f"interlock.cli.{door.module}").app)
+        parts += [f"### interlock {name}", cli_help(name)]
+        for inner in getattr(command, "commands", {}):
+            parts += [f"#### interlock {name} {inner}", cli_help(name, inner)]
+    return "\n\n".join(parts)
+
+
 def local_tools() -> str:
     """The built-in tools as they are declared."""
     with TemporaryDirectory() as folder:
@@ -442,6 +492,10 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "run-states": lambda: state_diagram(RUN_TRANSITIONS),
     "call-states": lambda: state_diagram(CALL_TRANSITIONS),
     "action-states": lambda: state_diagram(ACTION_TRANSITIONS),
+    "cli-exit-codes": cli_exit_codes,
+    "cli-help": cli_help,
+    "cli-reference": cli_reference,
+    "cli-settings": cli_settings,
     "command-limits": command_limits,
     "doctor-example": doctor_example,
     "error-codes": code_table,

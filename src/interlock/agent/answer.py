@@ -7,16 +7,20 @@ from pydantic import ValidationError
 
 from ..domain.event import AnswerRefused, ClaimContradicted
 from ..domain.ledger import Ledger
+from ..domain.words import shorten
 from .agent import Agent
 from .ask import adapter_of
 from .claims import claim_in, contradiction
 
 _FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL)
 _MAX_ERRORS = 5
+_MAX_TOLD_CHARS = 2_000
 
 
-def objection(text: str, agent: Agent, ledger: Ledger) -> AnswerRefused | ClaimContradicted | None:
-    """What is wrong with the answer, as a fact; None when it can stand."""
+def objection(
+    text: str, agent: Agent, ledger: Ledger, *, can_ask: bool = True
+) -> AnswerRefused | ClaimContradicted | None:
+    """What is wrong with the answer, as a fact; None when it can stand. `can_ask`: the model may still be told."""
     if agent.output_type is not None:
         try:
             read_output(text, agent.output_type)
@@ -29,7 +33,7 @@ def objection(text: str, agent: Agent, ledger: Ledger) -> AnswerRefused | ClaimC
     against = contradiction(claim, verification)
     if not against:
         return None
-    told = ledger.dialogue.conflicts == 0
+    told = can_ask and ledger.dialogue.conflicts == 0
     return ClaimContradicted(claim=claim, status=verification.status, message=against, told=told)
 
 
@@ -47,4 +51,5 @@ def _words(error: ValueError) -> str:
         told = "; ".join(problems)
     else:
         told = str(error)
+    told = shorten(told, _MAX_TOLD_CHARS)
     return f"The answer does not have the form that was asked for: {told}. Answer again, as JSON of that form only."

@@ -8,10 +8,11 @@ from ..domain.errors import ModelError
 from ..domain.event import AnswerRefused, ClaimContradicted, RunCancelled, RunCompleted, RunFailed
 from ..domain.observation import Observation
 from ..pipeline.batch import BatchOutcome
+from ..pipeline.facts import go_on
 from .answer import objection
 from .ask import ask_model
 from .session import Session
-from .steps import AskModel, Cancel, Finish, GiveUp, Over, Rest, Resume, Step, Wait, answered, next_step
+from .steps import AskModel, Cancel, Finish, GiveUp, Over, Rest, Resume, Step, Wait, answered, next_step, over_budget
 
 
 async def advance(session: Session) -> Step:
@@ -22,13 +23,15 @@ async def advance(session: Session) -> Step:
         match step:
             case Wait() | Rest() | Over():
                 await run.recorder.commit()
-                return step
+                if next_step(await session.standing()) == step:  # nobody answered or stopped it meanwhile
+                    return step
             case AskModel():
                 await _ask(session)
             case Resume():
                 session.resumed_with = answered(run.ledger)
                 session.act_as(run.ledger.dialogue.answered_by)
-                _take(await session.mover.resume(run), session)
+                go_on(run.ledger.next_seq - 1, run)  # an answer may have come before the pause was written down
+                await _take(await session.mover.resume(run), session)
             case Finish(text=text):
                 _finish(text, session)
             case GiveUp(reason=reason):
@@ -49,19 +52,21 @@ async def _ask(session: Session) -> None:
         return
     if intents:
         session.resumed_with = answered(run.ledger)
-        _take(await session.mover.execute(run, intents), session)
+        await _take(await session.mover.execute(run, intents), session)
 
 
-def _take(outcome: BatchOutcome, session: Session) -> None:
-    """What the calls came to. A tool that raises, raises here: the run has what happened."""
+async def _take(outcome: BatchOutcome, session: Session) -> None:
+    """What the calls came to. A tool that raises, raises here: the log has what happened."""
     session.observations += [item for item in outcome.outcomes if type(item) is Observation]
     if outcome.error is not None:
+        await session.run.recorder.commit()
         raise outcome.error
 
 
 def _finish(text: str, session: Session) -> None:
     run = session.run
-    wrong = objection(text, session.agent, run.ledger)
+    spent = over_budget(run.ledger.dialogue, session.agent.budgets, session.active_seconds)
+    wrong = objection(text, session.agent, run.ledger, can_ask=not spent)
     match wrong:
         case None:
             run.recorder.add(RunCompleted(message=text))

@@ -1,24 +1,25 @@
 """Bring an answer, or the wish to end a run, to whoever can write it down, and tell what became of it.
 
 A run that nobody has takes it at once. For one that a living process has, a note is left; then the log is watched, for
-a few seconds, until that process has taken it. Should it let the run go meanwhile, the note is taken back and written
-here. What is told in the end is what the log says, whoever wrote it.
+a few seconds, until that process has taken it. Should it die meanwhile, the note is taken here. What is told in the end
+is what the log says, whoever wrote it.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from ..domain.call import Answer, Question
-from ..domain.errors import DecisionConflictError, RunClaimedError
+from ..domain.errors import DecisionConflictError
 from ..domain.event import Warned
 from ..domain.ledger import ActionEntry, Ledger
 from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
-from ..domain.notes import AnswerNote, CancelNote, decode_note, key_of
+from ..domain.notes import AnswerNote, CancelNote, key_of
 from ..history.fold import load
 from ..log.interface import EventLog
-from ..runs.desk import Desk, Taken
+from ..runs.desk import Desk, read_note
 from .runs_follow import changed, events_of
 
 #: How long a living process is waited for, and then how long for what it makes of the answer.
@@ -41,13 +42,12 @@ class _Errand(msgspec.Struct, frozen=True):
 
     run_id: str
     key: str
-    again: Callable[[], Awaitable[Taken]]
     #: Has it been done? Told the run as it is, and whether the note still lies there.
     done: Callable[[Ledger, bool], bool]
 
 
 async def give_answer(
-    log: EventLog, desk: Desk, question: Question, answer: Answer, *, seconds: float = TAKE_SECONDS
+    log: EventLog, desk: Desk, question: Question, answer: Answer, *, seconds: float | None = None
 ) -> Answered:
     """The answer is to exactly this question. `DecisionConflictError` when another answer stands, `AnswerRefusedError`
     when it cannot be the answer."""
@@ -58,14 +58,13 @@ async def give_answer(
         answered = ledger.actions[action_id].state is not ActionState.PENDING
         return answered or not note_lies_there or not RUN_TRANSITIONS[ledger.state]
 
-    async def decide() -> Taken:
-        return await desk.decide(run_id, action_id, answer, payload_hash)
-
-    errand = _Errand(run_id, key_of(AnswerNote(action_id, answer)), decide, is_done)
+    errand = _Errand(run_id, key_of(AnswerNote(action_id, answer)), is_done)
     try:
-        how: How = "recorded" if await decide() == "recorded" else await _taken(log, errand, seconds)
+        how: How = await desk.decide(run_id, action_id, answer, payload_hash)
     except DecisionConflictError as conflict:
         raise await _on_its_way(log, errand) or conflict from None
+    if how == "left":
+        how = await _taken(log, desk, errand, seconds)
     ledger = (await load(log, run_id)).ledger
     action = ledger.actions[action_id]
     if how != "left" and not _is_ours(action.answer, answer):
@@ -75,44 +74,27 @@ async def give_answer(
     return Answered(how, ledger.actions[action_id], ledger)
 
 
-async def give_cancel(log: EventLog, desk: Desk, run_id: str, message: str, seconds: float = TAKE_SECONDS) -> How:
+async def give_cancel(log: EventLog, desk: Desk, run_id: str, message: str, seconds: float | None = None) -> How:
     """`RunEndedError` when it was over before."""
-
-    async def cancel() -> Taken:
-        try:
-            return await desk.cancel(run_id, message)
-        except DecisionConflictError:  # somebody else wants the same
-            return "left"
-
-    errand = _Errand(run_id, key_of(CancelNote()), cancel, lambda ledger, _: not RUN_TRANSITIONS[ledger.state])
-    return "recorded" if await cancel() == "recorded" else await _taken(log, errand, seconds)
+    errand = _Errand(run_id, key_of(CancelNote()), lambda ledger, _: not RUN_TRANSITIONS[ledger.state])
+    with suppress(DecisionConflictError):  # somebody else wants the same, and that is on its way
+        if await desk.cancel(run_id, message) == "recorded":
+            return "recorded"
+    return await _taken(log, desk, errand, seconds)
 
 
-async def _taken(log: EventLog, errand: _Errand, seconds: float) -> How:
-    lies_there = True
+async def _taken(log: EventLog, desk: Desk, errand: _Errand, seconds: float | None) -> How:
+    seconds = TAKE_SECONDS if seconds is None else seconds
     while True:
         seen = log.version()
         lies_there = any(note.key == errand.key for note in await log.notes(errand.run_id))
         if errand.done((await load(log, errand.run_id)).ledger, lies_there):
             return "taken"
-        if lies_there and await _written_here(log, errand):
+        if lies_there and await desk.take_notes(errand.run_id):
             return "recorded"
         if seconds <= 0:
             return "left" if lies_there else "taken"
         seconds = await changed(log, seen, seconds)
-
-
-async def _written_here(log: EventLog, errand: _Errand) -> bool:
-    """Nobody has the run any more, so nobody would find the note: take it back and write what it says."""
-    try:
-        claim = await log.claim(errand.run_id)
-    except RunClaimedError:
-        return False
-    try:
-        await log.take_away(errand.run_id, errand.key)
-        return await errand.again() == "recorded"
-    finally:
-        await log.release(claim)
 
 
 async def _settled(log: EventLog, run_id: str, action_id: str) -> Ledger:
@@ -129,7 +111,7 @@ async def _settled(log: EventLog, run_id: str, action_id: str) -> Ledger:
 async def _on_its_way(log: EventLog, errand: _Errand) -> DecisionConflictError | None:
     """Somebody else's answer lies there and was not taken yet."""
     for note in await log.notes(errand.run_id):
-        body = decode_note(note.body)
+        body = read_note(note)
         if note.key == errand.key and isinstance(body, AnswerNote):
             who, said = body.answer.by or "somebody", "approved" if body.answer.approved else "rejected"
             return DecisionConflictError(f"{who} {said} {body.action_id} already; that is on its way and stands.")

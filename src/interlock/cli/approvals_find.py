@@ -37,7 +37,7 @@ async def open_questions(log: EventLog, run_id: str = "") -> list[Found]:
         async for ledger in _ledgers(log, wanted)
         if RUN_TRANSITIONS[ledger.state]
         for action in ledger.actions.values()
-        if action.state is ActionState.PENDING
+        if action.state is ActionState.PENDING and _is_its_own(action, ledger)
     ]
     return sorted(found, key=lambda each: (each.question.asked_at, each.action.asked_seq))
 
@@ -68,7 +68,7 @@ async def _answered(log: EventLog, wanted: str) -> list[Found]:
         Found(action, ledger)
         async for ledger in _ledgers(log, newest)
         for action_id, action in ledger.actions.items()
-        if _is_meant(action_id, wanted)
+        if _is_meant(action_id, wanted) and _is_its_own(action, ledger)
     ]
 
 
@@ -79,6 +79,11 @@ async def _ledgers(log: EventLog, run_ids: Iterable[str]) -> AsyncGenerator[Ledg
             yield (await load(log, run_id)).ledger
         except (LogCorruptError, IllegalTransitionError):
             continue
+
+
+def _is_its_own(action: ActionEntry, ledger: Ledger) -> bool:
+    """A fork retells the questions of another run; they stay those of the other one."""
+    return action.question.run_id == ledger.run_id
 
 
 def _is_meant(action_id: str, wanted: str) -> bool:

@@ -20,7 +20,7 @@ from ..models.interface import Finished, ModelEvent, Restarted, TextPiece
 from .live_calls import SPINNER, LiveCall, ended_lines
 from .live_region import Region
 from .live_text import StreamedText, harmless, rows_of
-from .runs_words import acts_on
+from .runs_words import acts_on, first_words
 from .show import visible_line
 
 _FRAMES_PER_SECOND = 10
@@ -79,8 +79,10 @@ class LiveView:
 
     def say(self, text: str, style: str = "") -> None:
         """A note of ours, which may hold text from elsewhere."""
-        for line in rows_of(visible_line(text), self._region.width):
-            self._region.say(Text(line, style))
+        core = text.lstrip(" ")
+        indent = text[: len(text) - len(core)]
+        rows = rows_of(visible_line(core), self._region.width - len(indent))
+        self._region.say(*(Text(indent + row, style) for row in rows))
 
     def show(self, *lines: Text) -> None:
         self._region.say(*lines)
@@ -102,7 +104,8 @@ class LiveView:
                 answer.is_over = True
             case _:
                 pass
-        self._show_heard()
+        with self._region.one_frame():
+            self._show_heard()
 
     def progress(self, call_id: str, message: str) -> None:
         """What a running call says. May come from any thread: it is drawn with the next frame."""
@@ -112,9 +115,10 @@ class LiveView:
 
     def event(self, event: Event) -> None:
         show = self._shown.get(type(event.fact))
-        if show is not None:
-            show(event.fact, event)
-        self.tick()
+        with self._region.one_frame():
+            if show is not None:
+                show(event.fact, event)
+            self.tick()
 
     def remember(self, event: Event) -> None:
         """What happened before anybody looked: the calls that are still open have a name."""
@@ -144,11 +148,12 @@ class LiveView:
 
     def rest(self) -> None:
         """The run is not moved on any more. What is not done is not under way either."""
+        self._region.clear()
         self._end_text()
         self._heard.clear()
-        self._calls.clear()
+        for call in self._calls.values():
+            call.since = 0
         self._asked_at = 0
-        self._region.clear()
 
     def _show_heard(self) -> None:
         if not self._asked_at or not self._heard:
@@ -199,10 +204,10 @@ class LiveView:
         self._change(fact.call_id, waits=False)
         if fact.action_id in self.answered_here:
             return
-        why = f": {fact.answer.reason}" if fact.answer.reason else ""
+        why = f" ({fact.answer.reason})" if fact.answer.reason else ""
         by = fact.answer.by or "somebody"
         call = self._calls.get(fact.call_id, LiveCall("", ""))
-        self.say(f"  {_DECISIONS[type(fact)]} by {by}{why}   ({call.tool} {call.acts_on})", "yellow")
+        self.say(f"  {_DECISIONS[type(fact)]} by {by}{why}: {call.tool} {first_words(call.acts_on, 40)}", "yellow")
 
     def _voided(self, fact: facts.ActionVoided, event: Event) -> None:
         self.say(f"  The question does not hold any more: {fact.reason}", "yellow")

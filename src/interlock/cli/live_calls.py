@@ -7,7 +7,7 @@ from rich.text import Text
 
 from ..domain.envelope import render_for_user
 from ..domain.observation import Observation
-from .live_text import harmless
+from .live_text import harmless, rows_of
 from .runs_words import took
 from .show import visible_line
 
@@ -17,6 +17,7 @@ _FRAMES_PER_SECOND = 10
 #: From so long on a running call shows what it says.
 _LONG_MS = 1_000
 _INDENT = " " * 21
+_MAX_DETAIL_ROWS = 3
 _WORD_CHARS = 9
 _TIME_CHARS = 7
 
@@ -66,7 +67,8 @@ def ended_lines(call: LiveCall, seen: Observation, width: int) -> list[Text]:
     word, style = _WORDS.get("ok" if seen.ok else seen.code, ("failed", "red"))
     lines = [_row(word, style, took(seen.duration_ms), call.tool, call.acts_on)]
     if not seen.ok or seen.kind == "verification":
-        lines.append(Text(f"{_INDENT}{_detail(seen)}", style if not seen.ok else "dim"))
+        rows = rows_of(_detail(seen), max(width - len(_INDENT), 20))[:_MAX_DETAIL_ROWS]
+        lines += [Text(f"{_INDENT}{row}", style if not seen.ok else "dim") for row in rows]
     if seen.ok and seen.content is not None and seen.content.format == "diff":
         lines += diff_lines(seen.content.text, seen.truncated)
     for line in lines:

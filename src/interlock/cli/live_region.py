@@ -28,6 +28,8 @@ class Region:
         self._moves = console.is_terminal and not console.is_dumb_terminal
         self._drawn: list[str] = []
         self._held = 0
+        self._gathers = False
+        #: What is to be said later.
         self._kept: list[Text] = []
 
     @property
@@ -41,9 +43,9 @@ class Region:
 
     def say(self, *lines: Text) -> None:
         """Lines that stay."""
-        if self._held:
+        if self._held or self._gathers:
             self._kept.extend(lines)
-        else:
+        elif lines:
             self._frame(lines, self._drawn)
 
     def draw(self, rows: Sequence[Text]) -> None:
@@ -51,12 +53,23 @@ class Region:
         if self._held or not self._moves:
             return
         drawn = [self._ansi(_cut(row, self.width)) for row in rows]
-        if drawn != self._drawn:
-            self._frame((), drawn)
+        if drawn != self._drawn or self._kept:
+            self._frame(self._taken(), drawn)
 
     def clear(self) -> None:
         if self._drawn:
             self._frame((), [])
+
+    @contextmanager
+    def one_frame(self) -> Generator[None]:
+        """What is said and drawn within is one write."""
+        self._gathers = self._moves
+        try:
+            yield
+        finally:
+            self._gathers = False
+            if not self._held:
+                self.say(*self._taken())
 
     @contextmanager
     def held(self) -> Generator[None]:
@@ -68,8 +81,11 @@ class Region:
         finally:
             self._held -= 1
             if not self._held:
-                kept, self._kept = self._kept, []
-                self.say(*kept)
+                self.say(*self._taken())
+
+    def _taken(self) -> list[Text]:
+        kept, self._kept = self._kept, []
+        return kept
 
     def _frame(self, lines: Iterable[Text], rows: list[str]) -> None:
         said = [self._ansi(line) for line in lines]

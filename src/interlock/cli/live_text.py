@@ -16,9 +16,14 @@ class StreamedText:
 
     def __init__(self, width: int) -> None:
         self._width = max(width, 20)
+        self._held_back = ""
         self.rest = ""
 
     def add(self, piece: str) -> list[str]:
+        piece = self._held_back + piece
+        # The line feed that belongs to it may be in the next piece.
+        self._held_back = "\r" if piece.endswith("\r") else ""
+        piece = piece.removesuffix(self._held_back)
         *lines, self.rest = (self.rest + harmless(piece)).split("\n")
         rows = [row for line in lines for row in rows_of(line, self._width)]
         *full, self.rest = rows_of(self.rest, self._width)
@@ -26,7 +31,7 @@ class StreamedText:
 
     def end(self) -> list[str]:
         """The last row, if there is one."""
-        last, self.rest = self.rest, ""
+        last, self.rest, self._held_back = self.rest, "", ""
         return [last] if last.strip() else []
 
 

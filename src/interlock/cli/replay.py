@@ -2,6 +2,8 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -19,7 +21,7 @@ from .show import count, say, say_json, say_table
 _EXITS = exits(
     {
         ExitCode.OK: "done",
-        ExitCode.FAILED: "the log is not what was written",
+        ExitCode.FAILED: "the log is not what was written, or it comes out differently now",
         ExitCode.USAGE: "bad usage, or something that cannot be read",
     }
 )
@@ -34,6 +36,8 @@ class Asked(msgspec.Struct, frozen=True):
     at: int | None
     step: bool
     as_json: bool
+    log: Path | None = None
+    agent: str = ""
 
 
 @app.command(epilog=_EXITS)
@@ -42,18 +46,33 @@ def replay(  # noqa: PLR0913 - one for each option
     *,
     at: Annotated[int | None, typer.Option(metavar="N", help="Show event N and the state right after it.")] = None,
     step: Annotated[bool, typer.Option("--step", help="Go event by event, at a terminal.")] = False,
-    mode: Annotated[Literal["trace"], typer.Option(help="trace: show what was recorded.")] = "trace",
+    mode: Annotated[
+        Literal["trace", "model", "dry-run"],
+        typer.Option(
+            help="trace: show what was recorded. model: let the recorded answers go through today's code, and "
+            "compare. dry-run: show what would be decided now."
+        ),
+    ] = "trace",
+    agent: Annotated[
+        str,
+        typer.Option(
+            metavar="PLACE",
+            help="With model and dry-run: where your agent comes from, package.module:function. Default: the agent "
+            "of `interlock run`.",
+            show_default=False,
+        ),
+    ] = "",
     log: LogFile = None,
     as_json: Json = False,
 ) -> None:
-    """Go through a recorded run. Nothing is executed."""
+    """Go through a recorded run. Nothing is executed, in any mode."""
     found = read_run(log, run)
     try:
         recorded = Replay(found.entries)
     except LogCorruptError as error:
         say(f"interlock: {error}. `interlock audit verify {found.run_id}` says more.", error=True)
         raise typer.Exit(ExitCode.FAILED) from None
-    _MODES[mode](recorded, Asked(at, step, as_json))
+    _MODES[mode](recorded, Asked(at, step, as_json, log, agent))
 
 
 def _trace(recorded: Replay, asked: Asked) -> None:
@@ -111,5 +130,21 @@ def _typed() -> str:
         return "q"
 
 
+def _again(mode: str) -> Callable[[Replay, Asked], None]:
+    """What goes through today's code is loaded only when it is used."""
+
+    def go(recorded: Replay, asked: Asked) -> None:
+        if asked.at is not None or asked.step:
+            raise ConfigurationError(f"--at and --step are for the mode trace, not for {mode}.")
+        again = import_module(".replay_again", __package__)
+        again.MODES[mode](recorded, again.Where(asked.log, asked.agent), asked.as_json)
+
+    return go
+
+
 #: What `--mode` may be.
-_MODES: Mapping[str, Callable[[Replay, Any], None]] = {"trace": _trace}
+_MODES: Mapping[str, Callable[[Replay, Any], None]] = {
+    "trace": _trace,
+    "model": _again("model"),
+    "dry-run": _again("dry-run"),
+}

@@ -1,11 +1,12 @@
 """Events and states of a run in a few words each. A fact that has none of its own is shown by its fields."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from ..domain import event as facts
+from ..domain.conversation import AssistantMessage, Message, ToolMessage, UserMessage
 from ..domain.event import Event
 from ..domain.json import JsonObject
 from ..domain.ledger import Ledger
@@ -13,6 +14,7 @@ from ..domain.lifecycle import ActionState
 from .show import compact, count, cut
 
 _MAX_CALLS = 20
+_MAX_MESSAGES = 6
 
 
 def row(event: Event, started_at: int) -> tuple[str, str, str, str]:
@@ -41,6 +43,7 @@ def state_of(ledger: Ledger) -> JsonObject:
             action_id: {"tool": action.question.tool_name, "state": str(action.state), "prompt": action.question.prompt}
             for action_id, action in ledger.actions.items()
         },
+        "conversation": msgspec.to_builtins(ledger.dialogue.messages),
     }
 
 
@@ -53,7 +56,26 @@ def state_lines(ledger: Ledger) -> list[str]:
         *earlier,
         *(f"  {call_id}: {call.tool}, {call.state}{_ok(call)}" for call_id, call in calls[-_MAX_CALLS:]),
         *(f"  waits: {action.question.action_id}: {cut(action.question.prompt)}" for action in open_questions),
+        *_conversation(ledger.dialogue.messages),
     ]
+
+
+def _conversation(messages: Sequence[Message]) -> list[str]:
+    """What the model would be sent now: the last of it, a line for each."""
+    shown = messages[-_MAX_MESSAGES:]
+    earlier = [f"  ... {len(messages) - len(shown):,} messages before"] if len(messages) > len(shown) else []
+    return [*earlier, *map(_line, shown)]
+
+
+def _line(message: Message) -> str:
+    match message:
+        case UserMessage():
+            return f"  person: {cut(message.text)}"
+        case ToolMessage():
+            return f"  tools: {message.call_id} {cut(message.text)}"
+        case AssistantMessage():
+            calls = f"calls {', '.join(call.tool for call in message.calls)}" if message.calls else ""
+            return f"  model: {cut(' '.join(part for part in (message.text, calls) if part))}"
 
 
 def _ok(call: Any) -> str:

@@ -6,6 +6,7 @@ from ..approvals.interface import Fallback
 from ..approvals.terminal import TerminalInteractionProvider
 from ..domain.call import Answer, Question
 from .live import LiveView
+from .run_terminal import TerminalModes
 
 
 class PersonAtTerminal:
@@ -13,9 +14,10 @@ class PersonAtTerminal:
 
     approval_fallback: Fallback = "wait"
 
-    def __init__(self, terminal: TerminalInteractionProvider, view: LiveView) -> None:
+    def __init__(self, terminal: TerminalInteractionProvider, view: LiveView, modes: TerminalModes) -> None:
         self._terminal = terminal
         self._view = view
+        self._modes = modes
         self._asking: set[asyncio.Future[Answer | None]] = set()
         self._left = False
 
@@ -39,6 +41,7 @@ class PersonAtTerminal:
         if self._left:
             return None
         with self._view.held():
+            self._modes.restore()
             asking = asyncio.ensure_future(self._terminal.ask(question))
             self._asking.add(asking)
             try:
@@ -49,6 +52,8 @@ class PersonAtTerminal:
                 return None
             finally:
                 self._asking.discard(asking)
+                if not self._asking:
+                    self._modes.hush()
         if answer is not None:
             self._view.answered_here.add(question.action_id)
         return answer

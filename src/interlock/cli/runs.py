@@ -14,7 +14,7 @@ from .logs import LogFile, RunName, log_path
 from .options import Json
 from .runs_follow import events_of, first_event, follow
 from .runs_holders import holders
-from .runs_list import ListedRun, list_runs
+from .runs_list import ListedRun, Which, list_runs
 from .runs_log import has_log, named_run, opened, short
 from .runs_picture import Picture, as_plain, picture
 from .runs_rows import Rows, say_json_line
@@ -59,7 +59,8 @@ def list_(
 
     A run is waiting for a person, running in a living process, stopped because none has it, or over.
     """
-    found = asyncio.run(_list(log, set(state or ()), limit, nested)) if has_log(log) else []
+    which = Which(limit=limit, states=frozenset(state or ()), inside=nested)
+    found = asyncio.run(_list(log, which)) if has_log(log) else []
     if as_json:
         say_json(found)
     elif found:
@@ -148,10 +149,42 @@ def cancel(
     asyncio.run(_module("runs_cancel").cancel(log, run, reason, by, as_json))
 
 
-async def _list(log: Path | None, states: set[StateWord], limit: int, nested: bool) -> list[ListedRun]:
+@app.command(epilog=_EXITS)
+def fork(
+    run: RunName,
+    at: Annotated[
+        int | None, typer.Option(metavar="N", help="After event N. Default: after the last, or before its end.")
+    ] = None,
+    log: LogFile = None,
+    as_json: Json = False,
+) -> None:
+    """Make a new run that goes on from a place in another one, which stays as it is.
+
+    It has the other one's memory and none of its approvals. Nothing is executed before it is resumed.
+    """
+    asyncio.run(_module("runs_fork").fork(log, run, at, as_json))
+
+
+@app.command("export-test", epilog=_EXITS)
+def export_test(
+    run: RunName,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="A new file, such as test_it.py.")],
+    agent: Annotated[
+        str,
+        typer.Option(
+            metavar="PLACE", help="Where your agent comes from: package.module:function. Default: recorded tools."
+        ),
+    ] = "",
+    log: LogFile = None,
+    as_json: Json = False,
+) -> None:
+    """Write a run as a pytest file that needs no model, no network and no keys."""
+    asyncio.run(_module("runs_fork").export_test(log, run, output, agent, as_json))
+
+
+async def _list(log: Path | None, which: Which) -> list[ListedRun]:
     async with opened(log) as there:
-        held = await holders(log_path(log))
-        return await list_runs(there, held, limit=limit, states=states, inside=nested)
+        return await list_runs(there, await holders(log_path(log)), which)
 
 
 async def _picture(log: Path | None, wanted: str) -> Picture:

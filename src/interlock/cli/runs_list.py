@@ -1,6 +1,6 @@
 """Which runs there are, newest first. The first and the last event tell most; only what has not ended is folded."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -17,6 +17,8 @@ from .runs_words import StateWord
 _ENDED = {f"run.{state}": StateWord(state) for state in ("completed", "degraded", "failed", "cancelled")}
 #: Where the task of a run stands: among its first events.
 _FIRST_EVENTS = 4
+#: For each run that is wanted, so many are looked at before all of them are: some are inside of others.
+_LOOKED_AT = 5
 
 
 class ListedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,33 +44,49 @@ class _Known(msgspec.Struct, frozen=True):
     state: StateWord | None
 
 
-async def list_runs(
-    log: EventLog, held: Collection[str], *, limit: int, states: Collection[str] = (), inside: bool = False
-) -> list[ListedRun]:
-    """`held`: the runs that a living process has. `inside`: also those inside a call of another one."""
-    runs = [_known(ends) for ends in await log.ends()]
-    run_ids = {run.run_id for run in runs}
+class Which(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs are wanted: the newest in these states, or in any."""
+
+    limit: int
+    states: frozenset[StateWord] = frozenset()
+    #: Also those inside a call of another one.
+    inside: bool = False
+
+
+async def list_runs(log: EventLog, held: Collection[str], which: Which) -> list[ListedRun]:
+    """`held`: the runs that a living process has."""
+    newest = None if which.states else _LOOKED_AT * which.limit
+    ends = await log.ends(newest)
+    listed = await _list(log, ends, held, which)
+    if len(listed) < which.limit and len(ends) == newest:
+        listed = await _list(log, await log.ends(), held, which)
+    return listed
+
+
+async def _list(log: EventLog, ends: Iterable[Ends], held: Collection[str], which: Which) -> list[ListedRun]:
+    """What is inside of a run was begun after it, so the ends of a run come with those of all inside of it."""
+    runs = [_known(each) for each in ends]
     open_ids = [run.run_id for run in runs if isinstance(run, _Known) and run.state is None]
     listed: list[ListedRun] = []
     for known in runs:
-        if len(listed) >= limit:
+        if len(listed) >= which.limit:
             break
-        if isinstance(known, _Known) and not inside and known.started.parent_run_id in run_ids:
+        if isinstance(known, _Known) and known.started.parent_run_id and not which.inside:
             continue
         run = known if isinstance(known, ListedRun) else await _listed(log, known, open_ids, held)
-        if not states or run.state in states:
+        if not which.states or run.state in which.states:
             listed.append(run)
     return listed
 
 
-async def unfinished(log: EventLog, *, with_orphans: bool = False) -> list[str]:
-    """Runs that have not ended, oldest first. One inside a run that has ended needs nothing: it is an orphan."""
+async def unfinished(log: EventLog) -> list[str]:
+    """Runs that have not ended, oldest first. One inside a run that has ended needs nothing any more."""
     runs = [_known(ends) for ends in reversed(await log.ends())]
     ended = {run.run_id for run in runs if isinstance(run, _Known) and run.state is not None}
     return [
         run.run_id
         for run in runs
-        if isinstance(run, _Known) and run.state is None and (with_orphans or ended.isdisjoint(around(run.run_id)))
+        if isinstance(run, _Known) and run.state is None and ended.isdisjoint(around(run.run_id))
     ]
 
 

@@ -46,7 +46,7 @@ async def named_run(log: SqliteLog, wanted: str) -> str:
     if wanted == "last":
         return find_run(outer or run_ids, wanted)
     found = [run_id for run_id in run_ids if _is_meant(run_id, wanted)]
-    return find_run(found or run_ids, wanted)
+    return found[0] if len(found) == 1 else find_run(found or run_ids, wanted)
 
 
 def is_inside(run_id: str, other: str) -> bool:

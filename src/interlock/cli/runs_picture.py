@@ -106,8 +106,7 @@ def _word(ledger: Ledger, held: Mapping[str, str]) -> StateWord:
 
 def _told(events: list[Event]) -> Iterator[Told]:
     story = Story()
-    for event in events:
-        yield from (told for told in story.tell(event) if told.lasting)
+    yield from (told for event in events if (told := story.tell(event)) is not None)
 
 
 def _model(events: list[Event]) -> str:
@@ -126,7 +125,8 @@ def _artifacts(events: list[Event]) -> Iterator[ArtifactRef]:
 
 
 async def _forks(log: EventLog, run_id: str) -> tuple[str, ...]:
-    firsts = [decode_event(ends.first) for ends in await log.ends()]
+    name = run_id.encode()
+    firsts = [decode_event(ends.first) for ends in await log.ends() if name in ends.first.body]
     return tuple(
         first.run_id for first in firsts if isinstance(first.fact, RunStarted) and first.fact.forked_from == run_id
     )

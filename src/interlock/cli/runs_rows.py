@@ -10,7 +10,6 @@ from rich.text import Text
 from ..domain.event import Event
 from .replay_words import row
 from .runs_story import Told
-from .runs_words import clock_time
 from .show import visible_line
 
 _WHO_CELLS, _OUTCOME_CELLS, _TYPE_CELLS = 10, 14, 25
@@ -29,10 +28,9 @@ class Rows:
         number, seconds, kind, words = row(event, started_at)
         self._print(Text(f"{number}{_GAP}{seconds}{_GAP}{kind:{_TYPE_CELLS}}{_GAP}{visible_line(words)}"))
 
-    def told(self, told: Told, at: int | None = None) -> None:
+    def told(self, told: Told) -> None:
         """Who, about what, and the outcome: that is never cut for what it is about."""
-        line = Text("" if at is None else f"{clock_time(at):8}{_GAP}")
-        line.append_text(_fit(told.who, _WHO_CELLS, pad=True)).append(_GAP)
+        line = _fit(told.who, _WHO_CELLS, pad=True).append(_GAP)
         outcome = Text(visible_line(told.outcome), style=told.style)
         about = self._room - line.cell_len
         if told.outcome:

@@ -20,8 +20,6 @@ class Told(msgspec.Struct, frozen=True):
     what: str = ""
     outcome: str = ""
     style: str = ""
-    #: False: interesting only while it happens.
-    lasting: bool = True
 
 
 class _Call(NamedTuple):
@@ -34,12 +32,11 @@ class Story:
 
     def __init__(self) -> None:
         self._calls: dict[str, _Call] = {}
-        self._agent = ""
 
-    def tell(self, event: Event) -> list[Told]:
+    def tell(self, event: Event) -> Told | None:
+        """None: there is nothing to tell about it."""
         say = _WORDS.get(type(event.fact))
-        told = say(self, event.fact) if say else None
-        return [] if told is None else [told]
+        return say(self, event.fact) if say else None
 
     def proposed(self, fact: facts.CallProposed) -> None:
         if fact.call_id not in self._calls:
@@ -57,11 +54,6 @@ class Story:
     def answered(self, fact: facts.ModelAnswered) -> Told | None:
         return Told("model", first_words(fact.text)) if fact.text.strip() else None
 
-    def asked(self, fact: facts.ApprovalRequested | facts.InputRequested) -> Told:
-        tool, about = self._call(fact.call_id)
-        wanted = "approval" if isinstance(fact, facts.ApprovalRequested) else "a value"
-        return Told(tool, about, f"waits for {wanted}: {short(fact.question.action_id)}", "yellow", lasting=False)
-
     def decided(self, fact: Any) -> Told:
         tool, about = self._call(fact.call_id)
         word = _ANSWERS[type(fact)]
@@ -70,14 +62,6 @@ class Story:
 
     def voided(self, fact: facts.ActionVoided) -> Told:
         return Told("void", f"{self._call(fact.call_id).tool} {short(fact.action_id)}", fact.reason, "yellow")
-
-    def invoked(self, fact: facts.InvocationStarted) -> Told:
-        tool, about = self._call(fact.call_id)
-        return Told(tool, about, "runs", "dim", lasting=False)
-
-    def suspended(self, fact: facts.InvocationSuspended) -> Told:
-        tool, about = self._call(fact.call_id)
-        return Told(tool, about, f"waits for run {short(fact.child_run_id)}", "yellow", lasting=False)
 
     def observed(self, fact: facts.CallObserved) -> Told:
         seen = fact.observation
@@ -97,11 +81,6 @@ class Story:
 
     def warned(self, fact: facts.Warned) -> Told:
         return Told("warning", first_words(fact.message), style="yellow")
-
-    def ended(self, fact: Any) -> Told:
-        word = facts.type_of(fact).removeprefix("run.")
-        said = "" if isinstance(fact, facts.RunCompleted) else first_words(fact.message)
-        return Told("end", said, word, "bold", lasting=False)
 
     def _call(self, call_id: str) -> _Call:
         return self._calls.get(call_id, _Call(call_id, ""))
@@ -124,12 +103,8 @@ _WORDS: Mapping[type, Callable[[Story, Any], Told | None]] = {
     facts.AnswerRefused: Story.refused,
     facts.ClaimContradicted: Story.conflict,
     facts.CallProposed: Story.proposed,
-    **dict.fromkeys((facts.ApprovalRequested, facts.InputRequested), Story.asked),
     **dict.fromkeys(_ANSWERS, Story.decided),
     facts.ActionVoided: Story.voided,
-    facts.InvocationStarted: Story.invoked,
-    facts.InvocationSuspended: Story.suspended,
     facts.CallObserved: Story.observed,
     facts.Warned: Story.warned,
-    **dict.fromkeys((facts.RunCompleted, facts.RunDegraded, facts.RunFailed, facts.RunCancelled), Story.ended),
 }

@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import typer
+from rich.text import Text
 
 from ..domain.event import ApprovalRequested, Event, InputRequested, UserSaid
 from ..history.fold import load
@@ -15,6 +16,7 @@ from .logs import log_path
 from .runs_follow import ENDS, follow
 from .runs_holders import holders
 from .runs_log import named_run, opened, short, with_log
+from .show import visible_line
 
 _FRAME_SECONDS = 0.1
 _GOOD_ENDS = frozenset(("run.completed", "run.degraded"))
@@ -61,22 +63,26 @@ class _Watched:
             case UserSaid(text=text, by=by):
                 self.view.show(*said_lines(by or "you", text, self._region.width))
             case ApprovalRequested(question=question) | InputRequested(question=question):
-                command = with_log(f"interlock approvals show {short(question.action_id)}", self._named)
-                self.view.say(f"  waits for a person: {command}", "yellow")
+                self.view.say("  waits for a person:", "yellow")
+                self._say_command(f"interlock approvals show {short(question.action_id)}")
             case _:
                 pass
 
     def say_who_has_it(self) -> None:
         if not self._is_held:
-            command = with_log(f"interlock runs resume {short(self._run_id)}", self._named)
-            self.view.say(f"No living process has this run now. To go on with it: {command}", "yellow")
+            self.view.say("No living process has this run now. To go on with it:", "yellow")
+            self._say_command(f"interlock runs resume {short(self._run_id)}")
 
     def say_end(self) -> None:
         if self._last is None:
             return
         word = self._last.type.removeprefix("run.")
-        message = "" if word == "completed" else f": {getattr(self._last.fact, 'message', '')}"
-        command = with_log(f"interlock runs show {short(self._run_id)}", self._named)
-        self.view.say(f"{word}{message.rstrip(': ')}. More: {command}")
+        message = "" if word == "completed" else getattr(self._last.fact, "message", "")
+        self.view.say(f"{word}: {message}" if message else word)
+        self._say_command(f"interlock runs show {short(self._run_id)}")
         if self._last.type not in _GOOD_ENDS:
             raise typer.Exit(ExitCode.FAILED)
+
+    def _say_command(self, command: str) -> None:
+        """On a line of its own, and whole: it is to be copied."""
+        self.view.show(Text(f"  {visible_line(with_log(command, self._named))}"))

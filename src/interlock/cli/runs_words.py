@@ -67,14 +67,6 @@ def took(milliseconds: float | None) -> str:
     return f"{milliseconds:.0f} ms" if milliseconds < _SECOND_MS else f"{milliseconds / _SECOND_MS:,.1f} s"
 
 
-def clock_time(at: int) -> str:
-    """The time of day here; empty where there is no such time."""
-    try:
-        return time.strftime("%H:%M:%S", time.localtime(at // _SECOND_NS))
-    except (OverflowError, ValueError, OSError):
-        return ""
-
-
 def date_and_time(at: int) -> str:
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at // _SECOND_NS))

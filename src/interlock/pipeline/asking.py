@@ -120,7 +120,8 @@ async def _ask(waiting: Waiting, question: Question, run: Run) -> PermittedCall 
             return guarded(valid, reason)
     if not was_asked:
         run.recorder.add(asked(question, run), question.call_id)
-    await run.recorder.commit()
+    if parts.interaction.interactive:  # somebody is about to be shown it
+        await run.recorder.commit()
     began = parts.clock.elapsed()
     try:
         answer = await ask(question, parts.interaction, parts.clock.now)

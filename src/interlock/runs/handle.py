@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from ..agent.driver import advance
 from ..agent.session import Listener, Session
-from ..agent.steps import Step
+from ..agent.steps import Step, Wait
 from ..domain.call import Answer, Decided, Question
 from ..domain.chain import decode_event
 from ..domain.errors import (
@@ -232,6 +232,24 @@ class RunHandle:
         self._task.add_done_callback(lambda _: self._runner.live.pop(self.run_id, None))
 
     async def _drive(self, session: Session) -> Step:
+        while True:
+            step, written = await self._move_on(session)
+            if not written or not isinstance(step, Wait):
+                break
+            try:
+                session = await self._claimed()  # the answer came while the run was given back
+            except RunClaimedError:
+                return step
+        ledger = session.run.ledger
+        if session.run.ended and ledger.state is not RunState.COMPLETED:
+            await self._desk.end_children(ledger)
+        if not written:
+            self._known = self._runner.log.version(), await self._result_of(ledger)
+        return step
+
+    async def _move_on(self, session: Session) -> tuple[Step, bool]:
+        """Where it stopped, and whether somebody wrote to the run as it was given back."""
+        written = False
         try:
             self._mind_the_time(session)
             step = await advance(session)
@@ -240,13 +258,9 @@ class RunHandle:
                 self._timer.cancel()
             if self._observations is not None:
                 self._observations += session.observations
-            changed = await self._give_back()
-        ledger = session.run.ledger
-        if session.run.ended and ledger.state is not RunState.COMPLETED:
-            await self._desk.end_children(ledger)
-        if not changed:
-            self._known = self._runner.log.version(), await self._result_of(ledger)
-        return step
+            await session.run.settled()  # how cancelled calls ended is recorded while the run is still ours
+            written = await self._give_back()
+        return step, written
 
     def _mind_the_time(self, session: Session) -> None:
         """A budget of seconds also ends a step that takes longer than what is left."""

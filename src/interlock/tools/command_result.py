@@ -11,6 +11,7 @@ from ..domain.effects import SideEffect
 from ..domain.excerpt import Excerpt
 from ..domain.output import ArtifactRef, NextTool, OutputSize
 from ..domain.tool import JsonObject, Normalized
+from ..domain.verification import is_comparable
 from ..sandbox.interface import CommandLimits, Ended
 from .fingerprint import Changes
 from .sandbox_words import ADVICE, Violation
@@ -18,6 +19,10 @@ from .shell_profile import ProfileName
 from .verification import Verification
 
 MAX_PATHS_TOLD = 20
+#: What the run remembers by this name: the digest of the workspace as the last check left it.
+CHECKED = "workspace:checked"
+#: The target of a side effect on more than one file.
+WORKSPACE = "workspace"
 _MAX_COMMAND_CHARS = 80
 _MAX_PATH_CHARS = 200
 _MB = 1 << 20
@@ -76,7 +81,15 @@ def normalized(result: CommandResult) -> Normalized:
         next_hint="The output was cut. Read the rest with read_artifact." if result.excerpt.omitted else "",
         next_tool=_next_tool(result),
         kind="verification" if result.verification is not None else "tool",
+        state=checked_state(result.verification),
     )
+
+
+def checked_state(verification: Verification | None) -> JsonObject:
+    """For `Normalized.state`. A digest that cannot be held against another one is not remembered."""
+    if verification is None:
+        return {}
+    return {CHECKED: verification.workspace if is_comparable(verification.workspace) else None}
 
 
 def _code(ended: Ended) -> str:
@@ -96,7 +109,7 @@ def _code(ended: Ended) -> str:
 def summary_of(result: CommandResult) -> str:
     ended = result.ended
     verification = result.verification
-    if ended.reason == "exited" and verification is not None and (told := _verdict(verification)):
+    if ended.reason == "exited" and verification is not None and (told := verdict_of(verification)):
         return told
     return end_in_words(ended, result.limits, result.timeout_seconds)
 
@@ -118,7 +131,8 @@ def end_in_words(ended: Ended, limits: CommandLimits, timeout_seconds: float) ->
             return f"ended by {ended.signal} {after}" if ended.signal else f"exit {ended.exit_code} {after}"
 
 
-def _verdict(verification: Verification) -> str:
+def verdict_of(verification: Verification) -> str:
+    """In words; empty where there is none."""
     report = verification.report
     if verification.ok:
         return f"{verification.label} passed."
@@ -170,9 +184,13 @@ def _effects(result: CommandResult) -> tuple[SideEffect, ...] | None:
     changes = result.changes
     if changes is None or not (changes.count or changes.complete):
         return None
+    return effects_of(changes)
+
+
+def effects_of(changes: Changes, when: str = "") -> tuple[SideEffect, ...]:
     if not changes.count:
         return ()
-    return (SideEffect(kind="modified", target="workspace", detail=_changes_in_words(changes)),)
+    return (SideEffect(kind="modified", target=WORKSPACE, detail=when + _changes_in_words(changes)),)
 
 
 def _changes_in_words(changes: Changes) -> str:
@@ -229,7 +247,12 @@ def facts_of(result: CommandResult) -> JsonObject:
     if result.guarded:
         facts["guarded"] = [shown_path(path) for path in result.guarded[:MAX_PATHS_TOLD]]
     if result.verification is not None:
-        facts["verification"] = result.verification.facts(result.command)
-        if result.verification.report is not None:
-            facts["report"] = msgspec.to_builtins(result.verification.report)
+        facts |= check_facts(result.verification, result.command)
+    return facts
+
+
+def check_facts(verification: Verification, command: str, started_call: str = "") -> JsonObject:
+    facts: JsonObject = {"verification": verification.facts(command, started_call)}
+    if verification.report is not None:
+        facts["report"] = msgspec.to_builtins(verification.report)
     return facts

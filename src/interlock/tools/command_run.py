@@ -8,21 +8,19 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from os.path import join, relpath
-from typing import NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
-import msgspec
-
-from ..domain.errors import ArtifactError, SandboxDeniedError, SandboxSetupError
+from ..domain.errors import ArtifactError, SandboxSetupError
 from ..domain.output import ArtifactRef
 from ..domain.tool import RunArtifacts, ToolContext
-from ..domain.words import error_text
-from ..sandbox.interface import Command, CommandSandbox, Ended, OnOutput, Profile, Running, Stream
+from ..sandbox.interface import Command, Ended, OnOutput, Profile, Running, Stream
+from .command_look import Before, Order, Words, files_of, look_after, text_of, verified  # noqa: F401 - for `bash`
 from .command_result import MAX_PATHS_TOLD, CommandResult, shown_path
-from .fingerprint import Changes, Fingerprint, changed, fingerprint
+from .fingerprint import Changes, Fingerprint, changed
 from .output import Spool, excerpt
 from .sandbox_words import violations
-from .shell_profile import Guarded, ProfileName, Seconds, ShellRules, look, profile_of
-from .verification import UNKNOWN_STATE, Said, Verification, verifies, verify
+from .shell_profile import Guarded, look, profile_of
+from .verification import Said
 
 MAX_OUTPUT_CHARS = 30_000
 #: The rest is for what is said beside the output.
@@ -30,7 +28,6 @@ EXCERPT_CHARS = 28_000
 OUTPUT_KIND, INDEX_KIND = "command_output", "command_output_index"
 PROGRESS_SECONDS = 0.5
 _MAX_COMMAND_CHARS = 1_000
-_MAX_REPORT_BYTES = 1 << 20
 _STREAM_BYTES = 64 * 1024
 #: An artifact holds so much.
 _PART_BYTES = 100 << 20
@@ -40,21 +37,6 @@ _MAX_STARTS = 3
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-#: The words of each simple command of a script; None when it cannot be read.
-Words: TypeAlias = Callable[[str], Sequence[Sequence[str]] | None]
-
-
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """A command that may start now."""
-
-    script: str
-    #: From the root of the workspace.
-    cwd: str
-    seconds: Seconds
-    profile: ProfileName
-    rules: ShellRules
-    commands: CommandSandbox
-    words: Words
 
 
 class Kept(NamedTuple):
@@ -68,19 +50,6 @@ class Kept(NamedTuple):
         return self.parts if self.streams is None else (*self.parts, self.streams)
 
 
-class _Before(NamedTuple):
-    """The workspace as it was; where nothing can be written, nobody looks."""
-
-    guarded: Guarded | None
-    files: Fingerprint | None
-
-
-class _After(NamedTuple):
-    files: Fingerprint | None
-    #: What came or was exchanged, of the files that other programs obey.
-    guarded: tuple[str, ...] = ()
-
-
 class Started(NamedTuple):
     running: Running
     profile: Profile
@@ -90,7 +59,7 @@ class Started(NamedTuple):
 
 async def run_command(order: Order, context: ToolContext) -> CommandResult:
     """`SandboxSetupError` when nothing of it was executed."""
-    files = await asyncio.to_thread(_fingerprint, order.rules) if order.profile != "read-only" else None
+    files = await asyncio.to_thread(files_of, order.rules) if order.can_write else None
     progress = _Progress(context)
     with Spool(context.artifacts.secrets_out) as spool:
 
@@ -106,7 +75,7 @@ async def run_command(order: Order, context: ToolContext) -> CommandResult:
             raise
         finally:
             progress.end()
-        before = _Before(started.guarded, files)
+        before = Before(files, started.guarded)
         return await to_the_end(_finished, order, before, started.profile, ended, spool, context)
 
 
@@ -195,28 +164,14 @@ def _keep(spool: Spool, context: ToolContext) -> Kept:
     return kept
 
 
-def _fingerprint(rules: ShellRules) -> Fingerprint:
-    with rules.workspace.open_folder(".") as root:
-        return fingerprint(root.fd)
-
-
-def _look_after(order: Order, before: _Before, context: ToolContext) -> _After:
-    """The command ran, so whatever hinders looking is not its failure: what it changed is unknown then."""
-    if before.guarded is None:
-        return _After(None)
-    try:
-        return _After(_fingerprint(order.rules), tuple(Guarded(order.rules).changed_since(before.guarded)))
-    except (SandboxDeniedError, SandboxSetupError, OSError) as error:
-        context.warn(f"What the command changed cannot be looked at: {error_text(error)}")
-        return _After(None)
-
-
 def _finished(  # noqa: PLR0913, PLR0917 - all that is known of it
-    order: Order, before: _Before, profile: Profile, ended: Ended, spool: Spool, context: ToolContext
+    order: Order, before: Before, profile: Profile, ended: Ended, spool: Spool, context: ToolContext
 ) -> CommandResult:
     kept = _keep(spool, context)
-    after = _look_after(order, before, context)
-    said = Said(_text(spool), spool.total_bytes <= _MAX_REPORT_BYTES, ended)
+    after = look_after(order, before.guarded)
+    if after.hindered and order.can_write:
+        context.warn(after.hindered)
+    said = Said(*text_of(spool), ended)
     result = CommandResult(
         command=without_secrets(order.script, context.artifacts),
         ended=ended,
@@ -230,14 +185,14 @@ def _finished(  # noqa: PLR0913, PLR0917 - all that is known of it
         output=kept.parts,
         index=kept.streams,
         started_in=order.cwd,
-        ended_in=_from_root(ended.cwd, order.rules.workspace.root),
+        ended_in=from_root(ended.cwd, order.rules.workspace.root),
         profile=order.profile,
         backend=order.commands.confinement.backend,
         limits=order.rules.limits,
         changes=_changes(order, before.files, after.files),
         guarded=after.guarded,
         violations=violations(said.text, profile, ended.exit_code) if order.profile != "unconfined" else (),
-        verification=_verified(order, said, before.files, after.files),
+        verification=verified(order, said, before.files, after.files),
     )
     _warn(result, context)
     return result
@@ -262,7 +217,7 @@ def warn_of_guarded(paths: Sequence[str], context: ToolContext) -> None:
         context.warn(f"A command created or exchanged what other programs obey: {names}. Look at it before you use it.")
 
 
-def _from_root(path: str, root: str) -> str:
+def from_root(path: str, root: str) -> str:
     return relpath(path, root) if path == root or path.startswith(f"{root}/") else path
 
 
@@ -272,26 +227,6 @@ def _ends(spool: Spool, stream: Stream) -> bytes:
         return spool.read(stream, 0, size)
     half = _STREAM_BYTES // 2
     return spool.read(stream, 0, half) + spool.read(stream, size - half, half)
-
-
-def _text(spool: Spool) -> str:
-    """Its ends, where it is long."""
-    if spool.total_bytes <= _MAX_REPORT_BYTES:
-        return spool.head(_MAX_REPORT_BYTES).decode("utf-8", "replace")
-    head, tail = spool.head(_MAX_REPORT_BYTES // 4), spool.tail(_MAX_REPORT_BYTES * 3 // 4)
-    return b"\n".join((head, tail)).decode("utf-8", "replace")
-
-
-def _verified(order: Order, said: Said, before: Fingerprint | None, after: Fingerprint | None) -> Verification | None:
-    argvs = order.words(order.script) or ()
-    if not verifies(argvs):
-        return None
-    if order.profile == "read-only":
-        # Nothing could be written, so it is as it was.
-        with suppress(SandboxDeniedError, OSError):
-            before = after = _fingerprint(order.rules)
-    digests = (UNKNOWN_STATE if files is None else files.digest for files in (before, after))
-    return verify(order.script, argvs, said, *digests)
 
 
 class _Progress:

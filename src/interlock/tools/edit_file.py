@@ -12,10 +12,11 @@ from .baseline import shown_path
 from .boundary import path_opinion
 from .changed_file import Change, FileChanged, NotWritten, check_marks, encoded, normalized, write
 from .edits import Edit, NotEdited, apply_edits
+from .edits_made import were_made
 from .file_content import cannot, place_to_write
 from .file_reach import writes_files
 from .text_file import TextFile
-from .writing import check_by, known_file, write_key
+from .writing import check_by, known_file, reconcile_by, text_at, write_key
 
 MAX_EDITS = 100
 
@@ -62,6 +63,11 @@ def edit_file(workspace: Workspace) -> ToolDefinition:
     def prepare(arguments: JsonObject, context: ToolContext) -> Change:
         return _prepared(workspace, EditFile.model_validate(arguments), context)
 
+    def was_done(arguments: JsonObject) -> bool | None:
+        call = EditFile.model_validate(arguments)
+        _, text = text_at(workspace, call.path)
+        return were_made(text.text, _edits(call))
+
     def handler(context: ToolContext, call: EditFile) -> FileChanged | NotWritten:
         """Replace exact texts in a file that you have read with read_file in this run.
 
@@ -81,6 +87,7 @@ def edit_file(workspace: Workspace) -> ToolDefinition:
         authorize=path_opinion(workspace, writing=True),
         reach=writes_files,
         normalize=normalized,
+        reconcile=reconcile_by(was_done),
     )
 
 

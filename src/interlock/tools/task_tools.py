@@ -1,5 +1,9 @@
 """The tools for commands in the background: read what they print, wait for their end, stop them, list them.
 
+The first view of a task that is over tells what came of it; a list only names it. A task that tested or checked is then
+a verification, as it would be in the foreground, and its facts name the call that started it: what changed since that
+is not what it tested.
+
 They start nothing and change nothing but a task of this very run, so they need no permission of their own: that was
 asked for when the command was started.
 """
@@ -9,16 +13,20 @@ from typing import Annotated
 import msgspec
 from pydantic import Field
 
+from ..domain.effects import SideEffect
 from ..domain.errors import PreconditionError
 from ..domain.tool import JsonObject, Normalized, Problem, ToolContext, ToolDefinition
 from ..registry.decorator import tool
-from .command_result import shown_command
+from .command_result import checked_state, shown_command
 from .command_run import warn_of_guarded
 from .read_artifact import DEFAULT_LIMIT_BYTES, MAX_LIMIT_BYTES, Passage, described
+from .task_end import TaskEnd, unseen_end
 from .tasks import BackgroundTask, TaskReport, Tasks, all_remembered, is_told, read_kept, remembered
 
 MAX_WAIT_SECONDS = 600
 _TAIL_BYTES = 4_000
+
+_NOTHING_NEW = TaskEnd()
 
 _TaskId = Annotated[str, Field(description="The id that bash(background=true) gave.")]
 
@@ -30,6 +38,9 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     #: None: there is nothing to read here.
     passage: Passage | None = None
     waited: bool = False
+    #: What came of it, where this is the first view of that.
+    end: TaskEnd | None = None
+    side_effects: tuple[SideEffect, ...] = ()
 
 
 def task_tools(tasks: Tasks) -> tuple[ToolDefinition, ...]:
@@ -51,7 +62,7 @@ def task_tools(tasks: Tasks) -> tuple[ToolDefinition, ...]:
         task = tasks.find(context.run_id, task_id)
         if task is None:
             return _from_artifact(_known(context, task_id), context, offset, limit)
-        return TaskView(report=_told(task, context), passage=task.read(offset, limit))
+        return _view(task, context, task.read(offset, limit))
 
     async def wait_task(
         context: ToolContext,
@@ -66,9 +77,9 @@ def task_tools(tasks: Tasks) -> tuple[ToolDefinition, ...]:
         """
         task = tasks.find(context.run_id, task_id)
         if task is None:
-            return TaskView(report=_known(context, task_id))
+            return _known(context, task_id)
         await task.wait(timeout_seconds)
-        return TaskView(report=_told(task, context), passage=task.tail(_TAIL_BYTES), waited=True)
+        return _view(task, context, task.tail(_TAIL_BYTES), waited=True)
 
     async def stop_task(context: ToolContext, task_id: _TaskId) -> TaskView:
         """Stop a background task with all that it started: it is asked to end, then killed.
@@ -78,13 +89,13 @@ def task_tools(tasks: Tasks) -> tuple[ToolDefinition, ...]:
         """
         task = tasks.find(context.run_id, task_id)
         if task is None:
-            return TaskView(report=_known(context, task_id))
+            return _known(context, task_id)
         await task.stop()
-        return TaskView(report=_told(task, context), passage=task.tail(_TAIL_BYTES))
+        return _view(task, context, task.tail(_TAIL_BYTES))
 
     async def list_tasks(context: ToolContext) -> tuple[TaskReport, ...]:
         """List the background tasks of this run, those that are over too."""
-        held = {task.id: _told(task, context) for task in tasks.of(context.run_id)}
+        held = {task.id: _named(task, context) for task in tasks.of(context.run_id)}
         known = {report.id: report for report in all_remembered(context)}
         return tuple((known | held).values())
 
@@ -123,24 +134,27 @@ def normalized_start(report: TaskReport) -> Normalized:
 
 
 def normalized_view(view: TaskView) -> Normalized:
-    report = view.report
+    report, end = view.report, view.end or _NOTHING_NEW
     head = in_words(report)
     if view.waited and report.status == "running":
         head += ". It goes on: wait again, read it, or stop it"
+    if end.verdict:
+        head += f": {end.verdict}"
     text = f"{head}\n{described(view.passage)}" if view.passage is not None and view.passage.total else head
     return Normalized(
         summary=head,
         text=text,
         user_text=f"$ {shown_command(report.command)}: {head}",
         exit_code=report.exit_code,
-        side_effects=(),
-        facts={"task": msgspec.to_builtins(report)},
-        state=report.state,
+        side_effects=view.side_effects,
+        facts={"task": msgspec.to_builtins(report), **end.facts},
+        kind="verification" if end.verification is not None else "tool",
+        state=report.state | checked_state(end.verification),
     )
 
 
 def normalized_list(reports: tuple[TaskReport, ...]) -> Normalized:
-    lines = [f"{in_words(report)}: {shown_command(report.command)}" for report in reports]
+    lines = [f"{in_words(report)}: {shown_command(report.command)}{_untold(report)}" for report in reports]
     running = sum(report.status == "running" for report in reports)
     state = {key: value for report in reports for key, value in report.state.items()}
     return Normalized(
@@ -158,25 +172,49 @@ def in_words(report: TaskReport) -> str:
     return f"{report.id} {report.status} ({how}, {report.output_bytes:,} bytes of output{kept})"
 
 
-def _told(task: BackgroundTask, context: ToolContext) -> TaskReport:
-    """The task as it is now. What it left behind becomes known to the run by the first call that tells of its end."""
+def _untold(report: TaskReport) -> str:
+    return "" if report.is_told or report.status == "running" else " [wait_task tells what came of it]"
+
+
+def _view(task: BackgroundTask, context: ToolContext, passage: Passage | None, *, waited: bool = False) -> TaskView:
+    """The task as it is now. Nothing else happens between this and the record of it, so its end is told once."""
     report = task.report()
-    if report.status != "running" and not is_told(context, report):
-        context.kept.extend(task.kept.all)
-        warn_of_guarded(report.guarded, context)
-    return report
+    if report.status == "running":
+        return TaskView(report=report, passage=passage, waited=waited)
+    told = msgspec.structs.replace(report, is_told=True)
+    if is_told(context, task.id):
+        return TaskView(report=told, passage=passage, waited=waited)
+    context.kept.extend(task.kept.all)
+    warn_of_guarded(report.guarded, context)
+    if task.end.hindered:
+        context.warn(task.end.hindered)
+    effects = task.end.effects_after(context)
+    return TaskView(report=told, passage=passage, waited=waited, end=task.end, side_effects=effects)
 
 
-def _known(context: ToolContext, task_id: str) -> TaskReport:
+def _named(task: BackgroundTask, context: ToolContext) -> TaskReport:
+    """For a list, which tells no end: what a task left behind is not the run's before it was told."""
+    report = task.report()
+    if is_told(context, task.id):
+        return msgspec.structs.replace(report, is_told=True)
+    return msgspec.structs.replace(report, output="")
+
+
+def _known(context: ToolContext, task_id: str) -> TaskView:
+    """A task that this process does not hold."""
     report = remembered(context, task_id)
     if report is None:
         raise PreconditionError(_no_such(task_id))
-    return report
+    if report.is_told:
+        return TaskView(report=report)
+    end = unseen_end(can_write=report.profile != "read-only")
+    return TaskView(report=msgspec.structs.replace(report, is_told=True), end=end, side_effects=end.effects)
 
 
-def _from_artifact(report: TaskReport, context: ToolContext, offset: int, limit: int) -> TaskView:
-    passage = read_kept(context.artifacts, report.output, offset, limit) if report.output else None
-    return TaskView(report=report, passage=passage)
+def _from_artifact(view: TaskView, context: ToolContext, offset: int, limit: int) -> TaskView:
+    output = view.report.output
+    passage = read_kept(context.artifacts, output, offset, limit) if output else None
+    return msgspec.structs.replace(view, passage=passage)
 
 
 def _no_such(task_id: str) -> Problem:

@@ -3,6 +3,9 @@
 A task is held by this process: it cannot outlive it, because what holds a command back ends it with its parent. The
 state of the run names the tasks that were started, so a later process that finds one there and does not hold it knows
 that it was interrupted: nobody saw its end, and it is closed as `unknown`, never told as running.
+
+What came of a task is told once, by the first call that reads it, waits for it or stops it when it is over: what it
+changed, and what it verified. It is held until the state of the run says that it was told.
 """
 
 import asyncio
@@ -18,11 +21,14 @@ from ..domain.errors import ArtifactError, PreconditionError
 from ..domain.tool import JsonObject, Problem, RunArtifacts, ToolContext
 from ..domain.words import error_text
 from ..sandbox.interface import Ended, Running, Stream
-from .command_result import MAX_PATHS_TOLD, end_in_words, shown_path
-from .command_run import Kept, Order, Started, keep_output, start, to_the_end, without_secrets
+from .command_look import Before, Order, files_of
+from .command_result import end_in_words
+from .command_run import Kept, Started, keep_output, start, to_the_end, without_secrets
 from .output import Spool
 from .read_artifact import Passage, read_range
-from .shell_profile import Guarded, ProfileName, ShellRules
+from .shell_profile import ProfileName
+from .task_end import TaskEnd, end_of, unseen_end
+from .verification import verifies
 
 MAX_RUNNING = 8
 #: Tasks that are over and whose output is still held here; of older ones there is the artifact.
@@ -50,6 +56,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     profile: ProfileName = "workspace-write"
     #: Files that other programs obey, and that came or were exchanged while it ran.
     guarded: tuple[str, ...] = ()
+    #: It is over, and what came of it was told.
+    is_told: bool = False
 
     @property
     def state(self) -> JsonObject:
@@ -59,32 +67,34 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class BackgroundTask:
     """A command under way, and what it printed so far."""
 
-    def __init__(self, task_id: str, order: Order, artifacts: RunArtifacts) -> None:
+    def __init__(self, task_id: str, order: Order, context: ToolContext) -> None:
         self.id = task_id
         self.kept = Kept()
-        self._rules = order.rules
-        self._seconds = order.seconds.allowed
-        self._profile: ProfileName = order.profile
-        self._command = without_secrets(order.script, artifacts)[:_MAX_COMMAND_CHARS]
+        self._order = order
+        self._command = without_secrets(order.script, context.artifacts)
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
-        self._artifacts = artifacts
-        self._spool = Spool(artifacts.secrets_out)
+        self._started_call = context.call_id
+        self._artifacts = context.artifacts
+        self._spool = Spool(context.artifacts.secrets_out)
         self._is_closed = False
         self._running: Running | None = None
-        self._guarded: tuple[str, ...] = ()
         self._followed: asyncio.Task[None] | None = None
         self._ended: Ended | None = None
+        self._end = unseen_end(can_write=order.can_write)
         self._error = ""
 
-    async def start(self, order: Order) -> None:
+    async def start(self) -> None:
         """`SandboxSetupError` when nothing of it was executed."""
+        order = self._order
         try:
+            looks = order.can_write or verifies(order.argvs)
+            files = await asyncio.to_thread(files_of, order.rules) if looks else None
             started = await start(order, self._take)
         except BaseException:
             self._spool.close()
             raise
         self._running = started.running
-        self._followed = asyncio.create_task(self._follow(started, order.seconds.allowed), name=self.id)
+        self._followed = asyncio.create_task(self._follow(started, Before(files, started.guarded)), name=self.id)
 
     @property
     def is_running(self) -> bool:
@@ -111,16 +121,21 @@ class BackgroundTask:
         ended = None if self.is_running else self._ended
         return TaskReport(
             id=self.id,
-            command=self._command,
+            command=self._command[:_MAX_COMMAND_CHARS],
             started_at=self._started_at,
             status=self._status(),
             exit_code=None if ended is None else ended.exit_code,
             words="; ".join(filter(None, ("" if ended is None else self._end_in_words(ended), self._error))),
             output_bytes=self._spool.total_bytes,
             output=self.kept.parts[0].id if self.kept.parts else "",
-            profile=self._profile,
-            guarded=() if self.is_running else self._guarded,
+            profile=self._order.profile,
+            guarded=() if self.is_running else self._end.guarded,
         )
+
+    @property
+    def end(self) -> TaskEnd:
+        """Once it is over."""
+        return self._end
 
     def read(self, offset: int, limit: int) -> Passage | None:
         """None where it is held no more: the run can read the artifact once it was told of it, and not before."""
@@ -134,7 +149,7 @@ class BackgroundTask:
         return self.read(max(0, self._spool.total_bytes - size), size)
 
     def _end_in_words(self, ended: Ended) -> str:
-        return end_in_words(ended, self._rules.limits, self._seconds)
+        return end_in_words(ended, self._order.rules.limits, self._order.seconds.allowed)
 
     def _status(self) -> TaskStatus:
         if self.is_running:
@@ -154,18 +169,20 @@ class BackgroundTask:
     def _take(self, stream: Stream, chunk: bytes) -> None:
         self._spool.take(stream, chunk)
 
-    async def _follow(self, started: Started, seconds: float) -> None:
+    async def _follow(self, started: Started, before: Before) -> None:
         try:
-            self._ended = await started.running.wait(seconds)
+            self._ended = await started.running.wait(self._order.seconds.allowed)
             self.kept = await to_the_end(keep_output, self._spool, self._artifacts)
-            if started.guarded is not None:
-                self._guarded = await to_the_end(_changed_since, started.guarded, self._rules)
         except Exception as error:
             self._error = error_text(error)
+        if self._ended is not None:
+            self._end = await to_the_end(self._look, before, self._ended)
 
-
-def _changed_since(before: Guarded, rules: ShellRules) -> tuple[str, ...]:
-    return tuple(map(shown_path, Guarded(rules).changed_since(before)[:MAX_PATHS_TOLD]))
+    def _look(self, before: Before, ended: Ended) -> TaskEnd:
+        try:
+            return end_of(self._order, before, self._spool, ended, self._command, self._started_call)
+        except Exception as error:
+            return unseen_end(can_write=self._order.can_write, why=error_text(error))
 
 
 class Tasks:
@@ -187,10 +204,10 @@ class Tasks:
     async def start(self, order: Order, context: ToolContext) -> TaskReport:
         if (problem := self.problem(context.run_id)) is not None:
             raise PreconditionError(problem)
-        task = BackgroundTask(f"task_{token_hex(4)}", order, context.artifacts)
+        task = BackgroundTask(f"task_{token_hex(4)}", order, context)
         self._tasks[context.run_id, task.id] = task
         try:
-            await task.start(order)
+            await task.start()
         except BaseException:
             self._tasks.pop((context.run_id, task.id), None)
             raise
@@ -220,7 +237,7 @@ class Tasks:
         ended = [task for task in self.of(context.run_id) if not task.is_running]
         for task in ended[: max(0, len(ended) - MAX_ENDED)]:
             task.close()
-            if is_told(context, task.report()):
+            if is_told(context, task.id):
                 del self._tasks[context.run_id, task.id]
 
 
@@ -238,9 +255,10 @@ def recorded(context: ToolContext, task_id: str) -> TaskReport | None:
         return None
 
 
-def is_told(context: ToolContext, report: TaskReport) -> bool:
-    known = recorded(context, report.id)
-    return known is not None and known.status == report.status
+def is_told(context: ToolContext, task_id: str) -> bool:
+    """Does the run know what came of it?"""
+    known = recorded(context, task_id)
+    return known is not None and known.is_told
 
 
 def remembered(context: ToolContext, task_id: str) -> TaskReport | None:

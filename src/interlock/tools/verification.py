@@ -17,8 +17,6 @@ from .reports.read import read_report
 from .reports.recognise import recognise
 from .reports.report import Report
 
-#: A digest of the workspace where nobody could look: no later one is the same.
-UNKNOWN_STATE = "unknown"
 #: Without these a script is one simple command, and the exit code is that command's.
 _JOINS = frozenset(";&|!()\n`$")
 #: Programs that do many things, so that people name what they were told to do.
@@ -46,8 +44,9 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
         counted = {name: getattr(self.report, name) for name in ("passed", "failed", "errors", "skipped")}
         return {name: count for name, count in counted.items() if count is not None}
 
-    def facts(self, command: str) -> dict[str, Any]:
-        return {
+    def facts(self, command: str, started_call: str = "") -> dict[str, Any]:
+        """`started_call`: the call that started it, where another one tells of its end."""
+        told = {
             "program": self.program,
             "command": command,
             "exit_code": self.exit_code,
@@ -57,6 +56,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
             "workspace_before": self.workspace_before,
             "changed_during": self.workspace != self.workspace_before,
         }
+        return told | {"started_call": started_call} if started_call else told
 
 
 class Said(NamedTuple):
@@ -112,19 +112,17 @@ def _tells_of_failure(report: Report) -> bool:
 
 
 def _is_ok(script: str, argvs: Sequence[Sequence[str]], run: _Run, said: Said) -> bool | None:
+    if said.ended.reason == "stopped":  # somebody wanted it to end, which says nothing of what it tests
+        return False if run.report is not None and _tells_of_failure(run.report) else None
     if said.ended.reason != "exited" or said.ended.exit_code != 0:
         return False
     if run.report is None:
         return True if _JOINS.isdisjoint(script.strip()) else None
     if not run.report.ok:
         return False
-    match evidence(script, argvs, run.program):
-        case "exit_code":
-            return True
-        case "report":
-            return True if said.text.strip() and _is_enough(run.program, run.report) else None
-        case "none":
-            return None
+    told_by = evidence(script, argvs, run.program)
+    has_report = bool(said.text.strip()) and _is_enough(run.program, run.report)
+    return True if told_by == "exit_code" or (told_by == "report" and has_report) else None
 
 
 def _is_enough(program: str, report: Report) -> bool:

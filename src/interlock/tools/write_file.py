@@ -9,7 +9,7 @@ from .changed_file import AlreadyThere, Change, FileChanged, NotWritten, check_m
 from .file_content import cannot, place_to_write
 from .file_reach import writes_files
 from .text_file import TextFile, line_endings, marked_text
-from .writing import check_by, known_file, write_key
+from .writing import check_by, known_file, reconcile_by, text_at, write_key
 
 
 def write_file(workspace: Workspace) -> ToolDefinition:
@@ -17,6 +17,9 @@ def write_file(workspace: Workspace) -> ToolDefinition:
 
     def prepare(arguments: JsonObject, context: ToolContext) -> Change | AlreadyThere:
         return _prepared(workspace, arguments["path"], arguments["content"], context)
+
+    def was_done(arguments: JsonObject) -> bool | None:
+        return _was_written(workspace, arguments["path"], arguments["content"])
 
     def handler(context: ToolContext, path: str, content: str) -> FileChanged | NotWritten | AlreadyThere:
         """Write a whole text file. Makes the file and its folders, or replaces all that is in it.
@@ -41,6 +44,7 @@ def write_file(workspace: Workspace) -> ToolDefinition:
         authorize=path_opinion(workspace, writing=True),
         reach=writes_files,
         normalize=normalized,
+        reconcile=reconcile_by(was_done),
     )
 
 
@@ -67,6 +71,18 @@ def _overwriting(workspace: Workspace, path: str, content: str, context: ToolCon
     if written == before.content:
         return AlreadyThere(before.path, baseline)
     return Change(path=before.path, before=before, old=old, new=new, content=written, whole=True, notes=notes)
+
+
+def _was_written(workspace: Workspace, path: str, content: str) -> bool | None:
+    """A file comes with all that is in it. So it has this content, or there is none yet; any other content may be what
+    was there before, or what somebody wrote later."""
+    if not place_to_write(workspace, path).exists:
+        return False
+    file, text = text_at(workspace, path)
+    if text.encoding == "unknown-8bit":
+        return None
+    written, _ = _like(text, content)
+    return True if encoded(file.path, written) == file.content else None
 
 
 def _like(old: TextFile, content: str) -> tuple[TextFile, tuple[str, ...]]:

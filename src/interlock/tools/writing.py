@@ -1,15 +1,16 @@
-"""What the tools that write files share before they write: which file it is, that the run knows it, and the check."""
+"""What the tools that write files share beside the writing: which file it is, that the run knows it, the check before,
+and the look afterwards of a process that did not see the end."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from ..domain.errors import PreconditionError
-from ..domain.tool import Check, JsonObject, Problem, ToolContext
+from ..domain.tool import Check, JsonObject, Problem, Reconcile, ToolContext
 from ..sandbox.workspace import PathRefused, Workspace
 from .baseline import Baseline, known, shown_path, state_key
 from .changed_file import stale
-from .file_content import FileContent, cannot, content_of, not_now
+from .file_content import FileContent, cannot, content_of, load, not_now
 from .text_file import Binary, TextFile, read_text
 
 #: A check of more than this is made beside the event loop.
@@ -37,7 +38,7 @@ def known_file(workspace: Workspace, path: str, context: ToolContext) -> Known:
         raise stale(file.path)
     text = read_text(file.content)
     if isinstance(text, Binary):
-        raise cannot(f"{file.path} is a binary file, and only text is written")
+        raise _no_text(file)
     return Known(file, text, baseline)
 
 
@@ -70,6 +71,34 @@ def check_by(prepare: Callable[[JsonObject, ToolContext], object], workspace: Wo
         return problem(arguments, context)
 
     return check
+
+
+def reconcile_by(was_done: Callable[[JsonObject], bool | None]) -> Reconcile:
+    """For `reconcile`: what the file says. One that cannot be looked at says nothing."""
+
+    def look(arguments: JsonObject) -> bool | None:
+        try:
+            return was_done(arguments)
+        except (PreconditionError, PathRefused, OSError):
+            return None
+
+    def reconcile(arguments: JsonObject) -> Awaitable[bool | None]:
+        return asyncio.to_thread(look, arguments)
+
+    return reconcile
+
+
+def text_at(workspace: Workspace, path: str) -> tuple[FileContent, TextFile]:
+    """Whether the run knows it or not. PreconditionError when it is no text."""
+    file = load(workspace, path)
+    text = read_text(file.content)
+    if isinstance(text, Binary):
+        raise _no_text(file)
+    return file, text
+
+
+def _no_text(file: FileContent) -> PreconditionError:
+    return cannot(f"{file.path} is a binary file, and only text is written")
 
 
 def _relative(workspace: Workspace, path: str) -> str:

@@ -1,0 +1,175 @@
+"""One run as it is moved on in this process: shown while it happens, asked about at the terminal, and interrupted.
+
+    code = move_on(prepared, lambda runner: runner.start(task))
+    code = move_on(prepared, lambda runner: runner.open(run_id), resumed=run_id)
+
+`move_on` returns when the run is over, waits for a person or was stopped. The run is in the log in any case.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from io import StringIO
+from typing import NamedTuple
+
+from rich.console import Console
+
+from ..approvals.terminal import TerminalInteractionProvider
+from ..domain.chain import decode_event
+from ..domain.errors import LogError, ModelError
+from ..runs.handle import RunHandle
+from ..runs.result import AgentResult
+from ..runs.runner import Runner
+from .agent import Prepared, opened_runner
+from .exit_codes import ExitCode
+from .live import LiveView
+from .live_region import Region, live_console
+from .run_ending import as_json as json_of
+from .run_ending import ending, exit_code_of
+from .run_interrupt import Interrupts
+from .run_person import PersonAtTerminal
+from .run_terminal import TerminalModes, terminal_as_it_was
+from .runs_log import short, with_log
+from .show import say, say_json
+
+_TICK_SECONDS = 0.1
+_SIGNALS = {signal.SIGTERM: "This process was told to end.", signal.SIGHUP: "The terminal is gone."}
+
+Begin = Callable[[Runner], Awaitable[RunHandle]]
+
+
+class Stage(NamedTuple):
+    """What a run is moved on with."""
+
+    runner: Runner
+    view: LiveView
+    region: Region
+    interrupts: Interrupts
+    modes: TerminalModes
+
+
+class Shown(NamedTuple):
+    """How a run is moved on for a person, or for a program."""
+
+    #: The run that is gone on with: what happened before is not shown again.
+    resumed: str = ""
+    headless: bool = False
+    as_json: bool = False
+
+
+def move_on(
+    prepared: Prepared, begin: Begin, *, resumed: str = "", headless: bool = False, as_json: bool = False
+) -> ExitCode:
+    """Say what there is to say, and return the exit code."""
+    shown = Shown(resumed, headless, as_json)
+    with terminal_as_it_was() as modes:
+        try:
+            return asyncio.run(_move_on(prepared, begin, modes, shown))
+        except KeyboardInterrupt:
+            say("interlock: interrupted. What was begun is kept.", error=True)
+            return ExitCode.INTERRUPTED
+
+
+@asynccontextmanager
+async def opened_stage(
+    prepared: Prepared, modes: TerminalModes, *, headless: bool = False, silent: bool = False, chat: bool = False
+) -> AsyncGenerator[Stage]:
+    region = Region(Console(file=StringIO()) if silent else live_console())
+    view = LiveView(region)
+    terminal = TerminalInteractionProvider(prepared.settings.approval_timeout_seconds, "wait")
+    person = PersonAtTerminal(terminal, view, modes) if terminal.interactive and not headless else None
+    interrupts = Interrupts(view, person, leave_now=lambda: _leave(region, modes))
+    around = {} if person is None else {"interaction": person}
+    async with opened_runner(prepared, on_progress=view.progress, chat=chat, **around) as runner:
+        yield Stage(runner, view, region, interrupts, modes)
+
+
+async def watched(handle: RunHandle, stage: Stage, after_seq: int = -1) -> AgentResult:
+    """Show the run until it is over, waits or was stopped. `ModelError` or `LogError` when it cannot be moved on."""
+    view = stage.view
+    stage.interrupts.attach(handle)
+    showing = asyncio.create_task(_show(handle, view, after_seq))
+    ticking = asyncio.create_task(_tick(view))
+    if view.moves:
+        stage.modes.hush()
+    try:
+        with _signals(stage.interrupts):
+            return await handle.result()
+    finally:
+        await showing
+        ticking.cancel()
+        view.rest()
+        stage.modes.restore()
+
+
+async def remembered(runner: Runner, run_id: str, view: LiveView) -> int:
+    """What happened so far is not shown again: the last event."""
+    entries = await runner.log.read(run_id) if run_id else []
+    for entry in entries:
+        view.remember(decode_event(entry))
+    return len(entries) - 1
+
+
+async def _move_on(prepared: Prepared, begin: Begin, modes: TerminalModes, shown: Shown) -> ExitCode:
+    for note in prepared.notes:
+        say(f"interlock: {note}", error=True)
+    async with opened_stage(prepared, modes, headless=shown.headless, silent=shown.as_json) as stage:
+        seen = await remembered(stage.runner, shown.resumed, stage.view)
+        handle = await begin(stage.runner)
+        handle.on_model(stage.view.heard)
+        stage.view.say(_headline(handle, prepared), "dim")
+        try:
+            result = await watched(handle, stage, seen)
+        except (ModelError, LogError) as error:
+            if shown.as_json or not isinstance(error, ModelError):  # Else the view has said it.
+                say(f"interlock: {error}", error=True)
+            _say_kept(handle, prepared)
+            return ExitCode.FAILED
+        stopped = stage.interrupts.stopped
+        code = exit_code_of(result, stopped)
+        stage.view.show(*ending(result, prepared, stage.region.width))
+    if shown.as_json:
+        say_json(json_of(result, code))
+    return code
+
+
+async def _show(handle: RunHandle, view: LiveView, after_seq: int) -> None:
+    async for event in handle.log_events(after_seq):
+        view.event(event)
+
+
+async def _tick(view: LiveView) -> None:
+    while view.moves:
+        await asyncio.sleep(_TICK_SECONDS)
+        view.tick()
+
+
+@contextmanager
+def _signals(interrupts: Interrupts) -> Generator[None]:
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, interrupts.interrupt)
+    for number, why in _SIGNALS.items():
+        loop.add_signal_handler(number, interrupts.stop, why)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, *_SIGNALS):
+            loop.remove_signal_handler(number)
+
+
+def _leave(region: Region, modes: TerminalModes) -> None:
+    """At once. Commands end with this process, and what was under way has an unknown outcome in the log."""
+    region.clear()
+    modes.restore()
+    os._exit(ExitCode.INTERRUPTED)
+
+
+def _headline(handle: RunHandle, prepared: Prepared) -> str:
+    return f"run {short(handle.run_id)}: {prepared.model.shown}, mode {prepared.mode}, in {prepared.workspace}"
+
+
+def _say_kept(handle: RunHandle, prepared: Prepared) -> None:
+    command = with_log(f"interlock runs resume {short(handle.run_id)}", prepared.named_log)
+    say(f"The run is kept as it is. `{command}` goes on with it.", error=True)

@@ -1,0 +1,74 @@
+"""Scripts for the model of a command, and a terminal that a command runs on."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from interlock.models.script import to_script
+from interlock.models.scripted import Turn, proposed
+from tests.approvals.person import Person, at_terminal
+
+CTRL_C, CTRL_D = "\x03", "\x04"
+_MOVES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+#: Makes the terminal its own, as a shell does, so that Ctrl-C reaches it.
+_ON_TERMINAL = """
+import fcntl, os, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+sys.argv = ["interlock", *sys.argv[1:]]
+from interlock.cli.main import main
+main()
+"""
+
+
+def write_script(path: Path, *turns: Turn | str) -> Path:
+    """A turn that is a text is a final answer."""
+    path.write_bytes(to_script(Turn(text=turn) if isinstance(turn, str) else turn for turn in turns))
+    return path
+
+
+def calls(*named: tuple[str, dict[str, Any]], text: str = "") -> Turn:
+    return Turn(text=text, calls=tuple(proposed(tool, arguments) for tool, arguments in named))
+
+
+def command(script: str) -> Turn:
+    return calls(("bash", {"command": script}))
+
+
+class OnTerminal:
+    """A command on a terminal, and the person in front of it."""
+
+    def __init__(self, person: Person, process: "subprocess.Popen[Any]") -> None:
+        self.person = person
+        self.process = process
+
+    def sees(self, text: str) -> str:
+        """Everything that came up since the last time, up to this text, without colours and moves."""
+        return _MOVES.sub("", self.person.waits_for(text))
+
+    def types(self, keys: str) -> None:
+        self.person.types(keys)
+
+    def ends(self) -> int:
+        return self.process.wait(20)
+
+
+@contextmanager
+def on_terminal(*words: object, **options: Any) -> Generator[OnTerminal]:
+    with at_terminal() as person:
+        process: subprocess.Popen[Any] = subprocess.Popen(
+            [sys.executable, "-c", _ON_TERMINAL, *map(str, words)],
+            stdin=person.keys,
+            stdout=person.output,
+            stderr=person.output,
+            **options,
+        )
+        try:
+            yield OnTerminal(person, process)
+        finally:
+            process.kill()
+            process.wait()

@@ -1,0 +1,126 @@
+"""`interlock chat`: a conversation is one run, which is kept."""
+
+import termios
+from pathlib import Path
+
+import pytest
+
+from interlock.cli.chat_talk import COMMANDS
+from interlock.cli.exit_codes import ExitCode
+
+from .conftest import Run
+from .scripts import CTRL_C, CTRL_D, calls, command, on_terminal, write_script
+
+WRITE = calls(("write_file", {"path": "note.txt", "content": "hello\n"}))
+
+
+@pytest.fixture
+def script(tmp_path: Path, home: Path) -> Path:
+    return tmp_path / "script.json"
+
+
+def test_what_is_said_next_goes_on_in_the_same_run(cli: Run, script: Path, project: Path) -> None:
+    write_script(script, "Hello.", calls(("list_dir", {})), "Nothing is here.")
+
+    ended = cli("chat", "--script", script, input="hi\nwhat is here?\n/quit\n")
+
+    assert ended.exit_code == ExitCode.OK, ended.output
+    assert ended.output.index("Hello.") < ended.output.index("list_dir") < ended.output.index("Nothing is here.")
+    assert cli("runs", "list", "--json").output.count('"run_id"') == 1
+
+
+def test_a_chat_is_gone_on_with_where_it_was_left(cli: Run, script: Path, project: Path) -> None:
+    write_script(script, "Hello.", "Still here.")
+    cli("chat", "--script", script, input="hi\n")
+
+    ended = cli("chat", "--script", script, "--resume", "last", input="and now?\n")
+
+    assert ended.exit_code == ExitCode.OK, ended.output
+    assert [word for word in ("you\nhi", "agent\nHello.", "Still here.") if word not in ended.output] == []
+
+
+def test_a_run_that_is_over_cannot_be_talked_to(cli: Run, script: Path, project: Path) -> None:
+    write_script(script, "Hello.")
+    cli("run", "Say hello.", "--script", script)
+
+    ended = cli("chat", "--script", script, "--resume", "last")
+
+    assert (ended.exit_code, "is completed. Start a new one" in ended.output) == (ExitCode.USAGE, True)
+
+
+def test_lines_that_end_with_a_backslash_are_one_text(cli: Run, script: Path, project: Path) -> None:
+    write_script(script, "Understood.")
+
+    cli("chat", "--script", script, input="one\\\ntwo\n")
+
+    assert "one\\ntwo" in cli("runs", "events", "last", "--json").output
+
+
+def test_the_commands_are_listed_and_unknown_ones_are_told(cli: Run, script: Path, project: Path) -> None:
+    write_script(script, "Hello.")
+
+    ended = cli("chat", "--script", script, input="/help\n/mod\n/mode\n/mode x\n/resume\n/runs\n/quit\n")
+
+    assert all(f"  {name} " in ended.output for name in COMMANDS)
+    assert "There is no command /mod. /help lists them." in ended.output
+    assert "The mode is default. There are: read_only, default, accept_edits, trusted." in ended.output
+    assert "There is no mode 'x'." in ended.output
+    assert "There is no run yet: say what to do." in ended.output
+
+
+def test_another_mode_holds_from_the_next_thing_on(cli: Run, script: Path, project: Path) -> None:
+    write_script(script, "Hello.", WRITE, "Written.")
+
+    ended = cli("chat", "--script", script, input="hi\n/mode accept_edits\nwrite it\n/runs\n")
+
+    assert "The mode is accept_edits from now on." in ended.output
+    assert (project / "note.txt").exists(), ended.output
+    assert "  stopped    hi" in ended.output
+
+
+def test_an_open_question_is_answered_first_from_anywhere(cli: Run, script: Path, project: Path) -> None:
+    write_script(script, WRITE, "Written.")
+
+    asked = cli("chat", "--script", script, input="write it\nand more\n")
+    cli("approvals", "approve", "last")
+    resumed = cli("chat", "--script", script, "--resume", "last", input="/resume\n")
+
+    assert "interlock approvals approve " in asked.output
+    assert "A question is open, and has to be answered first: /resume asks it again." in asked.output
+    assert "Written." in resumed.output
+    assert (project / "note.txt").read_text() == "hello\n"
+
+
+def test_a_model_that_gives_no_answer_can_be_asked_again(cli: Run, script: Path, project: Path) -> None:
+    write_script(script, "Hello.")
+    first = cli("chat", "--script", script, input="hi\nmore\n")
+    write_script(script, "Hello.", "Here is more.")
+
+    second = cli("chat", "--script", script, "--resume", "last", input="/resume\n")
+
+    assert "/resume asks the model again." in first.output
+    assert "Here is more." in second.output
+
+
+def test_on_a_terminal_ctrl_c_interrupts_the_agent_and_ctrl_d_ends_the_chat(script: Path, project: Path) -> None:
+    write_script(script, command("sleep 54"), "I stopped.", "Bye.")
+
+    with on_terminal("chat", "--script", script, "--mode", "trusted") as here:
+        modes = termios.tcgetattr(here.person.keys)
+        here.sees("> ")
+        here.types("try it\n")
+        here.sees("54")
+        here.types(CTRL_C)
+        here.sees("I stopped.")
+        here.sees("> ")
+        here.types(CTRL_C)
+        here.sees("(Ctrl-C again, Ctrl-D or /quit ends the chat)")
+        here.types("bye\n")
+        here.sees("Bye.")
+        here.sees("> ")
+        here.types(CTRL_D)
+        here.sees("goes on with it.")
+        assert here.ends() == ExitCode.OK
+        assert termios.tcgetattr(here.person.keys) == modes
+
+    assert "Traceback" not in here.person.text

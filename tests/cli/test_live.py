@@ -1,0 +1,322 @@
+"""The live view on a screen, and in a pipe."""
+
+from collections.abc import Callable
+from io import StringIO
+from typing import Any
+
+import pyte
+from rich.console import Console
+
+from interlock.cli.live import LiveView
+from interlock.cli.live_calls import MAX_DIFF_LINES
+from interlock.cli.live_region import Region
+from interlock.domain import event as facts
+from interlock.domain.call import Answer
+from interlock.domain.event import Event
+from interlock.domain.failure import Failure
+from interlock.domain.observation import Content, Observation
+from interlock.models.interface import Finished, Restarted, TextPiece
+from tests.approvals.person import make_question
+
+SECOND = 1_000_000_000
+#: A line feed also goes to the start of the line, as terminals do it for programs.
+_NEW_LINE_MODE = 20
+
+
+class Watching:
+    """A view, and what somebody in front of it sees."""
+
+    def __init__(self, columns: int = 80, *, terminal: bool = True) -> None:
+        self._file = StringIO()
+        self._shown = 0
+        self._screen = pyte.Screen(columns, 24)
+        self._screen.set_mode(_NEW_LINE_MODE)
+        self._stream = pyte.Stream(self._screen)
+        self._seq = 0
+        self.now = 100 * SECOND
+        console = Console(
+            file=self._file, force_terminal=terminal, width=columns, color_system=None, highlight=False, soft_wrap=True
+        )
+        self.view = LiveView(Region(console), now=lambda: self.now)
+
+    def happens(self, *happened: Any) -> None:
+        for fact in happened:
+            self.view.event(Event(self._seq, "run_1", self.now, "", None, fact))
+            self._seq += 1
+
+    @property
+    def rows(self) -> list[str]:
+        written = self._file.getvalue()
+        self._stream.feed(written[self._shown :])
+        self._shown = len(written)
+        rows = [row.rstrip() for row in self._screen.display]
+        while rows and not rows[-1]:
+            rows.pop()
+        return rows
+
+    @property
+    def written(self) -> str:
+        return self._file.getvalue()
+
+
+def proposed(call_id: str = "c1", tool: str = "bash", **arguments: Any) -> facts.CallProposed:
+    return facts.CallProposed(call_id=call_id, tool=tool, raw_input=arguments or {"command": "make"})
+
+
+def started(call_id: str = "c1") -> facts.InvocationStarted:
+    return facts.InvocationStarted(
+        invocation_id="i", call_id=call_id, tool="bash", executor="x", tool_version="1", timeout_seconds=1
+    )
+
+
+def seen(call_id: str = "c1", ok: bool = True, **fields: Any) -> facts.CallObserved:
+    given: dict[str, Any] = {"tool": "bash", "summary": "", "duration_ms": 1_234.0} | fields
+    return facts.CallObserved(observation_id="o", observation=Observation(call_id=call_id, ok=ok, **given))
+
+
+def asked() -> facts.ModelAsked:
+    return facts.ModelAsked(menu_digest="", message_count=1)
+
+
+def test_a_running_call_has_one_row_which_becomes_its_line() -> None:
+    watching = Watching()
+
+    watching.happens(proposed(), started())
+    assert watching.rows == ["  ⠋            0 s   bash make"]
+    watching.now += 12 * SECOND
+    watching.view.progress("c1", "compiling 3 of 7")
+    watching.view.tick()
+    assert watching.rows == ["  ⠋           12 s   bash make", " " * 21 + "compiling 3 of 7"]
+    watching.happens(seen())
+
+    assert watching.rows == ["  ok         1.2 s   bash make"]
+
+
+def test_what_became_of_a_call_is_one_word_and_the_reason_below() -> None:
+    watching = Watching()
+    denied = Failure.of("policy_denied", "bash was refused by policy: no. Nothing was executed.")
+
+    watching.happens(
+        proposed("c1"),
+        seen("c1", ok=False, failure=denied, duration_ms=None),
+        proposed("c2", command="pytest"),
+        seen("c2", ok=False, summary="pytest failed: 1 failed", failure=Failure.of("tool_failed", "x")),
+        proposed("c3"),
+        seen("c3", ok=False, failure=Failure.of("cancelled", "The call was cancelled.")),
+    )
+
+    assert watching.rows == [
+        "  denied             bash make",
+        " " * 21 + "bash was refused by policy: no. Nothing was executed.",
+        "  failed     1.2 s   bash pytest",
+        " " * 21 + "pytest failed: 1 failed",
+        "  cancelled  1.2 s   bash make",
+        " " * 21 + "The call was cancelled.",
+    ]
+
+
+def test_an_edit_shows_its_diff_and_a_long_one_only_its_beginning() -> None:
+    watching = Watching()
+    diff = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n" + "\n".join(f"+line {number}" for number in range(30))
+
+    watching.happens(proposed(tool="edit_file", path="x"), seen(content=Content(text=diff, format="diff")))
+
+    assert watching.rows[:3] == ["  ok         1.2 s   edit_file x", " " * 21 + "@@ -1 +1 @@", " " * 21 + "+line 0"]
+    assert watching.rows[-1] == " " * 21 + "... 19 more lines; the whole diff is kept with the run"
+    assert len(watching.rows) == MAX_DIFF_LINES + 2
+
+
+def test_what_a_model_says_is_seen_while_it_says_it() -> None:
+    watching = Watching()
+    watching.happens(asked())
+
+    watching.view.heard(TextPiece("I look "))
+    assert watching.rows == ["I look"]
+    watching.view.heard(TextPiece("at it.\nThen"))
+    assert watching.rows == ["I look at it.", "Then"]
+    watching.view.heard(Finished(reason="stop"))
+    watching.happens(facts.ModelAnswered(text="I look at it.\nThen"))
+
+    assert watching.rows == ["I look at it.", "Then"]
+
+
+def test_what_is_heard_before_the_log_has_come_so_far_is_shown_after_what_happened_before() -> None:
+    watching = Watching()
+    watching.happens(asked())
+    watching.view.heard(TextPiece("First."))
+    watching.view.heard(Finished(reason="tool_calls"))
+    watching.view.heard(TextPiece("Second."))
+
+    watching.happens(facts.ModelAnswered(text="First.", call_count=1), proposed(), started(), seen(), asked())
+
+    assert watching.rows == ["First.", "  ok         1.2 s   bash make", "Second."]
+
+
+def test_a_model_that_says_nothing_is_seen_to_be_waited_for() -> None:
+    watching = Watching()
+    watching.happens(asked())
+    assert watching.rows == []
+
+    watching.now += 3 * SECOND
+    watching.view.tick()
+
+    assert watching.rows == ["  ⠋        3 s   waiting for the model"]
+
+
+def test_an_answer_that_broke_off_is_told() -> None:
+    watching = Watching()
+    watching.happens(asked())
+
+    for event in (TextPiece("Half an"), Restarted("The connection was cut."), TextPiece("A whole answer.")):
+        watching.view.heard(event)
+
+    assert watching.rows == [
+        "Half an",
+        "(the answer broke off: The connection was cut. It is asked for again.)",
+        "A whole answer.",
+    ]
+
+
+def test_an_answer_that_nobody_heard_is_shown_from_the_log() -> None:
+    watching = Watching()
+
+    watching.happens(asked(), facts.ModelAnswered(text="Recorded."))
+
+    assert watching.rows == ["Recorded."]
+
+
+def test_while_a_person_is_asked_nothing_is_drawn_and_what_happens_is_told_afterwards() -> None:
+    watching = Watching()
+    watching.happens(proposed("c1"), proposed("c2", command="ls"), started("c2"))
+
+    with watching.view.held():
+        before = watching.written
+        watching.happens(seen("c2"))
+        watching.view.tick()
+        assert watching.written == before
+
+    assert watching.rows == ["  ok         1.2 s   bash ls"]
+
+
+def test_an_answer_from_elsewhere_is_told_and_one_from_here_is_not() -> None:
+    watching = Watching()
+    granted = facts.ApprovalGranted(call_id="c1", action_id="act_1", answer=Answer(approved=True, by="ana"))
+    no = facts.ApprovalRejected(
+        call_id="c2", action_id="act_2", answer=Answer(approved=False, by="bob", reason="not today")
+    )
+    watching.happens(proposed("c1"), facts.ApprovalRequested(call_id="c1", question=make_question()))
+    assert watching.rows == ["  waits              bash make"]
+
+    watching.view.answered_here.add("act_3")
+    watching.happens(granted, proposed("c2"), no)
+    watching.happens(
+        facts.ApprovalGranted(call_id="c2", action_id="act_3", answer=Answer(approved=True, by="terminal:me"))
+    )
+
+    assert watching.rows == [
+        "  approved elsewhere by ana: bash make",
+        "  refused elsewhere by bob (not today): bash make",
+    ]
+
+
+async def test_a_question_waits_until_what_happened_before_it_is_shown() -> None:
+    watching = Watching()
+    watching.happens(facts.ApprovalRequested(call_id="c1", question=make_question()))
+
+    await watching.view.has_shown("act_1")
+
+
+def test_warnings_conflicts_and_failures_are_told() -> None:
+    watching = Watching()
+
+    watching.happens(
+        facts.Warned(message="An answer was not taken."),
+        facts.ClaimContradicted(claim="passed", status="failed", message="Tests failed.", told=True),
+        facts.ActionVoided(call_id="c1", action_id="a", reason="a file changed"),
+        facts.AnswerRefused(message="It is no JSON."),
+        facts.ModelFailed(message="No connection."),
+    )
+
+    assert watching.rows == [
+        "  warning: An answer was not taken.",
+        "  The answer contradicts the facts: Tests failed. The model is told.",
+        "  The question does not hold any more: a file changed",
+        "  The answer was not taken: It is no JSON.",
+        "The model gave no answer: No connection.",
+    ]
+
+
+def test_many_calls_at_once_take_a_few_rows() -> None:
+    watching = Watching()
+
+    watching.happens(*(fact for number in range(50) for fact in (proposed(f"c{number}"), started(f"c{number}"))))
+
+    assert (len(watching.rows), watching.rows[-1]) == (8, "  ... and more")
+
+
+def test_nothing_that_comes_from_elsewhere_acts_on_the_terminal() -> None:
+    watching = Watching()
+    evil = "\x1b[2J\x1b]0;owned\x07\u202e\r\x9b1A"
+    watching.happens(asked())
+    own = watching.written
+
+    for feed in _every_way_in(watching, evil):
+        feed()
+
+    written = watching.written[len(own) :]
+    for ours in ("\x1b[K", "\x1b[J", "\r", *(f"\x1b[{rows}A" for rows in range(1, 9))):
+        written = written.replace(ours, "")
+    assert not {"\x1b", "\x07", "\u202e", "\r", "\x9b"}.intersection(written)
+
+
+def _every_way_in(watching: Watching, evil: str) -> list[Callable[[], None]]:
+    view, happens = watching.view, watching.happens
+    answer = Answer(approved=True, by=evil, reason=evil)
+    failed = Failure.of("tool_failed", evil)
+    return [
+        lambda: view.heard(TextPiece(evil)),
+        lambda: view.heard(Restarted(evil)),
+        lambda: happens(facts.ModelAnswered(text=evil)),
+        lambda: happens(proposed(tool=evil, command=evil), started()),
+        lambda: view.progress("c1", evil),
+        lambda: setattr(watching, "now", watching.now + 5 * SECOND),
+        view.tick,
+        lambda: happens(facts.ApprovalGranted(call_id="c1", action_id="a", answer=answer)),
+        lambda: happens(seen(ok=False, summary=evil, failure=failed)),
+        lambda: happens(seen("c2", tool=evil, content=Content(text=f"+{evil}", format="diff"))),
+        lambda: happens(facts.Warned(message=evil), facts.ModelFailed(message=evil), facts.AnswerRefused(message=evil)),
+        lambda: happens(facts.ActionVoided(call_id="c1", action_id="a", reason=evil)),
+        lambda: happens(facts.ClaimContradicted(claim=evil, status="failed", message=evil)),
+    ]
+
+
+def test_a_pipe_gets_plain_lines_and_nothing_that_is_drawn_anew() -> None:
+    watching = Watching(terminal=False)
+    watching.happens(asked())
+    watching.view.heard(TextPiece("I look at it.\nAnd "))
+    watching.view.heard(TextPiece("more."))
+    watching.view.heard(Finished(reason="tool_calls"))
+
+    watching.happens(facts.ModelAnswered(text="..."), proposed(), started(), seen())
+
+    assert watching.written == "I look at it.\nAnd more.\n  ok         1.2 s   bash make\n"
+
+
+def test_a_frame_is_one_write_and_the_same_frame_is_none() -> None:
+    watching = Watching()
+    watching.happens(proposed(), started())
+    before = watching.written
+
+    watching.view.tick()
+    assert watching.written == before
+    watching.happens(seen())
+
+    assert watching.written == f"{before}\r  ok         1.2 s   bash make\x1b[K\n\x1b[J"
+
+
+def test_rows_are_cut_at_the_width_of_the_terminal() -> None:
+    watching = Watching(columns=40)
+
+    watching.happens(proposed(command="x" * 200), started())
+
+    assert watching.rows == ["  ⠋            0 s   bash xxxxxxxxxxxx…"]

@@ -1,0 +1,81 @@
+"""`interlock run` with a model behind a server: real HTTP, on this host."""
+
+import json
+from collections.abc import Generator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, ClassVar
+
+import pytest
+
+from interlock.cli.exit_codes import ExitCode
+
+from .conftest import Run
+
+ANSWER: tuple[dict[str, Any], ...] = (
+    {"choices": [{"index": 0, "delta": {"role": "assistant", "content": "Hello "}}]},
+    {"choices": [{"index": 0, "delta": {"content": "there."}}]},
+    {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+    {"choices": [], "usage": {"prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15}},
+)
+
+
+class _Model(BaseHTTPRequestHandler):
+    asked: ClassVar[list[tuple[str, dict[str, Any]]]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.asked.append((self.headers["authorization"], json.loads(body)))
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        common = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+        for chunk in ANSWER:
+            self.wfile.write(f"data: {json.dumps({**common, **chunk})}\n\n".encode())
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nobody reads it."""
+
+
+@pytest.fixture
+def address() -> Generator[str]:
+    _Model.asked.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Model) as server:
+        serving = Thread(target=server.serve_forever, args=(0.01,))
+        serving.start()
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+        server.shutdown()
+        serving.join()
+
+
+def test_a_model_of_ones_own_is_asked_and_never_gets_the_key_of_another(
+    cli: Run, project: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-you")
+
+    ended = cli("run", "Say hello.", "--base-url", address, "--model", "m")
+
+    assert ended.exit_code == ExitCode.OK, ended.output
+    assert "Hello there.\n" in ended.output
+    assert "12 tokens in, 3 out" in ended.output
+    [(authorization, body)] = _Model.asked
+    assert authorization == "Bearer none"
+    assert (body["model"], body["messages"][-1]) == ("m", {"role": "user", "content": "Say hello."})
+    assert {tool["function"]["name"] for tool in body["tools"]} >= {"read_file", "edit_file", "bash"}
+
+
+def test_the_key_in_our_own_variable_is_for_whatever_is_set_and_is_not_kept(
+    cli: Run, home: Path, project: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_API_KEY", "sk-of-my-own-server")
+    monkeypatch.setenv("INTERLOCK_BASE_URL", address)
+
+    ended = cli("run", "My key is sk-of-my-own-server.", "--model", "m")
+
+    assert ended.exit_code == ExitCode.OK, ended.output
+    assert _Model.asked[0][0] == "Bearer sk-of-my-own-server"
+    kept = [path for path in home.rglob("*") if path.is_file()]
+    assert kept
+    assert not any(b"sk-of-my-own-server" in path.read_bytes() for path in kept)
