@@ -15,6 +15,7 @@ class LogAround:
         self.ends = inner.ends
         self.claim = inner.claim
         self.release = inner.release
+        self.holders = inner.holders
         self.post = inner.post
         self.notes = inner.notes
         self.take_away = inner.take_away

@@ -7,6 +7,7 @@ import pytest
 
 from interlock.domain.errors import LogError, LogFencedError, LogWriteError, RunClaimedError
 from interlock.log.interface import Claim, Ends, EventLog, Note, Snapshot
+from interlock.log.process import this_process
 
 from .conformance import OpenLog
 from .runs import append, chained
@@ -47,6 +48,16 @@ class ClaimConformance:
         await log.release(claim)
 
         assert (await log.claim("run")).token == claim.token + 1
+
+    async def test_the_holders_are_the_runs_that_are_claimed_now_with_their_process(self, open_log: OpenLog) -> None:
+        log = open_log()
+        claim = await log.claim("run")
+        given_back = await log.claim("other")
+        await log.release(given_back)
+
+        assert await log.holders() == {"run": str(this_process())}
+        await log.release(claim)
+        assert await log.holders() == {}
 
     async def test_after_a_release_anybody_may_append_except_with_the_old_claim(self, open_log: OpenLog) -> None:
         log, run = open_log(), chained("run", 2)

@@ -10,10 +10,9 @@ import typer
 
 from ..domain.tool import Mode
 from .exit_codes import ExitCode, exits
-from .logs import LogFile, RunName, log_path
+from .logs import LogFile, RunName
 from .options import Json
 from .runs_follow import events_of, first_event, follow
-from .runs_holders import holders
 from .runs_list import ListedRun, Which, list_runs
 from .runs_log import has_log, named_run, opened, short
 from .runs_picture import Picture, as_plain, picture
@@ -184,12 +183,12 @@ def export_test(
 
 async def _list(log: Path | None, which: Which) -> list[ListedRun]:
     async with opened(log) as there:
-        return await list_runs(there, await holders(log_path(log)), which)
+        return await list_runs(there, await there.holders(), which)
 
 
 async def _picture(log: Path | None, wanted: str) -> Picture:
     async with opened(log) as there:
-        return await picture(there, await named_run(there, wanted), await holders(log_path(log)))
+        return await picture(there, await named_run(there, wanted), await there.holders())
 
 
 async def _events(log: Path | None, wanted: str, after: int, following: bool, as_json: bool) -> None:

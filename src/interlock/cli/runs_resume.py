@@ -15,10 +15,8 @@ from ..history.fold import load
 from ..log.interface import EventLog
 from .agent import NAME, Prepared, Wanted, prepare
 from .exit_codes import ExitCode
-from .logs import log_path
 from .run_session import move_on
 from .runs_follow import events_of
-from .runs_holders import holders
 from .runs_log import around, named_run, opened, short, with_log
 from .show import say
 from .wrong import say_wrong
@@ -71,7 +69,7 @@ async def _look(wanted: str, options: Options) -> _Stopped:
             say(f"{short(named)} is inside of {short(run_id)}, which is resumed.", error=True)
         ledger = (await load(log, run_id)).ledger
         _check(ledger, options.log)
-        holder = (await holders(log_path(options.log))).get(run_id, "")
+        holder = (await log.holders()).get(run_id, "")
         if holder and not options.take_over:
             _refuse(run_id, holder, options.log)
         return await _stopped(log, run_id)

@@ -12,9 +12,7 @@ from ..history.fold import load
 from .exit_codes import ExitCode
 from .live import LiveView, said_lines
 from .live_region import Region, live_console
-from .logs import log_path
 from .runs_follow import ENDS, follow
-from .runs_holders import holders
 from .runs_log import named_run, opened, short, with_log
 from .show import visible_line
 
@@ -27,7 +25,7 @@ async def watch(named: Path | None, wanted: str) -> None:
     async with opened(named) as log:
         run_id = await named_run(log, wanted)
         here = (await load(log, run_id)).ledger.next_seq
-        watched = _Watched(run_id, named, is_held=run_id in await holders(log_path(named)))
+        watched = _Watched(run_id, named, is_held=run_id in await log.holders())
         frames = asyncio.create_task(watched.draw())
         try:
             async for event in follow(log, run_id):

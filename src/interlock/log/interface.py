@@ -89,6 +89,10 @@ class EventLog(Protocol):
         """Give it back; nothing when it was lost. Afterwards anybody may append again."""
         ...
 
+    async def holders(self) -> dict[str, str]:
+        """The runs that a living process has, and that process in words. Asking takes no run from anybody."""
+        ...
+
     async def post(self, run_id: str, note: Note) -> bool:
         """Leave a note. False when there is one under the same key: that one stands."""
         ...

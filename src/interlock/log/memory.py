@@ -68,6 +68,9 @@ class MemoryLog:
         if self._held.get(claim.run_id) == claim.token:
             del self._held[claim.run_id]
 
+    async def holders(self) -> dict[str, str]:
+        return {run_id: str(this_process()) for run_id in self._held}
+
     async def post(self, run_id: str, note: Note) -> bool:
         self._change()
         if run_id not in self._runs:

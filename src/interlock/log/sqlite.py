@@ -26,6 +26,7 @@ from ..domain.chain import Entry
 from ..domain.errors import LogError, LogWriteError
 from .claims import token_for
 from .interface import Claim, Ends, Note, Snapshot
+from .process import Process, is_gone, this_process
 from .sqlite_claims import give_back, post, take, take_away
 from .sqlite_file import open_file
 from .sqlite_writer import SqliteWriter, is_busy
@@ -46,6 +47,7 @@ _ENDS = """
     ORDER BY number DESC LIMIT ?
 """
 _NOTES = "SELECT key, body FROM notes WHERE run = (SELECT number FROM runs WHERE run_id = ?) ORDER BY rowid"
+_HOLDERS = "SELECT run_id, host, boot, pid, started FROM claims WHERE pid != 0"
 _LOAD_SNAPSHOT = "SELECT seq, hash, state FROM snapshots WHERE run_id = ?"
 _SAVE_SNAPSHOT = "INSERT OR REPLACE INTO snapshots (run_id, seq, hash, state) VALUES (?, ?, ?, ?)"
 
@@ -93,6 +95,11 @@ class SqliteLog:
 
     async def release(self, claim: Claim) -> None:
         await self._change(claim.run_id, partial(give_back, claims=[claim]))
+
+    async def holders(self) -> dict[str, str]:
+        here = this_process()
+        claims = await self._query(_holder, _HOLDERS)
+        return {run_id: str(process) for run_id, process in claims if process == here or not is_gone(process, here)}
 
     async def post(self, run_id: str, note: Note) -> bool:
         return await self._change(run_id, partial(post, run_id=run_id, note=note))
@@ -161,3 +168,7 @@ def _shut(writer: SqliteWriter, *connections: tuple[Lock, sqlite3.Connection]) -
     for using, connection in connections:
         with using:
             connection.close()
+
+
+def _holder(run_id: str, host: str, boot: str, pid: int, started: int) -> tuple[str, Process]:
+    return run_id, Process(host, boot, pid, started)
