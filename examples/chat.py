@@ -1,0 +1,25 @@
+"""A conversation: the run goes on with what a person says next, and ends when they say so."""
+
+import asyncio
+
+from interlock import Agent, ModelRequest, Runner, ScriptedProvider, Turn, UserMessage
+
+
+def parrot(request: ModelRequest) -> Turn:
+    said = [message.text for message in request.messages if isinstance(message, UserMessage)]
+    return Turn(text=f"{len(said)}: {said[-1]}")
+
+
+async def main() -> None:
+    async with Runner(Agent(provider=ScriptedProvider([parrot] * 3)), chat=True) as runner:
+        handle = await runner.start("Hello.")
+        print((await handle.result()).text)
+        await handle.say("Are you there?")
+        result = await handle.result()
+        print(result.text, "-", result.status)
+        await handle.cancel("Goodbye.")
+        print((await handle.result()).message)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,42 @@
+"""One agent hands the conversation to another: the same run, other instructions, other tools."""
+
+import asyncio
+
+from interlock import Agent, Runner, ScriptedProvider, Turn, proposed, tool
+from interlock.domain.event import ModelAsked
+
+
+@tool(risk="read")
+def invoice(number: int) -> str:
+    """What an invoice is about."""
+    return f"invoice {number}: 12.50, paid"
+
+
+billing = Agent(
+    name="billing",
+    provider=ScriptedProvider([Turn(calls=(proposed("invoice", {"number": 3}),)), Turn(text="Invoice 3 is paid.")]),
+    instructions="You know the invoices.",
+    tools=[invoice],
+    handoff_description="Hand over whatever is about invoices and money.",
+)
+reception = Agent(
+    name="reception",
+    provider=ScriptedProvider([Turn(calls=(proposed("handoff_to_billing", {"reason": "It is about an invoice."}),))]),
+    instructions="Find out what it is about.",
+    handoffs=(billing,),
+)
+
+
+async def main() -> None:
+    async with Runner(reception) as runner:
+        handle = await runner.start("Did I pay invoice 3?")
+        result = await handle.result()
+        async for event in handle.log_events():
+            if isinstance(event.fact, ModelAsked):
+                print("asked:", event.fact.agent)
+        print([record.tool_name for record in result.tool_executions])
+        print(result.status, "-", result.text)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
