@@ -14,7 +14,7 @@ from ..domain.lifecycle import ActionState
 from .show import compact, count, cut
 
 _MAX_CALLS = 20
-_MAX_MESSAGES = 6
+_MAX_MESSAGES = 8
 
 
 def row(event: Event, started_at: int) -> tuple[str, str, str, str]:
