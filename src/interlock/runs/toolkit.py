@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
+from msgspec.structs import replace
+
 from ..agent.agent import Agent, AgentTool
 from ..agent.team import name_in, only_for
 from ..domain.errors import ConfigurationError
@@ -35,9 +37,11 @@ class _Bringing:
         self._made: dict[tuple[object, ...], ToolDefinition] = {}
 
     def asking(self, item: AgentTool) -> ToolDefinition:
-        key = (item.name, item.description, id(item.agent), id(item.policy))
+        guards = item.input_guardrails, item.output_guardrails
+        key = (item.name, item.description, id(item.agent), id(item.policy), guards)
         if key not in self._made:
-            self._made[key] = agent_tool(item.name, item.description, self._ask_of(item))
+            made = agent_tool(item.name, item.description, self._ask_of(item))
+            self._made[key] = replace(made, input_guardrails=guards[0], output_guardrails=guards[1])
         return self._made[key]
 
     def handing_to(self, other: Agent) -> ToolDefinition:

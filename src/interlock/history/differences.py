@@ -1,0 +1,179 @@
+"""Two recordings of one run, compared: the one from then, and the one that today's code makes of the same answers."""
+
+from collections.abc import Iterator
+from itertools import zip_longest
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from ..domain.json import encode_sorted
+from ..domain.observation import Observation
+from ..domain.words import shorten
+from .past_conversation import MADE_UP
+from .recording import PastCall, PastRequest, Recording, tools_changed
+
+Kind: TypeAlias = Literal[
+    "menu", "validation", "decision", "observation", "conversation", "verification", "answer", "request"
+]
+_MAX_WORDS_CHARS = 300
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    #: The recorded event that would be another one.
+    seq: int
+    kind: Kind
+    call_id: str = ""
+    was: str
+    now: str
+
+    @property
+    def words(self) -> str:
+        about = f" of {self.call_id}" if self.call_id else ""
+        was, now = (" ".join(shorten(text, _MAX_WORDS_CHARS).split()) for text in (self.was, self.now))
+        return f"event {self.seq}: {self.kind}{about}: was {was}; now {now}"
+
+
+def differences(was: Recording, now: Recording) -> tuple[Difference, ...]:
+    """The first one comes first; what follows may be its consequence."""
+    found = [*_requests(was, now), *_calls(was, now), *_objections(was, now), *_end(was, now)]
+    found += [] if found else _conversation(was, now)
+    return tuple(sorted(found, key=lambda difference: difference.seq))
+
+
+def _requests(was: Recording, now: Recording) -> Iterator[Difference]:
+    told: set[tuple[str, str]] = set()
+    for before, after in zip(was.answers, now.answers, strict=False):
+        then, today = before.request, after.request
+        menus = then.menu_digest, today.menu_digest
+        if menus[0] and menus[0] != menus[1] and menus not in told:
+            told.add(menus)
+            yield _menu(was, now, then, today)
+        for name, old, new in _seen(then, today):
+            if (name + old, new) not in told:
+                told.add((name + old, new))
+                yield Difference(seq=then.seq, kind="conversation", was=f"{name} {old}", now=new)
+    if len(now.answers) < len(was.answers) and was.end != "cancelled":
+        seq = was.answers[len(now.answers)].request.seq
+        yield Difference(seq=seq, kind="request", was="a request to the model", now=_outcome(now))
+
+
+def _seen(then: PastRequest, today: PastRequest) -> Iterator[tuple[str, str, str]]:
+    """What the model would see otherwise. What is not known of then is not compared."""
+    pairs = (
+        ("agent", then.agent, today.agent),
+        ("messages:", str(then.message_count), str(today.message_count)),
+        ("tool choice", then.tool_choice, today.tool_choice),
+        ("instructions", then.instructions, today.instructions),
+    )
+    return (pair for pair in pairs if pair[1] and pair[1] != pair[2])
+
+
+def _menu(was: Recording, now: Recording, then: PastRequest, today: PastRequest) -> Difference:
+    old, new = was.menus.get(then.menu_digest, {}), now.menus.get(today.menu_digest, {})
+    changed = tools_changed(old, new) or "what is said about them differs"
+    return Difference(seq=then.seq, kind="menu", was=f"{len(old)} tools", now=changed)
+
+
+def _calls(was: Recording, now: Recording) -> Iterator[Difference]:
+    for call_id, then in was.calls.items():
+        today = now.calls.get(call_id)
+        if today is not None and not then.lost and not call_id.startswith(MADE_UP):
+            yield from _call(then, today)
+
+
+def _call(then: PastCall, today: PastCall) -> Iterator[Difference]:
+    if (then.valid, then.errors) != (today.valid, today.errors):
+        seq = then.validated_seq if then.validated_seq >= 0 else then.seq
+        yield _of(then, seq, "validation", _validation(then), _validation(today))
+    if then.valid and today.valid and _judgement(then) != _judgement(today):
+        seq = then.judged_seq if then.judged_seq >= 0 else then.seq
+        yield _of(then, seq, "decision", _judgement(then), _judgement(today))
+    if then.observation is None:
+        return
+    if today.observation is None:
+        yield _of(then, then.observed_seq, "observation", _text(then.observation), "none: it waits, or was not reached")
+    elif _comparable(then.observation) != _comparable(today.observation):
+        old, new = _in_short(then.observation), _in_short(today.observation)
+        if old == new:
+            old, new = _apart(_text(then.observation), _text(today.observation))
+        yield _of(then, then.observed_seq, "observation", old, new)
+    elif then.told != today.told:
+        yield _of(then, then.observed_seq, "observation", "told to the model in other words", "the same facts")
+
+
+def _of(call: PastCall, seq: int, kind: Kind, was: str, now: str) -> Difference:
+    return Difference(seq=seq, kind=kind, call_id=call.call_id, was=was, now=now)
+
+
+def _validation(call: PastCall) -> str:
+    return {True: "valid", None: "not reached"}.get(call.valid) or "; ".join(call.errors) or "invalid"
+
+
+def _judgement(call: PastCall) -> str:
+    decision = call.decision
+    if decision is None:
+        return "not reached"
+    return f"{decision.verdict} ({', '.join(decision.rule_ids)})" if decision.rule_ids else str(decision.verdict)
+
+
+def _comparable(observation: Observation) -> bytes:
+    """Its bytes, without the name of the question, which is another one each time."""
+    failure = observation.failure
+    if failure is not None and "action_id" in failure.details:
+        details = {name: value for name, value in failure.details.items() if name != "action_id"}
+        failure = msgspec.structs.replace(failure, details=details)
+        observation = msgspec.structs.replace(observation, failure=failure)
+    return encode_sorted(observation)
+
+
+def _in_short(observation: Observation) -> str:
+    return f"{observation.code}: {observation.summary}" if observation.summary else observation.code
+
+
+def _text(observation: Observation) -> str:
+    return _comparable(observation).decode(errors="replace")
+
+
+def _apart(was: str, now: str) -> tuple[str, str]:
+    """From a few words before where they part."""
+    same = next(
+        (at for at, (old, new) in enumerate(zip(was, now, strict=False)) if old != new), min(len(was), len(now))
+    )
+    start = max(0, same - 40)
+    lead = "..." if start else ""
+    return lead + was[start:], lead + now[start:]
+
+
+def _objections(was: Recording, now: Recording) -> Iterator[Difference]:
+    asked = len(now.answers)
+    reached = was.answers[asked].request.seq if asked < len(was.answers) else None
+    before = [one for one in was.objections if reached is None or one.seq < reached]
+    for then, today in zip_longest(before, now.objections):
+        known = then or today
+        old, new = (one.message if one else "no objection to the answer" for one in (then, today))
+        if known is not None and (then is None or today is None or (old, then.kind) != (new, today.kind)):
+            yield Difference(seq=then.seq if then else was.end_seq, kind=known.kind, was=old, now=new)
+
+
+def _end(was: Recording, now: Recording) -> Iterator[Difference]:
+    if was.end in ("open", "cancelled") or len(now.answers) < len(was.answers):
+        return
+    if (was.end, was.message) != (now.end, now.message):
+        yield Difference(seq=was.end_seq, kind="answer", was=_outcome(was), now=_outcome(now))
+    checked = (was.verification, was.verification_message), (now.verification, now.verification_message)
+    if checked[0] != checked[1]:
+        old, new = (f"{status}: {message}" for status, message in checked)
+        yield Difference(seq=was.end_seq, kind="verification", was=old, now=new)
+
+
+def _conversation(was: Recording, now: Recording) -> Iterator[Difference]:
+    """What nothing else explains: the log has the outcomes, and the texts made of them are others."""
+    if was.conversation and len(was.answers) == len(now.answers) and was.conversation != now.conversation:
+        old, new = _apart("\n".join(was.conversation), "\n".join(now.conversation))
+        yield Difference(seq=max(was.end_seq, was.answers[-1].seq), kind="conversation", was=old, now=new)
+
+
+def _outcome(recording: Recording) -> str:
+    if recording.end == "open":
+        return "the run is not over"
+    return f"{recording.end}: {recording.message}" if recording.message else recording.end

@@ -1,0 +1,183 @@
+"""A run as it can be gone through again: what people and the model said, and what became of every call.
+
+It is plain data, free of the places where a run was kept: no store, no chain, no questions with their surroundings. So
+it can be written to a file, and two of them can be compared (`differences.py`): the one that was recorded, and the one
+that comes out when the recorded answers go through the code of today.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from ..domain.call import Answer
+from ..domain.conversation import ProposedCall, Usage
+from ..domain.decision import Decision
+from ..domain.effects import SideEffects
+from ..domain.errors import ConfigurationError
+from ..domain.failure import CODES
+from ..domain.observation import Observation
+from ..domain.tool import Mode, ToolSpec
+
+FORM = "interlock/recording/v1"
+MAX_RECORDING_BYTES = 64 << 20
+
+#: How a run ended; `open`: it did not.
+End: TypeAlias = Literal["completed", "degraded", "failed", "cancelled", "open"]
+
+
+class PastRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the model saw, as far as the log says it."""
+
+    seq: int
+    agent: str = ""
+    menu_digest: str = ""
+    message_count: int = 0
+    tool_choice: str = "auto"
+    #: The artifact with the instructions in force, which is named after its content.
+    instructions: str = ""
+
+
+class PastAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a request to the model came to."""
+
+    seq: int
+    request: PastRequest
+    text: str = ""
+    calls: tuple[ProposedCall, ...] = ()
+    finish: str = "stop"
+    usage: Usage = Usage()
+    duration_ms: float = 0.0
+    #: There was no answer, for this reason.
+    failed: str = ""
+    retryable: bool = False
+    #: What people said after it and before the next request.
+    said: tuple[str, ...] = ()
+    #: How its calls were judged: the permission mode, and whether a person was there.
+    mode: Mode = Mode.DEFAULT
+    interactive: bool = False
+
+
+class PastCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    seq: int
+    call_id: str
+    tool: str
+    #: The agent whose turn it was.
+    agent: str = ""
+    #: As JSON text, or what the model wrote instead.
+    arguments: str = ""
+    #: Why the arguments are not what the model wrote; then nothing that follows from them can be compared.
+    lost: str = ""
+    mode: Mode = Mode.DEFAULT
+    interactive: bool = False
+    #: None: it did not come so far.
+    valid: bool | None = None
+    errors: tuple[str, ...] = ()
+    validated_seq: int = -1
+    #: The last judgement. Where an earlier yes covered the call, the policy had asked.
+    decision: Decision | None = None
+    judged_seq: int = -1
+    #: What a person said last about it.
+    answer: Answer | None = None
+    started: bool = False
+    duration_ms: float = 0.0
+    observation: Observation | None = None
+    observed_seq: int = -1
+    #: Where the runtime cut the output: all of it.
+    output: str | None = None
+    #: A digest of what the model was told about it.
+    told: str = ""
+
+    @property
+    def ran(self) -> bool:
+        """Is there an outcome of an execution?"""
+        return self.started and self.observation is not None
+
+
+class Objection(msgspec.Struct, frozen=True):
+    """What was wrong with a final answer."""
+
+    seq: int
+    kind: Literal["answer", "verification"]
+    message: str
+
+
+class Recording(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    #: Always written, so that a reader knows what it reads.
+    form: str = ""
+    run_id: str
+    agent: str = ""
+    workspace: str = ""
+    requester: str = ""
+    #: What people said before the model was asked first.
+    opening: tuple[str, ...] = ()
+    answers: tuple[PastAnswer, ...] = ()
+    #: In the order in which they were proposed.
+    calls: dict[str, PastCall] = {}
+    objections: tuple[Objection, ...] = ()
+    end: End = "open"
+    end_seq: int = -1
+    message: str = ""
+    #: What the model said last, when it asked for nothing more.
+    text: str = ""
+    verification: str = "none"
+    verification_message: str = ""
+    #: One line per message of the conversation: who, and a digest of what.
+    conversation: tuple[str, ...] = ()
+    #: The tools of every menu, by its digest: names and versions.
+    menus: dict[str, dict[str, str]] = {}
+    #: What the model was last told about its tools.
+    tools: tuple[ToolSpec, ...] = ()
+    #: Did a person go on after a final answer?
+    chat: bool = False
+
+    @property
+    def decisions(self) -> dict[str, str]:
+        """The verdict on every call that came so far, by its id."""
+        return {call.call_id: str(call.decision.verdict) for call in self.calls.values() if call.decision}
+
+    @property
+    def outcomes(self) -> dict[str, str]:
+        """`ok`, or the code of the failure, by call id."""
+        return {call.call_id: call.observation.code for call in self.calls.values() if call.observation}
+
+
+def stopped_by_runtime(observation: Observation) -> bool:
+    """Did the call end without a result: an exception, a timeout, a cancellation? A tool that says itself that it did
+    not succeed has a result."""
+    failure = observation.failure
+    if failure is None or failure.code not in CODES:
+        return False
+    return failure.code != "tool_failed" or "error_type" in failure.details
+
+
+def effects_of(call: PastCall) -> SideEffects:
+    return call.observation.side_effects if call.observation is not None else ()
+
+
+def to_json(recording: Recording) -> bytes:
+    """Readable JSON."""
+    return msgspec.json.format(msgspec.json.encode(recording), indent=1) + b"\n"
+
+
+def from_json(text: str | bytes) -> Recording:
+    if len(text) > MAX_RECORDING_BYTES:
+        raise ConfigurationError(f"The recording is larger than {MAX_RECORDING_BYTES} bytes.")
+    try:
+        recording = _decode(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise ConfigurationError(f"This is not a recording of a run: {error}.") from None
+    if recording.form != FORM:
+        raise ConfigurationError(f"The recording must say that its form is {FORM!r}, not {recording.form[:80]!r}.")
+    return recording
+
+
+def tools_changed(was: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """What is different between two menus, in words; empty when nothing is."""
+    gone = [f"{name} is gone" for name in was if name not in now]
+    new = [f"{name} is new" for name in now if name not in was]
+    other = [f"{name} is declared differently" for name in was if name in now and was[name] != now[name]]
+    return ", ".join([*gone, *new, *other])
+
+
+_decode = msgspec.json.Decoder(Recording).decode

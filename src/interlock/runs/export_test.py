@@ -1,0 +1,250 @@
+"""A recorded run as the source of a pytest file: hermetic, offline, without keys, and with nothing beside it.
+
+The file holds what the model and people said and what every call came to. When it runs, all of that goes through the
+code of its day (`replay.py`): nothing is executed, no model is asked. It fails, in words, when tools, policy, prompts
+or the runtime decide or say something else than when it was exported.
+
+What goes into the file was in the log without secrets already. It is read once more for secrets, and what names a
+machine or a person is left out or replaced: the folder of the run, the home folder, who asked and who answered.
+"""
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from ..app import App
+from ..artifacts.interface import Artifacts
+from ..domain.call import Answer
+from ..domain.chain import Entry
+from ..domain.envelope import render_for_model
+from ..domain.errors import ArtifactError, ConfigurationError
+from ..history.past_conversation import short_digest
+from ..history.read_recording import read_recording
+from ..history.recording import PastAnswer, PastCall, Recording, to_json
+from .replay import replay_recording
+
+WORKSPACE, HOME, PERSON, RUN_ID = "/workspace", "/home/person", "a person", "run_recorded"
+#: A whole output that is longer stays out of the file: what was shown of it is enough to compare.
+MAX_OUTPUT_CHARS = 64 * 1024
+
+#: Who answers when nobody does.
+_MACHINES = frozenset({"", "headless", "fallback", "clock"})
+_is_import_path = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*").fullmatch
+_is_test_name = re.compile(r"test_\w+").fullmatch
+
+_HEAD = '''"""{about}
+
+Nothing is executed and no model is asked. Export it again when what it shows is meant to change.
+"""
+
+# ruff: noqa: E501
+
+import asyncio
+
+from interlock.history.recording import from_json
+from interlock.runs.replay import replay_recording
+{import_line}
+RECORDING = r\'\'\'
+{recording}\'\'\'
+
+'''
+
+_BODY = """#: What policy says about each call.
+DECISIONS = {decisions}
+#: `ok`, or why a call did not come to a result.
+OUTCOMES = {outcomes}
+
+
+def {name}() -> None:
+    replay = asyncio.run(replay_recording(from_json(RECORDING){agent}))
+
+    if not replay.same:
+        raise AssertionError(replay.words)
+    assert replay.decisions == DECISIONS
+    assert replay.outcomes == OUTCOMES
+    assert replay.now.end == {end!a}
+    assert replay.now.text == {text!a}
+    assert replay.now.verification == {verification!a}
+"""
+
+
+async def export_test(
+    entries: Sequence[Entry], artifacts: Artifacts | None = None, *, agent: str = "", name: str = "test_recorded_run"
+) -> str:
+    """The source of a test. `agent` is where the agent comes from, as `package.module:function`, called without
+    arguments; without it the test has stubs of the recorded tools and the recorded decisions, so that it tries the
+    runtime alone."""
+    if agent and not _is_import_path(agent):
+        raise ConfigurationError(f"{agent[:80]!r} does not say where the agent comes from: `package.module:function`.")
+    if not _is_test_name(name):
+        raise ConfigurationError(f"{name[:80]!r} cannot be the name of a test: it begins with `test_`.")
+    recording = portable(read_recording(entries, artifacts), artifacts)
+    if agent:
+        lost = {call.call_id for call in recording.calls.values() if call.lost}
+        return _source(msgspec.structs.replace(recording, tools=()), lost, agent, name)
+    return _source(recording, await _unchecked_by_stubs(recording), agent, name)
+
+
+async def _unchecked_by_stubs(recording: Recording) -> Collection[str]:
+    """Some runs cannot be told without their agent: with budgets, typed answers, or another fail-safe."""
+    replay = await replay_recording(recording)
+    if not replay.same:
+        raise ConfigurationError(
+            "With stubs of its tools this run does not come out as it was recorded, so the test needs the agent: say "
+            f"where it comes from. {replay.differences[0].words}"
+        )
+    return replay.unchecked
+
+
+def _source(recording: Recording, unchecked: Collection[str], agent: str, name: str) -> str:
+    module, _, function = agent.partition(":")
+    head = _HEAD.format(
+        about=_about(recording),
+        import_line=f"from {module} import {function}\n" if agent else "",
+        recording=_quotable(to_json(recording).decode()),
+    )
+    return head + _BODY.format(
+        name=name,
+        agent=f", {function}()" if agent else "",
+        decisions=_table(recording.decisions, unchecked),
+        outcomes=_table(recording.outcomes, unchecked),
+        end=recording.end,
+        text=recording.text,
+        verification=recording.verification,
+    )
+
+
+def portable(recording: Recording, artifacts: Artifacts | None = None) -> Recording:
+    """Without secrets, and without what names a machine or a person."""
+    names, redact = _renamed(recording), App().parts.redactor.redact
+
+    def clean(text: str) -> str:
+        return redact(_replaced(text, names))
+
+    instructions = _Instructions(artifacts, clean)
+    plain = msgspec.structs.replace(
+        recording,
+        requester="",
+        # Digests of texts that may be changed here; the outcomes themselves are compared.
+        conversation=(),
+        answers=tuple(instructions.in_answer(answer) for answer in recording.answers),
+        calls={call_id: _without_person(call) for call_id, call in recording.calls.items()},
+    )
+    cleaned = msgspec.convert(_walk(msgspec.to_builtins(plain), clean), Recording)
+    outputs = [call.output for call in recording.calls.values()]
+    calls = {call.call_id: _told_anew(call, was) for call, was in zip(cleaned.calls.values(), outputs, strict=True)}
+    return msgspec.structs.replace(cleaned, calls=calls)
+
+
+class _Instructions:
+    """What the instructions are called when they are cleaned, too."""
+
+    def __init__(self, artifacts: Artifacts | None, clean: Callable[[str], str]) -> None:
+        self._artifacts = artifacts
+        self._clean = clean
+        self._names: dict[str, str] = {"": ""}
+
+    def in_answer(self, answer: PastAnswer) -> PastAnswer:
+        request = answer.request
+        name = self._names.get(request.instructions)
+        if name is None:
+            name = self._names[request.instructions] = self._renamed(request.instructions)
+        return msgspec.structs.replace(answer, request=msgspec.structs.replace(request, instructions=name))
+
+    def _renamed(self, artifact_id: str) -> str:
+        try:
+            written = self._artifacts.read(artifact_id) if self._artifacts is not None else None
+        except (ArtifactError, OSError):
+            written = None
+        return "" if written is None else _artifact_id(self._clean(written.decode(errors="replace")))
+
+
+def _artifact_id(text: str) -> str:
+    return f"sha256:{sha256(text.encode()).hexdigest()}"
+
+
+def _without_person(call: PastCall) -> PastCall:
+    answer, observation = call.answer, call.observation
+    if answer is not None:
+        who = answer.by if answer.by in _MACHINES else PERSON
+        answer = Answer(
+            approved=answer.approved, reason=answer.reason, value=answer.value, expired=answer.expired, by=who
+        )
+    if observation is not None and observation.failure is not None:
+        failure = observation.failure
+        details = {name: value for name, value in failure.details.items() if name != "action_id"}
+        if details.get("by"):
+            details["by"] = answer.by if answer is not None else PERSON
+        failure = msgspec.structs.replace(failure, details=details)
+        observation = msgspec.structs.replace(observation, failure=failure)
+    whole = call.output if call.output is not None and len(call.output) <= MAX_OUTPUT_CHARS else None
+    return msgspec.structs.replace(call, answer=answer, observation=observation, output=whole)
+
+
+def _told_anew(call: PastCall, output: str | None) -> PastCall:
+    """A whole output that was changed is not what its artifact is named after: what was shown of it remains."""
+    observation = call.observation
+    told = short_digest(render_for_model(observation)) if observation is not None else ""
+    return msgspec.structs.replace(call, told=told, output=call.output if call.output == output else None)
+
+
+def _renamed(recording: Recording) -> list[tuple[str, str]]:
+    """What is replaced, the longest first."""
+    people = {call.answer.by for call in recording.calls.values() if call.answer and call.answer.by}
+    names = {recording.run_id: RUN_ID, recording.workspace: WORKSPACE, _home(): HOME}
+    found = [(old, new) for old, new in names.items() if len(old) > 1]
+    found += [(f"A person ({who}) changed", f"A person ({PERSON}) changed") for who in people]
+    return sorted(found, key=lambda pair: -len(pair[0]))
+
+
+def _home() -> str:
+    try:
+        return str(Path.home())
+    except RuntimeError:
+        return ""
+
+
+def _replaced(text: str, names: list[tuple[str, str]]) -> str:
+    for old, new in names:
+        if old in text:
+            text = text.replace(old, new)
+    return text
+
+
+def _walk(value: Any, change: Callable[[str], str]) -> Any:
+    match value:
+        case str():
+            return change(value)
+        case dict():
+            mapping = cast(dict[str, Any], value)
+            return {change(name): _walk(item, change) for name, item in mapping.items()}
+        case list() | tuple():
+            return [_walk(item, change) for item in cast(Sequence[Any], value)]
+        case _:
+            return value
+
+
+def _about(recording: Recording) -> str:
+    calls = ", ".join(dict.fromkeys(call.tool for call in recording.calls.values() if call.tool.isidentifier()))
+    agent = recording.agent if recording.agent.isidentifier() else "an agent"
+    return f"A recorded run of {agent}: {len(recording.answers)} answers" + (f", calls of {calls}." if calls else ".")
+
+
+def _quotable(text: str) -> str:
+    """JSON that can stand in a raw string: ASCII, and no quote that could end it."""
+    escaped = text.replace("'", "\\u0027")
+    return "".join(char if char.isascii() and char != "\x7f" else _escape(char) for char in escaped)
+
+
+def _escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def _table(rows: dict[str, str], unchecked: Collection[str]) -> str:
+    lines = [f"    {call_id!a}: {said!a},\n" for call_id, said in rows.items() if call_id not in unchecked]
+    return f"{{\n{''.join(lines)}}}" if lines else "{}"

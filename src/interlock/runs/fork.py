@@ -1,0 +1,158 @@
+"""A new run that goes on from an event of another one.
+
+The new log begins with the events of the old one up to there, retold in a chain of its own: the same facts at the same
+places, told about the new run, and the first one says where they come from. What follows settles what a fork must not
+take over, before anybody goes on with it:
+
+- A yes is for the run that it was given in. What was asked and not answered, or allowed and not yet used, is void, and
+  a yes for the whole run covers nothing here: whoever goes on is asked again.
+- What had started and not ended is not started again. Its outcome is unknown here, whatever the tool says of itself;
+  the same holds for a run inside a call.
+
+The fork has the memory of the other run up to there, not its world: files and everything else are as they are now.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from time import time_ns
+
+import msgspec
+
+from ..domain.chain import Entry, decode_event, encode_event, genesis, link
+from ..domain.errors import ConfigurationError, LogFencedError
+from ..domain.event import ActionVoided, ApprovalGranted, CallObserved, Event, Fact, RunResumed, RunStarted
+from ..domain.failure import Failure
+from ..domain.ids import is_name, new_run_id
+from ..domain.ledger import Ledger
+from ..domain.lifecycle import RUN_TRANSITIONS, ActionState, CallState, RunState
+from ..domain.observation import Observation
+from ..history.fold import fold
+from ..log.interface import EventLog
+
+_USABLE = frozenset({ActionState.PENDING, ActionState.APPROVED})
+_BEGUN = frozenset({CallState.RUNNING, CallState.SUSPENDED, CallState.ENDED})
+_VOID = "The run goes on as a fork from here. What was asked or allowed before does not hold in it."
+
+
+async def fork(log: EventLog, run_id: str, at: int | None = None, *, new_run_id: str = "") -> str:
+    """The id of a new run that goes on after event `at` of another one. Default: its last event, or the one before its
+    end. Nothing is executed, and the other run stays as it is."""
+    entries = await log.read(run_id)
+    if not entries:
+        raise ConfigurationError(f"There is no run {run_id!r} in the log.")
+    name = _name(new_run_id)
+    retold = retell(entries[: _place(entries, at) + 1], name)
+    told = [*retold, *settle(retold, time_ns())]
+    if await log.read(name, limit=1):
+        raise ConfigurationError(f"There is a run {name!r} already. Nothing was written.")
+    try:
+        writing = log.append(name, told)
+        if writing is not None:
+            await asyncio.shield(writing)
+    except LogFencedError:
+        raise ConfigurationError(f"There is a run {name!r} already. Nothing was written.") from None
+    return name
+
+
+def retell(entries: list[Entry], name: str) -> list[Entry]:
+    """The first events of a run as those of another one. `LogCorruptError` when they are not what was written."""
+    run_id, at = entries[0].run_id, len(entries) - 1
+    fold(run_id, entries)
+    events = [decode_event(entry) for entry in entries]
+    return _chained(
+        genesis(name),
+        (
+            msgspec.structs.replace(
+                event,
+                run_id=name,
+                correlation_id=name if event.correlation_id == run_id else event.correlation_id,
+                fact=_retold(event.fact, run_id, at),
+            )
+            for event in events
+        ),
+    )
+
+
+def settle(retold: list[Entry], now: int) -> list[Entry]:
+    """The events that close what a fork must not take over."""
+    ledger = fold(retold[0].run_id, retold)
+    events: list[Event] = []
+    for fact, call_id in _closing(ledger):
+        event = Event(ledger.next_seq, ledger.run_id, now, call_id or ledger.run_id, None, fact)
+        ledger.apply(event)
+        events.append(event)
+    return _chained(retold[-1].hash, events)
+
+
+def _retold(fact: Fact, run_id: str, at: int) -> Fact:
+    match fact:
+        case RunStarted():
+            return msgspec.structs.replace(fact, forked_from=run_id, forked_at=at, parent_run_id="", parent_call_id="")
+        case ApprovalGranted():
+            return msgspec.structs.replace(fact, grant_key="")
+        case _:
+            return fact
+
+
+def _closing(ledger: Ledger) -> Iterator[tuple[Fact, str]]:
+    """It is asked for one by one: each is about the state that the one before it left."""
+    for action in list(ledger.actions.values()):
+        if action.state in _USABLE:
+            question = action.question
+            yield ActionVoided(call_id=question.call_id, action_id=question.action_id, reason=_VOID), question.call_id
+    for call_id, call in ledger.calls.items():
+        if call.state in _BEGUN or (call.started_seq >= 0 and call.observed_seq < 0):
+            observation = _unknown(call_id, call.tool, call.child_run_id)
+            yield CallObserved(observation_id="obs_" + call_id, observation=observation), call_id
+    if ledger.state is not RunState.RUNNING:
+        yield RunResumed(), ""
+
+
+def _unknown(call_id: str, tool: str, child_run_id: str) -> Observation:
+    inside = f" (as {child_run_id})" if child_run_id else ""
+    message = (
+        f"{tool} had started{inside} where this run was forked from another one, and what came of it is not part of "
+        "this run. It is not run again; look before you try it anew."
+    )
+    failure = Failure.of("outcome_unknown", message)
+    return Observation(
+        call_id=call_id, tool=tool, ok=False, summary=message, failure=failure, side_effects=failure.side_effects
+    )
+
+
+def _chained(head: bytes, events: Iterable[Event]) -> list[Entry]:
+    entries: list[Entry] = []
+    for event in events:
+        body = encode_event(event)
+        head = link(head, body)
+        entries.append(Entry(event.run_id, event.seq, body, head))
+    return entries
+
+
+def _place(entries: list[Entry], at: int | None) -> int:
+    run_id, last, open_until = entries[0].run_id, len(entries) - 1, _open_until(entries)
+    if at is None:
+        return open_until
+    if not 0 <= at <= last:
+        raise ConfigurationError(f"{run_id} has events 0 to {last}, not {at}. Nothing was written.")
+    if at > open_until:
+        raise ConfigurationError(
+            f"{run_id} is over at event {at}: nothing can go on from there. Fork it from event {open_until} or before."
+        )
+    return at
+
+
+def _open_until(entries: list[Entry]) -> int:
+    """The last event at which the run was not over."""
+    ledger = Ledger(run_id=entries[0].run_id)
+    for entry in entries:
+        ledger.apply(decode_event(entry))
+        if not RUN_TRANSITIONS[ledger.state]:
+            return entry.seq - 1
+    return len(entries) - 1
+
+
+def _name(wanted: str) -> str:
+    if wanted and not is_name(wanted):
+        raise ConfigurationError(f"{wanted[:80]!r} cannot be the id of a run.")
+    return wanted or new_run_id()

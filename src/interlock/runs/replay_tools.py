@@ -1,0 +1,169 @@
+"""The tools of a replay: declared as today, with what they would find or do in the world taken from the record.
+
+Lookup, schema, visibility, the tool's opinion and its guardrails are those of today. Its look at the world before a
+call (`check`) finds what it found then; hooks, middleware and handler do not run, and what the handler returned is made
+from the recorded observation, so that limits, redaction and shape are applied to it as today.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel, ConfigDict
+
+from ..domain.decision import Decision, Verdict
+from ..domain.effects import UNKNOWN
+from ..domain.event import CallObserved, Fact, InvocationCompleted
+from ..domain.json import JsonObject
+from ..domain.observation import Observation
+from ..domain.tool import Normalized, Problem, Risk, ToolContext, ToolDefinition
+from ..history.recording import PastCall, Recording, effects_of, stopped_by_runtime
+from ..pipeline.live import Run
+from ..policy.interface import PolicyEvent
+from ..registry.memory import ToolRegistry
+
+_STATE_CODES = frozenset({"runtime_precondition_failed", "ambiguous_target", "stale_file_baseline"})
+_MAX_STUB_CHARS = 1 << 40
+_NOT_RUN = " Nothing was executed."
+#: How a line ends that was too long. Cut once more it would be another one.
+_was_shortened = re.compile(r" \[\.\.\. [\d,]+ more characters\]\Z").search
+
+
+def recorded_tools(tools: Iterable[ToolDefinition], calls: dict[str, PastCall]) -> ToolRegistry:
+    return ToolRegistry(_recorded(tool, calls) for tool in tools)
+
+
+def _recorded(tool: ToolDefinition, calls: dict[str, PastCall]) -> ToolDefinition:
+    return msgspec.structs.replace(
+        tool,
+        check=None if tool.check is None else _Found(calls),
+        normalize=_result_of,
+        reconcile=None,
+        pre_hooks=(),
+        middleware=(),
+        post_hooks=(),
+        failure_error_function=_words_of,
+    )
+
+
+def _words_of(context: ToolContext, error: BaseException) -> str:
+    return str(error)
+
+
+class _Found:
+    """What a tool found when it looked whether a call can be done: when it was planned, and right before its start."""
+
+    def __init__(self, calls: dict[str, PastCall]) -> None:
+        self._calls = calls
+        self._looked: set[str] = set()
+
+    def __call__(self, arguments: JsonObject, context: ToolContext) -> Problem | None:
+        call = self._calls.get(context.call_id)
+        failure = call.observation.failure if call is not None and call.observation is not None else None
+        first = context.call_id not in self._looked
+        self._looked.add(context.call_id)
+        if call is None or failure is None or failure.code not in _STATE_CODES or call.started:
+            return None
+        if first and call.valid:
+            return None
+        return msgspec.convert(
+            {"message": failure.message.removesuffix(_NOT_RUN), "code": failure.code}, Problem, strict=True
+        )
+
+
+def _result_of(call: Any) -> Normalized:
+    """What the tool said about its result then. What the runtime made of it is made anew."""
+    observation: Observation = call.observation
+    failure, content, whole = observation.failure, observation.content, call.output
+    return Normalized(
+        ok=observation.ok,
+        code=failure.code if failure is not None else "ok",
+        summary=observation.summary,
+        text=whole if whole is not None else content.text if content is not None else "",
+        user_text=observation.user_text,
+        format=content.format if content is not None else "text",
+        exit_code=observation.exit_code,
+        side_effects=None if observation.side_effects == UNKNOWN else observation.side_effects,
+        retryable=failure.retryable if failure is not None else True,
+        facts=observation.facts,
+        size=observation.size if whole is None else None,
+        next_hint=observation.next_hint if whole is None else "",
+        next_tool=observation.next_tool if whole is None else None,
+        kind=observation.kind,
+        state=observation.state,
+    )
+
+
+def keep_outcomes(run: Run, calls: dict[str, PastCall]) -> None:
+    """Outcomes that cannot be made anew are written down as they were: a call that was stopped has no result to make
+    them from, and of arguments that are not in the log nothing follows."""
+    seal = run.recorder.add
+
+    def add(fact: Fact, correlation_id: str = "", causation_id: int | None = None) -> int:
+        return seal(_as_recorded(fact, calls), correlation_id, causation_id)
+
+    run.recorder.add = add
+
+
+def _as_recorded(fact: Fact, calls: dict[str, PastCall]) -> Fact:
+    match fact:
+        case CallObserved():
+            call = _kept(calls.get(fact.observation.call_id), fact.invocation_id)
+            return fact if call is None else msgspec.structs.replace(fact, observation=call.observation)
+        case InvocationCompleted():
+            call = _kept(calls.get(fact.call_id), fact.invocation_id)
+            return fact if call is None else msgspec.structs.replace(fact, side_effects=effects_of(call))
+        case _:
+            return fact
+
+
+def _kept(call: PastCall | None, invocation_id: str) -> PastCall | None:
+    if call is None or call.observation is None:
+        return None
+    unmade = stopped_by_runtime(call.observation) or _is_cut(call.observation)
+    return call if call.lost or (invocation_id and call.started and unmade) else None
+
+
+def _is_cut(observation: Observation) -> bool:
+    return bool(_was_shortened(observation.summary) or _was_shortened(observation.user_text))
+
+
+class _Anything(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+def stub_tools(recording: Recording) -> list[ToolDefinition]:
+    """Tools that are declared as the model was last told, and take any arguments."""
+    versions = {name: version for menu in recording.menus.values() for name, version in menu.items()}
+    return [
+        ToolDefinition(
+            spec=spec,
+            version=versions.get(spec.name, ""),
+            handler=_nothing,
+            is_async=False,
+            args_model=_Anything,
+            # Seen in every mode; may have had effects, where it did not say which; and never cut: that was done.
+            read_only=True,
+            risk=frozenset({Risk.EXECUTE}),
+            max_output_chars=_MAX_STUB_CHARS,
+        )
+        for spec in recording.tools
+    ]
+
+
+def _nothing(**arguments: Any) -> None:
+    """It is never called: a replay starts nothing."""
+
+
+class RecordedPolicy:
+    """Implements `PolicyEngine`: decides what was decided then."""
+
+    def __init__(self, calls: dict[str, PastCall]) -> None:
+        self._calls = calls
+
+    def evaluate(self, event: PolicyEvent) -> Decision:
+        call = self._calls.get(event.call_id)
+        if call is None or call.decision is None:
+            return Decision(verdict=Verdict.DENY, reason="Nothing was decided about it when this was recorded.")
+        return call.decision

@@ -1,0 +1,139 @@
+"""A run with everything in it, recorded once per test: reads side by side, mistakes of the model, failures, a long
+output, questions that were answered in different ways, a check, and a claim that the facts contradict."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from interlock import MemoryLog, Normalized, Rule, RulePolicy, tool
+from interlock.agent.agent import Agent
+from interlock.artifacts.memory import MemoryArtifacts
+from interlock.domain.call import Answer, Question
+from interlock.domain.chain import Entry
+from interlock.domain.tool import JsonObject, Problem, ToolContext, ToolDefinition
+from interlock.models.scripted import ScriptedProvider, Turn, proposed
+from interlock.policy.interface import PolicyEvent
+from interlock.runs.runner import Runner
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    run_id: str
+    entries: list[Entry]
+    artifacts: MemoryArtifacts
+
+
+class World:
+    """What the tools of the run did."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def tools(self) -> list[ToolDefinition]:
+        done = self.done
+
+        @tool(risk="read")
+        def add(a: int, b: int = 1) -> int:
+            """Add two numbers."""
+            done.append("add")
+            return a + b
+
+        @tool(risk="read")
+        def broken(why: str) -> str:
+            """Fail."""
+            done.append("broken")
+            raise ValueError(why)
+
+        @tool(risk="read", max_output_chars=500)
+        def long() -> str:
+            """Say a lot."""
+            done.append("long")
+            return "\n".join(f"line {number}" for number in range(1000))
+
+        @tool(risk="write")
+        def send(to: str, text: str = "hi") -> str:
+            """Send something."""
+            done.append(f"send {to}")
+            return f"sent {text} to {to}"
+
+        def look(arguments: JsonObject, context: ToolContext) -> Problem | None:
+            done.append("look")
+            return Problem(message="There is no such file") if arguments["path"] == "gone.py" else None
+
+        @tool(risk="write", check=look)
+        def edit(path: str) -> str:
+            """Edit a file."""
+            done.append(f"edit {path}")
+            return "edited"
+
+        def verified(value: Any) -> Normalized:
+            facts = {"verification": {"ok": False, "program": "pytest", "command": "pytest", "exit_code": 1}}
+            return Normalized(
+                ok=False, code="tests_failed", summary=str(value), exit_code=1, kind="verification", facts=facts
+            )
+
+        @tool(risk="read", normalize=verified)
+        def run_tests() -> str:
+            """Run the tests."""
+            done.append("run_tests")
+            return "1 failed"
+
+        return [add, broken, long, send, edit, run_tests]
+
+
+#: What the model says. The ids of its calls are `call_1`, `call_2`, ...
+TURNS = (
+    Turn(
+        text="Let me look.",
+        calls=(
+            proposed("add", {"a": 1, "b": 2}),
+            proposed("broken", {"why": "no luck"}),
+            proposed("long"),
+            proposed("add", {"a": "one"}),
+            proposed("missing", {"a": 1}),
+            proposed("add", "{not json"),
+        ),
+    ),
+    Turn(calls=(proposed("send", {"to": "bob"}), proposed("send", {"to": "eve"}), proposed("send", {"to": "root"}))),
+    Turn(calls=(proposed("edit", {"path": "gone.py"}), proposed("edit", {"path": "main.py"}))),
+    Turn(calls=(proposed("run_tests"),)),
+    Turn(text="Done. All tests pass."),
+    Turn(text="The tests fail."),
+)
+
+
+def _is_root(event: PolicyEvent) -> bool:
+    return event.arguments.get("to") == "root"
+
+
+def policy(*more: Rule) -> RulePolicy:
+    return RulePolicy([Rule(id="no-root", verdict="deny", tools="send", when=_is_root, reason="Never."), *more])
+
+
+class People:
+    """Implements `InteractionProvider`: yes to bob and to files, no to eve."""
+
+    approval_timeout_s = None
+    approval_fallback: Any = "wait"
+    interactive = True
+
+    async def ask(self, question: Question) -> Answer:
+        if question.arguments.get("to") == "eve":
+            return Answer(approved=False, by="ann", reason="Not to eve.")
+        return Answer(approved=True, by="ann")
+
+
+def agent(tools: Sequence[Any] | None = None, turns: Sequence[Turn] = TURNS, **fields: Any) -> Agent:
+    given: dict[str, Any] = {"policy": policy(), "instructions": "Be careful.", "name": "fixer", **fields}
+    declared = World().tools() if tools is None else tools
+    return Agent(provider=ScriptedProvider(turns, by_position=True), tools=declared, **given)
+
+
+async def record(recorded: Agent, task: str = "Fix it.", **options: Any) -> Recorded:
+    """The run of an agent, from its task to its end."""
+    artifacts, log = MemoryArtifacts(), MemoryLog()
+    given: dict[str, Any] = {"interaction": People(), **options}
+    async with Runner(recorded, log=log, artifacts=artifacts, **given) as runner:
+        handle = await runner.start(task)
+        await handle.result()
+        return Recorded(handle.run_id, await log.read(handle.run_id), artifacts)

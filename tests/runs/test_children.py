@@ -1,0 +1,357 @@
+"""An agent that is asked by another one: its own loop, its own approvals, a run that goes on where it stopped."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from interlock import (
+    Answer,
+    CallbackInteractionProvider,
+    MemoryArtifacts,
+    MemoryLog,
+    Question,
+    Rule,
+    RulePolicy,
+    SqliteLog,
+    ToolContext,
+    ToolDefinition,
+    tool,
+)
+from interlock.agent.agent import Agent
+from interlock.domain.errors import ConfigurationError, RunClaimedError
+from interlock.domain.event import InvocationStarted, RunCancelled, RunStarted
+from interlock.domain.ids import child_run_id
+from interlock.models.scripted import Fault, Turn
+from interlock.runs.desk import Desk
+from interlock.runs.runner import Runner
+
+from .support import agent_of, asked_in, asked_of, calls, facts_of, run_of, start
+from .test_stopping import Long
+
+#: A delegation needs no approval here; a change does.
+POLICY = RulePolicy([Rule(id="ask-change", verdict="ask", tools="change")], default="allow")
+
+
+class World:
+    def __init__(self) -> None:
+        self.changes: list[str] = []
+        self.change: ToolDefinition = tool(risk="write", name="change")(self._change)
+
+    def _change(self, what: str) -> str:
+        """A person is asked."""
+        self.changes.append(what)
+        return f"changed {what}"
+
+
+def asking(what: str, *, call_id: str = "in") -> tuple[Turn, str]:
+    return calls((call_id, "change", {"what": what})), f"{what} is done."
+
+
+def boss_of(helper: Agent, *turns: Turn | str, tools: tuple[Any, ...] = ()) -> Agent:
+    said = turns or (calls(("out", "ask_helper", {"task": "Help."})), "All done.")
+    return agent_of(*said, tools=[helper.as_tool(), *tools], name="boss", policy=POLICY)
+
+
+def pair(world: World) -> Agent:
+    """A boss whose helper wants to change something."""
+    return boss_of(agent_of(*asking("x"), tools=[world.change], name="helper"))
+
+
+async def test_the_answer_of_the_agent_inside_is_the_outcome_of_the_call() -> None:
+    log = MemoryLog()
+    helper = agent_of("Forty-two.", name="helper")
+    boss = boss_of(helper)
+
+    result = await run_of(boss, log=log)
+
+    assert (result.status, result.text) == ("COMPLETED", "All done.")
+    content = result.observations[0].content
+    assert content is not None
+    assert content.text == "Forty-two."
+    assert asked_of(helper)[0].messages[0].text == "Help."
+    inside = child_run_id(result.run_id, "out")
+    (begun,) = await facts_of(RunStarted, log, inside)
+    assert (begun.agent, begun.parent_run_id, begun.parent_call_id) == ("helper", result.run_id, "out")
+
+
+@pytest.mark.requirement("R114")
+async def test_two_calls_of_one_agent_are_two_runs() -> None:
+    log, helper = MemoryLog(), agent_of("Done.", name="helper")
+    both = calls(("one", "ask_helper", {"task": "First."}), ("two", "ask_helper", {"task": "Second."}))
+
+    result = await run_of(boss_of(helper, both, "All done."), log=log)
+
+    inside = {child_run_id(result.run_id, call_id) for call_id in ("one", "two")}
+    assert inside < set(await log.run_ids())
+    assert sorted(request.messages[0].text for request in asked_of(helper)) == ["First.", "Second."]
+
+
+async def test_a_typed_answer_of_the_agent_inside_is_data_for_the_one_around_it() -> None:
+    helper = agent_of("[1, 2]", name="helper", output_type=list[int])
+
+    result = await run_of(boss_of(helper))
+
+    content = result.observations[0].content
+    assert content is not None
+    assert (content.format, content.text) == ("json", "[1,2]")
+
+
+@pytest.mark.requirement("R114")
+async def test_what_the_agent_inside_wants_to_do_is_asked_for_in_the_result_of_the_run_around_it() -> None:
+    world = World()
+    runner, handle = await start(pair(world))
+
+    waiting = await handle.result()
+
+    (question,) = waiting.questions
+    assert waiting.status == "PAUSED_APPROVAL"
+    assert (question.tool_name, question.run_id) == ("change", child_run_id(handle.run_id, "out"))
+    await handle.resume()
+    assert (await handle.result()).questions == (question,), "it is not asked again"
+
+    await handle.decide(question.action_id, approved=True, by="ann")
+    await handle.resume()
+    result = await handle.result()
+
+    assert (result.status, result.text, world.changes) == ("COMPLETED", "All done.", ["x"])
+    await runner.close()
+
+
+@pytest.mark.requirement("R114", "P06")
+async def test_another_process_goes_on_with_both_and_repeats_nothing(tmp_path: Path) -> None:
+    world, artifacts = World(), MemoryArtifacts()
+    async with SqliteLog(tmp_path / "log") as log:
+        async with Runner(pair(world), log=log, artifacts=artifacts) as runner:
+            waiting = await runner.run("Do it.")
+        (question,) = waiting.questions
+        desk = Desk(log, artifacts)
+        assert await desk.decide(question.run_id, question.action_id, Answer(approved=True)) == "recorded"
+        await desk.close()
+
+        async with Runner(pair(world), log=log, artifacts=artifacts) as runner:
+            (handle,) = await runner.recover()
+            result = await handle.result()
+
+        assert (result.status, result.text, world.changes) == ("COMPLETED", "All done.", ["x"])
+        assert len(await facts_of(InvocationStarted, log, question.run_id)) == 1
+        assert await facts_of(RunStarted, log, question.run_id)
+
+
+async def test_a_no_for_the_agent_inside_is_an_observation_there_and_both_go_on() -> None:
+    world = World()
+    runner, handle = await start(pair(world))
+    waiting = await handle.result()
+
+    await handle.decide(waiting.questions[0].action_id, approved=False, reason="Not today.")
+    await handle.resume()
+    result = await handle.result()
+
+    assert (result.status, result.text, world.changes) == ("COMPLETED", "All done.", [])
+    await runner.close()
+
+
+@pytest.mark.requirement("R114")
+async def test_a_yes_for_the_run_around_it_covers_nothing_inside() -> None:
+    world, asked = World(), list[tuple[str, str]]()
+
+    async def yes_for_the_run(question: Question) -> Answer:
+        asked.append((question.agent, question.call_id))
+        return Answer(approved=True, scope="run")
+
+    helper = agent_of(*asking("x"), tools=[world.change], name="helper")
+    same = {"what": "x"}
+    boss = boss_of(
+        helper,
+        calls(("a", "change", same)),
+        calls(("b", "change", same)),
+        calls(("out", "ask_helper", {"task": "Help."})),
+        "All done.",
+        tools=(world.change,),
+    )
+
+    await run_of(boss, interaction=CallbackInteractionProvider(yes_for_the_run))
+
+    assert asked == [("boss", "a"), ("helper", "in")], "once for the run, and once more for the run inside it"
+    assert world.changes == ["x", "x", "x"]
+
+
+async def test_two_agents_inside_wait_side_by_side_and_one_answer_moves_one_of_them() -> None:
+    world = World()
+
+    def answer(request: Any) -> Turn:
+        return calls(("in", "change", {"what": request.messages[0].text}))
+
+    helper = agent_of(answer, "Done.", tools=[world.change], name="helper")
+    both = calls(("one", "ask_helper", {"task": "1"}), ("two", "ask_helper", {"task": "2"}))
+    runner, handle = await start(boss_of(helper, both, "All done."))
+    waiting = await handle.result()
+    first, second = waiting.questions
+
+    await handle.decide(second.action_id, approved=True)
+    await handle.resume()
+    assert (await handle.result()).questions == (first,)
+    assert world.changes == ["2"]
+    await handle.decide(first.action_id, approved=True)
+    await handle.resume()
+
+    assert (await handle.result()).text == "All done."
+    assert world.changes == ["2", "1"]
+    await runner.close()
+
+
+async def test_a_failed_agent_inside_is_an_observation() -> None:
+    helper = agent_of(Turn(fault=Fault(message="The server is gone.")), name="helper")
+
+    result = await run_of(boss_of(helper))
+
+    (seen,) = result.observations
+    assert (result.status, seen.ok) == ("COMPLETED", False)
+    assert "helper did not finish: The model gave no answer: The server is gone." in seen.summary
+
+
+async def test_cancelling_reaches_the_agent_inside() -> None:
+    long, log = Long(), MemoryLog()
+    helper = agent_of(calls(("in", "long", {})), tools=[long.tool], name="helper")
+    runner, handle = await start(boss_of(helper), log)
+    await long.running.wait()
+
+    await handle.cancel("Enough.")
+
+    assert (await handle.result()).cancelled
+    assert long.cancelled
+    assert await facts_of(RunCancelled, log, child_run_id(handle.run_id, "out"))
+    await runner.close()
+
+
+async def test_an_agent_that_waits_inside_a_cancelled_run_is_cancelled_with_it() -> None:
+    world, log = World(), MemoryLog()
+    runner, handle = await start(pair(world), log)
+    (question,) = (await handle.result()).questions
+
+    await handle.cancel("Never mind.")
+
+    (cancelled,) = await facts_of(RunCancelled, log, question.run_id)
+    assert cancelled.message == "The run around it is over."
+    assert (await handle.result()).questions == ()
+    await runner.close()
+
+
+async def test_a_question_inside_can_be_answered_while_the_agent_inside_is_busy(tmp_path: Path) -> None:
+    world, long = World(), Long("network")  # its start is written down at once, and with it the question
+    both = calls(("busy", "long", {}), ("in", "change", {"what": "x"}))
+    helper = agent_of(both, "Done.", tools=[world.change, long.tool], name="helper")
+    async with SqliteLog(tmp_path / "log") as log:
+        runner, handle = await start(boss_of(helper), log)
+        await long.running.wait()
+        inside = child_run_id(handle.run_id, "out")
+        asked = await asked_in(inside, runner.desk)
+
+        assert await runner.desk.decide(inside, asked.action_id, Answer(approved=True)) == "left"
+        long.release.set()
+        result = await handle.result()
+
+        assert (result.status, world.changes) == ("COMPLETED", ["x"])
+        await runner.close()
+
+
+async def test_agents_can_ask_agents_that_ask_agents(tmp_path: Path) -> None:
+    world = World()
+
+    def boss() -> Agent:
+        deep = agent_of(*asking("x"), tools=[world.change], name="deep")
+        middle = agent_of(
+            calls(("mid", "ask_deep", {"task": "Deeper."})), "Middle.", tools=[deep.as_tool()], name="helper"
+        )
+        return boss_of(middle)
+
+    async with SqliteLog(tmp_path / "log") as log:
+        async with Runner(boss(), log=log) as runner:
+            waiting = await runner.run("Do it.")
+            (question,) = waiting.questions
+            assert question.run_id == child_run_id(child_run_id(waiting.run_id, "out"), "mid")
+            assert not world.changes
+        async with Runner(boss(), log=log) as runner:
+            handle = await runner.open(waiting.run_id)
+            await handle.result()
+            await handle.decide(question.action_id, approved=True)
+            await handle.resume()
+            result = await handle.result()
+
+    assert (result.status, result.text, world.changes) == ("COMPLETED", "All done.", ["x"])
+
+
+async def test_an_agent_inside_keeps_to_its_own_policy() -> None:
+    world = World()
+    denies = RulePolicy([Rule(id="no-change", verdict="deny", tools="change")], default="allow")
+    helper = agent_of(*asking("x"), tools=[world.change], name="helper", policy=denies)
+
+    result = await run_of(boss_of(helper))
+
+    assert (result.status, world.changes) == ("COMPLETED", [])
+
+
+async def test_one_agent_under_two_names_has_one_set_of_tools_and_two_agents_under_one_name_are_refused() -> None:
+    one, other = agent_of("One.", name="helper"), agent_of("Other.", name="helper")
+    twice = agent_of(
+        calls(("a", "first", {"task": "1"}), ("b", "second", {"task": "2"})),
+        "Done.",
+        tools=[one.as_tool("first"), one.as_tool("second")],
+        policy=POLICY,
+    )
+    assert (await run_of(twice)).text == "Done."
+
+    second = agent_of("x", tools=[other.as_tool()], name="second")
+    with pytest.raises(ConfigurationError, match="different tools named 'ask_helper'"):
+        Runner(agent_of("x", tools=[one.as_tool()], handoffs=(second,)))
+
+
+@pytest.mark.requirement("R096")
+async def test_guardrails_of_other_tools_do_not_cover_an_agent_or_a_handoff_unless_they_are_given_some() -> None:
+    seen: list[str] = []
+
+    def refuse(value: Any, context: ToolContext) -> str:
+        seen.append(context.tool_name)
+        return "Not this."
+
+    guarded = tool(risk="read", name="guarded", input_guardrails=[refuse])(lambda: "x")
+    helper, writer = agent_of("Done.", name="helper"), agent_of("", "", "Written.", name="writer")
+    asked = calls(("a", "guarded", {}), ("b", "ask_helper", {"task": "1"}), ("c", "careful", {"task": "2"}))
+    boss = agent_of(
+        asked,
+        calls(("d", "handoff_to_writer", {})),
+        tools=[guarded, helper.as_tool(), helper.as_tool("careful", input_guardrails=(refuse,))],
+        handoffs=(writer,),
+        policy=POLICY,
+    )
+
+    result = await run_of(boss)
+
+    assert [record.code for record in result.observations] == ["guardrail_refused", "ok", "guardrail_refused", "ok"]
+    assert seen == ["guarded", "careful"]
+    assert result.text == "Written."
+
+
+async def test_a_run_inside_that_somebody_else_moves_on_is_waited_for(tmp_path: Path) -> None:
+    world = World()
+    async with SqliteLog(tmp_path / "log") as log:
+        runner, handle = await start(pair(world), log)
+        (question,) = (await handle.result()).questions
+        await handle.decide(question.action_id, approved=True)
+        tried, claim = asyncio.Event(), log.claim
+
+        async def claimed_once(run_id: str, *, force: bool = False) -> Any:
+            if run_id == question.run_id and not tried.is_set():
+                tried.set()
+                raise RunClaimedError("somebody has it")
+            return await claim(run_id, force=force)
+
+        with mock.patch.object(log, "claim", claimed_once):
+            await handle.resume()
+            result = await handle.result()
+
+        assert tried.is_set()
+        assert (result.text, world.changes) == ("All done.", ["x"])
+        await runner.close()

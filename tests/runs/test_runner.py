@@ -1,0 +1,312 @@
+"""Runs from the outside: what is told while they go and when they end, and who may start what."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from interlock import (
+    Answer,
+    CallbackInteractionProvider,
+    MemoryArtifacts,
+    MemoryLog,
+    Question,
+    Rule,
+    RulePolicy,
+    SqliteLog,
+    tool,
+)
+from interlock.domain.errors import (
+    AnswerRefusedError,
+    ConfigurationError,
+    DecisionConflictError,
+    RunEndedError,
+    ToolExecutionError,
+)
+from interlock.domain.event import RunPaused, RunResumed
+from interlock.domain.fail_safe import FailSafeConfig
+from interlock.history.run_view import run_events
+from interlock.log.interface import Note
+from interlock.models.scripted import Turn
+from interlock.runs.runner import Runner
+
+from .support import agent_of, asked_in, asked_of, calls, facts_of, run_of, start
+
+
+@tool(risk="read")
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+@tool(risk="read")
+def fail() -> str:
+    """Fail."""
+    raise RuntimeError("broken")
+
+
+@tool(risk="write")
+def change() -> str:
+    """A person is asked."""
+    return "changed"
+
+
+async def yes(question: Question) -> bool:
+    return True
+
+
+@pytest.mark.requirement("R124", "R127", "R138")
+async def test_a_run_has_an_id_of_its_own_begins_as_running_and_is_completed_in_the_end() -> None:
+    runner, handle = await start(agent_of("Done."))
+    _, other = await start(agent_of("Done."))
+    assert (await handle.state()).value == "running"
+    assert handle.run_id != other.run_id
+
+    result = await handle.result()
+    await other.result()
+
+    assert (result.run_id, result.status, result.text) == (handle.run_id, "COMPLETED", "Done.")
+    await runner.close()
+
+
+@pytest.mark.requirement("R129", "R131", "R137")
+async def test_a_run_that_needs_approval_is_paused_until_it_is_answered() -> None:
+    log = MemoryLog()
+    runner, handle = await start(agent_of(calls(("a", "change", {})), "Done.", tools=[change]), log)
+    assert (await handle.result()).status == "PAUSED_APPROVAL"
+    await handle.resume()
+    paused = await handle.result()
+    assert paused.status == "PAUSED_APPROVAL"
+
+    await handle.decide(paused.questions[0].action_id, approved=True)
+    assert (await handle.result()).status == "RUNNING"
+    with pytest.raises(DecisionConflictError):
+        await handle.decide(paused.questions[0].action_id, approved=False)
+    await handle.resume()
+
+    assert (await handle.result()).status == "COMPLETED"
+    assert (
+        len(await facts_of(RunPaused, log, handle.run_id)) == len(await facts_of(RunResumed, log, handle.run_id)) == 1
+    )
+    await runner.close()
+
+
+@pytest.mark.requirement("D05", "R133")
+async def test_a_rejection_can_fail_the_run() -> None:
+    agent = agent_of(
+        calls(("a", "change", {})), tools=[change], fail_safe=FailSafeConfig(approval_denial_policy="fail")
+    )
+    runner, handle = await start(agent)
+    waiting = await handle.result()
+
+    await handle.decide(waiting.questions[0].action_id, approved=False)
+    await handle.resume()
+
+    assert (await handle.result()).status == "FAILED"
+    await runner.close()
+
+
+@pytest.mark.requirement("D05")
+async def test_a_run_that_degraded_is_completed_and_says_why() -> None:
+    fail_safe = FailSafeConfig(tool_failure_policy="degrade")
+
+    result = await run_of(agent_of(calls(("a", "fail", {})), "Done.", tools=[fail], fail_safe=fail_safe))
+
+    assert (result.status, result.degraded) == ("COMPLETED", True)
+    assert "fail did not succeed" in result.message
+
+
+@pytest.mark.requirement("D01", "R139", "R140", "R141")
+async def test_the_log_has_one_vocabulary_and_two_views_of_it() -> None:
+    log = MemoryLog()
+    runner, handle = await start(agent_of(calls(("a", "change", {})), "Done.", tools=[change]), log)
+    await handle.result()
+    await handle.decide((await handle.questions())[0].action_id, approved=True)
+    await handle.resume()
+    await handle.result()
+
+    types = [event.type async for event in handle.log_events()]
+    shown = [event.type async for event in handle.events()]
+    kinds = [seen.type async for event in handle.log_events() for seen in run_events(event)]
+
+    assert types[:5] == ["run.started", "user.message", "model.menu", "model.request", "model.response"]
+    assert shown == ["tool_batch_started", "policy_decision", "run_paused", "run_resumed", "tool_completed"]
+    assert kinds == ["LLM_CALL", "APPROVAL_REQUIRED", "APPROVAL_GRANTED", "TOOL_CALL", "LLM_CALL", "COMPLETED"]
+    await runner.close()
+
+
+async def test_events_come_as_they_happen_until_the_run_waits() -> None:
+    runner, handle = await start(agent_of(calls(("a", "change", {})), "Done.", tools=[change]))
+
+    first = [event.seq async for event in handle.log_events()]
+    waiting = await handle.result()
+    await handle.decide(waiting.questions[0].action_id, approved=True)
+    await handle.resume()
+    rest = [event.seq async for event in handle.log_events(after_seq=first[-1])]
+
+    assert first + rest == list(range(rest[-1] + 1))
+    await runner.close()
+
+
+@pytest.mark.requirement("R098")
+async def test_calls_are_told_in_the_order_of_the_model_however_they_end() -> None:
+    second_is_done = asyncio.Event()
+
+    @tool(risk="read")
+    async def first() -> str:
+        """End last."""
+        await second_is_done.wait()
+        return "first"
+
+    @tool(risk="read")
+    async def second() -> str:
+        """End first."""
+        second_is_done.set()
+        return "second"
+
+    log = MemoryLog()
+    runner, handle = await start(
+        agent_of(calls(("a", "first", {}), ("b", "second", {})), "Done.", tools=[first, second]), log
+    )
+    here = await handle.result()
+    await runner.close()
+    async with Runner(agent_of("x"), log=log) as other:
+        elsewhere = await (await other.open(handle.run_id)).result()
+
+    assert [seen.call_id for seen in here.observations] == ["a", "b"]
+    assert here == elsewhere, "another process sees the same"
+
+
+@pytest.mark.requirement("R274")
+async def test_a_tool_that_fails_is_an_observation_and_one_that_raises_leaves_the_run_as_it_is() -> None:
+    @tool(risk="read", raise_on_error=True)
+    def burst() -> str:
+        """Raise."""
+        raise RuntimeError("broken")
+
+    assert (await run_of(agent_of(calls(("a", "fail", {})), "Done.", tools=[fail]))).text == "Done."
+
+    runner, handle = await start(agent_of(calls(("a", "burst", {})), "Done.", tools=[burst]))
+    with pytest.raises(ToolExecutionError):
+        await handle.result()
+    await handle.resume()
+    assert (await handle.result()).text == "Done."
+    await runner.close()
+
+
+async def test_finished_goes_on_with_whatever_people_answer_from_wherever(tmp_path: Path) -> None:
+    agent = agent_of(calls(("a", "change", {})), calls(("b", "change", {})), "Done.", tools=[change])
+    async with SqliteLog(tmp_path / "log") as log, SqliteLog(tmp_path / "log") as elsewhere:
+        runner, handle = await start(agent, log)
+        finished = asyncio.create_task(handle.finished())
+        async with Runner(agent_of("x", tools=[change]), log=elsewhere, artifacts=MemoryArtifacts()) as other:
+            for _ in range(2):
+                question = await asked_in(handle.run_id, other.desk)
+                await other.desk.decide(handle.run_id, question.action_id, Answer(approved=True))
+
+            result = await finished
+
+        assert (result.status, result.text) == ("COMPLETED", "Done.")
+        await runner.close()
+
+
+async def test_a_question_that_expires_does_not_hold_the_run_for_ever() -> None:
+    soon = RulePolicy([Rule(id="soon", verdict="ask", tools="change", answer_within_seconds=0.05)])
+    runner, handle = await start(agent_of(calls(("a", "change", {})), "Done.", tools=[change], policy=soon))
+
+    result = await asyncio.wait_for(handle.finished(), 10)
+
+    assert (result.status, [seen.code for seen in result.observations]) == ("COMPLETED", ["approval_expired"])
+    await runner.close()
+
+
+async def test_a_note_that_cannot_be_read_is_taken_away_with_a_warning(tmp_path: Path) -> None:
+    async with SqliteLog(tmp_path / "log") as log:
+        runner, handle = await start(agent_of(calls(("a", "change", {})), "Done.", tools=[change]), log)
+        waiting = await handle.result()
+        await log.post(handle.run_id, Note("strange", b"\xff{"))
+
+        await handle.decide(waiting.questions[0].action_id, approved=True)
+        await handle.resume()
+
+        assert (await handle.result()).text == "Done."
+        assert not await log.notes(handle.run_id)
+        await runner.close()
+
+
+async def test_answers_given_here_are_free_of_secrets_too() -> None:
+    log, secret = MemoryLog(), "hunter2-hunter2"
+    agent = agent_of(calls(("a", "change", {})), "Done.", tools=[change])
+    runner, handle = await start(agent, log, secrets={"PASSWORD": secret})
+    waiting = await handle.result()
+
+    await handle.decide(waiting.questions[0].action_id, approved=False, reason=f"It is {secret}.")
+
+    assert secret.encode() not in b"".join(entry.body for entry in await log.read(handle.run_id))
+    await runner.close()
+
+
+async def test_what_is_edited_is_checked_against_the_tool_when_it_is_answered() -> None:
+    @tool(risk="write")
+    def move(steps: int) -> str:
+        """Move."""
+        return f"moved {steps}"
+
+    runner, handle = await start(agent_of(calls(("a", "move", {"steps": 1})), "Done.", tools=[move]))
+    waiting = await handle.result()
+    with pytest.raises(AnswerRefusedError, match="stays open"):
+        await handle.decide(waiting.questions[0].action_id, approved=True, arguments={"steps": "many"})
+
+    await handle.decide(waiting.questions[0].action_id, approved=True, arguments={"steps": 3}, by="ann")
+    await handle.resume()
+
+    content = (await handle.result()).observations[0].content
+    assert content is not None
+    assert content.text == "moved 3"
+    await runner.close()
+
+
+def test_a_run_needs_no_event_loop() -> None:
+    with Runner(agent_of(calls(("a", "look", {})), "Done.", tools=[look])) as runner:
+        assert runner.run_sync("Do it.").text == "Done."
+        assert runner.run_sync("Again.").text == "Done."
+
+
+async def test_a_run_without_a_task_ends_in_words() -> None:
+    result = await run_of(agent_of("Done."), "")
+
+    assert (result.status, result.message) == ("FAILED", "Nobody said what to do.")
+
+
+async def test_a_run_that_is_over_cannot_be_talked_to() -> None:
+    runner, handle = await start(agent_of("Done."))
+    await handle.result()
+
+    with pytest.raises(RunEndedError, match="Nothing was started"):
+        await handle.say("More.")
+    await runner.close()
+
+
+async def test_what_cannot_work_is_refused_before_anything_starts() -> None:
+    async with Runner(agent_of("Done.")) as runner:
+        with pytest.raises(ConfigurationError, match="There is no run 'nowhere'"):
+            await runner.open("nowhere")
+    with pytest.raises(ConfigurationError, match="There is no option wrong"):
+        Runner(agent_of("Done."), wrong=1)  # type: ignore[call-arg]
+    with pytest.raises(ConfigurationError, match="There is no mode 'wild'"):
+        await run_of(agent_of("Done."), mode="wild")
+
+
+async def test_a_person_who_is_there_is_asked_at_once() -> None:
+    agent = agent_of(calls(("a", "change", {})), "Done.", tools=[change])
+
+    result = await run_of(agent, interaction=CallbackInteractionProvider(yes))
+
+    assert (result.status, [seen.code for seen in result.observations]) == ("COMPLETED", ["ok"])
+    assert len(asked_of(agent)) == 2
+
+
+async def test_the_answer_that_was_cut_counts_as_it_stands() -> None:
+    result = await run_of(agent_of(Turn(text="It is", reason="length")))
+
+    assert (result.status, result.text) == ("COMPLETED", "It is")
