@@ -8,7 +8,7 @@ import msgspec
 from ..domain.errors import ConfigurationError
 from ..domain.fail_safe import FailSafeConfig
 from ..domain.ids import is_name
-from ..domain.tool import Situation, ToolDefinition
+from ..domain.tool import Guardrail, Situation, ToolDefinition
 from ..models.interface import ModelProvider, ToolChoice
 from ..policy.interface import PolicyEngine
 from ..registry.interface import Toolbox
@@ -47,11 +47,25 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         if not is_name(self.name):
             raise ConfigurationError(f"{self.name!r} cannot be the name of an agent.")
 
-    def as_tool(self, name: str = "", description: str = "", *, policy: PolicyEngine | None = None) -> "AgentTool":
+    def as_tool(
+        self,
+        name: str = "",
+        description: str = "",
+        *,
+        policy: PolicyEngine | None = None,
+        input_guardrails: tuple[Guardrail, ...] = (),
+        output_guardrails: tuple[Guardrail, ...] = (),
+    ) -> "AgentTool":
         """This agent as a tool of another one. Every call of it is a run of its own, with its own loop, approvals and
         state; what was approved for the other agent covers nothing in it."""
-        told = description or f"Give a task to the agent {self.name}. It answers when it is done."
-        return AgentTool(agent=self, name=name or f"ask_{self.name}", description=told, policy=policy)
+        return AgentTool(
+            agent=self,
+            name=name or f"ask_{self.name}",
+            description=description or f"Give a task to the agent {self.name}. It answers when it is done.",
+            policy=policy,
+            input_guardrails=input_guardrails,
+            output_guardrails=output_guardrails,
+        )
 
 
 class AgentTool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -60,3 +74,6 @@ class AgentTool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     description: str
     #: Default: the agent's own, else that of the run around it.
     policy: PolicyEngine | None = None
+    #: Of the task that it is given, and of its answer. Those of other tools do not cover it.
+    input_guardrails: tuple[Guardrail, ...] = ()
+    output_guardrails: tuple[Guardrail, ...] = ()

@@ -1,0 +1,200 @@
+"""What the model sees next, folded from what the log says was said."""
+
+from interlock.domain.conversation import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
+from interlock.domain.dialogue import Dialogue
+from interlock.domain.envelope import render_for_model
+from interlock.domain.event import CallProposed, ModelAnswered
+from interlock.domain.ledger import CallEntry
+from interlock.domain.lifecycle import CallState
+from interlock.domain.observation import Observation
+
+
+def answered(call_count: int, text: str = "") -> Dialogue:
+    """A person spoke, and the model answered with so many calls."""
+    dialogue = Dialogue()
+    dialogue.said("Do it.")
+    dialogue.asked(0)
+    dialogue.answered(ModelAnswered(text=text, call_count=call_count), "agent")
+    return dialogue
+
+
+def propose(dialogue: Dialogue, call_id: str, raw_input: object = None, **about: object) -> None:
+    entry = about.pop("known", None)
+    assert entry is None or isinstance(entry, CallEntry)
+    fact = CallProposed(call_id=call_id, tool="t", raw_input=raw_input, **about)  # pyright: ignore[reportArgumentType]
+    dialogue.proposed(fact, entry)
+
+
+def seen(call_id: str) -> Observation:
+    return Observation(call_id=call_id, tool="t", ok=True, summary=f"{call_id} is done.")
+
+
+def call(call_id: str, arguments: str = "{}") -> ProposedCall:
+    return ProposedCall(call_id=call_id, tool="t", arguments=arguments)
+
+
+def known(digest: str) -> CallEntry:
+    return CallEntry("t", digest, CallState.OBSERVED, 0, 0, observed_seq=5)
+
+
+def test_an_answer_becomes_a_message_when_all_its_calls_are_known_in_the_order_of_the_model() -> None:
+    dialogue = answered(2, "Both.")
+    propose(dialogue, "a", {"n": 1})
+    propose(dialogue, "b")
+
+    dialogue.observed(seen("b"))
+    assert dialogue.messages == [UserMessage("Do it.")]
+    dialogue.observed(seen("a"))
+
+    assert dialogue.messages[1:] == [
+        AssistantMessage("Both.", (call("a", '{"n":1}'), call("b"))),
+        ToolMessage("a", render_for_model(seen("a"))),
+        ToolMessage("b", render_for_model(seen("b"))),
+    ]
+    assert dialogue.last == "tools"
+
+
+def test_a_call_that_is_observed_while_its_siblings_are_still_to_come_does_not_close_the_answer() -> None:
+    dialogue = answered(2)
+    propose(dialogue, "a")
+    dialogue.observed(seen("a"))
+    assert dialogue.open
+
+    propose(dialogue, "b")
+    dialogue.observed(seen("b"))
+
+    assert [type(message) for message in dialogue.messages[1:]] == [AssistantMessage, ToolMessage, ToolMessage]
+
+
+def test_calls_that_were_lost_before_they_were_written_down_are_not_in_the_conversation() -> None:
+    dialogue = answered(3, "Three.")
+    propose(dialogue, "a")
+    dialogue.observed(seen("a"))
+
+    dialogue.asked(0)
+
+    assert dialogue.messages[1:] == [
+        AssistantMessage("Three.", (call("a"),)),
+        ToolMessage("a", render_for_model(seen("a"))),
+    ]
+
+
+def test_an_answer_of_which_nothing_is_left_leaves_no_message() -> None:
+    dialogue = answered(1)
+
+    dialogue.asked(0)
+
+    assert dialogue.messages == [UserMessage("Do it.")]
+
+
+def test_the_same_id_twice_in_one_answer_is_one_call() -> None:
+    dialogue = answered(2)
+    propose(dialogue, "a")
+    propose(dialogue, "a", duplicate=True, known=CallEntry("t", "x", CallState.PROPOSED, 0, 0))
+    dialogue.observed(seen("a"))
+
+    assert dialogue.messages[1:] == [
+        AssistantMessage("", (call("a"),)),
+        ToolMessage("a", render_for_model(seen("a"))),
+    ]
+    assert dialogue.tool_calls == 1
+
+
+def test_a_call_that_was_refused_before_it_came_again_closes_the_answer_all_the_same() -> None:
+    dialogue = answered(2)
+    propose(dialogue, "a")
+    dialogue.observed(seen("a"))
+    propose(dialogue, "a", duplicate=True, known=known("x"))
+
+    assert not dialogue.open
+    assert len(dialogue.messages) == 3
+
+
+def test_an_answer_that_lost_some_of_its_calls_is_shown_as_far_as_it_is_known() -> None:
+    dialogue = answered(2, "Both.")
+    propose(dialogue, "a")
+    dialogue.observed(seen("a"))
+    shown = [*dialogue.messages, *dialogue.under_way]
+
+    dialogue.asked(0)
+
+    assert dialogue.messages == shown
+    assert not dialogue.under_way
+
+
+def test_an_id_that_an_earlier_answer_had_is_answered_with_what_was_told_then() -> None:
+    dialogue = answered(1)
+    propose(dialogue, "a", {"n": 1}, digest="x")
+    dialogue.observed(seen("a"))
+
+    dialogue.answered(ModelAnswered(call_count=1), "agent")
+    propose(dialogue, "a", digest="x", duplicate=True, known=known("x"))
+
+    assert dialogue.messages[1] == dialogue.messages[3], "the call as it was written, too"
+    told = [message.text for message in dialogue.messages if isinstance(message, ToolMessage)]
+    assert told == [render_for_model(seen("a"))] * 2
+    assert not dialogue.open
+
+
+def test_an_id_that_stands_for_something_else_now_is_refused_in_words() -> None:
+    dialogue = answered(1)
+    propose(dialogue, "a", digest="x")
+    dialogue.observed(seen("a"))
+
+    dialogue.answered(ModelAnswered(call_count=1), "agent")
+    propose(dialogue, "a", digest="y", duplicate=True, known=known("x"))
+
+    last = dialogue.messages[-1]
+    assert isinstance(last, ToolMessage)
+    assert "stands for different calls" in last.text
+    assert "Nothing was executed" in last.text
+
+
+def test_what_the_model_wrote_comes_back_as_it_wrote_it() -> None:
+    dialogue = answered(3)
+    for call_id, raw in {"broken": '{"n": ', "nothing": None, "object": {"n": 1}}.items():
+        propose(dialogue, call_id, raw)
+
+    assert {call.call_id: call.arguments for call in dialogue.calls.values()} == {
+        "broken": '{"n": ',
+        "nothing": "{}",
+        "object": '{"n":1}',
+    }
+
+
+def test_arguments_that_are_kept_elsewhere_name_the_place() -> None:
+    dialogue = answered(1)
+    propose(dialogue, "a", None, raw_artifact_id="art_1")
+
+    assert dialogue.calls["a"].artifact_id == "art_1"
+
+
+def test_what_is_used_adds_up() -> None:
+    dialogue = answered(0)
+    dialogue.asked(25)
+    dialogue.answered(ModelAnswered(call_count=1, usage=Usage(input_tokens=5, output_tokens=2, cost=0.5)), "other")
+
+    assert (dialogue.requests, dialogue.answers, dialogue.active_ms) == (2, 2, 25)
+    assert dialogue.usage == Usage(input_tokens=5, output_tokens=2, cost=0.5)
+    assert dialogue.tool_turns == {"other": 1}
+
+
+def test_a_final_answer_is_what_the_model_said_last_and_nothing_that_was_said_to_it() -> None:
+    dialogue = answered(0, "Done.")
+    assert dialogue.final_text == "Done."
+
+    dialogue.refused("Try again.")
+
+    assert dialogue.final_text == ""
+    assert dialogue.messages[-1] == UserMessage("Try again.")
+
+
+def test_corrections_start_anew_when_a_person_speaks() -> None:
+    dialogue = answered(0, "Done.")
+    dialogue.refused("Try again.")
+    dialogue.contradicted("The tests fail.", told=False)
+    assert (dialogue.refusals, dialogue.conflicts, dialogue.conflict) == (1, 1, "The tests fail.")
+
+    dialogue.said("Never mind.")
+
+    assert (dialogue.refusals, dialogue.conflicts, dialogue.conflict) == (0, 0, "")
