@@ -41,6 +41,8 @@ from .trust_question import files_of_project
 
 NAME = "interlock"
 PROJECT_SKILLS = f"{FOLDER}/skills"
+#: A person is there, or comes: they say whether what may have happened may happen again, and mend a key.
+FAIL_SAFE = FailSafeConfig(unknown_outcome_policy="ask", model_failure_policy="keep")
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _COST = (
     "A budget of cost counts what the provider itself says that answers cost, and many say nothing. A budget of tokens "
@@ -131,7 +133,7 @@ async def opened_runner(prepared: Prepared, **around: Unpack[Around]) -> AsyncGe
             instructions=INSTRUCTIONS,
             tools=[*tools, *_skills(prepared)],
             policy=prepared.policy,
-            fail_safe=FailSafeConfig(model_failure_policy="keep"),
+            fail_safe=FAIL_SAFE,
             budgets=prepared.budgets,
         )
         options: RunnerOptions = {

@@ -24,7 +24,8 @@ from .lifecycle import (
     RunState,
     step,
 )
-from .verification import Checks
+from .observation import Observation
+from .verification import Checks, Starter, started_call
 
 #: What a tool that hands the run to another agent remembers, by this name.
 AGENT = "agent"
@@ -271,11 +272,20 @@ def _observed(ledger: Ledger, fact: facts.CallObserved, seq: int) -> None:
     if observation.state:
         _remember(ledger.tool_state, observation.state)
     if observation.kind == "verification" or observation.side_effects:
-        ledger.checks.observed(observation, seq)
+        ledger.checks.observed(observation, seq, _starter(ledger, observation))
     elif observation.call_id in ledger.checks.running:
         del ledger.checks.running[observation.call_id]
     if ledger.dialogue.open:
         ledger.dialogue.observed(observation)
+
+
+def _starter(ledger: Ledger, observation: Observation) -> Starter | None:
+    """The call that started what this one tells of. One that is not known may have started at any time."""
+    call_id = started_call(observation)
+    if not call_id:
+        return None
+    call = ledger.calls.get(call_id)
+    return Starter(0, observation.tool) if call is None else Starter(max(call.observed_seq, 0), call.tool)
 
 
 def _remember(tool_state: dict[str, Any], said: dict[str, Any]) -> None:

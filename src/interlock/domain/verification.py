@@ -18,14 +18,17 @@ the words of a command leave it open the old check stays, and the result is aske
 **Changes.** A check is about the state of things when it started. Whatever another call changed after that makes it
 stale; what it changed itself does not. Digests of the workspace know better where two checks by one tool have them: an
 equal one says that nothing changed up to there, a different one that something did, even if no call says so. What was
-only `sent` changes nothing that was checked.
+only `sent` changes nothing that was checked. A check that another call started, as one in the background does, names
+that call as `started_call`: it counts from there, and is one more look by that call's tool. Other calls went on beside
+it, so where the workspace was not the same before and after it, no digest says what it checked.
 
 A developer's tool takes part with `Normalized(kind="verification")`. Its facts, or the object `verification` in them,
-may hold `ok`, `goal`, `program`, `command`, `exit_code`, `counts` and `workspace`. All of them may be missing.
+may hold `ok`, `goal`, `program`, `command`, `exit_code`, `counts`, `workspace`, `workspace_before` and `started_call`.
+All of them may be missing.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 
@@ -59,6 +62,14 @@ class Change(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     tool: str = ""
     #: The first thing that was changed; empty: not known.
     target: str = ""
+
+
+class Starter(NamedTuple):
+    """The call that started a check."""
+
+    #: What it did itself is not after that.
+    seq: int
+    tool: str
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -140,14 +151,14 @@ class Checks(msgspec.Struct, omit_defaults=True):
         newest = Change(seq, call_id, tool, target)
         self.changes = [newest] if other is None else [newest, other]
 
-    def observed(self, observation: Observation, seq: int) -> None:
+    def observed(self, observation: Observation, seq: int, starter: Starter | None = None) -> None:
         """For every observation. One without an end of its own, as after a crash, says what may have changed, too."""
         call_id = observation.call_id
         started_seq = self.running.pop(call_id, seq)
         if observation.side_effects:
             self.changed(seq, observation.side_effects, call_id, observation.tool)
         if observation.kind == "verification":
-            self._take(_check(observation, seq, started_seq))
+            self._take(_check(observation, seq, starter or Starter(started_seq, observation.tool)))
 
     def verdict(self) -> Verification:
         evidence = tuple(Evidence(check, self._change_after(check)) for check in self.checks)
@@ -193,22 +204,37 @@ def is_comparable(workspace: str) -> bool:
     return bool(workspace) and workspace != UNKNOWN_STATE and not workspace.startswith(PARTIAL_STATE)
 
 
-def _check(observation: Observation, seq: int, started_seq: int) -> Check:
-    facts = _object(observation.facts.get("verification")) or observation.facts
+def started_call(observation: Observation) -> str:
+    """The call that started what this one verifies; empty: it did so itself."""
+    return _text(_facts(observation).get("started_call")) if observation.kind == "verification" else ""
+
+
+def _facts(observation: Observation) -> JsonObject:
+    return _object(observation.facts.get("verification")) or observation.facts
+
+
+def _check(observation: Observation, seq: int, starter: Starter) -> Check:
+    facts = _facts(observation)
     command = _text(facts.get("command"))
     exit_code = facts.get("exit_code", observation.exit_code)
     return Check(
         call_id=observation.call_id,
-        tool=observation.tool,
+        tool=starter.tool,
         seq=seq,
-        started_seq=started_seq,
+        started_seq=starter.seq,
         ok=_is_ok(observation, facts),
         scope=_scope(observation, facts, command),
         command=_line(command.strip().partition("\n")[0], _MAX_SHOWN_CHARS).replace("`", "'"),
         exit_code=exit_code if type(exit_code) is int and abs(exit_code) < _MAX_COUNT else None,
         counts=_counts(_object(facts.get("counts"))),
-        workspace=_text(facts.get("workspace"))[:_MAX_TEXT_CHARS],
+        workspace=_workspace(facts),
     )
+
+
+def _workspace(facts: JsonObject) -> str:
+    workspace = _text(facts.get("workspace"))[:_MAX_TEXT_CHARS]
+    was_alone = not facts.get("started_call")
+    return workspace if was_alone or facts.get("workspace_before") == workspace else UNKNOWN_STATE
 
 
 def _is_ok(observation: Observation, facts: JsonObject) -> bool | None:

@@ -120,7 +120,7 @@ async def _ask(waiting: Waiting, question: Question, run: Run) -> PermittedCall 
             return guarded(valid, reason)
     if not was_asked:
         run.recorder.add(asked(question, run), question.call_id)
-    if parts.interaction.interactive:  # somebody is about to be shown it
+    if parts.interaction.interactive or run.recorder.many:  # somebody may see it while others run
         await run.recorder.commit()
     began = parts.clock.elapsed()
     try:

@@ -27,11 +27,11 @@ from ..domain.event import (
 )
 from ..domain.failure import Failure
 from ..domain.json import encode
-from ..domain.lifecycle import RunState
+from ..domain.lifecycle import ActionState, CallState, RunState
 from ..domain.observation import Observation
 from ..domain.tool import Menu
 from .accept import Received, accept
-from .facts import record_repeat, void
+from .facts import proposed, record_repeat, void
 from .live import Run
 from .observe import observe_failure
 from .resume import replan
@@ -170,9 +170,19 @@ def _close(siblings: Siblings, run: Run) -> None:
         run.recorder.add(RunFailed(message=siblings.reason))
     elif siblings.ending == "degrade":
         run.recorder.add(RunDegraded(message=siblings.reason))
-    elif siblings.waiting and run.ledger.state is RunState.RUNNING:
+    elif siblings.waiting and run.ledger.state is RunState.RUNNING and _still_waits(siblings, run):
         kinds = {waits.question.kind for waits in siblings.waiting.values() if waits.question is not None}
         run.recorder.add(RunPaused(kind="input" if kinds == {"input"} else "approval", waiting=tuple(siblings.waiting)))
+
+
+def _still_waits(siblings: Siblings, run: Run) -> bool:
+    """Somebody may have answered elsewhere while other calls ran."""
+    calls, actions = run.ledger.calls, run.ledger.actions
+    for call_id in siblings.waiting:
+        action = actions.get(calls[call_id].action_id)
+        if calls[call_id].state is CallState.SUSPENDED or (action and action.state is ActionState.PENDING):
+            return True
+    return False
 
 
 def _refused(received: list[Received], run: Run) -> dict[str, Failure]:
@@ -197,8 +207,8 @@ def _conflict(call_id: str) -> Failure:
 
 def _reused(item: Received, run: Run) -> Observation:
     """The id belongs to an earlier call, whose outcome stands; this one is refused."""
-    record_repeat(item, run)
     intent = item.intent
+    run.recorder.add(proposed(item, run.parts.registry.find(intent.tool_name), run), intent.call_id)
     failure = _conflict(intent.call_id)
     run.recorder.add(Warned(message=failure.message, call_id=intent.call_id), intent.call_id)
     return observe_failure(intent.call_id, intent.tool_name, failure, run.parts.redactor)

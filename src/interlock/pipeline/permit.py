@@ -71,7 +71,10 @@ def denied_again(tool_name: str) -> Failure:
 
 def unknown_outcome(tool_name: str, why: str) -> Failure:
     """It started, and nobody knows how it ended."""
-    message = f"{tool_name} started, and the run stopped before its end was recorded, {why}. It is not run again."
+    message = (
+        f"{tool_name} started, and the run stopped before its end was recorded, {why}. It is not run again."
+        " Before you try again, look at what it may have done: read the files that it was to change, or git status."
+    )
     return Failure.of("outcome_unknown", message)
 
 

@@ -114,7 +114,7 @@ async def _recover(received: Received, run: Run) -> PermittedCall | Waiting | Fa
         return _go_on_inside(received, run)
     if valid.tool.read_only or valid.tool.idempotent:
         return await plan(received, run)
-    happened = await _reconciled(valid, run)
+    happened = None if _ran_with_others(valid.call_id, run) else await _reconciled(valid, run)
     if happened is None:
         return await _ask_or_tell(valid, run)
     if happened is False:
@@ -122,6 +122,12 @@ async def _recover(received: Received, run: Run) -> PermittedCall | Waiting | Fa
     summary = f"{valid.tool.name} had been done before the run stopped; its output was not recorded."
     done = Observation(call_id=valid.call_id, tool=valid.tool.name, ok=True, summary=summary, side_effects="unknown")
     return record_observation(done, run)
+
+
+def _ran_with_others(call_id: str, run: Run) -> bool:
+    """A person wrote arguments of their own, so the model's say nothing of what happened."""
+    action = run.ledger.actions.get(run.ledger.calls[call_id].action_id)
+    return action is not None and bool(action.written_hash)
 
 
 async def _reconciled(valid: ValidCall, run: Run) -> bool | None:

@@ -14,13 +14,28 @@ from ..domain.errors import ArtifactError, SandboxSetupError
 from ..domain.output import ArtifactRef
 from ..domain.tool import RunArtifacts, ToolContext
 from ..sandbox.interface import Command, Ended, OnOutput, Profile, Running, Stream
-from .command_look import Before, Order, Words, files_of, look_after, text_of, verified  # noqa: F401 - for `bash`
+from .command_look import Before, Order, Words, files_of, look_after, text_of, verified
 from .command_result import MAX_PATHS_TOLD, CommandResult, shown_path
 from .fingerprint import Changes, Fingerprint, changed
 from .output import Spool, excerpt
 from .sandbox_words import violations
 from .shell_profile import Guarded, look, profile_of
 from .verification import Said
+
+__all__ = (
+    "MAX_OUTPUT_CHARS",
+    "Kept",
+    "Order",
+    "Started",
+    "Words",
+    "from_root",
+    "keep_output",
+    "run_command",
+    "start",
+    "to_the_end",
+    "warn_of_guarded",
+    "without_secrets",
+)
 
 MAX_OUTPUT_CHARS = 30_000
 #: The rest is for what is said beside the output.
