@@ -31,7 +31,7 @@ from ..domain.lifecycle import ActionState, CallState, RunState
 from ..domain.observation import Observation
 from ..domain.tool import Menu
 from .accept import Received, accept
-from .facts import proposed, record_repeat, void
+from .facts import record_repeat, void
 from .live import Run
 from .observe import observe_failure
 from .resume import replan
@@ -207,8 +207,8 @@ def _conflict(call_id: str) -> Failure:
 
 def _reused(item: Received, run: Run) -> Observation:
     """The id belongs to an earlier call, whose outcome stands; this one is refused."""
+    record_repeat(item, run)
     intent = item.intent
-    run.recorder.add(proposed(item, run.parts.registry.find(intent.tool_name), run), intent.call_id)
     failure = _conflict(intent.call_id)
     run.recorder.add(Warned(message=failure.message, call_id=intent.call_id), intent.call_id)
     return observe_failure(intent.call_id, intent.tool_name, failure, run.parts.redactor)
