@@ -131,10 +131,11 @@ class App:
         self._runs[situation.run_id] = run
         return run
 
-    async def execute(self, run: Run, intents: Sequence[ToolIntent]) -> BatchOutcome:
+    async def execute(self, run: Run, intents: Sequence[ToolIntent], *, refusal: str = "") -> BatchOutcome:
+        """Take the calls of one answer through the pipeline. `refusal`: why none of them may start."""
         if run.background or run.recorder.error is not None or run.ledger.state is not RunState.RUNNING:
             await self._ready(run)
-        outcome = await run_batch(intents, run)
+        outcome = await run_batch(intents, run, refusal=refusal)
         if run.ledger.next_seq >= run.next_snapshot:
             self._snapshot(run)
         return outcome
@@ -142,7 +143,7 @@ class App:
     async def resume(self, run: Run) -> BatchOutcome:
         """Go on with the calls that have no observation: what was approved runs, what was refused is told."""
         await self._ready(run)
-        return await run_batch(await unresolved(run), run)
+        return await run_batch(await unresolved(run), run, resumed=True)
 
     def check_answer(self, ledger: Ledger, action_id: str, answer: Answer, payload_hash: str = "") -> Question:
         """The question that may be answered so; raises where it may not."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.cli.demo_facts import audit_of, call_facts, read_entries, tampered
+from interlock.cli.demo import audit_of, call_facts, read_entries, tampered
 from interlock.cli.demo_process import DIES, LIVES
 from interlock.cli.demo_story import FIXED, SOURCE, make_project
 from interlock.cli.exit_codes import ExitCode

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from interlock.cli.keys import find_key
 from interlock.cli.places import Places
-from interlock.cli.policy_places import policy_here
+from interlock.cli.policy_files import policy_here
 from interlock.cli.settings import ABOUT, PROJECT_MAY, TYPES, Loaded, Settings, load_settings
 from interlock.cli.settings_file import changed, read_values
-from interlock.cli.trust import Trusted, Untrusted, remember, trusted_files
+from interlock.cli.trusted import Trusted, Untrusted, remember, trusted_files
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import Mode
 from interlock.policy.files.places import PolicyFileError

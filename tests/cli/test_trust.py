@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from interlock.cli import project as looking
 from interlock.cli.places import Places
 from interlock.cli.project import find_root
-from interlock.cli.trust import FileChange, Trusted, Untrusted, forget, remember, trusted_files, trusted_projects
+from interlock.cli.trusted import FileChange, Trusted, Untrusted, forget, remember, trusted_files, trusted_projects
 from interlock.domain.errors import ConfigurationError
 from tests.approvals.person import Person, at_terminal
 

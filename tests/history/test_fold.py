@@ -150,7 +150,7 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
     kinds = (Ledger, CallEntry, ActionEntry, Grant, Dialogue, Checks, Check, Change)
     held = {kind.__name__: kind.__struct_fields__ for kind in kinds}
 
-    assert module.SNAPSHOT_VERSION == 5
+    assert module.SNAPSHOT_VERSION == 6
     assert held == {
         "Ledger": (
             "run_id",
@@ -192,6 +192,7 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
             "last",
             "open",
             "answered_by",
+            "finish",
             "text",
             "private",
             "private_artifact_id",

@@ -21,6 +21,10 @@ def objection(
     text: str, agent: Agent, ledger: Ledger, *, can_ask: bool = True
 ) -> AnswerRefused | ClaimContradicted | None:
     """What is wrong with the answer, as a fact; None when it can stand. `can_ask`: the model may still be told."""
+    if ledger.dialogue.finish == "length":
+        return AnswerRefused(message="The answer was cut because it became too long. Answer again, and shorter.")
+    if ledger.dialogue.finish != "stop" and not text.strip():
+        return AnswerRefused(message=f"There is no answer ({ledger.dialogue.finish}). Say what you found and did.")
     if agent.output_type is not None:
         try:
             read_output(text, agent.output_type)

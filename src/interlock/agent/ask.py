@@ -7,13 +7,14 @@ either all of them are in the log or the model is asked again.
 import asyncio
 from contextlib import aclosing
 from functools import lru_cache
+from math import isfinite
 from typing import Any
 
 import msgspec
 from pydantic import TypeAdapter
 
 from ..domain.call import ToolIntent
-from ..domain.conversation import ProposedCall
+from ..domain.conversation import ProposedCall, Usage
 from ..domain.errors import ModelError
 from ..domain.event import ModelAnswered, ModelAsked, ModelFailed
 from ..domain.json import without_surrogates
@@ -24,6 +25,9 @@ from ..pipeline.live import Run
 from .agent import Agent
 from .session import Session
 
+_MAX_TOKENS = 10**12
+_MAX_COST = 10**9
+
 
 class Answer(msgspec.Struct):
     text: str
@@ -33,9 +37,9 @@ class Answer(msgspec.Struct):
 
 async def ask_model(session: Session) -> list[ToolIntent] | None:
     """The calls of the answer; None when there was no answer: the model failed, or somebody stopped it."""
-    run = session.run
-    session.act_as(run.ledger.speaker)
-    menu, agent = run.parts.registry.menu(run.situation), session.agent
+    run, speaker = session.run, session.run.ledger.speaker
+    session.act_as(speaker)
+    menu, agent = run.parts.registry.menu(run.situation), session.agents[speaker]
     if menu.digest != run.ledger.menu_digest:
         record_menu(menu, run)
     request = _request(session, agent, menu)
@@ -66,11 +70,26 @@ def _answered(answer: Answer, duration_ms: float, run: Run) -> ModelAnswered:
         text=redact(without_surrogates(answer.text)) if answer.text else "",
         call_count=len(answer.calls),
         finish=answer.end.reason,
-        usage=answer.end.usage,
+        usage=_sane(answer.end.usage),
         private=private,
         private_artifact_id=kept,
         duration_ms=duration_ms,
     )
+
+
+def _sane(usage: Usage) -> Usage:
+    """Numbers that can be added up and written down, whatever a provider says."""
+    return Usage(
+        input_tokens=_number(usage.input_tokens, _MAX_TOKENS),
+        output_tokens=_number(usage.output_tokens, _MAX_TOKENS),
+        cached_tokens=_number(usage.cached_tokens, _MAX_TOKENS),
+        cost=float(_number(usage.cost, _MAX_COST)),
+    )
+
+
+def _number(value: Any, most: int) -> Any:
+    is_number = isinstance(value, int) or (isinstance(value, float) and isfinite(value))
+    return min(max(value, 0), most) if is_number else 0
 
 
 async def _listen(session: Session, agent: Agent, request: ModelRequest) -> Answer | None:
@@ -82,7 +101,8 @@ async def _listen(session: Session, agent: Agent, request: ModelRequest) -> Answ
     try:
         async with aclosing(agent.provider.stream(request)) as events:
             async for event in events:
-                session.heard(event)
+                if session.listeners:
+                    session.heard(event)
                 match event:
                     case TextPiece():
                         text.append(event.text)
@@ -138,6 +158,8 @@ def _asked(session: Session, agent: Agent, request: ModelRequest, menu: Menu) ->
 
 def _tool_choice(session: Session, agent: Agent, menu: Menu) -> ToolChoice:
     """As declared; once this agent used a tool, it is no longer forced to. The declaration itself never changes."""
+    if agent.tool_choice == "auto":
+        return "auto"
     used = session.run.ledger.dialogue.tool_turns.get(session.run.ledger.speaker, 0)
     if used and agent.reset_tool_choice and agent.tool_choice != "none":
         return "auto"

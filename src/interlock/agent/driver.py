@@ -12,7 +12,21 @@ from ..pipeline.facts import go_on
 from .answer import objection
 from .ask import ask_model
 from .session import Session
-from .steps import AskModel, Cancel, Finish, GiveUp, Over, Rest, Resume, Step, Wait, answered, next_step, over_budget
+from .steps import (
+    AskModel,
+    Cancel,
+    Finish,
+    GiveUp,
+    Over,
+    Rest,
+    Resume,
+    Step,
+    Wait,
+    answered,
+    next_step,
+    over_budget,
+    too_many_calls,
+)
 
 
 async def advance(session: Session) -> Step:
@@ -28,16 +42,26 @@ async def advance(session: Session) -> Step:
             case AskModel():
                 await _ask(session)
             case Resume():
-                session.resumed_with = answered(run.ledger)
-                session.act_as(run.ledger.dialogue.answered_by)
-                go_on(run.ledger.next_seq - 1, run)  # an answer may have come before the pause was written down
-                await _take(await session.mover.resume(run), session)
+                await _resume(session)
             case Finish(text=text):
                 _finish(text, session)
             case GiveUp(reason=reason):
                 run.recorder.add(RunFailed(message=reason))
             case Cancel(reason=reason):
                 run.recorder.add(RunCancelled(message=reason))
+
+
+async def _resume(session: Session) -> None:
+    run = session.run
+    calls = [run.ledger.calls[call_id] for call_id in run.ledger.open_calls()]
+    session.resumed_with = answered(run.ledger)
+    session.act_as(run.ledger.dialogue.answered_by)
+    go_on(run.ledger.next_seq - 1, run)  # an answer may have come before the pause was written down
+    await _take(await session.mover.resume(run), session)
+    stays = calls and not any(call.child_run_id or call.observed_seq >= 0 for call in calls)
+    if stays and isinstance(next_step(await session.standing()), Resume):  # nothing came of it, and nothing ever will
+        names = ", ".join(call.tool for call in calls)
+        run.recorder.add(RunFailed(message=f"The run cannot go on with {names}. Start a new one, or fork it."))
 
 
 async def _ask(session: Session) -> None:
@@ -52,7 +76,8 @@ async def _ask(session: Session) -> None:
         return
     if intents:
         session.resumed_with = answered(run.ledger)
-        await _take(await session.mover.execute(run, intents), session)
+        refusal = too_many_calls(run.ledger.dialogue, session.budgets, len(intents))
+        await _take(await session.mover.execute(run, intents, refusal=refusal), session)
 
 
 async def _take(outcome: BatchOutcome, session: Session) -> None:
@@ -65,14 +90,14 @@ async def _take(outcome: BatchOutcome, session: Session) -> None:
 
 def _finish(text: str, session: Session) -> None:
     run = session.run
-    spent = over_budget(run.ledger.dialogue, session.agent.budgets, session.active_seconds)
+    spent = over_budget(run.ledger.dialogue, session.budgets, session.active_seconds)
     wrong = objection(text, session.agent, run.ledger, can_ask=not spent)
     match wrong:
         case None:
             run.recorder.add(RunCompleted(message=text))
         case AnswerRefused():
             tries = run.ledger.dialogue.refusals
-            if tries < session.agent.budgets.max_corrections:
+            if tries < session.budgets.max_corrections:
                 run.recorder.add(wrong)
             else:
                 run.recorder.add(RunFailed(message=f"After {tries} corrections: {wrong.message}"))

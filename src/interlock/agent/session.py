@@ -10,12 +10,16 @@ import msgspec
 from ..artifacts.interface import Artifacts
 from ..domain.call import ToolIntent
 from ..domain.conversation import AssistantMessage, Message, ProposedCall
+from ..domain.errors import ArtifactError
 from ..domain.observation import Observation
 from ..models.interface import ModelEvent
 from ..pipeline.batch import BatchOutcome
 from ..pipeline.live import Run
 from .agent import Agent
-from .steps import Standing
+from .steps import Budgets, Standing
+
+#: What the model sees of arguments that were kept apart and deleted since.
+_GONE = '{"interlock":"these arguments are no longer kept"}'
 
 Listener = Callable[[ModelEvent], None]
 
@@ -23,7 +27,7 @@ Listener = Callable[[ModelEvent], None]
 class Mover(Protocol):
     """What takes calls through the pipeline."""
 
-    async def execute(self, run: Run, intents: Sequence[ToolIntent]) -> BatchOutcome: ...
+    async def execute(self, run: Run, intents: Sequence[ToolIntent], *, refusal: str = "") -> BatchOutcome: ...
 
     async def resume(self, run: Run) -> BatchOutcome: ...
 
@@ -56,6 +60,11 @@ class Session:
         return self.agents[self.run.ledger.speaker]
 
     @property
+    def budgets(self) -> Budgets:
+        """Those of the agent that the run began with, whoever it was handed to."""
+        return next(iter(self.agents.values())).budgets
+
+    @property
     def interrupted(self) -> bool:
         """Has somebody said that it should not go on?"""
         return self.pausing or self.stopped or self.cancelling is not None
@@ -77,17 +86,21 @@ class Session:
 
     async def standing(self) -> Standing:
         ledger = self.run.ledger
-        children = [ledger.calls[call_id].child_run_id for call_id in ledger.dialogue.calls if call_id in ledger.calls]
         return Standing(
             ledger,
-            self.agent.budgets,
+            self.budgets,
             self.active_seconds,
             self.resumed_with,
-            any([await self.child_waits(child) for child in children if child]),
+            ledger.dialogue.open and await self._children_wait(),
             self.chat,
             self.pausing,
             self.cancelling,
         )
+
+    async def _children_wait(self) -> bool:
+        ledger = self.run.ledger
+        children = [ledger.calls[call_id].child_run_id for call_id in ledger.dialogue.calls if call_id in ledger.calls]
+        return any([await self.child_waits(child) for child in children if child])
 
     def heard(self, event: ModelEvent) -> None:
         for listener in self.listeners:
@@ -132,7 +145,7 @@ class Messages:
 
     def _whole(self, message: AssistantMessage) -> AssistantMessage:
         if message.private_artifact_id:
-            private = self._artifacts.read(message.private_artifact_id).decode(errors="replace")
+            private = self._read(message.private_artifact_id, "")
             message = msgspec.structs.replace(message, private=private, private_artifact_id="")
         for call in message.calls:
             if call.artifact_id:
@@ -142,8 +155,14 @@ class Messages:
     def _whole_call(self, call: ProposedCall) -> ProposedCall:
         if not call.artifact_id:
             return call
-        written = self._artifacts.read(call.artifact_id).decode(errors="replace")
-        return msgspec.structs.replace(call, arguments=written, artifact_id="")
+        return msgspec.structs.replace(call, arguments=self._read(call.artifact_id, _GONE), artifact_id="")
+
+    def _read(self, artifact_id: str, otherwise: str) -> str:
+        """Evidence may be deleted; the run goes on without it."""
+        try:
+            return self._artifacts.read(artifact_id).decode(errors="replace")
+        except ArtifactError:
+            return otherwise
 
 
 async def _no_child(run_id: str) -> bool:

@@ -114,6 +114,14 @@ def answered(ledger: Ledger) -> int:
     return sum(action.state is not ActionState.PENDING for action in ledger.actions.values())
 
 
+def too_many_calls(dialogue: Dialogue, budgets: Budgets, count: int) -> str:
+    """Why the calls of an answer may not start: there are more of them than the run may still make."""
+    left = budgets.max_tool_calls - dialogue.tool_calls
+    if count <= left:
+        return ""
+    return f"The answer asks for {count} tool calls, and {left} are left of the run's budget."
+
+
 def over_budget(dialogue: Dialogue, budgets: Budgets, active_seconds: float) -> str:
     """Which budget is used up, in words; empty when none is."""
     usage = dialogue.usage

@@ -8,12 +8,10 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from .approvals_find import Found, find_question, open_questions
-from .approvals_show import plain_question, row, say_question
+from .approvals_questions import Found, find_question, open_questions, plain_question, row, say_question
 from .exit_codes import ExitCode, exits
-from .logs import LogFile, complete_run
+from .logs import LogFile, complete_run, has_log, named_run, opened
 from .options import Json
-from .runs_log import has_log, named_run, opened
 from .show import say, say_json, say_table
 
 _EXITS = exits(

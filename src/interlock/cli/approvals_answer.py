@@ -5,14 +5,17 @@ a few seconds, until that process has taken it. Should it die meanwhile, the not
 is what the log says, whoever wrote it.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
+import os
+import pwd
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from ..app import App
 from ..domain.call import Answer, Question
-from ..domain.errors import DecisionConflictError
+from ..domain.errors import ConfigurationError, DecisionConflictError
 from ..domain.event import Warned
 from ..domain.ledger import ActionEntry, Ledger
 from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
@@ -21,6 +24,33 @@ from ..history.fold import load
 from ..log.interface import EventLog
 from ..runs.desk import Desk, read_note
 from .runs_follow import changed, events_of
+
+MAX_NAME_CHARS = 200
+
+
+@asynccontextmanager
+async def at_desk(log: EventLog) -> AsyncGenerator[Desk]:
+    """An answer is small: nothing of it is kept as an artifact, and no tool is needed."""
+    app = App(log=log)
+    try:
+        yield Desk(log, app.artifacts, app=app)
+    finally:
+        await app.close()
+
+
+def name_of_person(said: str) -> str:
+    """What `--by` said, else the login name: recorded with the answer, and not proved by anything."""
+    if len(said) > MAX_NAME_CHARS:
+        raise ConfigurationError(f"--by is longer than {MAX_NAME_CHARS} characters.")
+    return said or _login_name()
+
+
+def _login_name() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"user {os.getuid()}"
+
 
 #: How long a living process is waited for, and then how long for what it makes of the answer.
 TAKE_SECONDS = 5.0

@@ -18,11 +18,11 @@ from ..runs.result import AgentResult
 from .agent import Prepared
 from .chat_prompt import typed
 from .live import said_lines
+from .logs import short, with_log
 from .run_ending import ending, verified
 from .run_session import Stage, opened_stage, remembered, watched
 from .run_terminal import TerminalModes
 from .runs_list import Which, list_runs
-from .runs_log import short, with_log
 from .runs_words import first_words
 from .show import visible_line
 

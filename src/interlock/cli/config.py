@@ -18,7 +18,7 @@ from .project import FOLDER, find_root
 from .settings import ABOUT, TYPES, Loaded, Settings, load_settings
 from .settings_file import changed, parsed_text, read_values
 from .show import compact, say, say_json, say_table
-from .trust_question import files_of_project
+from .trust import files_of_project
 
 _EXITS = exits({ExitCode.OK: "done", ExitCode.USAGE: "bad usage, or a file that is not in order"})
 

@@ -1,23 +1,28 @@
-"""The story of the demo: a small project whose tests fail, and what the scripted model says about it.
+"""The story of the demo: a small project whose tests fail, what the scripted model says about it, and commands that try
+to reach further than they may.
 
-Everything else is real: the files, the tests, the sandbox, the policy, the questions, the log. What the model says
-after the edit depends on what became of it.
+Everything else is real: the files, the tests, the sandbox, the policy, the questions, the log, and what the commands
+are after. What the model says after the edit depends on what became of it.
 """
 
+import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from ..agent.agent import Agent
 from ..domain.conversation import ProposedCall, ToolMessage
+from ..domain.observation import Observation
 from ..local import LocalTools
 from ..models.interface import ModelRequest
 from ..models.scripted import ScriptedProvider, Turn, TurnWriter, proposed
 from ..policy.rule import Rule
 from ..policy.rules import RulePolicy
-from .agent_instructions import INSTRUCTIONS
+from ..runs.runner import Runner
+from .agent import INSTRUCTIONS
 
 TASK = "Find out why the tests fail, and fix it."
 SOURCE, KEY, HOOK = "shop.py", "key.txt", ".git/hooks/pre-commit"
@@ -115,3 +120,47 @@ def _went_well(request: ModelRequest) -> bool:
     """The last call, by what the model is told."""
     told = [message.text for message in request.messages if isinstance(message, ToolMessage)]
     return '"ok":true' in told[-1].partition("\n")[0]
+
+
+class Attempt(NamedTuple):
+    what: str
+    command: str
+
+
+class Tried(NamedTuple):
+    what: str
+    worked: bool
+    #: What stood in the way, in the words of the command.
+    said: str
+
+
+async def try_to_get_out(folder: Path) -> list[Tried]:
+    """Nothing of it may work. A server of this very host is there to be found."""
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+    async with server:
+        attempts = _attempts(folder, server.sockets[0].getsockname()[1])
+        calls = tuple(proposed("bash", {"command": attempt.command}) for attempt in attempts)
+        agent = Agent(
+            provider=ScriptedProvider([Turn(calls=calls), Turn(text="Done.")]),
+            tools=demo_tools(folder / "project"),
+            policy=RulePolicy([Rule(id="commands", verdict="allow", tools="bash")]),
+        )
+        async with Runner(agent) as runner:
+            result = await runner.run("Try.")
+    seen = sorted(result.observations, key=lambda one: int(one.call_id.rpartition("_")[2]))
+    return [Tried(attempt.what, one.ok, _said(one)) for attempt, one in zip(attempts, seen, strict=True)]
+
+
+def _attempts(folder: Path, port: int) -> Sequence[Attempt]:
+    return (
+        Attempt("read a key beside the project", f"cat '{folder}/{KEY}'"),
+        Attempt("read the log of the run", f"head -c 16 '{folder}/runs.db'"),
+        Attempt("read variables of this process", f"cat /proc/{os.getpid()}/environ"),
+        Attempt("write a hook for git", f"echo make >> {HOOK}"),
+        Attempt("call a server on this host", f"echo hello > /dev/tcp/127.0.0.1/{port}"),
+    )
+
+
+def _said(seen: Observation) -> str:
+    lines = (seen.content.text if seen.content else "").splitlines()
+    return next((line.rpartition(": ")[2] for line in lines if ": " in line and not line.startswith("[")), seen.code)

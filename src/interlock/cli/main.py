@@ -35,7 +35,7 @@ DOORS: Mapping[str, Door] = {
     "audit": Door("audit", "Export runs, and check that a log is what was written."),
     "policy": Door("policy", "Check, test and explain policies; try them on old runs."),
     "tools": Door("tools", "Show the tools that a run in this folder would have."),
-    "trust": Door("trust_command", "Say which projects may bring settings, rules and skills."),
+    "trust": Door("trust", "Say which projects may bring settings, rules and skills."),
     "config": Door("config", "Show and change settings, and where each comes from."),
     "doctor": Door("doctor", "Show what holds commands back here, and what to do."),
 }
@@ -61,7 +61,7 @@ class _Doors(TyperGroup):
         try:
             return super().invoke(ctx)
         except InterlockError as error:
-            import_module(".wrong", __package__).say_wrong(error)
+            import_module(".show", __package__).say_wrong(error)
         raise typer.Exit(ExitCode.USAGE)
 
 

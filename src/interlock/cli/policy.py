@@ -29,7 +29,7 @@ from ..policy.importers.codex import import_codex
 from ..policy.importers.gemini import import_gemini
 from ..policy.importers.imported import Imported
 from .options import Json
-from .policy_options import (
+from .policy_files import (
     CANNOT,
     EXITS,
     NO,
@@ -45,8 +45,7 @@ from .policy_options import (
 )
 from .policy_runs import backtest_policy, suggest_rules
 from .policy_show import about, as_yaml, show_explanation, show_rules
-from .show import say, say_json
-from .wrong import say_problems
+from .show import say, say_json, say_problems
 
 _IMPORTERS = {"claude": import_claude, "codex": import_codex, "gemini": import_gemini}
 

@@ -12,7 +12,7 @@ from ..policy.files.policy_files import PolicyFiles
 from ..policy.recorded import recorded_calls
 from ..policy.suggest import suggest
 from .options import Json
-from .policy_options import NO, Managed, Project, Session, User, in_order, one_of, require_one
+from .policy_files import NO, Managed, Project, Session, User, in_order, one_of, require_one
 from .policy_show import show_backtest, show_suggestions
 from .recordings import Recordings, read_recordings
 from .show import say, say_json

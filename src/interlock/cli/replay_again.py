@@ -22,10 +22,9 @@ from ..runs.replay import ModelReplay, replay_recording
 from ..runs.replay_dry import DryRow, DryRun, dry_run
 from .agent import NAME
 from .exit_codes import ExitCode
-from .logs import read_run
+from .logs import read_run, run_files
 from .places import find_places
 from .replay_agent import named_agent, usual_agent
-from .run_files import run_files
 from .show import count, say, say_json, say_table, verdict
 
 _MAX_CHARS = 300

@@ -17,14 +17,12 @@ from ..domain.tool import ToolDefinition
 from ..local import LocalTools
 from ..models.scripted import ScriptedProvider
 from ..tools.skills import skills
-from .agent import NAME, PROJECT_SKILLS
-from .agent_instructions import INSTRUCTIONS
+from .agent import INSTRUCTIONS, NAME, PROJECT_SKILLS
 from .places import Places, find_places
-from .policy_options import in_order
-from .policy_places import policy_here
+from .policy_files import in_order, policy_here
 from .settings import Settings, load_settings
-from .trust import Trusted
-from .trust_question import files_of_project
+from .trust import files_of_project
+from .trusted import Trusted
 
 _BUDGETS = ("max_model_calls", "max_tool_calls", "max_tokens", "max_cost")
 

@@ -13,7 +13,7 @@ from ..runs.result import AgentResult
 from .agent import Prepared
 from .exit_codes import ExitCode
 from .live_text import rows_of
-from .runs_log import short, with_log
+from .logs import short, with_log
 from .runs_words import first_words
 from .show import count, visible_line
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from .live import LiveView
-from .run_person import PersonAtTerminal
+from .run_terminal import PersonAtTerminal
 from .show import count
 
 AGAIN_SECONDS = 5.0

@@ -26,12 +26,11 @@ from .agent import Prepared, opened_runner
 from .exit_codes import ExitCode
 from .live import LiveView
 from .live_region import Region, live_console
+from .logs import short, with_log
 from .run_ending import as_json as json_of
 from .run_ending import ending, exit_code_of
 from .run_interrupt import Interrupts
-from .run_person import PersonAtTerminal
-from .run_terminal import TerminalModes, terminal_as_it_was
-from .runs_log import short, with_log
+from .run_terminal import PersonAtTerminal, TerminalModes, terminal_as_it_was
 from .show import say, say_json
 
 _TICK_SECONDS = 0.1

@@ -10,14 +10,12 @@ import typer
 
 from ..domain.tool import Mode
 from .exit_codes import ExitCode, exits
-from .logs import LogFile, RunName
+from .logs import LogFile, RunName, has_log, named_run, opened, short
 from .options import Json
 from .runs_follow import events_of, first_event, follow
 from .runs_list import ListedRun, Which, list_runs
-from .runs_log import has_log, named_run, opened, short
-from .runs_picture import Picture, as_plain, picture
-from .runs_rows import Rows, say_json_line
-from .runs_show import say_picture
+from .runs_show import Picture, as_plain, picture, say_picture
+from .runs_story import Rows, say_json_line
 from .runs_words import StateWord, first_words, for_how_long, state_text
 from .show import say, say_json, say_table
 

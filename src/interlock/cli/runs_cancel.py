@@ -5,12 +5,10 @@ from pathlib import Path
 import typer
 
 from ..domain.errors import RunEndedError
-from .approvals_answer import How, give_cancel
-from .approvals_people import at_desk, name_of_person
+from .approvals_answer import How, at_desk, give_cancel, name_of_person
 from .exit_codes import ExitCode
-from .runs_log import named_run, opened, short
-from .show import say, say_json
-from .wrong import say_wrong
+from .logs import named_run, opened, short
+from .show import say, say_json, say_wrong
 
 _SAID: dict[How, str] = {
     "recorded": "cancelled. No process had it.",

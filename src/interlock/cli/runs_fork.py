@@ -8,9 +8,8 @@ from ..artifacts.files import FileArtifacts
 from ..domain.errors import ConfigurationError
 from ..runs import export_test as exporting
 from ..runs import fork as forking
+from .logs import named_run, opened, run_files, short, with_log
 from .places import find_places
-from .run_files import run_files
-from .runs_log import named_run, opened, short, with_log
 from .show import say, say_json
 
 

@@ -11,7 +11,7 @@ from ..domain.ledger import Ledger
 from ..domain.lifecycle import RUN_TRANSITIONS, ActionState, RunState
 from ..history.fold import load
 from ..log.interface import Ends, EventLog
-from .runs_log import around, is_inside
+from .logs import around, is_inside
 from .runs_words import StateWord
 
 _ENDED = {f"run.{state}": StateWord(state) for state in ("completed", "degraded", "failed", "cancelled")}

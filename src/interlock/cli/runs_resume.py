@@ -15,11 +15,10 @@ from ..history.fold import load
 from ..log.interface import EventLog
 from .agent import NAME, Prepared, Wanted, prepare
 from .exit_codes import ExitCode
+from .logs import around, named_run, opened, short, with_log
 from .run_session import move_on
 from .runs_follow import events_of
-from .runs_log import around, named_run, opened, short, with_log
-from .show import say
-from .wrong import say_wrong
+from .show import say, say_wrong
 
 _STRICTEST_FIRST = tuple(Mode)
 

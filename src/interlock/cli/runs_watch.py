@@ -12,8 +12,8 @@ from ..history.fold import load
 from .exit_codes import ExitCode
 from .live import LiveView, said_lines
 from .live_region import Region, live_console
+from .logs import named_run, opened, short, with_log
 from .runs_follow import ENDS, follow
-from .runs_log import named_run, opened, short, with_log
 from .show import visible_line
 
 _FRAME_SECONDS = 0.1

@@ -16,7 +16,7 @@ from ..domain.tool import Mode
 from .places import Places
 from .project import FOLDER
 from .settings_file import Value, ignored, parsed_text, read_values
-from .trust import Trusted
+from .trusted import Trusted
 
 PROJECT_SETTINGS = f"{FOLDER}/config.toml"
 _STRICTEST_FIRST = tuple(Mode)

@@ -1,5 +1,7 @@
-"""Results on a terminal, or in a file that a program reads. Nothing that comes from a file or a log moves the cursor:
-texts are shown as `visible` has them, and JSON is ASCII."""
+"""Results on a terminal, or in a file that a program reads, and what went wrong: what happened, where, and what to do.
+
+Nothing that comes from a file or a log moves the cursor: texts are shown as `visible` has them, and JSON is ASCII.
+"""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -10,6 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from ..approvals.visible import visible
+from ..domain.errors import InterlockError
+from ..policy.files.places import PolicyFileError, Problem
 
 _STYLES = {"allow": "green", "ask": "yellow", "request_input": "yellow", "deny": "red"}
 _MAX_CHARS = 500
@@ -74,3 +78,15 @@ def _joined(pieces: Iterable[str | Text]) -> Text:
     for piece in pieces:
         line.append(piece if isinstance(piece, Text) else visible_line(piece))
     return line
+
+
+def say_wrong(error: InterlockError) -> None:
+    if isinstance(error, PolicyFileError):
+        say_problems(error.problems)
+    else:
+        say(f"interlock: {error}", error=True)
+
+
+def say_problems(problems: Sequence[Problem], before: str = "") -> None:
+    for problem in problems:
+        say(f"{before}{problem}", error=True)

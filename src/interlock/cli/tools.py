@@ -17,11 +17,10 @@ from ..policy.hypothetical import hypothetical
 from .exit_codes import ExitCode, exits
 from .options import Json
 from .places import find_places
-from .policy_options import in_order
-from .policy_places import policy_here
+from .policy_files import in_order, policy_here
 from .settings import Settings, load_settings
 from .show import say, say_json, say_table, verdict
-from .trust_question import files_of_project
+from .trust import files_of_project
 
 _EXITS = exits({ExitCode.OK: "done", ExitCode.USAGE: "bad usage, or a file that is not in order"})
 #: What a call names, to ask what a policy says about calls like it.

@@ -1,178 +1,178 @@
-"""Which projects are trusted: nothing from a project directory is loaded before a person said so.
+"""`interlock trust`: which projects may bring settings, rules and skills, and the question whether one may.
 
-Trust is in a directory by its real path, and in the files that it brings as they were: each by its digest. When one of
-them changes, comes or goes, the project is not trusted until somebody looks again. A project that brings nothing needs
-no trust. The list is one file in the state folder, for its owner alone, replaced as a whole.
-
-    match trusted_files(find_root(Path.cwd()), places):
-        case Trusted() as project: project.content(".interlock/config.toml")
-        case Untrusted() as project: project.reason
+Without a terminal nothing is asked, and nothing is loaded.
 """
 
 import os
-import stat
-from collections.abc import Mapping
-from hashlib import sha256
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
-from time import time_ns
-from typing import Literal
+from typing import Annotated, Any, TypeAlias
 
-import msgspec
+import typer
 
 from ..domain.errors import ConfigurationError
-from ..policy.files.replace import lock_folder, replace_file
-from ..policy.files.source import read_file
-from .places import Places, make_private
-from .project import ProjectFile, project_files
+from .exit_codes import ExitCode, exits
+from .options import Json
+from .places import Places, find_places
+from .project import find_root
+from .show import count, say, say_json, say_table
+from .trusted import Trusted, Untrusted, forget, remember, trusted_files, trusted_projects
 
-_VERSION = 1
-#: A project has at most a thousand files, so these are very many projects.
-_MAX_BYTES = 64 << 20
+_EXITS = exits(
+    {
+        ExitCode.OK: "trusted, or nothing to trust",
+        ExitCode.USAGE: "bad usage, or a list that cannot be read",
+        ExitCode.WAITING: "somebody has to say so: at a terminal, or with --yes",
+        ExitCode.REFUSED: "the answer was no, or the project cannot be trusted",
+    }
+)
 
+_NOT_TRUSTED = {
+    ExitCode.WAITING: "Nothing was trusted. Say so at a terminal, or with `interlock trust --yes`.",
+    ExitCode.REFUSED: "Nothing was trusted.",
+}
 
-class FileChange(msgspec.Struct, frozen=True):
-    path: str
-    what: Literal["new", "changed", "gone"]
+Folder: TypeAlias = Annotated[
+    Path, typer.Option("--project", metavar="FOLDER", help="A folder of the project. Default: this one.")
+]
 
-
-class Trusted(msgspec.Struct, frozen=True):
-    root: str
-    #: Everything that may be loaded. Empty for a project that brings nothing.
-    files: tuple[ProjectFile, ...] = ()
-
-    def path(self, name: str) -> str:
-        """Where a file is, or empty when the project has none of that name."""
-        return os.path.join(self.root, name) if any(file.path == name for file in self.files) else ""
-
-    def content(self, name: str) -> bytes | None:
-        """The very bytes that were trusted; None when there is no such file."""
-        known = next((file for file in self.files if file.path == name), None)
-        if known is None:
-            return None
-        content = read_file(os.path.join(self.root, name))
-        if sha256(content).hexdigest() != known.sha256:
-            raise ConfigurationError(
-                f"{name} of {self.root} was changed a moment ago. Nothing of it was used; try again."
-            )
-        return content
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EXITS)
 
 
-class Untrusted(msgspec.Struct, frozen=True, kw_only=True):
-    root: str
-    #: `new`: nobody was asked. `changed`: not what was trusted. `refused`: it cannot be trusted as it is.
-    kind: Literal["new", "changed", "refused"]
-    reason: str
-    files: tuple[ProjectFile, ...] = ()
-    changes: tuple[FileChange, ...] = ()
+@app.callback(invoke_without_command=True)
+def trust(
+    context: typer.Context,
+    project: Folder = Path(),
+    yes: Annotated[bool, typer.Option("--yes", help="Trust it without a question.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Trust a project, or see what it brings.
 
-    @property
-    def notice(self) -> str:
-        """One line for whoever goes on without the files."""
-        do = "" if self.kind == "refused" else " `interlock trust` shows them."
-        return f"The files that {self.root} brings were ignored: {self.reason}.{do}"
-
-
-class TrustedProject(msgspec.Struct, frozen=True):
-    """What was trusted: digests by path, and since when, in nanoseconds since 1970."""
-
-    at: int
-    files: Mapping[str, str]
-
-
-class _List(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    version: int = _VERSION
-    projects: dict[str, TrustedProject] = {}
-
-
-def trusted_files(root: Path, places: Places) -> Trusted | Untrusted:
-    """What may be loaded from a project. Never asks, and never raises for what it finds."""
-    found = project_files(root)
-    if found.refusal:
-        return Untrusted(root=found.root, kind="refused", reason=found.refusal, files=found.files)
-    if not found.files:
-        return Trusted(found.root)
-    try:
-        known = trusted_projects(places).get(found.root)
-    except ConfigurationError as error:
-        return Untrusted(root=found.root, kind="refused", reason=str(error).rstrip("."), files=found.files)
-    if known is None:
-        return Untrusted(root=found.root, kind="new", reason="nobody trusted this project yet", files=found.files)
-    if changes := _changes(known.files, found.files):
-        reason = f"they are not what was trusted ({_counted(changes)})"
-        return Untrusted(root=found.root, kind="changed", reason=reason, files=found.files, changes=changes)
-    return Trusted(found.root, found.files)
+    Nothing from a project directory (settings, policy and skills in its folder .interlock) is loaded before it is
+    trusted. When one of these files changes, it is asked again.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    places = find_places()
+    found, code = trusted_files(find_root(project), places), ExitCode.OK
+    if isinstance(found, Untrusted):
+        if not as_json:
+            show_project(found)
+        found, code = _decided(found, places, yes=yes, ask=not as_json and somebody_is_there())
+    if as_json:
+        say_json({"trusted": code is ExitCode.OK, "project": found})
+    else:
+        say(f"{found.root}: {_what(found)}" if isinstance(found, Trusted) else _NOT_TRUSTED[code])
+    if code is not ExitCode.OK:
+        raise typer.Exit(code)
 
 
-def remember(project: Untrusted, places: Places) -> Trusted:
-    """Trust the files as they were when `project` was made, and not as they may be by now."""
-    if project.kind == "refused":
-        raise ConfigurationError(f"{project.root} cannot be trusted: {project.reason}.")
-    digests = {file.path: file.sha256 for file in project.files}
-    _change(places, project.root, TrustedProject(time_ns(), digests))
-    return Trusted(project.root, project.files)
+def _decided(found: Untrusted, places: Places, *, yes: bool, ask: bool) -> tuple[Trusted | Untrusted, ExitCode]:
+    if found.kind == "refused":
+        return found, ExitCode.REFUSED
+    if yes or (ask and ask_for_trust()):
+        return remember(found, places), ExitCode.OK
+    return found, ExitCode.REFUSED if ask else ExitCode.WAITING
 
 
-def forget(root: Path, places: Places) -> bool:
-    """False when it was not trusted. The directory need not exist any more."""
-    real = os.path.realpath(root)
-    if real not in trusted_projects(places):
-        return False
-    _change(places, real, None)
-    return True
-
-
-def trusted_projects(places: Places) -> Mapping[str, TrustedProject]:
-    """By real path. `ConfigurationError` when the list cannot be believed."""
-    return {} if places.state is None else _read(places.trust_file).projects
-
-
-def _change(places: Places, root: str, project: TrustedProject | None) -> None:
-    path = places.trust_file
-    make_private(path.parent)
-    with lock_folder(str(path)):
-        projects = {name: kept for name, kept in _read(path).projects.items() if name != root}
-        if project is not None:
-            projects[root] = project
-        content = msgspec.json.format(msgspec.json.encode(_List(projects=projects)), indent=1)
-        if len(content) > _MAX_BYTES:
-            raise ConfigurationError("Too many projects are trusted; revoke some first.")
-        replace_file(str(path), content)
-
-
-def _read(path: Path) -> _List:
-    try:
-        found = os.stat(path, follow_symlinks=False)
-    except FileNotFoundError:
-        return _List()
-    except OSError as error:
-        raise _unbelievable(path, error.strerror or str(error)) from None
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise _unbelievable(path, "it is not a file for you alone")
-    try:
-        with open(path, "rb") as file:
-            listed = msgspec.json.decode(file.read(_MAX_BYTES), type=_List)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise _unbelievable(path, "this is not what was written") from None
-    if listed.version != _VERSION:
-        raise _unbelievable(path, f"it has version {listed.version}, not {_VERSION}")
-    return listed
-
-
-def _unbelievable(path: Path, reason: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"the list of trusted projects, {path}, cannot be used: {reason}. Move it away to begin anew."
-    )
-
-
-def _changes(known: Mapping[str, str], files: tuple[ProjectFile, ...]) -> tuple[FileChange, ...]:
-    now = {file.path: file.sha256 for file in files}
+def _what(found: Trusted) -> str:
     return (
-        *(FileChange(path, "new") for path in now if path not in known),
-        *(FileChange(path, "changed") for path in now if path in known and known[path] != now[path]),
-        *(FileChange(path, "gone") for path in known if path not in now),
+        f"trusted, {count(len(found.files), 'file')}"
+        if found.files
+        else "it brings nothing, so there is nothing to trust"
     )
 
 
-def _counted(changes: tuple[FileChange, ...]) -> str:
-    kinds = [change.what for change in changes]
-    return ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+@app.command("list", epilog=_EXITS)
+def list_projects(as_json: Json = False) -> None:
+    """List the projects that are trusted, and whether they still are what was trusted."""
+    places = find_places()
+    known = trusted_projects(places)
+    rows: list[dict[str, Any]] = [
+        {"root": root, "at": known[root].at, "files": known[root].files, "now": _now(root)} for root in sorted(known)
+    ]
+    if as_json:
+        say_json(rows)
+    elif not rows:
+        say("No project is trusted.")
+    else:
+        say_table(("SINCE", "NOW", "PROJECT"), [(_day(row["at"]), row["now"], row["root"]) for row in rows])
+
+
+def _now(root: str) -> str:
+    if not os.path.isdir(root):
+        return "gone"
+    found = trusted_files(Path(root), find_places())
+    return "trusted" if isinstance(found, Trusted) else found.kind
+
+
+def _day(at: int) -> str:
+    return datetime.fromtimestamp(at / 1e9, UTC).strftime("%Y-%m-%d")
+
+
+@app.command(epilog=_EXITS)
+def revoke(
+    project: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Default: this project.")] = Path(),
+    as_json: Json = False,
+) -> None:
+    """Trust a project no longer."""
+    places = find_places()
+    root = Path(os.path.realpath(project))
+    # What was deleted is named by itself.
+    target = root if str(root) in trusted_projects(places) else find_root(root)
+    if not forget(target, places):
+        raise ConfigurationError(f"{target} is not trusted. `interlock trust list` lists what is.")
+    if as_json:
+        say_json({"revoked": str(target)})
+    else:
+        say(f"{target} is not trusted any more")
+
+
+_MAX_SHOWN = 30
+
+
+def files_of_project(start: Path, places: Places, *, ask: bool = True) -> Trusted:
+    """What may be loaded from the project that `start` is in.
+
+    A person who is there is asked, if `ask`. Else one line says that the files of the project were ignored.
+    """
+    found = trusted_files(find_root(start), places)
+    if isinstance(found, Trusted):
+        return found
+    if ask and found.kind != "refused" and somebody_is_there():
+        show_project(found)
+        if ask_for_trust():
+            return remember(found, places)
+    say(found.notice, error=True)
+    return Trusted(found.root)
+
+
+def somebody_is_there() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def ask_for_trust() -> bool:
+    """No is the answer of whoever says nothing."""
+    try:
+        return typer.confirm("Trust these files as they are now?", default=False, err=True)
+    except typer.Abort:
+        return False
+
+
+def show_project(project: Untrusted) -> None:
+    changes = {change.path: change.what for change in project.changes}
+    say(f"The project {project.root} brings settings, rules or skills: {project.reason}.", error=True)
+    lines = [
+        *(f"  {file.path} ({file.size_bytes:,} bytes){_mark(changes.get(file.path, ''))}" for file in project.files),
+        *(f"  {change.path}{_mark(change.what)}" for change in project.changes if change.what == "gone"),
+    ]
+    for line in lines[:_MAX_SHOWN]:
+        say(line, error=True)
+    if len(lines) > _MAX_SHOWN:
+        say(f"  ... and {len(lines) - _MAX_SHOWN:,} more; `interlock trust --json` has them all", error=True)
+    say("Read them first if others can write to this project: they steer what an agent does here.", error=True)
+
+
+def _mark(what: str) -> str:
+    return f", {what}" if what else ""

@@ -6,7 +6,7 @@ they were written down are not in the log, so they are not in the conversation e
 and may ask again.
 """
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -31,6 +31,7 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
     #: to come, and what the model will be told.
     open: bool = False
     answered_by: str = ""
+    finish: str = ""
     text: str = ""
     private: str = ""
     private_artifact_id: str = ""
@@ -68,7 +69,7 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
         self.last = "model"
         self.text, self.calls, self.told, self.awaited = answer.text, {}, {}, answer.call_count
         self.private, self.private_artifact_id = answer.private, answer.private_artifact_id
-        self.open, self.answered_by = answer.call_count > 0, agent
+        self.open, self.answered_by, self.finish = answer.call_count > 0, agent, answer.finish
         if self.open:
             self.tool_turns[agent] = self.tool_turns.get(agent, 0) + 1
         else:
@@ -147,6 +148,6 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
 
 
 def _written(fact: "CallProposed") -> ProposedCall:
-    raw = {} if fact.raw_input is None else fact.raw_input
+    raw: Any = {} if fact.raw_input is None else fact.raw_input
     written = raw if isinstance(raw, str) else encode(raw).decode()
     return ProposedCall(call_id=fact.call_id, tool=fact.tool, arguments=written, artifact_id=fact.raw_artifact_id)

@@ -54,7 +54,7 @@ def open_file(path: Path, factory: type[sqlite3.Connection]) -> Connections:
         _create(path)
         with ExitStack() as opened:
             writing, reading, watching = (opened.enter_context(closing(_connect(path, factory))) for _ in range(3))
-            _check_own(path, writing)  # before anything is written: it may be somebody else's file
+            _look_at(path, writing)  # before anything is written: it may be somebody else's file
             _make_durable(path, writing)
             _make_schema(path, writing)
             writing.execute("PRAGMA busy_timeout = 0")  # `execute_when_free` waits instead
@@ -98,6 +98,13 @@ def _make_schema(path: Path, connection: sqlite3.Connection) -> None:
         for statement in step:
             connection.execute(statement)
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute("COMMIT")
+
+
+def _look_at(path: Path, connection: sqlite3.Connection) -> None:
+    """In a transaction, so that the version and the tables are of one moment: somebody may be making the log now."""
+    execute_when_free(connection, "BEGIN")
+    _check_own(path, connection)
     connection.execute("COMMIT")
 
 

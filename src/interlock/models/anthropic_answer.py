@@ -15,6 +15,7 @@ from .calls import WrittenCalls
 from .interface import FinishReason, ModelEvent
 from .prices import Prices, with_cost
 from .text import SpokenText
+from .usage import field_of, read_tokens
 
 _REASONS: Mapping[str, FinishReason] = {
     "end_turn": "stop",
@@ -24,6 +25,8 @@ _REASONS: Mapping[str, FinishReason] = {
     "model_context_window_exceeded": "length",
     "refusal": "refused",
 }
+
+_COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
 class _Block(msgspec.Struct):
@@ -45,15 +48,8 @@ class _BlockDelta(msgspec.Struct):
     signature: str | None = None
 
 
-class _Usage(msgspec.Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-
-
 class _Begun(msgspec.Struct):
-    usage: _Usage | None = None
+    usage: Any = None
 
 
 class _MessageStart(msgspec.Struct):
@@ -76,7 +72,7 @@ class _Stopped(msgspec.Struct):
 
 class _MessageEnd(msgspec.Struct):
     delta: _Stopped | None = None
-    usage: _Usage | None = None
+    usage: Any = None
 
 
 class _MessageStop(msgspec.Struct):
@@ -101,7 +97,7 @@ class AnthropicAnswer:
         self._calls = WrittenCalls(earlier)
         self._text = SpokenText()
         self._thoughts = Thoughts()
-        self._usage = _Usage()
+        self._counts: dict[str, int] = dict.fromkeys(_COUNTS, 0)
         self._reason = ""
         #: By block, the arguments that a call began with. Those that follow bit by bit count instead.
         self._begun_with: dict[int, str] = {}
@@ -156,26 +152,26 @@ class AnthropicAnswer:
             self._thoughts.add_text(said)
         return said
 
-    def _count(self, usage: _Usage | None) -> None:
+    def _count(self, usage: object) -> None:
         """Counts are of the whole so far, and one that is not repeated still holds."""
-        for name in _Usage.__struct_fields__ if usage else ():
-            if (count := getattr(usage, name)) is not None:
-                setattr(self._usage, name, max(0, count))
+        for name in _COUNTS:
+            if (count := read_tokens(field_of(usage, name))) is not None:
+                self._counts[name] = count
 
     def end(self, prices: Prices | None = None) -> list[ModelEvent]:
         for index, arguments in self._begun_with.items():
             if arguments:
                 self._calls.piece(index, arguments=arguments)
         reason = _REASONS.get(self._reason, "other")
-        usage = with_cost(_told(self._usage), prices)
+        usage = with_cost(_told(self._counts), prices)
         return ending(self._text, self._calls, reason, usage, self._thoughts.private(self._model))
 
 
-def _told(usage: _Usage) -> Usage:
+def _told(counts: Mapping[str, int]) -> Usage:
     """The API counts cached input apart; here, as with other providers, it is part of the input."""
-    cached = usage.cache_read_input_tokens or 0
+    cached = counts["cache_read_input_tokens"]
     return Usage(
-        input_tokens=(usage.input_tokens or 0) + (usage.cache_creation_input_tokens or 0) + cached,
-        output_tokens=usage.output_tokens or 0,
+        input_tokens=counts["input_tokens"] + counts["cache_creation_input_tokens"] + cached,
+        output_tokens=counts["output_tokens"],
         cached_tokens=cached,
     )

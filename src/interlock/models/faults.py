@@ -3,7 +3,6 @@
 Both SDKs raise errors of the same shape under their own names: `SdkErrors` has the names, everything else is shared.
 """
 
-import json
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -57,8 +56,9 @@ class SdkErrors(NamedTuple):
     any: type[Exception]
 
 
-#: What the SDKs and our own reading raise when a stream is not what it should be.
-_GARBLED = (json.JSONDecodeError, UnicodeError, msgspec.ValidationError, RecursionError)
+#: What the SDKs and our own reading raise when a stream is not what it should be: not JSON, not UTF-8, a number of
+#: more digits than Python reads, another shape, too deep.
+_GARBLED = (ValueError, msgspec.ValidationError, RecursionError)
 
 
 @contextmanager

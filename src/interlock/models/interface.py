@@ -8,6 +8,9 @@ import msgspec
 from ..domain.conversation import Message, ProposedCall, Usage
 from ..domain.tool import JsonObject, ToolSpec
 
+#: What a model may say in one answer, whoever provides it. More of it is `ModelError`.
+MAX_ANSWER_CHARS = 1 << 20
+
 #: `auto`, `none`, `required`, or the name of the one tool that must be called.
 ToolChoice: TypeAlias = str
 

@@ -14,6 +14,7 @@ from .calls import WrittenCalls
 from .interface import FinishReason, ModelEvent
 from .prices import Prices, with_cost
 from .text import SpokenText
+from .usage import field_of, read_cost, read_tokens
 
 _REASONS: Mapping[str, FinishReason] = {
     "stop": "stop",
@@ -47,23 +48,11 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class _CachedTokens(msgspec.Struct):
-    cached_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _CachedTokens | None = None
-    #: Some routers say what it cost.
-    cost: float | None = None
-
-
 class _Chunk(msgspec.Struct):
     """The part of a chunk that matters here. The SDK does not check what it hands on."""
 
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    usage: Any = None
 
 
 class OpenAIAnswer:
@@ -105,11 +94,12 @@ class OpenAIAnswer:
         return ending(self._text, self._calls, reason, with_cost(self._usage, prices))
 
 
-def _told(usage: _Usage) -> Usage:
-    details = usage.prompt_tokens_details or _CachedTokens()
+def _told(usage: object) -> Usage:
+    details = field_of(usage, "prompt_tokens_details")
     return Usage(
-        input_tokens=max(0, usage.prompt_tokens or 0),
-        output_tokens=max(0, usage.completion_tokens or 0),
-        cached_tokens=max(0, details.cached_tokens or 0),
-        cost=max(0.0, usage.cost or 0.0),
+        input_tokens=read_tokens(field_of(usage, "prompt_tokens")) or 0,
+        output_tokens=read_tokens(field_of(usage, "completion_tokens")) or 0,
+        cached_tokens=read_tokens(field_of(details, "cached_tokens")) or 0,
+        # Some routers say what it cost.
+        cost=read_cost(field_of(usage, "cost")) or 0.0,
     )

@@ -3,6 +3,7 @@
 import msgspec
 
 from ..domain.conversation import Usage
+from .usage import read_cost, sane
 
 _PER = 1_000_000
 
@@ -16,12 +17,14 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True):
     cached: float | None = None
 
     def of(self, usage: Usage) -> float:
+        usage = sane(usage)
         cached = min(usage.cached_tokens, usage.input_tokens)
         cached_price = self.input if self.cached is None else self.cached
         spent = (usage.input_tokens - cached) * self.input + cached * cached_price + usage.output_tokens * self.output
-        return spent / _PER
+        return read_cost(spent / _PER) or 0.0
 
 
 def with_cost(usage: Usage, prices: Prices | None) -> Usage:
     """What the provider says it costs is kept."""
-    return usage if usage.cost or prices is None else msgspec.structs.replace(usage, cost=prices.of(usage))
+    told = sane(usage)
+    return told if told.cost or prices is None else msgspec.structs.replace(told, cost=prices.of(told))

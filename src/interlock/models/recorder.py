@@ -7,10 +7,11 @@ secrets in it are for the caller to take out.
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from ..domain.conversation import ProposedCall, Usage
+from ..domain.conversation import Usage
 from ..domain.errors import ModelError
 from .digest import request_digest
-from .interface import CallWritten, Finished, ModelEvent, ModelProvider, ModelRequest, Restarted, TextPiece
+from .heard import Heard
+from .interface import Finished, ModelEvent, ModelProvider, ModelRequest
 from .scripted import Fault, Turn
 
 
@@ -36,47 +37,30 @@ class Recorder:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         position, self._asked = self._asked, self._asked + 1
         digest = request_digest(request)
-        heard = _Heard()
+        heard = Heard()
         try:
             async with aclosing(self._provider.stream(request)) as events:
                 async for event in events:
                     heard.add(event)
                     if isinstance(event, Finished):
-                        self._turns[position] = heard.turn(digest, end=event)
+                        self._turns[position] = _turn(heard, digest, end=event)
                     yield event
         except ModelError as error:
             fault = Fault(message=str(error), retryable=error.retryable, retry_after_seconds=error.retry_after_seconds)
-            self._turns[position] = heard.turn(digest, fault=fault)
+            self._turns[position] = _turn(heard, digest, fault=fault)
             raise
 
     async def close(self) -> None:
         await self._provider.close()
 
 
-class _Heard:
-    def __init__(self) -> None:
-        self._text: list[str] = []
-        self._calls: list[ProposedCall] = []
-
-    def add(self, event: ModelEvent) -> None:
-        match event:
-            case TextPiece():
-                self._text.append(event.text)
-            case CallWritten():
-                self._calls.append(event.call)
-            case Restarted():
-                self._text.clear()
-                self._calls.clear()
-            case Finished():
-                pass
-
-    def turn(self, digest: str, *, end: Finished | None = None, fault: Fault | None = None) -> Turn:
-        return Turn(
-            text="".join(self._text),
-            calls=tuple(self._calls),
-            reason=end.reason if end else None,
-            usage=end.usage if end else Usage(),
-            private=end.private if end else "",
-            fault=fault,
-            request=digest,
-        )
+def _turn(heard: Heard, digest: str, *, end: Finished | None = None, fault: Fault | None = None) -> Turn:
+    return Turn(
+        text=heard.text,
+        calls=tuple(heard.calls),
+        reason=end.reason if end else None,
+        usage=end.usage if end else Usage(),
+        private=end.private if end else "",
+        fault=fault,
+        request=digest,
+    )

@@ -6,8 +6,10 @@ meet are joined; a half that stays alone is written as an escape, because it cou
 
 from ..domain.errors import ModelError
 from ..domain.json import without_surrogates
+from .interface import MAX_ANSWER_CHARS
 
-MAX_TEXT_BYTES = 1 << 20
+#: A character is a byte or more, so whatever passes here is within what an answer may be.
+MAX_TEXT_BYTES = MAX_ANSWER_CHARS
 
 
 def whole(text: str) -> str:

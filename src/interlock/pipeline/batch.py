@@ -34,7 +34,7 @@ from .accept import Received, accept
 from .facts import record_repeat, void
 from .live import Run
 from .observe import observe_failure
-from .resume import replan
+from .resume import lost, replan
 from .run import conclude, plan
 from .schedule import claim
 from .siblings import Ending, Outcome, Siblings
@@ -50,13 +50,17 @@ class BatchOutcome(msgspec.Struct, frozen=True):
     error: ToolError | None = None
 
 
-async def run_batch(intents: Sequence[ToolIntent], run: Run) -> BatchOutcome:
+async def run_batch(
+    intents: Sequence[ToolIntent], run: Run, *, resumed: bool = False, refusal: str = ""
+) -> BatchOutcome:
+    """`resumed`: the intents are from the log. `refusal`: why none of them may start."""
     elapsed = run.parts.clock.elapsed
     began = elapsed()
     received = [accept(intent, run.parts.limits, run.parts.redactor) for intent in intents]
     _open(received, run)
     siblings = Siblings(run)
-    permitted = await _plan(received, siblings, run)
+    refused = _refused(received, refusal, run) if refusal or len(received) > 1 else {}
+    permitted = await _plan(received, refused, resumed, siblings, run)
     enter = run.parts.scheduler.enter
     run.recorder.many = len(permitted) > 1
     for call_id, planned in permitted.items():
@@ -125,10 +129,11 @@ def record_menu(menu: Menu, run: Run) -> None:
     run.recorder.add(MenuShown(digest=menu.digest, versions=dict(menu.versions), artifact_id=artifact_id))
 
 
-async def _plan(received: list[Received], siblings: Siblings, run: Run) -> dict[str, PermittedCall | Waiting]:
+async def _plan(
+    received: list[Received], refused: dict[str, Failure], resumed: bool, siblings: Siblings, run: Run
+) -> dict[str, PermittedCall | Waiting]:
     """What may be carried out, by id, in model order. What may not is concluded here, before anything happens."""
     permitted: dict[str, PermittedCall | Waiting] = {}
-    refused = _refused(received, run) if len(received) > 1 else {}
     for item in received:
         call_id = item.intent.call_id
         if call_id in permitted or call_id in siblings.outcomes:
@@ -136,9 +141,10 @@ async def _plan(received: list[Received], siblings: Siblings, run: Run) -> dict[
             continue
         if call_id in refused and call_id not in run.ledger.calls:
             item = msgspec.structs.replace(item, outcome=refused[call_id])  # noqa: PLW2901 - the same call, refused
-        planned = await (
-            plan(item, run) if call_id not in run.ledger.calls else _plan_again(item, call_id in refused, run)
-        )
+        if call_id not in run.ledger.calls:
+            planned = await plan(item, run)
+        else:
+            planned = await _plan_again(item, call_id in refused, resumed, run)
         match planned:
             case PermittedCall() | Waiting():
                 permitted[call_id] = planned
@@ -152,9 +158,13 @@ async def _plan(received: list[Received], siblings: Siblings, run: Run) -> dict[
     return permitted
 
 
-async def _plan_again(item: Received, refused: bool, run: Run) -> PermittedCall | Waiting | Failure | Observation:
+async def _plan_again(
+    item: Received, refused: bool, resumed: bool, run: Run
+) -> PermittedCall | Waiting | Failure | Observation:
     entry = run.ledger.calls[item.intent.call_id]
-    return await replan(item, entry, run) if entry.digest == item.digest and not refused else _reused(item, run)
+    if entry.digest == item.digest and not refused:
+        return await replan(item, entry, run)
+    return lost(entry, run) if resumed else _reused(item, run)
 
 
 def _first_error(received: list[Received], siblings: Siblings) -> ToolError | None:
@@ -185,8 +195,10 @@ def _still_waits(siblings: Siblings, run: Run) -> bool:
     return False
 
 
-def _refused(received: list[Received], run: Run) -> dict[str, Failure]:
+def _refused(received: list[Received], refusal: str, run: Run) -> dict[str, Failure]:
     """Calls that cannot be taken as they stand together: too many, or one id for different calls."""
+    if refusal:
+        return {item.intent.call_id: Failure.of("skipped", f"{refusal} Nothing was executed.") for item in received}
     limit = run.parts.limits.max_calls_per_batch
     if len(received) > limit:
         message = f"{len(received)} calls in one response; the limit is {limit}. Nothing was executed."

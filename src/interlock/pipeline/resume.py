@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 from ..domain.call import PermittedCall, ToolIntent, ValidCall, Waiting
 from ..domain.chain import decode_event
 from ..domain.decision import Decision, Verdict
+from ..domain.errors import ArtifactError
 from ..domain.event import CallProposed, InvocationSuspended
 from ..domain.failure import Failure
 from ..domain.ids import child_run_id
@@ -56,6 +57,20 @@ async def _go_on(received: Received, entry: CallEntry, run: Run) -> PermittedCal
             return valid if isinstance(valid, Failure) else denied_again(entry.tool)
         case _:
             return await plan(received, run)
+
+
+def lost(entry: CallEntry, run: Run) -> Failure:
+    """What the log has of its arguments is not what the model wrote: they held a secret, or they were changed."""
+    action = run.ledger.actions.get(entry.action_id)
+    if action is not None and action.answer is not None and not action.answer.approved:
+        return refused(action.question, action.answer)
+    if entry.state in (CallState.RUNNING, CallState.ENDED, CallState.SUSPENDED):
+        return unknown_outcome(entry.tool, "and its arguments are not in the log as the model wrote them")
+    message = (
+        f"The arguments of {entry.tool} are not in the log as the model wrote them: what looks like a secret is not "
+        "written down, so the call cannot be gone on with. Nothing was executed. Propose it again, without the secret."
+    )
+    return Failure.of("payload_changed", message)
 
 
 async def unresolved(run: Run) -> list[ToolIntent]:
@@ -171,6 +186,6 @@ async def _recorded_intent(call_id: str, run: Run) -> ToolIntent:
     if fact.raw_artifact_id:
         try:
             arguments = parse(run.parts.artifacts.read(fact.raw_artifact_id))
-        except BadJson:
+        except (ArtifactError, BadJson):
             arguments = ""
     return ToolIntent(call_id=call_id, tool_name=fact.tool, arguments=arguments, reason=fact.reason)
