@@ -10,7 +10,7 @@ import pytest
 
 from bench.peers import run_peers
 
-ADAPTER = Path(__file__).parents[2] / "bench" / "peers_adapter.py"
+BENCH = Path(__file__).parents[2] / "bench"
 
 _HARNESS = """
 import asyncio, json, time
@@ -20,12 +20,14 @@ SLEEP_S = 0.001
 
 class Mark:
     models = tools = 0
+    entered = left = (0, 0)
 
     def enter(self):
         self.models += 1
+        self.entered = now()
 
     def exit(self):
-        pass
+        self.left = now()
 
     def tool(self):
         self.tools += 1
@@ -36,6 +38,18 @@ MARK = Mark()
 
 def now():
     return time.perf_counter_ns(), time.process_time_ns()
+
+
+def last_enter():
+    return MARK.entered
+
+
+def last_exit():
+    return MARK.left
+
+
+def span(name, begin, end):
+    return {f"{name}_us": (end[0] - begin[0]) / 1e3, f"{name}_cpu_us": (end[1] - begin[1]) / 1e3}
 
 
 def args_json(number):
@@ -54,18 +68,30 @@ def main(adapter_class):
         await adapter.enable_governed()
         seen.append(await adapter.execute(adapter.prepare(2, 3, "async")))
         durable = await adapter.durable(2, 3)
+        measured = {"seen": seen, "models": MARK.models, "tools": MARK.tools, "durable": sorted(durable)}
+        MARK.tools = 0
+        try:
+            paused = await adapter.pause_resume(2)
+            measured["paused"] = [name for name in ("pause_us", "resume_us") if paused[name] > 0]
+        except NotImplementedError:
+            measured["paused"] = []
         await adapter.teardown()
-        return {"seen": seen, "models": MARK.models, "tools": MARK.tools, "durable": sorted(durable)}
+        return measured
 
     print(json.dumps(asyncio.run(measured())))
 """
 
 
-def test_the_adapter_does_what_the_harness_asks(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("adapter", "paused"), [("peers_adapter.py", ["pause_us", "resume_us"]), ("peers_runtime.py", [])]
+)
+def test_the_adapters_do_what_the_harness_asks(tmp_path: Path, adapter: str, paused: list[str]) -> None:
     (tmp_path / "common.py").write_text(_HARNESS)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "BENCH_TMP": str(tmp_path)}
 
-    done = subprocess.run([sys.executable, ADAPTER], env=environment, stdout=subprocess.PIPE, check=True, timeout=50)
+    done = subprocess.run(
+        [sys.executable, BENCH / adapter], env=environment, stdout=subprocess.PIPE, check=True, timeout=50
+    )
 
     measures = ["bytes_per_call", "cpu_us_per_call", "us_per_call"]
     assert json.loads(done.stdout) == {
@@ -73,6 +99,7 @@ def test_the_adapter_does_what_the_harness_asks(tmp_path: Path) -> None:
         "models": 3 * 6,
         "tools": 6 * 6,
         "durable": sorted([*measures, *(f"{name}_full" for name in measures)]),
+        "paused": paused,
     }
 
 

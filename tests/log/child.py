@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from interlock.domain.errors import LogFencedError, LogWriteError
+from interlock.domain.errors import LogFencedError, LogWriteError, RunClaimedError
 from interlock.log.sqlite import SqliteLog
 
 from .runs import append, chained
@@ -68,6 +68,16 @@ async def hold_until_killed(path: str) -> None:
     await asyncio.Event().wait()
 
 
+async def try_claim(path: str) -> None:
+    """Say the token, or why there is none."""
+    log = SqliteLog(path)
+    try:
+        say((await log.claim("run")).token)
+    except RunClaimedError as error:
+        say(error)
+    await log.close()
+
+
 async def append_until_fenced(path: str) -> None:
     """Claim the run and append to it; say the token, every event that is written, and why no more can be."""
     log, run = SqliteLog(path), chained("run", 50_000)
@@ -114,6 +124,7 @@ WHAT = {
         append_until_full,
         append_and_leave,
         hold_until_killed,
+        try_claim,
         append_until_fenced,
         upgrade,
         contend,

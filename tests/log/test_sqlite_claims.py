@@ -9,7 +9,7 @@ from signal import SIGCONT, SIGSTOP
 
 import pytest
 
-from interlock.domain.errors import LogError, LogFencedError, RunClaimedError
+from interlock.domain.errors import LogError, LogFencedError, LogWriteError, RunClaimedError
 from interlock.log.interface import Claim
 from interlock.log.sqlite import SqliteLog
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
@@ -157,6 +157,43 @@ async def test_a_run_from_before_a_restart_or_of_a_number_that_is_used_again_can
 
     assert (await log.claim("run")).token == 2
     await log.close()
+
+
+async def test_a_claim_of_a_log_that_failed_is_free_for_this_very_process_and_for_no_other(tmp_path: Path) -> None:
+    full = False
+
+    def see(connection: sqlite3.Connection, sql: str) -> None:
+        if full and sql == "COMMIT":
+            raise sqlite3.OperationalError("database or disk is full")
+
+    failing, run = SqliteLog(tmp_path / "log", factory=watched(see)), chained("run", 2)
+    lost = await failing.claim("run")
+    await append(failing, "run", run[:1], lost)
+    full = True
+    with pytest.raises(LogWriteError, match="disk is full"):
+        await append(failing, "run", run[1:], lost)
+
+    async with SqliteLog(tmp_path / "log") as log:
+        assert await log.holders() == {}
+        with start("try_claim", tmp_path / "log") as other:
+            assert "is alive" in hear(other)
+        claim = await log.claim("run")
+        await append(log, "run", run[1:], claim)
+
+        assert claim.token > lost.token
+        assert await log.read("run") == run
+    await failing.close()
+
+
+async def test_a_claim_of_another_open_log_of_this_process_is_in_force_until_that_is_closed(tmp_path: Path) -> None:
+    async with SqliteLog(tmp_path / "log") as ours:
+        async with SqliteLog(tmp_path / "log") as theirs:
+            await theirs.claim("run")
+            with pytest.raises(RunClaimedError, match="this very process"):
+                await ours.claim("run")
+            assert list(await ours.holders()) == ["run"]
+
+        await ours.claim("run")
 
 
 async def test_a_claim_made_by_somebody_else_between_two_appends_is_seen_although_heads_are_remembered(

@@ -6,7 +6,6 @@ async with opened_runner(prepared, on_progress=...) as runner:
 """
 
 import os
-import pwd
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -26,9 +25,10 @@ from ..policy.files.policy_files import PolicyFiles
 from ..runs.runner import Runner, RunnerOptions
 from ..sandbox.programs import python_folders
 from ..tools.skills import skills
+from .agent_tools import local_tools, skill_tools
 from .agent_provider import Model, chosen_model, scripted_model
 from .logs import RunFiles, run_files
-from .places import Places, find_places
+from .places import Places, find_places, login_name
 from .policy_files import in_order, policy_here
 from .project import FOLDER
 from .recordings import check_is_log
@@ -49,16 +49,12 @@ You are an agent that works on a task in one folder, the workspace, with the too
 - End with a short answer: what you found, what you changed, what you ran to verify it and what that said. Say honestly
   what you did not verify.
 """
-
-
 NAME = "interlock"
-PROJECT_SKILLS = f"{FOLDER}/skills"
 #: A person is there, or comes: they say whether what may have happened may happen again, and mend a key.
 FAIL_SAFE = FailSafeConfig(unknown_outcome_policy="ask", model_failure_policy="keep")
-_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_COST = (
-    "A budget of cost counts what the provider itself says that answers cost, and many say nothing. A budget of tokens "
-    "always counts."
+_NO_PRICES = (
+    "Without prices, a budget of cost counts only what the provider itself says that answers cost, and many say "
+    "nothing. `interlock config set price_input` and `price_output`, per million tokens, mend that."
 )
 
 
@@ -123,7 +119,7 @@ def prepare(wanted: Wanted, environ: Mapping[str, str] = os.environ) -> Prepared
         places=places,
         files=files,
         named_log=wanted.log,
-        notes=(*loaded.notes, *([] if settings.max_cost is None else [_COST])),
+        notes=(*loaded.notes, *([_NO_PRICES] if settings.max_cost is not None and settings.price_input is None else [])),
     )
 
 
@@ -135,7 +131,7 @@ async def opened_runner(prepared: Prepared, **around: Unpack[Around]) -> AsyncGe
             prepared.places.make_state()
         provider = prepared.model.make()
         closing.push_async_callback(provider.close)
-        tools = _tools(prepared)
+        tools = local_tools(prepared.workspace, prepared.settings, prepared.places)
         closing.push_async_callback(tools.close)
         log = await closing.enter_async_context(SqliteLog(prepared.files.log))
         agent = Agent(
@@ -143,7 +139,7 @@ async def opened_runner(prepared: Prepared, **around: Unpack[Around]) -> AsyncGe
             model=prepared.model.name,
             name=NAME,
             instructions=INSTRUCTIONS,
-            tools=[*tools, *_skills(prepared)],
+            tools=[*tools, *skill_tools(prepared.places, prepared.project)],
             policy=prepared.policy,
             fail_safe=FAIL_SAFE,
             budgets=prepared.budgets,
@@ -157,13 +153,6 @@ async def opened_runner(prepared: Prepared, **around: Unpack[Around]) -> AsyncGe
             **around,
         }
         yield await closing.enter_async_context(Runner(agent, **options))
-
-
-def login_name() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 def _folder(named: Path) -> Path:
@@ -186,35 +175,3 @@ def _budgets(settings: Settings, max_steps: int | None) -> Budgets:
         max_tokens=settings.max_tokens,
         max_cost=settings.max_cost,
     )
-
-
-def _tools(prepared: Prepared) -> LocalTools:
-    settings = prepared.settings
-    tools = LocalTools(
-        prepared.workspace,
-        readable=[os.path.expanduser(path) for path in settings.readable],
-        environment=_environment(prepared.workspace, os.environ),
-        network=settings.network,
-        outside=settings.outside,
-    )
-    tools.keep_off(prepared.places.own_paths)
-    return tools
-
-
-def _environment(workspace: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Commands inherit nothing. An environment for Python that is active and that they can see is active for them."""
-    active = environ.get("VIRTUAL_ENV", "")
-    programs = os.path.join(active, "bin")
-    is_seen = os.path.realpath(active).startswith(f"{workspace}/") or programs in python_folders()
-    return {"PATH": f"{programs}:{_SYSTEM_PATH}"} if active and is_seen else {}
-
-
-def _skills(prepared: Prepared) -> Iterable[ToolDefinition]:
-    places, project = prepared.places, prepared.project
-    if places.config is not None and places.skills.is_dir():
-        yield from skills(places.skills)
-    if any(file.path.startswith(f"{PROJECT_SKILLS}/") for file in project.files):
-        yield from skills(os.path.join(project.root, PROJECT_SKILLS))
-        # What was loaded is what was trusted, or it is not used.
-        if trusted_files(Path(project.root), places) != project:
-            raise ConfigurationError(f"The skills of {project.root} were changed a moment ago. Nothing was started.")

@@ -11,6 +11,7 @@ import msgspec
 
 from ..domain.errors import ConfigurationError
 from ..models.interface import ModelProvider
+from ..models.prices import Prices
 from ..models.retry import retrying
 from ..models.script import MAX_SCRIPT_BYTES, from_script
 from ..models.scripted import ScriptedProvider
@@ -70,13 +71,23 @@ def chosen_model(settings: Settings, environ: Mapping[str, str] = os.environ) ->
     kind = getattr(import_module(f"..models.{adapter.module}", __package__), adapter.name)
     # A key that is given keeps the SDK from sending the provider's own key to another address.
     value = key.value if key is not None else _NO_KEY
-    made = partial(kind, settings.model, base_url=base_url or None, api_key=value)
+    made = partial(kind, settings.model, base_url=base_url or None, api_key=value, prices=_prices(settings))
     return Model(
         shown=f"{settings.model} ({base_url or provider})",
         name=settings.model,
         make=lambda: retrying(made()),
         secrets={} if key is None else {key.origin: value},
     )
+
+
+def _prices(settings: Settings) -> dict[str, Prices]:
+    read, written = settings.price_input, settings.price_output
+    if read is None and written is None:
+        return {}
+    if read is None or written is None:
+        missing = "price_input" if read is None else "price_output"
+        raise ConfigurationError(f"{missing} is not set: both prices are needed to count what a run costs.")
+    return {settings.model: Prices(input=read, output=written)}
 
 
 def _no_key(provider: str, environ: Mapping[str, str]) -> str:

@@ -5,8 +5,6 @@ a few seconds, until that process has taken it. Should it die meanwhile, the not
 is what the log says, whoever wrote it.
 """
 
-import os
-import pwd
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Literal, TypeAlias
@@ -23,35 +21,10 @@ from ..domain.notes import AnswerNote, CancelNote, key_of
 from ..history.fold import load
 from ..log.interface import EventLog
 from ..runs.desk import Desk, read_note
+from .places import login_name
 from .runs_follow import changed, events_of
 
 MAX_NAME_CHARS = 200
-
-
-@asynccontextmanager
-async def at_desk(log: EventLog) -> AsyncGenerator[Desk]:
-    """An answer is small: nothing of it is kept as an artifact, and no tool is needed."""
-    app = App(log=log)
-    try:
-        yield Desk(log, app.artifacts, app=app)
-    finally:
-        await app.close()
-
-
-def name_of_person(said: str) -> str:
-    """What `--by` said, else the login name: recorded with the answer, and not proved by anything."""
-    if len(said) > MAX_NAME_CHARS:
-        raise ConfigurationError(f"--by is longer than {MAX_NAME_CHARS} characters.")
-    return said or _login_name()
-
-
-def _login_name() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return f"user {os.getuid()}"
-
-
 #: How long a living process is waited for, and then how long for what it makes of the answer.
 TAKE_SECONDS = 5.0
 SETTLE_SECONDS = 1.0
@@ -74,6 +47,23 @@ class _Errand(msgspec.Struct, frozen=True):
     key: str
     #: Has it been done? Told the run as it is, and whether the note still lies there.
     done: Callable[[Ledger, bool], bool]
+
+
+@asynccontextmanager
+async def at_desk(log: EventLog) -> AsyncGenerator[Desk]:
+    """An answer is small: nothing of it is kept as an artifact, and no tool is needed."""
+    app = App(log=log)
+    try:
+        yield Desk(log, app.artifacts, app=app)
+    finally:
+        await app.close()
+
+
+def name_of_person(said: str) -> str:
+    """What `--by` said, else the login name: recorded with the answer, and not proved by anything."""
+    if len(said) > MAX_NAME_CHARS:
+        raise ConfigurationError(f"--by is longer than {MAX_NAME_CHARS} characters.")
+    return said or login_name()
 
 
 async def give_answer(

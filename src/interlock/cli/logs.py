@@ -10,7 +10,6 @@ import re
 import shlex
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from os import environ
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeAlias
 
@@ -24,7 +23,18 @@ from .places import Places, find_places
 from .recordings import as_stored, check_is_log
 
 _MAX_NAMED = 10
+_VARIABLE = "INTERLOCK_LOG"
 _PREFIX = "run_"
+#: Ids that we made ourselves; others are shown in full.
+_OURS = re.compile(r"(?:run|act)_([0-9a-f]{8})[0-9a-f]{24}((?:\.[0-9a-f]{12})*)")
+_INSIDE_CHARS = 4
+
+
+class RunFiles(msgspec.Struct, frozen=True):
+    """Where a run is kept: its log, and beside it what is too long for an event."""
+
+    log: Path
+    artifacts: Path
 
 
 class RecordedRun(NamedTuple):
@@ -32,95 +42,23 @@ class RecordedRun(NamedTuple):
     entries: list[Entry]
 
 
-def log_path(named: Path | None) -> Path:
-    """What was named with `--log` or `INTERLOCK_LOG`, else where runs are kept."""
-    return find_places().log if named is None else named
+def run_files(named: Path | None, places: Places) -> RunFiles:
+    """For the log that was named with `--log` or `INTERLOCK_LOG`, else for the usual one. Nothing is made."""
+    if named is None:
+        return RunFiles(places.log, places.artifacts)
+    log = named.absolute()
+    return RunFiles(log, log.with_name(f"{log.name}.artifacts"))
 
 
-def read_run(named: Path | None, wanted: str) -> RecordedRun:
-    """`ConfigurationError` in words when there is no such run."""
-    return asyncio.run(_read_run(_existing(log_path(named)), wanted))
-
-
-def find_run(run_ids: Sequence[str], wanted: str) -> str:
-    """The one run that is meant: by its id, by the first letters of it, or the `last` one. Oldest first."""
-    if wanted == "last" and run_ids:
-        return run_ids[-1]
-    if wanted in run_ids:
-        return wanted
-    found = [run_id for run_id in run_ids if wanted and run_id.startswith((wanted, f"{_PREFIX}{wanted}"))]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise ConfigurationError(f"{wanted} may be any of {len(found):,} runs: {_listed(found)}. Write more of it.")
-    there = f"There are: {_listed(run_ids)}." if run_ids else "There are no runs yet."
-    raise ConfigurationError(f"There is no run {wanted[:80]!r}. {there}")
-
-
-def complete_run(incomplete: str) -> list[str]:
-    """For a shell: whatever goes wrong, there is nothing to complete."""
-    try:
-        named = os.environ.get("INTERLOCK_LOG")
-        run_ids = asyncio.run(_run_ids(_existing(log_path(Path(named) if named else None))))
-    except (InterlockError, OSError):
-        return []
-    return [name for name in ("last", *reversed(run_ids)) if name.startswith(incomplete)]
-
-
-def _existing(path: Path) -> Path:
-    if not path.exists():
-        raise ConfigurationError(f"There are no runs yet: {path} does not exist. `--log` names another log.")
-    check_is_log(str(path))
-    return path
-
-
-async def _read_run(path: Path, wanted: str) -> RecordedRun:
-    async with SqliteLog(path) as log:
-        run_id = find_run(await log.run_ids(), wanted)
-        return RecordedRun(run_id, [as_stored(entry) for entry in await log.read(run_id)])
-
-
-async def _run_ids(path: Path) -> list[str]:
-    async with SqliteLog(path) as log:
-        return await log.run_ids()
-
-
-def _listed(run_ids: Sequence[str]) -> str:
-    """The newest first."""
-    named = ", ".join(list(reversed(run_ids))[:_MAX_NAMED])
-    return named if len(run_ids) <= _MAX_NAMED else f"{named} and {len(run_ids) - _MAX_NAMED:,} more"
-
-
-LogFile: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--log",
-        metavar="FILE",
-        envvar="INTERLOCK_LOG",
-        help="The log with the runs. Default: runs.db in the state folder.",
-        show_default=False,
-    ),
-]
-RunName: TypeAlias = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN",
-        help="A run: its id, the first letters of it, or `last`.",
-        show_default=False,
-        autocompletion=complete_run,
-    ),
-]
-
-
-#: Ids that we made ourselves; others are shown in full.
-_OURS = re.compile(r"(?:run|act)_([0-9a-f]{8})[0-9a-f]{24}((?:\.[0-9a-f]{12})*)")
-_INSIDE_CHARS = 4
+def has_log(named: Path | None) -> bool:
+    """False only where no run was kept yet in the usual place. A log that was named has to be there."""
+    return named is not None or find_places().log.exists()
 
 
 @asynccontextmanager
 async def opened(named: Path | None) -> AsyncGenerator[SqliteLog]:
     """The log, which has to be there: looking makes none."""
-    path = log_path(named)
+    path = find_places().log if named is None else named
     if not path.exists():
         raise ConfigurationError(f"There are no runs yet: {path} does not exist. `--log` names another log.")
     check_is_log(str(path))
@@ -128,21 +66,38 @@ async def opened(named: Path | None) -> AsyncGenerator[SqliteLog]:
         yield log
 
 
-def has_log(named: Path | None) -> bool:
-    """False only where no run was kept yet in the usual place. A log that was named has to be there."""
-    return named is not None or log_path(None).exists()
+def read_run(named: Path | None, wanted: str) -> RecordedRun:
+    """`ConfigurationError` in words when there is no such run."""
+
+    async def read() -> RecordedRun:
+        async with opened(named) as log:
+            run_id = await named_run(log, wanted)
+            return RecordedRun(run_id, [as_stored(entry) for entry in await log.read(run_id)])
+
+    return asyncio.run(read())
 
 
 async def named_run(log: SqliteLog, wanted: str) -> str:
-    """`ConfigurationError` in words when there is no such run, or more than one."""
-    run_ids = await log.run_ids()
+    return find_run(await log.run_ids(), wanted)
+
+
+def find_run(run_ids: Sequence[str], wanted: str) -> str:
+    """The one run that is meant: by its id, by the first letters of it, or the `last` one. Oldest first.
+
+    `ConfigurationError` in words when there is no such run, or more than one.
+    """
+    outer = [run_id for run_id in run_ids if not around(run_id)]
+    if wanted == "last" and run_ids:
+        return (outer or run_ids)[-1]
     if wanted in run_ids:
         return wanted
-    outer = [run_id for run_id in run_ids if len(_parts(run_id)) == 1]
-    if wanted == "last":
-        return find_run(outer or run_ids, wanted)
-    found = [run_id for run_id in run_ids if _is_meant(run_id, wanted)]
-    return found[0] if len(found) == 1 else find_run(found or run_ids, wanted)
+    found = [run_id for run_id in run_ids if wanted and _is_meant(run_id, wanted)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ConfigurationError(f"{wanted} may be any of {len(found):,} runs: {_listed(found)}. Write more of it.")
+    there = f"There are: {_listed(outer or run_ids)}." if run_ids else "There are no runs yet."
+    raise ConfigurationError(f"There is no run {wanted[:80]!r}. {there}")
 
 
 def is_inside(run_id: str, other: str) -> bool:
@@ -166,9 +121,24 @@ def short(name: str) -> str:
 
 def with_log(command: str, named: Path | None) -> str:
     """A command to type next, about the same log."""
-    if named is None or str(named) == environ.get("INTERLOCK_LOG"):
+    if named is None or str(named) == os.environ.get(_VARIABLE):
         return command
     return f"{command} --log {shlex.quote(str(named))}"
+
+
+def complete_run(incomplete: str) -> list[str]:
+    """For a shell: whatever goes wrong, there is nothing to complete."""
+
+    async def names() -> list[str]:
+        async with opened(Path(named) if named else None) as log:
+            return [run_id if incomplete.startswith(_PREFIX) else short(run_id) for run_id in await log.run_ids()]
+
+    named = os.environ.get(_VARIABLE)
+    try:
+        found = asyncio.run(names())
+    except (InterlockError, OSError):
+        return []
+    return [name for name in ("last", *reversed(found)) if name.startswith(incomplete)]
 
 
 def _parts(run_id: str) -> list[str]:
@@ -176,21 +146,38 @@ def _parts(run_id: str) -> list[str]:
 
 
 def _is_meant(run_id: str, wanted: str) -> bool:
-    parts, given = _parts(run_id), wanted.split(".") if "." in wanted else [wanted]
-    if not wanted or len(parts) != len(given):
+    parts = _parts(run_id)
+    given = wanted.split(".") if len(parts) > 1 else [wanted]
+    if len(parts) != len(given):
         return False
     first, *inside = zip(parts, given, strict=True)
-    return first[0].startswith((first[1], f"run_{first[1]}")) and all(part.startswith(some) for part, some in inside)
+    return first[0].startswith((first[1], f"{_PREFIX}{first[1]}")) and all(
+        part.startswith(some) for part, some in inside
+    )
 
 
-class RunFiles(msgspec.Struct, frozen=True):
-    log: Path
-    artifacts: Path
+def _listed(run_ids: Sequence[str]) -> str:
+    """The newest first."""
+    named = ", ".join(short(run_id) for run_id in list(reversed(run_ids))[:_MAX_NAMED])
+    return named if len(run_ids) <= _MAX_NAMED else f"{named} and {len(run_ids) - _MAX_NAMED:,} more"
 
 
-def run_files(named: Path | None, places: Places) -> RunFiles:
-    """For the log that was named with `--log` or `INTERLOCK_LOG`, else for the usual one. Nothing is made."""
-    if named is None:
-        return RunFiles(places.log, places.artifacts)
-    log = named.absolute()
-    return RunFiles(log, log.with_name(f"{log.name}.artifacts"))
+LogFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--log",
+        metavar="FILE",
+        envvar=_VARIABLE,
+        help="The log with the runs. Default: runs.db in the state folder.",
+        show_default=False,
+    ),
+]
+RunName: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run: its id, the first letters of it, or `last`.",
+        show_default=False,
+        autocompletion=complete_run,
+    ),
+]

@@ -71,6 +71,14 @@ class Places(msgspec.Struct, frozen=True):
         return folder
 
 
+def login_name() -> str:
+    """Of whoever runs this process: recorded, and not proved by anything."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"user {os.getuid()}"
+
+
 def find_places(environ: Mapping[str, str] = os.environ) -> Places:
     home = _home(environ)
     return Places(

@@ -22,6 +22,7 @@ PROJECT_SETTINGS = f"{FOLDER}/config.toml"
 _STRICTEST_FIRST = tuple(Mode)
 
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+_Price: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
 _Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=31_536_000)]
 
 
@@ -41,6 +42,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_seconds: _Seconds | None = None
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     max_cost: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    price_input: _Price | None = None
+    price_output: _Price | None = None
     approval_timeout_seconds: _Seconds = 300.0
 
 
@@ -58,6 +61,8 @@ ABOUT: Mapping[str, str] = {
     "max_seconds": "How long a run may take.",
     "max_tokens": "How many tokens a run may use.",
     "max_cost": "What a run may cost, in the currency of the prices.",
+    "price_input": "What a million tokens cost that the model reads. With price_output: what runs cost is counted.",
+    "price_output": "What a million tokens cost that the model writes.",
     "approval_timeout_seconds": "How long a question waits for an answer in a terminal.",
 }
 

@@ -26,8 +26,8 @@ from ..domain.chain import Entry
 from ..domain.errors import LogError, LogWriteError
 from .claims import token_for
 from .interface import Claim, Ends, Note, Snapshot
-from .process import Process, is_gone, this_process
-from .sqlite_claims import give_back, post, take, take_away
+from .process import Process, this_process
+from .sqlite_claims import Holding, give_back, post, take, take_away
 from .sqlite_file import open_file
 from .sqlite_writer import SqliteWriter, is_busy
 
@@ -47,7 +47,7 @@ _ENDS = """
     ORDER BY number DESC LIMIT ?
 """
 _NOTES = "SELECT key, body FROM notes WHERE run = (SELECT number FROM runs WHERE run_id = ?) ORDER BY rowid"
-_HOLDERS = "SELECT run_id, host, boot, pid, started FROM claims WHERE pid != 0"
+_HOLDERS = "SELECT run_id, token, host, boot, pid, started FROM claims WHERE pid != 0"
 _LOAD_SNAPSHOT = "SELECT seq, hash, state FROM snapshots WHERE run_id = ?"
 _SAVE_SNAPSHOT = "INSERT OR REPLACE INTO snapshots (run_id, seq, hash, state) VALUES (?, ?, ?, ?)"
 
@@ -63,7 +63,8 @@ class SqliteLog:
         self._reading = Lock()
         self._watching = Lock()
         self._version = 0
-        self._writer = SqliteWriter(writing)
+        self._holding = Holding(self._path)
+        self._writer = SqliteWriter(writing, self._holding.end)
         # Runs once: on `close`, when the log is dropped, or when the interpreter exits.
         self._shut = finalize(self, _shut, self._writer, (self._watching, self._watcher), (self._reading, self._reader))
 
@@ -87,19 +88,21 @@ class SqliteLog:
     async def claim(self, run_id: str, *, force: bool = False) -> Claim:
         made: list[Claim] = []
         try:
-            return await self._change(run_id, partial(take, run_id=run_id, force=force, made=made))
+            return await self._change(
+                run_id, partial(take, run_id=run_id, force=force, made=made, holding=self._holding)
+            )
         except asyncio.CancelledError:  # it is made all the same, and nobody would give it back
             with suppress(LogWriteError):
-                self._writer.change(run_id, partial(give_back, claims=made)).cancel()
+                self._writer.change(run_id, partial(give_back, claims=made, holding=self._holding)).cancel()
             raise
 
     async def release(self, claim: Claim) -> None:
-        await self._change(claim.run_id, partial(give_back, claims=[claim]))
+        await self._change(claim.run_id, partial(give_back, claims=[claim], holding=self._holding))
 
     async def holders(self) -> dict[str, str]:
         here = this_process()
         claims = await self._query(_holder, _HOLDERS)
-        return {run_id: str(process) for run_id, process in claims if process == here or not is_gone(process, here)}
+        return {claim.run_id: str(process) for claim, process in claims if self._holding.has(claim, process, here)}
 
     async def post(self, run_id: str, note: Note) -> bool:
         return await self._change(run_id, partial(post, run_id=run_id, note=note))
@@ -170,5 +173,5 @@ def _shut(writer: SqliteWriter, *connections: tuple[Lock, sqlite3.Connection]) -
             connection.close()
 
 
-def _holder(run_id: str, host: str, boot: str, pid: int, started: int) -> tuple[str, Process]:
-    return run_id, Process(host, boot, pid, started)
+def _holder(run_id: str, token: int, *process: Any) -> tuple[Claim, Process]:
+    return Claim(run_id, token), Process(*process)

@@ -1,10 +1,15 @@
 """Claims and notes in a SQLite log: what the writing thread does for them, inside its transaction.
 
 A claim that was given back keeps its row, so that the next token is larger; its process has number 0, which is nobody.
+
+A living process keeps its claims. This very one can know better: a log that failed, or was closed, could not give its
+claims back, and nobody here can append with them. So every open log tells here what it has, and a claim of this process
+that no open log has is free. After a fork the child is another process, and what it copied says nothing.
 """
 
 import sqlite3
 from collections.abc import Sequence
+from pathlib import Path
 
 from ..domain.errors import LogError, LogFencedError, RunClaimedError
 from .claims import NO_TOKEN, claimed, fenced
@@ -19,19 +24,46 @@ _POST = "INSERT OR IGNORE INTO notes (run, key, body) VALUES (?, ?, ?)"
 _TAKE_AWAY = "DELETE FROM notes WHERE run = (SELECT number FROM runs WHERE run_id = ?) AND key = ?"
 
 
-def take(connection: sqlite3.Connection, run_id: str, force: bool, made: list[Claim]) -> Claim | RunClaimedError:
+class Holding:
+    """The claims that one open log has."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.claims: set[Claim] = set()
+        _open_here.add(self)
+
+    def end(self) -> None:
+        """The log can append no more."""
+        _open_here.discard(self)
+
+    def has(self, claim: Claim, holder: Process, here: Process) -> bool:
+        """Is it in force, as far as can be seen from this log?"""
+        if holder != here:
+            return not is_gone(holder, here)
+        return any(claim in other.claims for other in tuple(_open_here) if other.path == self.path)
+
+
+#: Threads of several logs use it, each for one step that no other thread can come into.
+_open_here: set[Holding] = set()
+
+
+def take(
+    connection: sqlite3.Connection, run_id: str, force: bool, made: list[Claim], holding: Holding
+) -> Claim | RunClaimedError:
     """`made` tells also those who stopped waiting for the answer."""
     token, holder = _load(connection, run_id)
     here = this_process()
-    if not force and holder is not None and (holder == here or not is_gone(holder, here)):
+    if not force and holder is not None and holding.has(Claim(run_id, token), holder, here):
         return claimed(run_id, holder, here)
     connection.execute(_TAKE, (run_id, token + 1, here.host, here.boot, here.pid, here.started))
     made.append(Claim(run_id, token + 1))
+    holding.claims.add(made[0])
     return made[0]
 
 
-def give_back(connection: sqlite3.Connection, claims: Sequence[Claim]) -> None:
+def give_back(connection: sqlite3.Connection, claims: Sequence[Claim], holding: Holding) -> None:
     connection.executemany(_GIVE_BACK, [(claim.run_id, claim.token) for claim in claims])
+    holding.claims.difference_update(claims)
 
 
 def refuse_append(connection: sqlite3.Connection, run_id: str, token: int) -> LogFencedError:

@@ -73,12 +73,13 @@ class _Head(NamedTuple):
 
 
 class SqliteWriter:
-    """Takes over `connection`; nobody else may use it."""
+    """Takes over `connection`; nobody else may use it. `at_end` is told when nothing is accepted any more."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, at_end: Callable[[], None]) -> None:
         #: Why nothing is accepted any more; empty as long as all is well.
         self.refusal = ""
         self._connection = connection
+        self._at_end = at_end
         self._queue: SimpleQueue[_Pending | None] = SimpleQueue()
         self._heads: dict[str, _Head] = {}
         self._version = -1
@@ -185,6 +186,7 @@ class SqliteWriter:
         self.refusal = refusal
         with suppress(sqlite3.Error):
             self._connection.close()
+        self._at_end()
         left = [self._queue.get() for _ in range(self._queue.qsize())]
         group = group + [pending for pending in left if pending is not None]
         _tell(group, [_refused(refusal, cause) for _ in group])
