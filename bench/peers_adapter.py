@@ -140,7 +140,8 @@ class A:
 
     async def enable_governed(self) -> None:
         """The log is always on; here is a policy with a rule that looks at every call as well."""
-        self.policy = RulePolicy([Rule(id="bench", verdict="allow", tools="t_*", reason="benchmark")])
+        plain = ("t_async", "t_sync", "t_sleep", "t_sleep_sync")
+        self.policy = RulePolicy([Rule(id="bench", verdict="allow", tools=plain, reason="benchmark")])
 
     async def pause_resume(self, turns: int) -> dict[str, float]:
         path, log = self.new_log()

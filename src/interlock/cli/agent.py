@@ -6,7 +6,7 @@ async with opened_runner(prepared, on_progress=...) as runner:
 """
 
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -18,24 +18,20 @@ from ..agent.steps import Budgets
 from ..artifacts.files import FileArtifacts
 from ..domain.errors import ConfigurationError
 from ..domain.fail_safe import FailSafeConfig
-from ..domain.tool import Mode, ToolDefinition
-from ..local import LocalTools
+from ..domain.tool import Mode
 from ..log.sqlite import SqliteLog
 from ..policy.files.policy_files import PolicyFiles
 from ..runs.runner import Runner, RunnerOptions
-from ..sandbox.programs import python_folders
-from ..tools.skills import skills
-from .agent_tools import local_tools, skill_tools
 from .agent_provider import Model, chosen_model, scripted_model
+from .agent_tools import local_tools, skill_tools
 from .logs import RunFiles, run_files
 from .places import Places, find_places, login_name
 from .policy_files import in_order, policy_here
-from .project import FOLDER
 from .recordings import check_is_log
 from .settings import TYPES, Settings, load_settings
 from .settings_file import parsed_text
 from .trust import files_of_project
-from .trusted import Trusted, trusted_files
+from .trusted import Trusted
 
 INSTRUCTIONS = """\
 You are an agent that works on a task in one folder, the workspace, with the tools that you are given.
@@ -119,7 +115,10 @@ def prepare(wanted: Wanted, environ: Mapping[str, str] = os.environ) -> Prepared
         places=places,
         files=files,
         named_log=wanted.log,
-        notes=(*loaded.notes, *([_NO_PRICES] if settings.max_cost is not None and settings.price_input is None else [])),
+        notes=(
+            *loaded.notes,
+            *([_NO_PRICES] if settings.max_cost is not None and settings.price_input is None else []),
+        ),
     )
 
 

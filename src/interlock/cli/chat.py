@@ -13,7 +13,7 @@ from .agent import Prepared, Wanted, prepare
 from .chat_talk import Talk
 from .exit_codes import ExitCode, exits
 from .logs import LogFile, complete_run, named_run, opened, short
-from .run import BaseUrl, Model, ModeName, PolicyFile, Provider, Script, Workspace, written
+from .options import BaseUrl, Model, ModeName, PolicyFile, Provider, Script, Workspace, written
 from .run_terminal import TerminalModes, terminal_as_it_was
 from .show import say
 

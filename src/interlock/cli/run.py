@@ -1,16 +1,32 @@
 """`interlock run`: an agent works on a task in this folder."""
 
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated
 
 import typer
 
 from ..domain.errors import ConfigurationError
-from ..domain.tool import Mode
 from .agent import Wanted, prepare
 from .exit_codes import ExitCode, exits
 from .logs import LogFile
-from .options import Json
+from .options import (
+    BaseUrl,
+    Cost,
+    Headless,
+    Json,
+    Model,
+    ModelCalls,
+    ModeName,
+    PolicyFile,
+    Provider,
+    Script,
+    Seconds,
+    Steps,
+    Tokens,
+    ToolCalls,
+    Workspace,
+    written,
+)
 from .run_session import move_on
 
 _EXITS = exits(
@@ -23,47 +39,6 @@ _EXITS = exits(
     }
 )
 MAX_TASK_CHARS = 1_000_000
-
-Model: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="The model.", show_default=False)]
-Provider: TypeAlias = Annotated[
-    Literal["openai", "anthropic"] | None,
-    typer.Option(help="How the model is spoken to. openai: and all that are compatible.", show_default=False),
-]
-BaseUrl: TypeAlias = Annotated[str | None, typer.Option(metavar="URL", help="The model's server.", show_default=False)]
-ModeName: TypeAlias = Annotated[
-    Mode | None, typer.Option(help="How much it may do without asking.", show_default=False)
-]
-PolicyFile: TypeAlias = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Your policy file, instead of the usual one.", show_default=False)
-]
-Workspace: TypeAlias = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="The folder to work in. Default: this one.", show_default=False)
-]
-Script: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Answers of a model from a file, instead of a model.", show_default=False),
-]
-Headless: TypeAlias = Annotated[
-    bool, typer.Option("--headless", help="Ask nobody here: a question pauses the run until somebody answers.")
-]
-Steps: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="How many answers with calls it may give.", show_default=False)
-]
-ModelCalls: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="How often it may ask the model.", show_default=False)
-]
-ToolCalls: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="How many calls it may make.", show_default=False)
-]
-Seconds: TypeAlias = Annotated[
-    float | None, typer.Option(min=0.001, metavar="S", help="How long it may take.", show_default=False)
-]
-Tokens: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="How many tokens it may use.", show_default=False)
-]
-Cost: TypeAlias = Annotated[
-    float | None, typer.Option(min=0.000001, metavar="C", help="What it may cost.", show_default=False)
-]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -116,8 +91,3 @@ def run(  # noqa: PLR0913 - one for each option
         headless=headless,
     )
     raise typer.Exit(move_on(prepare(wanted), lambda runner: runner.start(task), headless=headless, as_json=as_json))
-
-
-def written(**options: object) -> dict[str, str]:
-    """What was said, as it was written."""
-    return {name: str(value) for name, value in options.items() if value is not None}

@@ -11,7 +11,7 @@ import typer
 from ..domain.tool import Mode
 from .exit_codes import ExitCode, exits
 from .logs import LogFile, RunName, has_log, named_run, opened, short
-from .options import Json
+from .options import BaseUrl, Headless, Json, Model, PolicyFile, Provider, Script, written
 from .runs_follow import events_of, first_event, follow
 from .runs_list import ListedRun, Which, list_runs
 from .runs_show import Picture, as_plain, picture, say_picture
@@ -104,16 +104,16 @@ def resume(  # noqa: PLR0913 - one for each option
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Also when a living process has it: that one can write no more.")
     ] = False,
-    model: Annotated[str, typer.Option(metavar="NAME", help="The model.", show_default=False)] = "",
-    provider: Annotated[str, typer.Option(metavar="NAME", help="openai or anthropic.", show_default=False)] = "",
-    base_url: Annotated[str, typer.Option(metavar="URL", help="The model's server.", show_default=False)] = "",
+    model: Model = None,
+    provider: Provider = None,
+    base_url: BaseUrl = None,
     mode: Annotated[
-        Mode | None, typer.Option(help="How much it may do without asking. Default: as before, or less.")
+        Mode | None,
+        typer.Option(help="How much it may do without asking. Default: as before, or less.", show_default=False),
     ] = None,
-    script: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Answers of a model from a file, instead of a model.")
-    ] = None,
-    headless: Annotated[bool, typer.Option("--headless", help="Ask nobody here.")] = False,
+    policy: PolicyFile = None,
+    script: Script = None,
+    headless: Headless = False,
     log: LogFile = None,
     as_json: Json = False,
 ) -> None:
@@ -121,11 +121,12 @@ def resume(  # noqa: PLR0913 - one for each option
 
     It works in the folder that it was begun in. Nothing that was done is done again.
     """
-    said = {"model": model, "provider": provider, "base_url": base_url, "mode": mode or ""}
     module = _module("runs_resume")
     options = module.Options(
         log=log,
-        settings={name: str(value) for name, value in said.items() if value},
+        settings=written(
+            model=model, provider=provider, base_url=base_url, mode=mode, policy=policy and policy.absolute()
+        ),
         script=script,
         headless=headless,
         take_over=take_over,
