@@ -37,7 +37,12 @@ def test_the_picture_has_every_stage_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "place"), [("quickstart", "An example"), ("local_tools", "A folder, and commands that stay in it")]
+    ("name", "place"),
+    [
+        ("agent", "An agent"),
+        ("quickstart", "Your own loop"),
+        ("local_tools", "A folder, and commands that stay in it"),
+    ],
 )
 def test_an_example_prints_what_the_readme_says(name: str, place: str) -> None:
     run = subprocess.run([sys.executable, f"examples/{name}.py"], cwd=ROOT, capture_output=True, text=True, check=True)
