@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -129,3 +130,36 @@ def test_an_older_interlock_refuses_the_upgraded_log_in_words(old: Path, monkeyp
 
     with pytest.raises(LogError, match="has schema 2, newer than 1: use a newer Interlock"):
         SqliteLog(old)
+
+
+def test_a_new_log_that_another_process_makes_meanwhile_is_not_taken_for_somebody_elses(tmp_path: Path) -> None:
+    """The version says 0, and before the tables are looked at the other one is done."""
+    path = tmp_path / "log"
+    tries: list[str] = []
+
+    def make_it_first(connection: sqlite3.Connection, sql: str) -> None:
+        if sql == "SELECT 1 FROM sqlite_master" and not tries:
+            tries.append(sql)
+            with closing(sqlite3.connect(path, timeout=0)) as other, suppress(sqlite3.OperationalError):
+                other.executescript(f"BEGIN IMMEDIATE; {VERSION_1.replace('PRAGMA journal_mode = WAL;', '')} COMMIT;")
+
+    asyncio.run(SqliteLog(path, factory=watched(make_it_first)).close())
+
+    assert tries
+    assert version(path) == SCHEMA_VERSION
+
+
+def test_processes_that_make_a_new_log_at_once_all_have_it(tmp_path: Path) -> None:
+    children = [start("upgrade", tmp_path / "log") for _ in range(4)]
+    for child in children:
+        assert child.stdout
+        child.stdout.readline()
+    for child in children:
+        assert child.stdin
+        child.stdin.write("go\n")
+        child.stdin.flush()
+
+    said = [child.communicate(timeout=WAIT_SECONDS)[0] for child in children]
+
+    assert said == ["0\n"] * 4
+    assert version(tmp_path / "log") == SCHEMA_VERSION

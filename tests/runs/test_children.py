@@ -21,10 +21,13 @@ from interlock import (
     tool,
 )
 from interlock.agent.agent import Agent
+from interlock.agent.steps import Budgets
+from interlock.domain.conversation import Usage
 from interlock.domain.errors import ConfigurationError, RunClaimedError
-from interlock.domain.event import InvocationStarted, RunCancelled, RunStarted
-from interlock.domain.ids import child_run_id
+from interlock.domain.event import CallObserved, InvocationStarted, RunCancelled, RunStarted
+from interlock.domain.ids import child_run_id, is_name
 from interlock.models.scripted import Fault, Turn
+from interlock.runs import children
 from interlock.runs.desk import Desk
 from interlock.runs.runner import Runner
 
@@ -355,3 +358,113 @@ async def test_a_run_inside_that_somebody_else_moves_on_is_waited_for(tmp_path: 
         assert tried.is_set()
         assert (result.text, world.changes) == ("All done.", ["x"])
         await runner.close()
+
+
+def recursive(**declared: Any) -> Agent:
+    """An agent that asks itself, and then says that it is enough."""
+    tools: list[Any] = []
+    again = calls(("again", "ask_me", {"task": "Once more."}))
+    agent = agent_of(again, "Enough.", tools=tools, name="me", policy=POLICY, **declared)
+    tools.append(agent.as_tool())
+    return agent
+
+
+@pytest.mark.parametrize(("options", "deepest"), [({}, 5), ({"max_depth": 1}, 1), ({"max_depth": 0}, 0)])
+async def test_agents_that_ask_agents_go_only_so_deep_and_the_last_one_is_told(
+    options: dict[str, Any], deepest: int
+) -> None:
+    log = MemoryLog()
+
+    result = await run_of(recursive(), log=log, **options)
+
+    run_ids = await log.run_ids()
+    assert (result.status, result.text, len(run_ids)) == ("COMPLETED", "Enough.", deepest + 1)
+    (told,) = await facts_of(CallObserved, log, run_ids[-1])
+    assert told.observation.code == "runtime_precondition_failed"
+    assert f"me was not asked: agents that ask agents may go {deepest} deep here." in told.observation.summary
+    assert "Nothing was changed." in told.observation.summary
+
+
+async def test_the_id_of_the_deepest_run_is_still_a_name() -> None:
+    log = MemoryLog()
+    async with Runner(recursive(), log=log, max_depth=9) as runner:
+        await (await runner.start("Do it.", run_id="r" * 128)).result()
+
+    run_ids = await log.run_ids()
+    assert len(run_ids) == 10
+    assert all(map(is_name, run_ids))
+
+
+@pytest.mark.parametrize("depth", [-1, 10, True, "5"])
+def test_a_depth_that_makes_no_sense_is_refused(depth: Any) -> None:
+    with pytest.raises(ConfigurationError, match="a number from 0 to 9"):
+        Runner(recursive(), max_depth=depth)
+
+
+async def waiting_pair(log: MemoryLog, world: World) -> tuple[str, str]:
+    """Two runs, one inside a call of the other, both ready to go on. Nobody has them."""
+    async with Runner(pair(world), log=log) as runner:
+        result = await runner.run("Do it.")
+        (question,) = result.questions
+        await runner.desk.decide(question.run_id, question.action_id, Answer(approved=True))
+    return result.run_id, question.run_id
+
+
+async def test_taking_a_run_over_by_force_takes_the_runs_inside_its_calls() -> None:
+    log, world = MemoryLog(), World()
+    outer, inside = await waiting_pair(log, world)
+    for run_id in (outer, inside):
+        await log.claim(run_id)  # by a process that is stopped
+
+    async with Runner(pair(world), log=log) as runner:
+        result = await (await runner.open(outer, force=True)).result()
+
+    assert (result.text, world.changes) == ("All done.", ["x"])
+
+
+async def test_a_run_inside_that_another_process_has_for_long_is_named_and_the_run_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(children, "_WAIT_SECONDS", 0.0)
+    log, world = MemoryLog(), World()
+    outer, inside = await waiting_pair(log, world)
+    held = await log.claim(inside)
+    async with Runner(pair(world), log=log) as runner:
+        assert await runner.recover() == []
+        handle = await runner.open(outer)
+        waiting = await handle.result()
+        assert (waiting.questions, waiting.observations, world.changes) == ((), (), [])
+        assert waiting.message.startswith(f"It waits for {inside}, which is moved on by process ")
+
+        await log.release(held)
+        result = await handle.finished()
+
+    assert (result.text, result.message, world.changes) == ("All done.", "", ["x"])
+
+
+@pytest.mark.parametrize("left", ["nothing", "another agent"])
+async def test_a_run_inside_whose_agent_is_gone_ends_with_the_run_around_it(left: str) -> None:
+    log, world = MemoryLog(), World()
+    outer, inside = await waiting_pair(log, world)
+    said = (calls(("out", "ask_helper", {"task": "Help."})), "All done.")
+    other = agent_of("Other.", name="other").as_tool("ask_helper")
+
+    async with Runner(agent_of(*said, tools=[] if left == "nothing" else [other], name="boss"), log=log) as runner:
+        result = await (await runner.open(outer)).result()
+
+    (seen,) = result.observations
+    assert seen.side_effects == "unknown"
+    assert seen.code == ("outcome_unknown" if left == "nothing" else "tool_failed")
+    (cancelled,) = await facts_of(RunCancelled, log, inside)
+    assert (result.status, cancelled.message, world.changes) == ("COMPLETED", "The run around it is over.", [])
+
+
+async def test_what_a_child_used_counts_in_the_run_around_it() -> None:
+    child = agent_of(Turn(text="Found.", usage=Usage(input_tokens=70, cost=2.5)), name="child")
+    asks = Turn(calls=calls(("a", "ask_child", {"task": "look"})).calls, usage=Usage(input_tokens=5, cost=0.5))
+    parent = agent_of(asks, "Done.", tools=[child.as_tool()], policy=POLICY, budgets=Budgets(max_cost=3.0))
+
+    result = await run_of(parent)
+
+    assert (result.usage.input_tokens, result.usage.cost) == (75, 3.0)
+    assert result.message == "The run has used its budget of 3 of cost."

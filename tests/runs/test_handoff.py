@@ -10,6 +10,7 @@ from interlock.agent.agent import Agent
 from interlock.agent.steps import Budgets
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.event import ModelAsked
+from interlock.domain.tool import Normalized
 from interlock.runs.runner import Runner
 
 from .support import agent_of, asked_of, calls, facts_of, in_words, run_of, start
@@ -119,12 +120,13 @@ async def test_calls_beside_a_handoff_stay_those_of_the_agent_that_made_them(tmp
     assert (result.status, result.text, changes) == ("COMPLETED", "Written.", ["alter x"])
 
 
-async def test_the_budgets_are_of_the_run_whoever_speaks() -> None:
-    first, _ = pair(calls(("a", "shared", {})), "Written.", budgets=Budgets(max_steps=1))
+async def test_the_budgets_are_those_that_the_run_began_with_whoever_speaks() -> None:
+    writer = agent_of("", calls(("a", "shared", {})), "Written.", tools=[shared], name="writer")
+    reader = agent_of(HANDED, handoffs=(writer,), name="reader", budgets=Budgets(max_steps=2))
 
-    result = await run_of(first)
+    result = await run_of(reader)
 
-    assert result.message == "The run has used its budget of 1 steps."
+    assert result.message == "The run has used its budget of 2 steps."
 
 
 async def test_a_run_of_agents_that_are_gone_says_so() -> None:
@@ -152,3 +154,17 @@ def test_two_tools_of_one_name_are_refused() -> None:
 
     with pytest.raises(ConfigurationError, match="different tools named 'alter'"):
         Runner(agent_of("x", tools=[noting([], "alter")], name="reader", handoffs=(second,)))
+
+
+@pytest.mark.parametrize("name", ["agent", "interlock:agent"])
+async def test_only_a_handoff_decides_who_speaks_whatever_other_tools_remember(name: str) -> None:
+    @tool(risk="read", normalize=lambda value: Normalized(state={name: "ghost"}))
+    def remember() -> str:
+        """Remember."""
+        return "x"
+
+    result = await run_of(agent_of(calls(("a", "remember", {})), "Done.", tools=[remember], name="reader"))
+
+    assert (result.status, result.text) == ("COMPLETED", "Done.")
+    codes = {"agent": "ok", "interlock:agent": "normalize_failed"}
+    assert [seen.code for seen in result.observations] == [codes[name]]

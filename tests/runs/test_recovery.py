@@ -1,5 +1,6 @@
 """Runs whose process is gone: what another one finds, asks again, or leaves alone."""
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -7,10 +8,12 @@ import pytest
 from interlock import MemoryArtifacts, MemoryLog, SqliteLog, ToolDefinition, tool
 from interlock.agent.agent import Agent
 from interlock.domain.chain import decode_event
+from interlock.domain.errors import LogWriteError
 from interlock.domain.event import InvocationStarted, ModelAsked
 from interlock.domain.fail_safe import FailSafeConfig
 from interlock.log.interface import EventLog
 from interlock.runs.runner import Runner
+from tests.log.watched import watched
 
 from .support import agent_of, asked_of, calls, run_of, start
 
@@ -118,3 +121,24 @@ async def test_starting_up_goes_on_with_what_was_left_and_with_nothing_else() ->
 
     assert handle.run_id == whole.run_id != ended.run_id
     assert (await waiting.state()).value == "paused_approval"
+
+
+async def test_a_run_whose_log_failed_can_be_gone_on_with_in_the_same_process(tmp_path: Path) -> None:
+    sent: list[str] = []
+
+    def see(connection: sqlite3.Connection, sql: str) -> None:
+        if sent and sql == "COMMIT":
+            raise sqlite3.OperationalError("database or disk is full")
+
+    failing = SqliteLog(tmp_path / "log", factory=watched(see))
+    async with Runner(sender(sent), log=failing) as runner:
+        handle = await runner.start("Do it.", run_id="run")
+        with pytest.raises(LogWriteError, match="disk is full"):
+            await handle.result()
+
+    async with SqliteLog(tmp_path / "log") as log, Runner(sender(sent), log=log) as runner:
+        result = await (await runner.open("run")).result()
+
+    assert (result.text, sent) == ("Done.", ["bob"])
+    assert [seen.code for seen in result.observations] == ["outcome_unknown"]
+    await failing.close()

@@ -306,7 +306,19 @@ async def test_a_person_who_is_there_is_asked_at_once() -> None:
     assert len(asked_of(agent)) == 2
 
 
-async def test_the_answer_that_was_cut_counts_as_it_stands() -> None:
-    result = await run_of(agent_of(Turn(text="It is", reason="length")))
+async def test_an_answer_that_was_cut_is_asked_for_again() -> None:
+    agent = agent_of(Turn(text="It is", reason="length"), "It is done.")
 
-    assert (result.status, result.text) == ("COMPLETED", "It is")
+    result = await run_of(agent)
+
+    assert (result.status, result.text, len(asked_of(agent))) == ("COMPLETED", "It is done.", 2)
+
+
+@pytest.mark.parametrize("run_id", ["\x1b[2J", "a\nb", "\ud800", "x" * 129, "\u202e", "\0"])
+async def test_a_run_id_that_cannot_be_shown_is_refused_and_nothing_is_started(run_id: str) -> None:
+    log, agent = MemoryLog(), agent_of("Done.")
+    async with Runner(agent, log=log) as runner:
+        with pytest.raises(ConfigurationError, match=r"cannot be the id of a run.*Nothing was started"):
+            await runner.start("Do it.", run_id=run_id)
+
+    assert (await log.run_ids(), await log.holders(), asked_of(agent)) == ([], {}, [])

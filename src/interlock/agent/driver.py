@@ -6,6 +6,7 @@ durable before it is shown. So the process may die anywhere: whoever opens the r
 
 from ..domain.errors import ModelError
 from ..domain.event import AnswerRefused, ClaimContradicted, RunCancelled, RunCompleted, RunFailed
+from ..domain.lifecycle import ActionState
 from ..domain.observation import Observation
 from ..pipeline.batch import BatchOutcome
 from ..pipeline.facts import go_on
@@ -59,7 +60,9 @@ async def _resume(session: Session) -> None:
     go_on(run.ledger.next_seq - 1, run)  # an answer may have come before the pause was written down
     await _take(await session.mover.resume(run), session)
     stays = calls and not any(call.child_run_id or call.observed_seq >= 0 for call in calls)
-    if stays and isinstance(next_step(await session.standing()), Resume):  # nothing came of it, and nothing ever will
+    pending = any(action.state is ActionState.PENDING for action in run.ledger.actions.values())
+    # Nothing came of it, nobody is asked, and so nothing ever will.
+    if stays and not pending and isinstance(next_step(await session.standing()), Resume):
         names = ", ".join(call.tool for call in calls)
         run.recorder.add(RunFailed(message=f"The run cannot go on with {names}. Start a new one, or fork it."))
 

@@ -90,6 +90,10 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
             self.told[observation.call_id] = render_for_model(observation)
             self._close_if_all_is_told()
 
+    def spent(self, usage: Any) -> None:
+        """What was used in a run inside one of its calls."""
+        self.usage = self.usage + msgspec.convert(usage, Usage)
+
     def refused(self, message: str) -> None:
         self.refusals += 1
         self._add_words(message)

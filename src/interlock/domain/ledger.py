@@ -27,8 +27,12 @@ from .lifecycle import (
 from .observation import Observation
 from .verification import Checks, Starter, started_call
 
-#: What a tool that hands the run to another agent remembers, by this name.
-AGENT = "agent"
+#: What a tool that hands the run to another agent remembers, by this name. No other tool can.
+AGENT = "interlock:agent"
+
+
+#: What the run inside a call has used, among the facts of its observation.
+USAGE = "interlock:usage"
 
 
 class CallEntry(msgspec.Struct, gc=False, omit_defaults=True):
@@ -275,6 +279,8 @@ def _observed(ledger: Ledger, fact: facts.CallObserved, seq: int) -> None:
         ledger.checks.observed(observation, seq, _starter(ledger, observation))
     elif observation.call_id in ledger.checks.running:
         del ledger.checks.running[observation.call_id]
+    if observation.facts and USAGE in observation.facts:
+        ledger.dialogue.spent(observation.facts[USAGE])
     if ledger.dialogue.open:
         ledger.dialogue.observed(observation)
 

@@ -43,6 +43,10 @@ ObservationKind: TypeAlias = Literal["tool", "verification"]
 ResourceKind: TypeAlias = Literal["path", "host", "command", "folder"]
 
 
+#: Names of tool state that begin so are the runtime's own.
+RESERVED_STATE = "interlock:"
+
+
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """Where a call is proposed: what visibility, checks and policies may depend on."""
 
@@ -279,6 +283,8 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     idempotent: bool = False
     #: A call that started and has no end goes on where it stopped: it is a run of its own, which remembers.
     resumes: bool = False
+    #: It hands the run to another agent: only such a tool may remember names that are the runtime's own.
+    hands_over: bool = False
     concurrency: Concurrency = "safe"
     read_keys: Keys | None = None
     write_keys: Keys | None = None

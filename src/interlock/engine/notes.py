@@ -30,11 +30,16 @@ class NoteWatch:
 
     async def watch(self, run_id: str, on_note: OnNote) -> None:
         """From now on; what was left before is brought at once."""
-        async with self._bringing:
-            self._runs[run_id] = on_note
-            await self._bring(run_id, on_note)
+        self._runs[run_id] = on_note
+        await self.bring(run_id)
         if self._task is None:
             self._task = asyncio.create_task(self._look())
+
+    async def bring(self, run_id: str) -> None:
+        """What was left for it until now, without waiting for the next look."""
+        async with self._bringing:
+            if run_id in self._runs:
+                await self._bring(run_id, self._runs[run_id])
 
     def forget(self, run_id: str) -> None:
         self._runs.pop(run_id, None)

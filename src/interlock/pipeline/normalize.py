@@ -8,7 +8,7 @@ from ..domain.effects import NONE, UNKNOWN, SideEffects
 from ..domain.failure import Failure
 from ..domain.json import encode, parse
 from ..domain.result import NormalizedResult, RawResult
-from ..domain.tool import JsonObject, Normalized, OutputFormat, Risk
+from ..domain.tool import RESERVED_STATE, JsonObject, Normalized, OutputFormat, Risk
 from ..domain.words import error_text
 
 #: Risks of a tool whose effects are unknown when it states none.
@@ -27,6 +27,9 @@ def normalize(raw: RawResult) -> NormalizedResult | Failure:
             return _misshapen(raw, error_text(error))
         if not isinstance(said, Normalized):  # pyright: ignore[reportUnnecessaryIsInstance] - the tool is not typed
             return _misshapen(raw, f"it returned {type(said).__name__}")
+    state = _facts(said.state) if said.state else {}
+    if state and not tool.hands_over and any(name.startswith(RESERVED_STATE) for name in state):
+        return _misshapen(raw, f"it may not remember a name that begins with {RESERVED_STATE}")
     if said.text is not None:
         text, form = said.text, said.format
     elif type(raw.value) is str:
@@ -50,7 +53,7 @@ def normalize(raw: RawResult) -> NormalizedResult | Failure:
         next_hint=said.next_hint,
         next_tool=said.next_tool,
         kind=said.kind,
-        state=_facts(said.state) if said.state else {},
+        state=state,
     )
 
 

@@ -99,7 +99,9 @@ def _go_on_with(received: Received, entry: CallEntry, run: Run) -> PermittedCall
     """It was permitted and has started; the run inside it goes on where it stopped."""
     valid = _valid_now(received, run)
     if isinstance(valid, Failure):
-        return valid
+        child = entry.child_run_id
+        message = f"{entry.tool} started, and {child} inside it cannot go on: {valid.code}. What it did stays done."
+        return Failure.of("outcome_unknown", message)
     go_on(entry.proposed_seq, run)
     reason = f"It was permitted before, and goes on with {entry.child_run_id}."
     return PermittedCall(valid, Decision(verdict=Verdict.ALLOW, reason=reason))

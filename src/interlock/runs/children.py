@@ -1,25 +1,32 @@
 """A run inside a call of another run: its own loop, its own approvals, its own log."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..domain.errors import AgentExecutionError, RunClaimedError, RunSuspendedError
+from ..domain.chain import decode_event
+from ..domain.errors import PreconditionError, RunClaimedError, RunSuspendedError
+from ..domain.event import RunStarted
 from ..domain.ids import child_run_id
 from ..domain.lifecycle import RunState
-from ..domain.tool import ToolContext
+from ..domain.tool import Problem, ToolContext
+from ..log.interface import EventLog
+from ..tools.agents import Said
 
 if TYPE_CHECKING:
     from .handle import RunHandle
     from .runner import Runner
 
+#: Somebody who answers a question has the run for a moment; whoever has it for longer moves it on.
+_WAIT_SECONDS = 1.0
 _LOOK_SECONDS = 0.05
 _PAUSED = frozenset({RunState.PAUSED_APPROVAL, RunState.PAUSED_CONSENT, RunState.PAUSED_INPUT, RunState.RUNNING})
 
 
-async def ask_child(runner: "Runner", task: str, context: ToolContext) -> Any:
-    """Start it, or go on with it where it stopped. `RunSuspendedError` when it waits for a person."""
+async def ask_child(runner: "Runner", task: str, context: ToolContext, *, force: bool = False) -> Said:
+    """Start it, or go on with it where it stopped. `RunSuspendedError` when it waits for a person, or when another
+    process moves it on and it is not taken by `force`."""
     run_id = child_run_id(context.run_id, context.call_id)
-    handle = await _handle(runner, run_id, task, context)
+    handle = await _handle(runner, run_id, task, context, force)
     try:
         result = await handle.result()
     except asyncio.CancelledError:
@@ -27,16 +34,42 @@ async def ask_child(runner: "Runner", task: str, context: ToolContext) -> Any:
         raise
     if result.state in _PAUSED:
         raise RunSuspendedError(run_id)
+    problem = ""
     if result.state in (RunState.FAILED, RunState.CANCELLED):
-        raise AgentExecutionError(f"{runner.agent.name} did not finish: {result.message or result.status}", ())
-    return result.text if result.output is None else result.output
+        problem = f"{runner.agent.name} did not finish: {result.message or result.status}"
+    value = result.text if result.output is None else result.output
+    return Said(run_id=run_id, usage=result.usage, value=value, problem=problem)
 
 
-async def _handle(runner: "Runner", run_id: str, task: str, context: ToolContext) -> "RunHandle":
+async def _handle(runner: "Runner", run_id: str, task: str, context: ToolContext, force: bool) -> "RunHandle":
     if not await runner.log.read(run_id, limit=1):
+        await _check_depth(runner, context.run_id)
         return await runner.start(task, run_id=run_id, parent=(context.run_id, context.call_id))
+    loop = asyncio.get_running_loop()
+    until = loop.time() + _WAIT_SECONDS
     while True:
         try:
-            return await runner.open(run_id)
-        except RunClaimedError:  # somebody answers it right now, or moves it on: then it need not be done here
-            await asyncio.sleep(_LOOK_SECONDS)
+            return await runner.open(run_id, force=force)
+        except RunClaimedError:
+            if loop.time() > until:
+                raise RunSuspendedError(run_id) from None
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _check_depth(runner: "Runner", around: str) -> None:
+    depth, limit = 1, runner.max_depth
+    while depth <= limit and (around := await _parent(runner.log, around)):
+        depth += 1
+    if depth > limit:
+        raise PreconditionError(
+            Problem(
+                message=f"{runner.agent.name} was not asked: agents that ask agents may go {limit} deep here. "
+                "Do the task without it, or say what is missing."
+            )
+        )
+
+
+async def _parent(log: EventLog, run_id: str) -> str:
+    """The run that it is inside of, as the log has it."""
+    fact = decode_event((await log.read(run_id, limit=1))[0]).fact
+    return fact.parent_run_id if isinstance(fact, RunStarted) else ""

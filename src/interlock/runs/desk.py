@@ -19,14 +19,17 @@ from ..domain.errors import (
     AnswerRefusedError,
     ConfigurationError,
     DecisionConflictError,
+    LogFencedError,
     RunClaimedError,
     RunEndedError,
 )
 from ..domain.event import Warned
 from ..domain.ids import child_run_id
+from ..domain.json import BadJson
 from ..domain.ledger import Ledger
-from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
+from ..domain.lifecycle import RUN_TRANSITIONS, ActionState, RunState
 from ..domain.notes import AnswerNote, CancelNote, NoteBody, decode_note, encode_note, key_of
+from ..domain.payload import hash_of_answer
 from ..domain.tool import Situation
 from ..history.fold import load
 from ..log.interface import Claim, EventLog, Note
@@ -68,28 +71,27 @@ class Desk:
         it. With `payload_hash` the answer is to exactly that payload."""
         self._app.check_answer(await self.ledger(run_id), action_id, answer, payload_hash)
         run = await self._claimed(run_id)
-        if run is None:
-            return await self._leave(run_id, AnswerNote(action_id, answer, payload_hash))
-        try:
-            await self._app.decide(run, action_id, answer, payload_hash)
-        finally:
-            await self._give_back(run)
-        return "recorded"
+        if run is not None:
+            try:
+                if await self._take_all(run) and await self._app.decide(run, action_id, answer, payload_hash):
+                    return "recorded"
+            finally:
+                await self._give_back(run)
+        return await self._leave(run_id, AnswerNote(action_id, answer, payload_hash))
 
     async def cancel(self, run_id: str, message: str = "") -> Taken:
         """End the run, and the runs inside its calls."""
         ledger = await self.ledger(run_id)
         if not RUN_TRANSITIONS[ledger.state]:
-            raise RunEndedError(f"{run_id} is {ledger.state.value} already.")
+            raise _over(ledger)
         run = await self._claimed(run_id)
-        if run is None:
-            return await self._leave(run_id, CancelNote(message))
-        try:
-            await self._app.cancel(run, message)
-        finally:
-            await self._give_back(run)
-        await self.end_children(run.ledger)
-        return "recorded"
+        if run is not None:
+            try:
+                if await self._take_all(run) and await self._end(run, message):
+                    return "recorded"
+            finally:
+                await self._give_back(run)
+        return await self._leave(run_id, CancelNote(message))
 
     async def end_children(self, ledger: Ledger) -> None:
         """The run is over, so nobody waits for the runs inside its calls any more."""
@@ -103,14 +105,13 @@ class Desk:
         """Record what was left for somebody who gave the run back in that moment. False when there is nothing to do
         here: no note, or one that somebody else takes."""
         taken = False
-        while notes := await self._log.notes(run_id):
+        while await self._log.notes(run_id):
             run = await self._claimed(run_id)
             if run is None:
                 break
             try:
-                for note in notes:
-                    await self._take(note, run)
-                    await self._log.take_away(run_id, note.key)
+                if not await self._take_all(run):
+                    break
             finally:
                 await self._log.release(_claim_of(run))
             taken = True
@@ -138,38 +139,103 @@ class Desk:
         await self._log.release(_claim_of(run))
         await self.take_notes(run.ledger.run_id)
 
-    async def _take(self, note: Note, run: Run) -> None:
-        body = None if run.ended else read_note(note)
-        match body:
-            case AnswerNote():
-                try:
-                    await self._app.decide(run, body.action_id, body.answer, body.payload_hash)
-                except (AnswerRefusedError, DecisionConflictError) as error:
-                    run.recorder.add(not_taken(error))
-                    await run.recorder.commit()
-            case CancelNote():
-                await self._app.cancel(run, body.message)
-                await self.end_children(run.ledger)
+    async def _take_all(self, run: Run) -> bool:
+        """Record what was left before. False when the run was taken from us: what is left is for whoever has it now."""
+        for note in await self._log.notes(run.ledger.run_id):
+            if not await self._take(note, run):
+                return False
+            await self._log.take_away(run.ledger.run_id, note.key)
+        return True
+
+    async def _take(self, note: Note, run: Run) -> bool:
+        if run.ended:
+            return True
+        match read_note(note):
+            case AnswerNote() as body:
+                return await take_answer(self._app, run, body)
+            case CancelNote(message):
+                return await self._end(run, message)
             case None:
-                pass
+                return await warn(run, f"A note was left that cannot be read: {note.key!r}.")
+
+    async def _end(self, run: Run, message: str) -> bool:
+        try:
+            await self._app.cancel(run, message)
+        except LogFencedError:
+            return False
+        await self.end_children(run.ledger)
+        return True
 
     async def _leave(self, run_id: str, note: NoteBody) -> Taken:
+        """For whoever has the run. Where it was given back meanwhile, the note is taken here, and the log says what
+        became of it."""
         if not await self._log.post(run_id, Note(key_of(note), encode_note(note))):
             what = f"{note.action_id} has an answer" if isinstance(note, AnswerNote) else f"{run_id} is to be cancelled"
             raise DecisionConflictError(f"{what} already, which is on its way. That one stands.")
-        return "recorded" if await self.take_notes(run_id) else "left"
+        if not await self.take_notes(run_id):
+            return "left"
+        if any(other.key == key_of(note) for other in await self._log.notes(run_id)):
+            return "left"
+        self._check_taken(note, await self.ledger(run_id))
+        return "recorded"
+
+    def _check_taken(self, note: NoteBody, ledger: Ledger) -> None:
+        """The note is gone. Raises where the log does not have what it said."""
+        if isinstance(note, CancelNote):
+            if ledger.state is not RunState.CANCELLED:
+                raise _over(ledger)
+        elif not is_recorded(note, ledger):
+            self._app.check_answer(ledger, note.action_id, note.answer, note.payload_hash)
+            raise DecisionConflictError(f"The answer to {note.action_id} was not taken; a warning in the log says why.")
+
+
+async def take_answer(app: App, run: Run, note: AnswerNote) -> bool:
+    """Record it, or that it was not taken and why. False when the run was taken from us: nothing was written."""
+    try:
+        return await app.decide(run, note.action_id, note.answer, note.payload_hash)
+    except (AnswerRefusedError, DecisionConflictError) as error:
+        if is_recorded(note, run.ledger):  # by somebody who could not take the note away any more
+            return True
+        return await warn(run, f"An answer from elsewhere was not taken: {error}")
+
+
+async def warn(run: Run, message: str) -> bool:
+    run.recorder.add(Warned(message=message))
+    try:
+        await run.recorder.commit()
+    except LogFencedError:
+        return False
+    return True
+
+
+def is_recorded(note: AnswerNote, ledger: Ledger) -> bool:
+    """Is it the answer that the log has?"""
+    action, given = ledger.actions.get(note.action_id), note.answer
+    if action is None or action.answer is None:
+        return False
+    recorded = action.answer
+    if (recorded.approved, recorded.by, recorded.scope) != (given.approved, given.by, given.scope):
+        return False
+    return action.written_hash == (_written_hash(action.question, given) if given.approved else "")
 
 
 def read_note(note: Note) -> NoteBody | None:
     """What it says; None when it was written by somebody who says things that this version does not know."""
     try:
         return decode_note(note.body)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
 
 
-def not_taken(error: Exception) -> Warned:
-    return Warned(message=f"An answer from elsewhere was not taken: {error}")
+def _written_hash(question: Question, answer: Answer) -> str:
+    try:
+        return hash_of_answer(question.payload_hash, answer.arguments, answer.value)
+    except (BadJson, RecursionError):
+        return "none: it was never one that could be recorded"
+
+
+def _over(ledger: Ledger) -> RunEndedError:
+    return RunEndedError(f"{ledger.run_id} is {ledger.state.value} already.")
 
 
 def _claim_of(run: Run) -> Claim:

@@ -8,20 +8,15 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
+import msgspec
+
 from ..agent.driver import advance
 from ..agent.session import Listener, Session
 from ..agent.steps import Step, Wait
 from ..domain.call import Answer, Decided, Question
 from ..domain.chain import decode_event
-from ..domain.errors import (
-    AnswerRefusedError,
-    DecisionConflictError,
-    LogError,
-    RunClaimedError,
-    RunEndedError,
-    RunPausedError,
-)
-from ..domain.event import CallObserved, Event, UserSaid, Warned
+from ..domain.errors import LogError, RunClaimedError, RunEndedError, RunPausedError
+from ..domain.event import CallObserved, Event, UserSaid
 from ..domain.json import without_surrogates
 from ..domain.ledger import Ledger
 from ..domain.lifecycle import RUN_TRANSITIONS, RunState
@@ -33,7 +28,7 @@ from ..history.fold import load
 from ..history.run_handle_view import AgentRunEvent, run_handle_events
 from ..log.interface import Claim, Note
 from ..pipeline.batch import start
-from .desk import not_taken, read_note
+from .desk import read_note, take_answer, warn
 from .result import AgentResult, in_model_order, result_of
 
 if TYPE_CHECKING:
@@ -54,6 +49,8 @@ class RunHandle:
         self._listeners: list[Listener] = []
         self._desk = runner.desk
         self._timer: asyncio.TimerHandle | None = None
+        #: Was it taken over by force? Then so are the runs inside its calls.
+        self.forced = False
         #: The last result, and what the log's version was then.
         self._known: tuple[int, AgentResult] | None = None
         #: What the calls came to; None: the log has it, not this process.
@@ -98,14 +95,20 @@ class RunHandle:
         await self.begin(text)
 
     async def resume(self, *, answers: Mapping[str, Answer] | None = None, force: bool = False) -> None:
-        """Go on: after an answer, after a pause, or with a run that another process left behind."""
+        """Go on: after an answer, after a pause, or with a run that another process left behind. `force` takes it, and
+        the runs inside its calls, from a living one."""
         if self.live:
             return
         await self._stopped()
+        self.forced = force
         session = await self._claimed(force=force)
         try:
             for action_id, answer in (answers or {}).items():
-                await self._runner.app.decide(session.run, action_id, answer)
+                if not await self._runner.app.decide(session.run, action_id, answer):
+                    raise RunClaimedError(
+                        f"{self.run_id} was taken over by somebody else before the answer to {action_id} was recorded. "
+                        "Nothing was started."
+                    )
         except BaseException:
             await self._give_back()
             raise
@@ -135,7 +138,8 @@ class RunHandle:
                 await self._written_since(self._runner.log.version())
 
     def pause(self) -> None:
-        """Stop after the calls under way. The run is kept as it is; `resume` goes on with it."""
+        """Stop after the calls under way. The run is kept as it is; `resume` goes on with it. That nobody else does is
+        not kept: to `Runner.recover` it is a run that was left behind. One that nobody may go on with is cancelled."""
         if self._session is not None:
             self._session.pausing = True
             self._session.interrupt_asking()
@@ -167,11 +171,12 @@ class RunHandle:
         payload_hash = given.pop("payload_hash", "")
         questions = {question.action_id: question for question in await self.questions()}
         run_id = questions[action_id].run_id if action_id in questions else self.run_id
-        session = self._session
-        if session is not None and run_id == self.run_id:
-            await self._runner.app.decide(session.run, action_id, Answer(**given), payload_hash)
-        else:
-            await self._desk.decide(run_id, action_id, Answer(**given), payload_hash)
+        if run_id == self.run_id:
+            await self._runner.watch.bring(run_id)  # an answer that was left before stands
+            session, app = self._session, self._runner.app
+            if session is not None and await app.decide(session.run, action_id, Answer(**given), payload_hash):
+                return
+        await self._desk.decide(run_id, action_id, Answer(**given), payload_hash)
 
     async def questions(self) -> list[Question]:
         return await self._runner.questions(await self._ledger())
@@ -221,6 +226,7 @@ class RunHandle:
         claim, self._claim, self._session = self._claim, None, None
         if claim is None:
             return False
+        self._stop_timer()
         self._runner.watch.forget(self.run_id)
         await self._runner.log.release(claim)
         return await self._desk.take_notes(self.run_id)
@@ -241,7 +247,7 @@ class RunHandle:
             except RunClaimedError:
                 return step
         ledger = session.run.ledger
-        if session.run.ended and ledger.state is not RunState.COMPLETED:
+        if session.run.ended:
             await self._desk.end_children(ledger)
         if not written:
             self._known = self._runner.log.version(), await self._result_of(ledger)
@@ -254,8 +260,7 @@ class RunHandle:
             self._mind_the_time(session)
             step = await advance(session)
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
+            self._stop_timer()
             if self._observations is not None:
                 self._observations += session.observations
             await session.run.settled()  # how cancelled calls ended is recorded while the run is still ours
@@ -264,7 +269,7 @@ class RunHandle:
 
     def _mind_the_time(self, session: Session) -> None:
         """A budget of seconds also ends a step that takes longer than what is left."""
-        limit = session.agent.budgets.max_seconds
+        limit = session.budgets.max_seconds
         if limit is None:
             return
         left = limit - session.active_seconds
@@ -275,10 +280,14 @@ class RunHandle:
 
     def _stop(self, session: Session, reason: str) -> None:
         """Now, and again for as long as it goes on: it may be about to begin something."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         session.stop_working(reason)
         self._timer = asyncio.get_running_loop().call_later(_LOOK_AGAIN_SECONDS, self._stop, session, reason)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     async def stop(self) -> None:
         """Leave the run as it is, at once: what runs is cancelled, and the claim is given back."""
@@ -320,21 +329,29 @@ class RunHandle:
         session = self._session
         if session is None:
             return False
-        body, run = read_note(note), session.run
         try:
-            match body:
-                case AnswerNote():
-                    return await self._runner.app.decide(run, body.action_id, body.answer, body.payload_hash)
-                case CancelNote():
-                    session.cancelling = body.message
-                    self._stop(session, _CANCELLED)
-                case None:
-                    run.recorder.add(Warned(message=f"A note was left that cannot be read: {note.key!r}."))
-        except (AnswerRefusedError, DecisionConflictError, RunEndedError) as error:
-            run.recorder.add(not_taken(error))
+            return session.run.ended or await self._record(note, session)
+        except RunEndedError:  # meanwhile
+            return True
         except LogError:
             return False
-        return True
+
+    async def _record(self, note: Note, session: Session) -> bool:
+        match read_note(note):
+            case AnswerNote() as body:
+                return await take_answer(self._runner.app, session.run, body)
+            case CancelNote(message):
+                self._end(session, message)
+                return False  # it stays until the end is recorded, in case that this process dies before
+            case None:
+                return await warn(session.run, f"A note was left that cannot be read: {note.key!r}.")
+
+    def _end(self, session: Session, message: str) -> None:
+        """Now, unless it is ending already: a note is brought again until then."""
+        if session.cancelling is None:
+            session.cancelling = message
+        if not session.stopped:
+            self._stop(session, _CANCELLED)
 
     async def _result_of(self, ledger: Ledger) -> AgentResult:
         if self._observations is None:
@@ -342,4 +359,6 @@ class RunHandle:
             self._observations = [fact.observation for fact in facts if isinstance(fact, CallObserved)]
         questions = tuple(await self._runner.questions(ledger))
         agent = self._runner.agent_of(ledger)
-        return result_of(ledger, agent, questions, in_model_order(self._observations, ledger))
+        result = result_of(ledger, agent, questions, in_model_order(self._observations, ledger))
+        held = "" if questions else await self._runner.held_inside(ledger)
+        return msgspec.structs.replace(result, message=held) if held else result

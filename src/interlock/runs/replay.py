@@ -36,7 +36,7 @@ from ..pipeline.batch import start
 from ..pipeline.live import Run, open_run
 from ..pipeline.parts import Clock
 from ..registry.memory import ToolRegistry
-from ..tools.agents import Ask
+from ..tools.agents import Ask, Said
 from .replay_tools import RecordedPolicy, keep_outcomes, recorded_tools, stub_tools
 from .replay_voices import RecordedModel, RecordedPeople, RecordOver
 from .replay_world import RecordedArtifacts, RecordedSandbox, ReplayExecutedError, VirtualTime
@@ -202,7 +202,7 @@ def _with_stub_request(answer: PastAnswer) -> PastAnswer:
 
 
 def _asked_by_nobody(inside: AgentTool) -> Ask:
-    async def ask(task: str, context: ToolContext) -> str:
+    async def ask(task: str, context: ToolContext) -> Said:
         raise ReplayExecutedError(f"A run of {inside.name} would be started inside this one.")
 
     return ask

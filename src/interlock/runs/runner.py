@@ -29,7 +29,7 @@ from ..domain.call import Answer, Question
 from ..domain.chain import decode_event
 from ..domain.errors import ConfigurationError, RunClaimedError
 from ..domain.event import RunCancelled, RunCompleted, RunDegraded, RunFailed
-from ..domain.ids import new_run_id
+from ..domain.ids import is_name, new_run_id
 from ..domain.ledger import Ledger
 from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
 from ..domain.tool import Mode, Situation
@@ -64,10 +64,15 @@ class RunnerOptions(TypedDict, total=False):
     requester: str
     #: A person goes on talking when an answer is final: the run ends when they say so.
     chat: bool
+    #: How deep agents may ask agents, which ask others. Default: 5.
+    max_depth: int
 
 
 _ENDS = (RunCompleted, RunDegraded, RunFailed, RunCancelled)
-_ABOUT = frozenset({"mode", "workspace", "requester", "chat"})
+_ABOUT = frozenset({"mode", "workspace", "requester", "chat", "max_depth"})
+_DEFAULT_DEPTH, _MAX_DEPTH = 5, 9
+#: The id of a run inside has that of the one around it and 13 letters more, and is still a name.
+_MAX_RUN_ID_CHARS = 128
 
 
 class Runner:
@@ -93,6 +98,7 @@ class Runner:
         #: The runs that are moved on by this runner right now.
         self.live: dict[str, RunHandle] = {}
         self.chat = bool(given.get("chat", False))
+        self.max_depth = _depth(given.get("max_depth", _DEFAULT_DEPTH))
         self._workspace = self._folder()
         self._asyncio: asyncio.Runner | None = None
 
@@ -102,6 +108,11 @@ class Runner:
 
     async def start(self, task: str, *, run_id: str = "", parent: tuple[str, str] = ("", "")) -> RunHandle:
         """A new run, already on its way. `parent`: the run and the call that it is inside of."""
+        if run_id and not (is_name(run_id) and (parent[0] or len(run_id) <= _MAX_RUN_ID_CHARS)):
+            raise ConfigurationError(
+                f"{run_id[:40]!r} cannot be the id of a run: up to {_MAX_RUN_ID_CHARS} characters that can be printed."
+                " Nothing was started."
+            )
         situation = self._situation(run_id or new_run_id(), parent)
         handle = RunHandle(self, situation)
         await handle.begin(task)
@@ -109,7 +120,7 @@ class Runner:
 
     async def open(self, run_id: str, *, answers: Mapping[str, Answer] | None = None, force: bool = False) -> RunHandle:
         """A run that is in the log, on its way again, with answers to its open questions, if any. `RunClaimedError`
-        when a living process has it."""
+        when a living process has it, unless `force`: that takes the runs inside its calls, too."""
         if not await self.log.read(run_id, limit=1):
             raise ConfigurationError(f"There is no run {run_id!r} in the log.")
         handle = RunHandle(self, self._situation(run_id))
@@ -125,7 +136,8 @@ class Runner:
         return self._sync(self.run(task))
 
     async def recover(self) -> list[RunHandle]:
-        """Go on with every run of this agent that has not ended, waits for nobody, and that no living process has."""
+        """Go on with every run of this agent that has not ended, waits for nobody, and that no living process has. So
+        also with one that somebody paused: what is kept of a pause is that nobody moves the run on."""
         handles: list[RunHandle] = []
         for ends in await self.log.ends():
             if ends.last.seq and isinstance(decode_event(ends.last).fact, _ENDS):
@@ -151,7 +163,7 @@ class Runner:
             known = ", ".join(self.agents)
             raise ConfigurationError(
                 f"It is the turn of the agent {ledger.speaker!r} in {ledger.run_id}, and this runner has only {known}. "
-                "Nothing was executed."
+                "Nothing was executed now."
             )
         return agent
 
@@ -161,9 +173,28 @@ class Runner:
         return any(not question.expires_at or now < question.expires_at for question in pending)
 
     async def child_waits(self, run_id: str) -> bool:
-        """Does the run inside a call wait for a person?"""
+        """Does the run inside a call wait for a person, or for another process that moves it on?"""
         ledger = (await load(self.log, run_id)).ledger
-        return bool(RUN_TRANSITIONS[ledger.state]) and not await self.can_go_on(ledger)
+        if not RUN_TRANSITIONS[ledger.state]:
+            return False
+        return not await self.can_go_on(ledger) or bool(await self.holder(run_id))
+
+    async def holder(self, run_id: str) -> str:
+        """The living process that has the run, in words, where it is not moved on here."""
+        return "" if run_id in self.watch else (await self.log.holders()).get(run_id, "")
+
+    async def held_inside(self, ledger: Ledger) -> str:
+        """Which run inside a call is moved on by another process, in words; empty where none is."""
+        if not RUN_TRANSITIONS[ledger.state]:
+            return ""
+        for call in ledger.calls.values():
+            inside = call.child_run_id if call.observed_seq < 0 else ""
+            if inside and (holder := await self.holder(inside)):
+                return (
+                    f"It waits for {inside}, which is moved on by {holder}. It goes on when that is done, or when it "
+                    "is taken over by force."
+                )
+        return ""
 
     async def questions(self, ledger: Ledger) -> list[Question]:
         """What people are asked in this run, and in the runs inside its calls."""
@@ -217,7 +248,10 @@ class Runner:
         """How an agent is asked by another one: it gets a runner of its own, on the same log."""
 
         async def ask(task: str, context: Any) -> Any:
-            return await ask_child(self._child_runner(inside), task, context)
+            around = self.live.get(context.run_id)
+            return await ask_child(
+                self._child_runner(inside), task, context, force=around is not None and around.forced
+            )
 
         return ask
 
@@ -271,6 +305,12 @@ def _under(agent: Agent, policy: Any) -> Agent:
         return agent
     fields = {name: getattr(agent, name) for name in agent.__struct_fields__}
     return Agent(**(fields | {"policy": policy}))
+
+
+def _depth(given: Any) -> int:
+    if type(given) is not int or not 0 <= given <= _MAX_DEPTH:
+        raise ConfigurationError(f"max_depth is {given!r:.40}, and has to be a number from 0 to {_MAX_DEPTH}.")
+    return given
 
 
 def _mode(word: Mode | str) -> Mode:
