@@ -5,7 +5,8 @@ that the chain runs past was inserted, a number that is not there is missing, on
 edited event whose hash was made anew looks like an edit of the event after it, and the message says so.
 
 Two things the chain alone cannot show: a cut tail, and a chain that was made anew up to its end. A `Checkpoint` that
-was kept somewhere else shows both.
+was kept somewhere else shows both. A `Trace` that the log has of a run beside its events shows them only where whoever
+changed the events forgot it, so that there is none says nothing.
 """
 
 from collections.abc import Sequence
@@ -29,6 +30,15 @@ class Checkpoint(msgspec.Struct, frozen=True):
     head_hash: bytes
 
 
+class Trace(msgspec.Struct, frozen=True):
+    """How far a run was at least, as the log says in another place than its events: one that it names has an event,
+    and a snapshot is taken after what it holds is written."""
+
+    count: int = 1
+    #: Empty: not known.
+    head_hash: bytes = b""
+
+
 class Flaw(msgspec.Struct, frozen=True):
     #: The first event that is not what was written.
     seq: int
@@ -47,7 +57,9 @@ class Audit(msgspec.Struct, frozen=True):
         return self.flaw is None
 
 
-def verify(entries: Sequence[Entry], run_id: str, expected: Checkpoint | None = None) -> Audit:
+def verify(
+    entries: Sequence[Entry], run_id: str, expected: Checkpoint | None = None, trace: Trace | None = None
+) -> Audit:
     """Check every event of a run. Never raises, whatever the entries hold."""
     # The hash before each event that was found good, and the one after the last of them.
     heads = [genesis(run_id)]
@@ -61,7 +73,8 @@ def verify(entries: Sequence[Entry], run_id: str, expected: Checkpoint | None = 
             good = min(flaw.seq, place)
             return Audit(good, heads[good], flaw)
         heads.append(entry.hash)
-    return Audit(len(entries), heads[-1], expected and _departure(heads, expected))
+    flaw = (expected and _departure(heads, expected)) or (trace and _contradicted(heads, trace)) or None
+    return Audit(len(entries), heads[-1], flaw)
 
 
 def _damage(entries: Sequence[Entry], heads: list[bytes], run_id: str) -> Flaw:
@@ -115,6 +128,25 @@ def _departure(heads: list[bytes], expected: Checkpoint) -> Flaw | None:
     if heads[expected.count] != expected.head_hash:
         last = max(expected.count - 1, 0)
         return Flaw(last, "rewritten", f"event {last} or one before it was edited and the hashes made anew")
+    return None
+
+
+def _contradicted(heads: list[bytes], trace: Trace) -> Flaw | None:
+    there = len(heads) - 1
+    if there == 0 < trace.count:
+        return Flaw(0, "missing", "the log knows this run, and none of its events is there")
+    if there < trace.count:
+        last = trace.count - 1
+        return Flaw(
+            there, "cut", f"events {there} to {last} are missing at the end: there is a snapshot of event {last}"
+        )
+    if trace.head_hash and heads[trace.count] != trace.head_hash:
+        last = trace.count - 1
+        return Flaw(
+            last,
+            "rewritten",
+            f"event {last} or one before it is not the one that there is a snapshot of: it was edited",
+        )
     return None
 
 

@@ -1,0 +1,44 @@
+"""What was heard of an answer so far, whoever gives it, and no more of it than anybody needs.
+
+Adapters bound what a server sends. A provider of one's own may not, and its stream may never end.
+"""
+
+from ..domain.conversation import ProposedCall
+from ..domain.errors import ModelError
+from .calls import MAX_CALLS
+from .interface import MAX_ANSWER_CHARS, CallWritten, ModelEvent, Restarted, TextPiece
+
+
+class Heard:
+    """Text and calls of one answer. `add` raises `ModelError` when it is more than an answer may be."""
+
+    __slots__ = ("_chars", "_pieces", "calls")
+
+    def __init__(self) -> None:
+        self.calls: list[ProposedCall] = []
+        self._pieces: list[str] = []
+        self._chars = 0
+
+    @property
+    def text(self) -> str:
+        return "".join(self._pieces)
+
+    def add(self, event: ModelEvent) -> None:
+        match event:
+            case TextPiece():
+                self._pieces.append(event.text)
+                self._chars += len(event.text)
+            case CallWritten():
+                self.calls.append(event.call)
+            case Restarted():
+                self._pieces.clear()
+                self.calls.clear()
+                self._chars = 0
+            case _:
+                pass
+        if self._chars > MAX_ANSWER_CHARS:
+            raise ModelError(
+                f"The model said more than {MAX_ANSWER_CHARS} characters in one answer. Nothing was executed."
+            )
+        if len(self.calls) > MAX_CALLS:
+            raise ModelError(f"The model wrote more than {MAX_CALLS} calls in one answer. Nothing was executed.")
