@@ -137,6 +137,7 @@ class App:
             await self._ready(run)
         outcome = await run_batch(intents, run, refusal=refusal)
         if run.ledger.next_seq >= run.next_snapshot:
+            await run.recorder.commit()  # a snapshot never says more than the log has: one that does shows a cut log
             self._snapshot(run)
         return outcome
 
@@ -169,13 +170,13 @@ class App:
         await self._ready(run)
         if run.ledger.state is not RunState.RUNNING:
             raise RunPausedError(f"{run.ledger.run_id} waits for an answer; it cannot be complete.")
-        run.recorder.add(RunCompleted(message=message))
+        run.recorder.add(RunCompleted(message=self.parts.redactor.redact(message)))
         await run.recorder.commit()
 
     async def cancel(self, run: Run, message: str = "") -> None:
         """End the run: what runs is cancelled, what waits stays undone."""
         await self._ready(run)
-        run.recorder.add(RunCancelled(message=message))
+        run.recorder.add(RunCancelled(message=self.parts.redactor.redact(message)))
         run.stopping = "The run was cancelled."
         run.executions.end_all("call")
         for call_id in run.ledger.open_calls():

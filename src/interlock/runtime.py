@@ -100,6 +100,7 @@ class ToolRuntime:
         for box in self._app.toolboxes:
             if realpath(about.setdefault("workspace", box.root)) != box.root:
                 raise ConfigurationError(f"The tools work in {box.root!r}, so that is the workspace.")
+        about["requester"] = self._app.parts.redactor.redact(about.get("requester", ""))
         self._situation = _situation(self._app.parts.interaction.interactive, **about)
         self._run: Run | None = None
         self._shape: Shape = "openai"

@@ -7,26 +7,24 @@ either all of them are in the log or the model is asked again.
 import asyncio
 from contextlib import aclosing
 from functools import lru_cache
-from math import isfinite
 from typing import Any
 
 import msgspec
 from pydantic import TypeAdapter
 
 from ..domain.call import ToolIntent
-from ..domain.conversation import ProposedCall, Usage
+from ..domain.conversation import ProposedCall
 from ..domain.errors import ModelError
 from ..domain.event import ModelAnswered, ModelAsked, ModelFailed
 from ..domain.json import without_surrogates
 from ..domain.tool import JsonObject, Menu
-from ..models.interface import CallWritten, Finished, ModelRequest, Restarted, TextPiece, ToolChoice
+from ..models.heard import Heard
+from ..models.interface import Finished, ModelRequest, ToolChoice
+from ..models.usage import sane
 from ..pipeline.batch import record_menu
 from ..pipeline.live import Run
 from .agent import Agent
 from .session import Session
-
-_MAX_TOKENS = 10**12
-_MAX_COST = 10**9
 
 
 class Answer(msgspec.Struct):
@@ -70,31 +68,15 @@ def _answered(answer: Answer, duration_ms: float, run: Run) -> ModelAnswered:
         text=redact(without_surrogates(answer.text)) if answer.text else "",
         call_count=len(answer.calls),
         finish=answer.end.reason,
-        usage=_sane(answer.end.usage),
+        usage=sane(answer.end.usage),
         private=private,
         private_artifact_id=kept,
         duration_ms=duration_ms,
     )
 
 
-def _sane(usage: Usage) -> Usage:
-    """Numbers that can be added up and written down, whatever a provider says."""
-    return Usage(
-        input_tokens=_number(usage.input_tokens, _MAX_TOKENS),
-        output_tokens=_number(usage.output_tokens, _MAX_TOKENS),
-        cached_tokens=_number(usage.cached_tokens, _MAX_TOKENS),
-        cost=float(_number(usage.cost, _MAX_COST)),
-    )
-
-
-def _number(value: Any, most: int) -> Any:
-    is_number = isinstance(value, int) or (isinstance(value, float) and isfinite(value))
-    return min(max(value, 0), most) if is_number else 0
-
-
 async def _listen(session: Session, agent: Agent, request: ModelRequest) -> Answer | None:
-    text: list[str] = []
-    calls: list[ProposedCall] = []
+    heard = Heard()
     if session.interrupted:
         return None
     session.begin_asking()
@@ -103,16 +85,9 @@ async def _listen(session: Session, agent: Agent, request: ModelRequest) -> Answ
             async for event in events:
                 if session.listeners:
                     session.heard(event)
-                match event:
-                    case TextPiece():
-                        text.append(event.text)
-                    case CallWritten():
-                        calls.append(event.call)
-                    case Restarted():
-                        text.clear()
-                        calls.clear()
-                    case Finished():
-                        return Answer("".join(text), calls, event)
+                if isinstance(event, Finished):
+                    return Answer(heard.text, heard.calls, event)
+                heard.add(event)
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or not session.interrupted or task.uncancel():
@@ -149,7 +124,7 @@ def _asked(session: Session, agent: Agent, request: ModelRequest, menu: Menu) ->
         message_count=len(request.messages),
         agent=run.situation.agent,
         provider=agent.provider.name,
-        model=agent.model,
+        model=run.parts.redactor.redact(agent.model),
         tool_choice=request.tool_choice,
         active_ms=session.active_seconds * 1e3,
         instructions_artifact_id=kept,

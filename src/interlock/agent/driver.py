@@ -49,7 +49,7 @@ async def advance(session: Session) -> Step:
             case GiveUp(reason=reason):
                 run.recorder.add(RunFailed(message=reason))
             case Cancel(reason=reason):
-                run.recorder.add(RunCancelled(message=reason))
+                run.recorder.add(RunCancelled(message=run.parts.redactor.redact(reason)))
 
 
 async def _resume(session: Session) -> None:

@@ -40,13 +40,16 @@ _READ = """
 """
 _RUN_IDS = "SELECT run_id FROM runs ORDER BY number"
 _ENDS = """
-    SELECT run_id, first.seq, first.body, first.hash, last.seq, last.body, last.hash
+    SELECT run_id, first.seq, CAST(first.body AS BLOB), CAST(first.hash AS BLOB),
+        CAST(last.seq AS INTEGER), CAST(last.body AS BLOB), CAST(last.hash AS BLOB)
     FROM runs
     CROSS JOIN events AS first ON first.run = number AND first.seq = 0
     CROSS JOIN events AS last ON last.run = number AND last.seq = (SELECT max(seq) FROM events WHERE run = number)
     ORDER BY number DESC LIMIT ?
 """
-_NOTES = "SELECT key, body FROM notes WHERE run = (SELECT number FROM runs WHERE run_id = ?) ORDER BY rowid"
+_NOTES = (
+    "SELECT key, CAST(body AS BLOB) FROM notes WHERE run = (SELECT number FROM runs WHERE run_id = ?) ORDER BY rowid"
+)
 _HOLDERS = "SELECT run_id, token, host, boot, pid, started FROM claims WHERE pid != 0"
 _LOAD_SNAPSHOT = "SELECT seq, hash, state FROM snapshots WHERE run_id = ?"
 _SAVE_SNAPSHOT = "INSERT OR REPLACE INTO snapshots (run_id, seq, hash, state) VALUES (?, ?, ?, ?)"
@@ -163,7 +166,7 @@ def _save_snapshot(connection: sqlite3.Connection, row: tuple[str, int, bytes, b
 
 
 def _make_ends(run_id: str, *row: Any) -> Ends:
-    return Ends(Entry(run_id, *row[:3]), Entry(run_id, *row[3:]))
+    return Ends(Entry(str(run_id), *row[:3]), Entry(str(run_id), *row[3:]))
 
 
 def _shut(writer: SqliteWriter, *connections: tuple[Lock, sqlite3.Connection]) -> None:

@@ -17,6 +17,8 @@ from ..secrets.interface import Redactor
 from .parts import Limits
 
 _MAX_SHOWN_CHARS = 2_000
+#: A model that makes up names does not fill the memory.
+_MAX_PLAIN_NAMES = 4096
 
 
 class Received(msgspec.Struct, frozen=True, gc=False):
@@ -31,10 +33,10 @@ class Received(msgspec.Struct, frozen=True, gc=False):
 
 def accept(intent: ToolIntent, limits: Limits, redactor: Redactor) -> Received:
     try:
-        plain = is_plain_name(intent.call_id) and is_plain_name(intent.tool_name)
+        plain = is_plain_name(intent.call_id) and intent.tool_name in redactor.plain_names
     except TypeError:
         plain = None
-    if not plain and not (is_name(intent.call_id) and is_name(intent.tool_name)):
+    if not plain and not _is_usable(intent, redactor):
         return _unnamed(intent)
     if redactor.declares and _is_secret(intent, redactor):
         return _unnamed(intent)
@@ -53,6 +55,17 @@ def accept(intent: ToolIntent, limits: Limits, redactor: Redactor) -> Received:
         return _refused(intent, raw, "arguments_malformed", message)
     digest = sha256(encode_sorted((intent.tool_name, accepted))).hexdigest()
     return Received(intent, digest, raw, AcceptedCall(intent, accepted, raw))
+
+
+def _is_usable(intent: ToolIntent, redactor: Redactor) -> bool:
+    """Can the call be known by its id, and its tool be written down?"""
+    if not (is_name(intent.call_id) and is_name(intent.tool_name)):
+        return False
+    if redactor.redact(intent.tool_name) != intent.tool_name:
+        return False
+    if len(redactor.plain_names) < _MAX_PLAIN_NAMES:
+        redactor.plain_names.add(intent.tool_name)
+    return True
 
 
 def _is_secret(intent: ToolIntent, redactor: Redactor) -> bool:

@@ -140,9 +140,11 @@ def _answered(question: Question, answer: Answer, run: Run) -> Fact:
     is_approval, call_id, action_id = question.kind == "approval", question.call_id, question.action_id
     written = hash_of_answer(question.payload_hash, answer.arguments, answer.value)
     arguments = _kept(answer.arguments, run) if answer.arguments is not None else None
+    redact = run.parts.redactor.redact
     answer = msgspec.structs.replace(
         answer,
-        reason=run.parts.redactor.redact(answer.reason),
+        reason=redact(answer.reason),
+        by=redact(answer.by),
         rule=_unless_secret(answer.rule, run),
         arguments=arguments,
     )

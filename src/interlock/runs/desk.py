@@ -28,7 +28,7 @@ from ..domain.ids import child_run_id
 from ..domain.json import BadJson
 from ..domain.ledger import Ledger
 from ..domain.lifecycle import RUN_TRANSITIONS, ActionState, RunState
-from ..domain.notes import AnswerNote, CancelNote, NoteBody, decode_note, encode_note, key_of
+from ..domain.notes import AnswerNote, CancelNote, NoteBody, decode_note, encode_note, key_of, storable
 from ..domain.payload import hash_of_answer
 from ..domain.tool import Situation
 from ..history.fold import load
@@ -169,6 +169,7 @@ class Desk:
     async def _leave(self, run_id: str, note: NoteBody) -> Taken:
         """For whoever has the run. Where it was given back meanwhile, the note is taken here, and the log says what
         became of it."""
+        note = storable(note, self._app.parts.redactor.redact)
         if not await self._log.post(run_id, Note(key_of(note), encode_note(note))):
             what = f"{note.action_id} has an answer" if isinstance(note, AnswerNote) else f"{run_id} is to be cancelled"
             raise DecisionConflictError(f"{what} already, which is on its way. That one stands.")

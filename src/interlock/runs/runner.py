@@ -280,7 +280,7 @@ class Runner:
             mode=_mode(self._given.get("mode", Mode.DEFAULT)),
             interactive=self.app.parts.interaction.interactive,
             workspace=self._workspace,
-            requester=self._given.get("requester", ""),
+            requester=self.app.parts.redactor.redact(self._given.get("requester", "")),
             parent_run_id=parent[0],
             parent_call_id=parent[1],
         )

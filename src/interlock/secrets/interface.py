@@ -11,6 +11,11 @@ class Redactor(Protocol):
         """Were any secrets declared?"""
         ...
 
+    @property
+    def plain_names(self) -> set[str]:
+        """Names that were looked at before and hold no secret: for callers to ask, and to add to."""
+        ...
+
     def redact_declared(self, text: str) -> str:
         """The text without the declared secrets, in any of their spellings; nothing is guessed."""
         ...

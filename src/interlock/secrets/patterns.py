@@ -20,7 +20,7 @@ MIN_SECRET_CHARS = 6
 class SecretRedactor:
     """A `Redactor`. Declared values are name to value; a value that is too short to be told apart is refused."""
 
-    __slots__ = ("_base64", "_spellings", "_suspect", "declares", "literals")
+    __slots__ = ("_base64", "_spellings", "_suspect", "declares", "literals", "plain_names")
 
     def __init__(self, declared: Mapping[str, str] = {}) -> None:
         for name, value in declared.items():
@@ -34,6 +34,7 @@ class SecretRedactor:
         self.literals = tuple(text for text, _ in (*self._spellings, *self._base64))
         self._suspect = find_word()
         self.declares = bool(declared)
+        self.plain_names: set[str] = set()
 
     def is_plain(self, text: str) -> bool:
         """Is there nothing to redact? Quick, and False where it is not sure."""
