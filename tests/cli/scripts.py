@@ -39,6 +39,13 @@ def command(script: str) -> Turn:
     return calls(("bash", {"command": script}))
 
 
+def run_name(output: str) -> str:
+    """The short id of the run that a command said it begins."""
+    found = re.search(r"^run ([0-9a-f]{8}): ", output, re.MULTILINE)
+    assert found, output
+    return found[1]
+
+
 class OnTerminal:
     """A command on a terminal, and the person in front of it."""
 

@@ -61,7 +61,7 @@ def test_the_first_answer_stands_and_the_second_hears_whose_it_was(
     ended = cli("approvals", second, name, "--by", "eve", "--log", log)
 
     assert (ended.exit_code, ended.stdout) == (1, "")
-    assert ended.stderr == f"interlock: {name} was decided before: it is rejected, by ada.\n"
+    assert ended.stderr == f"interlock: {name[4:12]} was decided before: it is rejected, by ada. That stands.\n"
     assert (resumed(tmp_path).status, sent(tmp_path)) == ("COMPLETED", [])
 
 

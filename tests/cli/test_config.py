@@ -105,6 +105,28 @@ def test_tools_are_listed_with_their_risk_and_what_the_policy_says(cli: Run, hom
     assert found["write_file"]["decision"]["rule_ids"] == ["user:deny:write_file"]
 
 
+def test_skills_are_listed_once_the_project_that_brings_them_is_trusted(cli: Run, project: Path) -> None:
+    write(
+        project / ".interlock/skills/tea/SKILL.md", "---\nname: tea\ndescription: How to make tea.\n---\nBoil water.\n"
+    )
+
+    before = cli("tools")
+    cli("trust", "--yes")
+    after = cli("tools")
+
+    assert "skill_tea" not in before.stdout
+    assert "were ignored: nobody trusted this project yet" in before.stderr
+    assert ["skill_tea", "read", "allow", "How"] in [line.split()[:4] for line in after.stdout.splitlines()]
+    assert "read_artifact" in after.stdout
+
+
+def test_a_key_is_no_setting_and_it_says_where_it_belongs(cli: Run, home: Path) -> None:
+    ended = cli("config", "set", "api_key", "sk-1")
+
+    assert ended.exit_code == 2
+    assert "There is no setting api_key: keys are taken from the environment or a keyring" in ended.stderr
+
+
 def test_a_tool_is_shown_with_its_schema(cli: Run, home: Path) -> None:
     shown, found = cli("tools", "show", "grep"), json.loads(cli("tools", "show", "grep", "--json").stdout)
     unknown = cli("tools", "show", "grip")

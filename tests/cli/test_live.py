@@ -320,3 +320,23 @@ def test_rows_are_cut_at_the_width_of_the_terminal() -> None:
     watching.happens(proposed(command="x" * 200), started())
 
     assert watching.rows == ["  ⠋            0 s   bash xxxxxxxxxxxx…"]
+
+
+def test_a_note_in_the_middle_of_an_answer_comes_after_what_was_said_so_far() -> None:
+    watching = Watching()
+    watching.happens(asked())
+    watching.view.heard(TextPiece("Half a sen"))
+
+    watching.view.say("The model is not listened to any more.")
+    watching.view.rest()
+
+    assert watching.rows == ["Half a sen", "The model is not listened to any more."]
+
+
+def test_a_long_reason_is_cut_and_says_so() -> None:
+    watching = Watching()
+
+    watching.happens(seen(ok=False, summary=" ".join(f"word{number}" for number in range(60))))
+
+    assert watching.rows[-1].endswith("...")
+    assert len(watching.rows) == 4

@@ -10,7 +10,7 @@ from interlock.cli.exit_codes import ExitCode
 from interlock.cli.keys import OWN_VARIABLE, VARIABLES
 
 from .conftest import Run, write
-from .scripts import calls, command, write_script
+from .scripts import calls, command, run_name, write_script
 
 WRITE = calls(("write_file", {"path": "note.txt", "content": "hello\n"}))
 
@@ -141,7 +141,8 @@ def test_a_model_that_fails_leaves_a_run_that_can_be_resumed(cli: Run, script: P
 
     assert ended.exit_code == ExitCode.FAILED
     assert "The model gave no answer: The script has 1 turns" in ended.output
-    assert "goes on with it." in ended.output
+    assert "The run is kept as it is. To go on with it:" in ended.output
+    assert f"interlock runs resume {run_name(ended.output)} --script {script}\n" in ended.output
 
 
 @pytest.mark.parametrize("words", [(), ("--provider", "anthropic")])

@@ -66,6 +66,37 @@ def test_a_model_of_ones_own_is_asked_and_never_gets_the_key_of_another(
     assert {tool["function"]["name"] for tool in body["tools"]} >= {"read_file", "edit_file", "bash"}
 
 
+def test_with_prices_a_run_says_what_it_costs_and_a_budget_of_cost_ends_it(
+    cli: Run, project: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("config", "set", "price_input", "1000")
+    half = cli("run", "Say hello.", "--base-url", address, "--model", "m")
+    cli("config", "set", "price_output", "2000")
+
+    ended = cli("run", "Say hello.", "--base-url", address, "--model", "m", "--max-cost", "1")
+
+    assert (half.exit_code, "price_output is not set" in half.stderr) == (ExitCode.USAGE, True)
+    assert "cost 0.0180" in ended.output
+    assert "Without prices" not in ended.stderr
+
+
+def test_a_budget_of_cost_without_prices_is_told_to_be_weak(cli: Run, project: Path, address: str) -> None:
+    ended = cli("run", "Say hello.", "--base-url", address, "--model", "m", "--max-cost", "1")
+
+    assert "Without prices, a budget of cost counts only what the provider itself says" in ended.stderr
+
+
+def test_a_model_that_cannot_be_reached_leaves_a_run_and_for_programs_its_id(cli: Run, project: Path) -> None:
+    words = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m")
+
+    ended = cli("run", "Say hello.", *words, "--json")
+
+    told = json.loads(ended.stdout)
+    assert (ended.exit_code, told["state"], told["exit_code"]) == (ExitCode.FAILED, "stopped", ExitCode.FAILED)
+    assert "could not be reached" in told["message"]
+    assert f"  interlock runs resume {told['run_id'][4:12]} --model m --base-url http://127.0.0.1:9/v1" in ended.stderr
+
+
 def test_the_key_in_our_own_variable_is_for_whatever_is_set_and_is_not_kept(
     cli: Run, home: Path, project: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

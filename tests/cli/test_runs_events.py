@@ -7,9 +7,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pyte
 import pytest
+
+from interlock.cli.replay_words import WORDS
+from interlock.domain.event import Fact
 
 from .conftest import Run
 from .runs_program import TASK, mailer, program, recorded, said_by, started, wait_for
@@ -30,6 +34,22 @@ def test_events_are_shown_in_order_a_line_for_each(tmp_path: Path, log: Path, cl
     assert [event["seq"] for event in lines] == list(range(len(lines)))
     assert [event["fact"]["type"] for event in lines][:2] == ["run.started", "user.message"]
     assert [line.split()[2] for line in shown] == [event["fact"]["type"] for event in lines]
+
+
+def test_what_was_said_and_asked_is_told_in_words(tmp_path: Path, log: Path, cli: Run) -> None:
+    recorded(tmp_path)
+
+    shown = [" ".join(line.split()[2:]) for line in cli("runs", "events", "last", "--log", log).stdout.splitlines()]
+
+    assert f"user.message somebody: {TASK}" in shown
+    assert "model.request scripted is asked, with 1 message" in shown
+    assert any(line.startswith("model.response 1 call") and line.endswith("ms: Step 1.") for line in shown)
+
+
+def test_every_fact_has_words_of_its_own_but_the_one_that_says_nothing_more() -> None:
+    kinds = {str(fact.__struct_config__.tag) for fact in get_args(Fact)}
+
+    assert kinds - WORDS.keys() == {"run.resumed"}
 
 
 def test_events_can_begin_after_one(tmp_path: Path, log: Path, cli: Run) -> None:

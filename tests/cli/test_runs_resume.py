@@ -1,6 +1,9 @@
 """`interlock runs resume`: go on with a run in this process, with the agent that `interlock run` has."""
 
 import json
+import subprocess
+import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -15,6 +18,7 @@ from tests.approvals.person import at_terminal
 
 from .conftest import Run, write
 from .runs_program import recorded, started
+from .scripts import run_name
 
 TASK = "write hello"
 
@@ -131,3 +135,88 @@ def test_a_run_that_goes_on_is_written_as_a_test(cli: Run, script: Path, waiting
     assert (ended.exit_code, ended.stderr) == (0, "")
     compile(file.read_text(), file, "exec")
     assert cli("runs", "export-test", "last", "-o", file).exit_code == 2
+
+
+def test_all_that_stopped_and_wait_for_nobody_go_on_one_after_the_other(
+    cli: Run, project: Path, script: Path, waiting: str
+) -> None:
+    cli("approvals", "approve", waiting_question(cli))
+    asked = json.loads(cli("run", TASK, "--script", script, "--headless", "--json").stdout)["run_id"]
+    cli("chat", "--script", to_file(script, Turn(text="Hello.")), input="hi\n")
+    stopped = json.loads(cli("run", TASK, "--script", to_file(script), "--headless", "--json").stdout)["run_id"]
+    usual = [Turn(calls=(proposed("list_dir", {"path": "."}, "call_9"),)), Turn(text="Seen.")]
+
+    ended = cli("runs", "resume", "--all", "--script", to_file(script, *usual), "--headless", "--json")
+
+    assert [run["run_id"] for run in json.loads(ended.stdout)] == [waiting, stopped]
+    states = {run["run_id"]: run["state"] for run in json.loads(cli("runs", "list", "--json").stdout)}
+    assert (states.pop(waiting), states.pop(stopped), states.pop(asked)) == ("completed", "completed", "waiting")
+    assert list(states.values()) == ["resting"]
+    assert (ended.exit_code, (project / "hello.txt").read_text()) == (0, "hello\n")
+
+
+def test_what_cannot_go_on_is_told_and_the_next_one_does(
+    cli: Run, project: Path, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = project / "gone"
+    gone.mkdir()
+    none = to_file(script)
+    cli("run", TASK, "--script", none, "--headless", "--workspace", gone)
+    cli("run", TASK, "--script", none, "--headless")
+    gone.rmdir()
+
+    ended = cli("runs", "resume", "--all", "--script", to_file(script, Turn(text="Done.")), "--headless")
+
+    assert ended.exit_code == 1
+    assert f"{gone} is not a folder" in ended.stderr
+    assert "Done.\n" in ended.stdout
+    assert [run["state"] for run in json.loads(cli("runs", "list", "--json").stdout)] == ["completed", "stopped"]
+
+
+def test_one_run_is_named_or_all(cli: Run, project: Path) -> None:
+    assert [cli("runs", "resume").exit_code, cli("runs", "resume", "last", "--all").exit_code] == [2, 2]
+    assert cli("runs", "resume", "--all").stdout == "No run stopped.\n"
+
+
+def test_a_new_run_is_told_of_those_that_stopped_in_its_folder(cli: Run, project: Path, script: Path) -> None:
+    stopped = run_name(cli("run", TASK, "--script", to_file(script), "--headless").output)
+
+    here = cli("run", TASK, "--script", to_file(script, Turn(text="Done.")), "--headless")
+    elsewhere = cli("run", TASK, "--script", script, "--headless", "--workspace", project.parent)
+
+    assert f"1 run stopped in this folder. `interlock runs resume {stopped}` goes on." in " ".join(here.stdout.split())
+    assert "stopped in this folder" not in elsewhere.stdout
+
+
+@pytest.mark.requirement("P06")
+def test_after_a_crash_a_person_is_asked_whether_a_command_may_run_again(cli: Run, project: Path, script: Path) -> None:
+    hangs = proposed("bash", {"command": "echo once >> effects; sleep 50"}, "call_1")
+    to_file(script, Turn(calls=(hangs,)), Turn(text="Done."))
+    with started("run", TASK, "--script", script, "--mode", "trusted", stdin=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        wait_for_file(project / "effects")
+        process.kill()
+
+    ended = cli("runs", "resume", "last", "--script", script, "--headless", "--mode", "trusted")
+
+    assert ended.exit_code == 3
+    assert "it may have happened" in " ".join(ended.stdout.split())
+    assert (project / "effects").read_text() == "once\n"
+
+
+def to_file(script: Path, *turns: Turn) -> Path:
+    script.write_bytes(to_script(turns))
+    return script
+
+
+def waiting_question(cli: Run) -> str:
+    return json.loads(cli("approvals", "list", "--json").stdout)[-1]["action_id"]
+
+
+def wait_for_file(path: Path) -> None:
+    """Somebody else's process makes it, and sets no event."""
+    end = time.monotonic() + 20
+    while not path.exists():
+        assert time.monotonic() < end
+        threading.Event().wait(0.01)

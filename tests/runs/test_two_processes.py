@@ -139,7 +139,7 @@ async def test_another_process_cancels_a_run_that_is_moved_on(holder: Holder, tm
     async with SqliteLog(tmp_path / LOG) as log:
         desk = Desk(log, MemoryArtifacts())
 
-        assert await desk.cancel(RUN_ID, "Enough.") == "left"
+        assert await desk.cancel(RUN_ID, "Enough.") in ("left", "recorded")  # the other process may be quick
 
         assert holder.heard() == "FAILED"
         assert (await desk.ledger(RUN_ID)).message == "Enough."

@@ -6,6 +6,7 @@ async with opened_runner(prepared, on_progress=...) as runner:
 """
 
 import os
+import shlex
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -48,6 +49,8 @@ You are an agent that works on a task in one folder, the workspace, with the too
 NAME = "interlock"
 #: A person is there, or comes: they say whether what may have happened may happen again, and mend a key.
 FAIL_SAFE = FailSafeConfig(unknown_outcome_policy="ask", model_failure_policy="keep")
+#: What no log remembers.
+_SAID_AGAIN = ("model", "provider", "base_url", "mode", "policy")
 _NO_PRICES = (
     "Without prices, a budget of cost counts only what the provider itself says that answers cost, and many say "
     "nothing. `interlock config set price_input` and `price_output`, per million tokens, mend that."
@@ -81,6 +84,8 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     files: RunFiles
     #: What was said for `--log`, for commands to type next.
     named_log: Path | None = None
+    #: What else was said and has to be said again to go on with the run, as it is typed.
+    said: str = ""
     #: What a person should know before it starts.
     notes: tuple[str, ...] = ()
 
@@ -108,17 +113,15 @@ def prepare(wanted: Wanted, environ: Mapping[str, str] = os.environ) -> Prepared
         workspace=str(workspace),
         settings=settings,
         mode=settings.mode,
-        budgets=_budgets(settings, wanted.max_steps),
+        budgets=budgets_of(settings, **({} if wanted.max_steps is None else {"max_steps": wanted.max_steps})),
         model=model,
         policy=in_order(policy_here(settings, places, project, str(workspace))),
         project=project,
         places=places,
         files=files,
         named_log=wanted.log,
-        notes=(
-            *loaded.notes,
-            *([_NO_PRICES] if settings.max_cost is not None and settings.price_input is None else []),
-        ),
+        said=_said_again(wanted),
+        notes=(*loaded.notes, *_about_cost(settings)),
     )
 
 
@@ -161,16 +164,20 @@ def _folder(named: Path) -> Path:
     return real
 
 
+def _said_again(wanted: Wanted) -> str:
+    options = {name: wanted.settings.get(name) for name in _SAID_AGAIN} | {"script": wanted.script}
+    return "".join(f" {_option(name)} {shlex.quote(str(value))}" for name, value in options.items() if value)
+
+
+def _about_cost(settings: Settings) -> list[str]:
+    return [_NO_PRICES] if settings.max_cost is not None and settings.price_input is None else []
+
+
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _budgets(settings: Settings, max_steps: int | None) -> Budgets:
-    return Budgets(
-        max_steps=settings.max_model_calls if max_steps is None else max_steps,
-        max_model_calls=settings.max_model_calls,
-        max_tool_calls=settings.max_tool_calls,
-        max_seconds=settings.max_seconds,
-        max_tokens=settings.max_tokens,
-        max_cost=settings.max_cost,
-    )
+def budgets_of(settings: Settings, **changes: Any) -> Budgets:
+    """Steps are answers with calls, so what is said about answers holds for them, too."""
+    said = {name: getattr(settings, name) for name in Budgets.__struct_fields__ if name in TYPES}
+    return Budgets(**{"max_steps": settings.max_model_calls, **said, **changes})

@@ -8,7 +8,15 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from .approvals_questions import Found, find_question, open_questions, plain_question, row, say_question
+from .approvals_questions import (
+    Found,
+    complete_question,
+    find_question,
+    open_questions,
+    plain_question,
+    row,
+    say_question,
+)
 from .exit_codes import ExitCode, exits
 from .logs import LogFile, complete_run, has_log, named_run, opened
 from .options import Json
@@ -30,7 +38,12 @@ app = typer.Typer(
 
 _QuestionName: TypeAlias = Annotated[
     str,
-    typer.Argument(metavar="ID", help="A question: its id, the first letters of it, or `last`.", show_default=False),
+    typer.Argument(
+        metavar="ID",
+        help="A question: its id, the first letters of it, or `last`.",
+        show_default=False,
+        autocompletion=complete_question,
+    ),
 ]
 _By: TypeAlias = Annotated[
     str, typer.Option(metavar="NAME", help="Who answers. Default: your login name.", show_default=False)

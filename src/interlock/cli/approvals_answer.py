@@ -21,6 +21,7 @@ from ..domain.notes import AnswerNote, CancelNote, key_of
 from ..history.fold import load
 from ..log.interface import EventLog
 from ..runs.desk import Desk, read_note
+from .logs import short
 from .places import login_name
 from .runs_follow import changed, events_of
 
@@ -82,7 +83,7 @@ async def give_answer(
     try:
         how: How = await desk.decide(run_id, action_id, answer, payload_hash)
     except DecisionConflictError as conflict:
-        raise await _on_its_way(log, errand) or conflict from None
+        raise await _standing(log, desk, errand, action_id, seconds) or conflict from None
     if how == "left":
         how = await _taken(log, desk, errand, seconds)
     ledger = (await load(log, run_id)).ledger
@@ -128,30 +129,36 @@ async def _settled(log: EventLog, run_id: str, action_id: str) -> Ledger:
         seconds = await changed(log, seen, seconds)
 
 
-async def _on_its_way(log: EventLog, errand: _Errand) -> DecisionConflictError | None:
-    """Somebody else's answer lies there and was not taken yet."""
+async def _standing(
+    log: EventLog, desk: Desk, errand: _Errand, action_id: str, seconds: float | None
+) -> DecisionConflictError | None:
+    """Which answer stands. One of somebody else may lie there, not taken yet: the log says it then."""
+    await _taken(log, desk, errand, seconds)
+    action = (await load(log, errand.run_id)).ledger.actions[action_id]
+    if action.answer is not None:
+        return _decided_before(action)
     for note in await log.notes(errand.run_id):
         body = read_note(note)
         if note.key == errand.key and isinstance(body, AnswerNote):
             who, said = body.answer.by or "somebody", "approved" if body.answer.approved else "rejected"
-            return DecisionConflictError(f"{who} {said} {body.action_id} already; that is on its way and stands.")
+            return DecisionConflictError(f"{who} {said} {short(action_id)} already; that is on its way.")
     return None
 
 
 async def _why_not(log: EventLog, errand: _Errand, action: ActionEntry, known: int) -> DecisionConflictError:
     """Another answer was first, or the process that has the run did not take ours and said why."""
     if action.answer is not None:
-        who = action.answer.by or "somebody"
-        return DecisionConflictError(
-            f"{action.question.action_id} was decided before: it is {action.state.value}, by {who}. That stands."
-        )
-    warnings = [
-        event.fact.message
-        async for event in events_of(log, errand.run_id, known)
-        if isinstance(event.fact, Warned) and action.question.action_id in event.fact.message
-    ]
-    said = warnings[-1] if warnings else f"{action.question.action_id} is {action.state.value}."
-    return DecisionConflictError(f"The answer was not taken. {said}")
+        return _decided_before(action)
+    events = [event.fact async for event in events_of(log, errand.run_id, known)]
+    warnings = [fact.message for fact in events if isinstance(fact, Warned)]
+    said = warnings[-1] if warnings else f"The answer was not taken: {short(action.question.action_id)} is open."
+    return DecisionConflictError(said)
+
+
+def _decided_before(action: ActionEntry) -> DecisionConflictError:
+    answer, name = action.answer, short(action.question.action_id)
+    who = (answer.by if answer else "") or "somebody"
+    return DecisionConflictError(f"{name} was decided before: it is {action.state.value}, by {who}. That stands.")
 
 
 def _is_ours(recorded: Answer | None, given: Answer) -> bool:

@@ -9,14 +9,13 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from ..domain.chain import Entry
 from ..domain.errors import ConfigurationError
 from ..history.export import to_json, to_ndjson
 from ..history.verify import Audit, Checkpoint, verify
 from .exit_codes import ExitCode, exits
 from .logs import LogFile, RunName, read_run
 from .options import Json
-from .recordings import read_entries
+from .recordings import nameless_runs, read_runs
 from .show import count, say, say_json
 
 _EXITS = exits(
@@ -61,7 +60,7 @@ def export(
             "An export is the stored bytes, which a terminal may obey: name a file with -o, or use a pipe."
         )
     found = read_run(log, run)
-    checked = verify(found.entries, found.run_id)
+    checked = verify(found.entries, found.run_id, trace=found.trace)
     _write(output, _FORMS[form](found.entries))
     if as_json:
         say_json({**_result(found.run_id, checked), "path": str(output)})
@@ -87,29 +86,27 @@ def verify_run(
     Says the first event that is not, and what happened to it.
     """
     expected = _checkpoint(checkpoint) if checkpoint else None
-    runs = _runs_of_file(what) if _is_file(what) else dict([read_run(log, what)])
+    runs, nameless = (read_runs(what), nameless_runs(what)) if _is_file(what) else ([read_run(log, what)], 0)
     if expected and len(runs) > 1:
         raise ConfigurationError(f"A checkpoint is of one run, and {what} has {len(runs):,}.")
-    checked = {run_id: verify(entries, run_id, expected) for run_id, entries in runs.items()}
+    checked = {run.run_id: verify(run.entries, run.run_id, expected, run.trace) for run in runs}
     if as_json:
-        say_json([_result(run_id, each) for run_id, each in checked.items()])
+        say_json([{**_result(run_id, each), "end_checked": expected is not None} for run_id, each in checked.items()])
     else:
-        for run_id, each in checked.items():
-            _say(run_id, each, error=False)
-    if not checked:
+        _say_all(checked, end_checked=expected is not None)
+    if nameless:
+        say(f"interlock: {what} is not what was written: {count(nameless, 'run')} with events, but no name", error=True)
+    elif not checked:
         say(f"interlock: {what} holds no event", error=True)
-    if not checked or not all(each.ok for each in checked.values()):
+    if nameless or not checked or not all(each.ok for each in checked.values()):
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _runs_of_file(path: str) -> dict[str, list[Entry]]:
-    """By run. An event that does not say whose it is counts to the run before it, where it is a flaw."""
-    runs: dict[str, list[Entry]] = {}
-    run_id = ""
-    for entry in read_entries(path):
-        run_id = entry.run_id or run_id
-        runs.setdefault(run_id, []).append(entry)
-    return runs
+def _say_all(checked: dict[str, Audit], *, end_checked: bool) -> None:
+    for run_id, each in checked.items():
+        _say(run_id, each, error=False)
+    if not end_checked and any(each.ok for each in checked.values()):
+        say("  Events that were cut off at the end are seen only with an earlier checkpoint: --checkpoint COUNT:HASH.")
 
 
 def _is_file(what: str) -> bool:

@@ -15,7 +15,7 @@ from .exit_codes import ExitCode, exits
 from .logs import LogFile, complete_run, named_run, opened, short
 from .options import BaseUrl, Model, ModeName, PolicyFile, Provider, Script, Workspace, written
 from .run_terminal import TerminalModes, terminal_as_it_was
-from .show import say
+from .show import say_long
 
 _EXITS = exits(
     {
@@ -56,7 +56,7 @@ def chat(  # noqa: PLR0913 - one for each option
     )
     prepared = prepare(Wanted(workspace=workspace or Path(), settings=settings, script=script, log=log))
     for note in prepared.notes:
-        say(f"interlock: {note}", error=True)
+        say_long(f"interlock: {note}")
     with terminal_as_it_was() as modes:
         try:
             asyncio.run(_chat(prepared, modes, resume))

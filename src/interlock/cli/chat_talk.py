@@ -20,7 +20,7 @@ from .chat_prompt import typed
 from .live import said_lines
 from .logs import short, with_log
 from .run_ending import ending, verified
-from .run_session import Stage, opened_stage, remembered, watched
+from .run_session import Stage, opened_stage, remembered, say_stopped, watched
 from .run_terminal import TerminalModes
 from .runs_list import Which, list_runs
 from .runs_words import first_words
@@ -145,7 +145,9 @@ class Talk:
         prepared = self._prepared
         stage.view.say(f"{prepared.model.shown}, mode {prepared.mode}, in {prepared.workspace}", "dim")
         stage.view.say("/help lists the commands.", "dim")
-        if self._run_id:
+        if not self._run_id:
+            await say_stopped(stage, prepared)
+        else:
             dialogue = (await load(stage.runner.log, self._run_id)).ledger.dialogue
             for message in dialogue.messages[-_SHOWN_MESSAGES:]:
                 if isinstance(message, UserMessage | AssistantMessage) and message.text:
@@ -177,7 +179,7 @@ class Talk:
     def _conclude(self, result: AgentResult, stage: Stage) -> None:
         width = stage.region.width
         if not RUN_TRANSITIONS[result.state] or result.questions:
-            stage.view.show(*ending(result, self._prepared, width))
+            stage.view.show(*ending(result, self._prepared, width, "/resume"))
         elif result.verification != self._verification and result.verification.status != "none":
             stage.view.show(*verified(result, width))
         self._verification = result.verification

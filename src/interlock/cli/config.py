@@ -16,7 +16,7 @@ from .options import Json
 from .places import find_places, make_private
 from .project import FOLDER, find_root
 from .settings import ABOUT, TYPES, Loaded, Settings, load_settings
-from .settings_file import changed, parsed_text, read_values
+from .settings_file import changed, parsed_text, read_values, unknown
 from .show import compact, say, say_json, say_table
 from .trust import files_of_project
 
@@ -68,7 +68,9 @@ def show(as_json: Json = False) -> None:
 
 def _shown(loaded: Loaded, name: str) -> str:
     value = msgspec.to_builtins(getattr(loaded.settings, name))
-    return "no limit" if value is None else value or '""' if isinstance(value, str) else compact(value)
+    if value is None:
+        return "no limit" if name.startswith("max_") else "none"
+    return value or '""' if isinstance(value, str) else compact(value)
 
 
 @app.command(epilog=_EXITS)
@@ -127,7 +129,8 @@ def schema(as_json: Json = False) -> None:
 
 def _require_known(name: str) -> None:
     if name not in ABOUT:
-        raise ConfigurationError(f"There is no setting {name[:80]}. There are: {', '.join(ABOUT)}.")
+        why = unknown(name, TYPES)
+        raise ConfigurationError(f"{why[0].upper()}{why[1:].rstrip('?')}. The settings are: {', '.join(ABOUT)}.")
 
 
 def _write(name: str, value: Any, as_json: bool) -> None:

@@ -41,6 +41,11 @@ _EXITS = exits(
         ExitCode.INTERRUPTED: "interrupted",
     }
 )
+_ENDED = {
+    ExitCode.OK: "Done in",
+    ExitCode.FAILED: "Not as it should be, after",
+    ExitCode.INTERRUPTED: "Interrupted after",
+}
 _PROCESS = "interlock.cli.demo_process"
 _WIDTH = 77
 _NEXT = (
@@ -114,7 +119,7 @@ def demo(
     began = time.monotonic()
     with _folder(keep) as folder:
         code = _story(folder)
-        _say_next(folder if keep else None, time.monotonic() - began)
+        _say_next(folder if keep else None, f"{_ENDED[code]} {time.monotonic() - began:.1f} s. Next")
     raise typer.Exit(code)
 
 
@@ -129,7 +134,6 @@ def _story(folder: Path) -> ExitCode:
         _heading(f"3. The process is dead (signal {-ended}). Another one goes on")
         ended = _process(folder, LIVES)
     if ended == ExitCode.INTERRUPTED:
-        _line("Interrupted. With `--keep` what is there would be kept.")
         return ExitCode.INTERRUPTED
     if ended != 0:
         say(f"  The process ended with {ended}, which it should not.", error=True)
@@ -197,8 +201,8 @@ def _held_back(held: Confinement) -> str:
     return f"commands run in {held.backend}: no network, nothing outside the project"
 
 
-def _say_next(kept: Path | None, seconds: float) -> None:
-    _heading(f"Done in {seconds:.1f} s. Next")
+def _say_next(kept: Path | None, title: str) -> None:
+    _heading(title)
     if kept is not None:
         say(Text(f"  interlock replay last --log {kept}/runs.db"))
     for command, about in _NEXT:

@@ -13,7 +13,7 @@ from typing import cast
 from ..approvals.terminal import TerminalInteractionProvider
 from ..artifacts.files import FileArtifacts
 from ..domain.call import Answer, Decided, Question
-from ..domain.errors import AnswerRefusedError
+from ..domain.errors import AnswerRefusedError, InterlockError
 from ..log.sqlite import SqliteLog
 from ..runs.handle import RunHandle
 from ..runs.runner import Runner
@@ -25,6 +25,7 @@ from .run_ending import exit_code_of, verified
 from .run_interrupt import Interrupts
 from .run_session import Stage, remembered, watched
 from .run_terminal import TerminalModes, terminal_as_it_was
+from .show import say_wrong
 
 DIES, LIVES = "dies", "lives"
 _BY = "the demo"
@@ -36,6 +37,9 @@ def main(words: list[str]) -> None:
             code = asyncio.run(_move_on(Path(words[0]), modes, dies=words[1] == DIES))
         except KeyboardInterrupt:
             code = ExitCode.INTERRUPTED
+        except InterlockError as error:
+            say_wrong(error)
+            code = ExitCode.FAILED
     sys.exit(code)
 
 

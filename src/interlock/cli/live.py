@@ -78,7 +78,8 @@ class LiveView:
         return self._region.held()
 
     def say(self, text: str, style: str = "") -> None:
-        """A note of ours, which may hold text from elsewhere."""
+        """A note of ours, which may hold text from elsewhere. What the model said so far stands before it."""
+        self._end_text()
         core = text.lstrip(" ")
         indent = text[: len(text) - len(core)]
         rows = rows_of(visible_line(core), self._region.width - len(indent))

@@ -67,7 +67,7 @@ def ended_lines(call: LiveCall, seen: Observation, width: int) -> list[Text]:
     word, style = _WORDS.get("ok" if seen.ok else seen.code, ("failed", "red"))
     lines = [_row(word, style, took(seen.duration_ms), call.tool, call.acts_on)]
     if not seen.ok or seen.kind == "verification":
-        rows = rows_of(_detail(seen), max(width - len(_INDENT), 20))[:_MAX_DETAIL_ROWS]
+        rows = _first_rows(_detail(seen), max(width - len(_INDENT), 20))
         lines += [Text(f"{_INDENT}{row}", style if not seen.ok else "dim") for row in rows]
     if seen.ok and seen.content is not None and seen.content.format == "diff":
         lines += diff_lines(seen.content.text, seen.truncated)
@@ -85,6 +85,12 @@ def diff_lines(diff: str, was_cut: bool = False) -> list[Text]:
         left = f"{more:,} more lines" if more > 0 else "more"
         shown.append(Text(f"{_INDENT}... {left}; the whole diff is kept with the run", "dim"))
     return shown
+
+
+def _first_rows(text: str, width: int) -> list[str]:
+    rows = rows_of(text, width)
+    more = "..." if len(rows) > _MAX_DETAIL_ROWS else ""
+    return [*rows[: _MAX_DETAIL_ROWS - 1], *(f"{row}{more}" for row in rows[_MAX_DETAIL_ROWS - 1 : _MAX_DETAIL_ROWS])]
 
 
 def _detail(seen: Observation) -> str:

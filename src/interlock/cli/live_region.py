@@ -9,7 +9,8 @@ lines that stay.
 import os
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import IO
+from io import StringIO
+from typing import IO, Any, cast
 
 from rich.console import Console
 from rich.text import Text
@@ -26,6 +27,17 @@ class Region:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._moves = console.is_terminal and not console.is_dumb_terminal
+        #: Writes nothing: what a text is on the terminal is found out here.
+        self._paper = Console(
+            file=StringIO(),
+            force_terminal=console.is_terminal,
+            color_system=cast(Any, console.color_system),
+            no_color=console.no_color,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            soft_wrap=True,
+        )
         self._drawn: list[str] = []
         self._held = 0
         self._gathers = False
@@ -99,8 +111,8 @@ class Region:
         self._write(f"{back}{above}{below}{_TO_END_OF_SCREEN}")
 
     def _ansi(self, text: Text) -> str:
-        with self._console.capture() as captured:
-            self._console.print(text, end="")
+        with self._paper.capture() as captured:
+            self._paper.print(text, end="")
         return captured.get()
 
     def _write(self, text: str) -> None:
@@ -109,12 +121,12 @@ class Region:
         try:
             file.write(text.encode(encoding, "backslashreplace").decode(encoding))
             file.flush()
-        except BrokenPipeError:
+        except OSError:
             _let_go(file)
 
 
 def _let_go(file: IO[str]) -> None:
-    """Nobody reads any more. A run goes on without a view."""
+    """Nobody reads any more, or there is no room. A run goes on without a view."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, file.fileno())
     os.close(nowhere)

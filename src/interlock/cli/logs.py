@@ -8,19 +8,18 @@ import asyncio
 import os
 import re
 import shlex
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 import typer
 
-from ..domain.chain import Entry
-from ..domain.errors import ConfigurationError, InterlockError
+from ..domain.errors import ConfigurationError, InterlockError, LogCorruptError
 from ..log.sqlite import SqliteLog
 from .places import Places, find_places
-from .recordings import as_stored, check_is_log
+from .recordings import RecordedRun, check_is_log, stored_run
 
 _MAX_NAMED = 10
 _VARIABLE = "INTERLOCK_LOG"
@@ -35,11 +34,6 @@ class RunFiles(msgspec.Struct, frozen=True):
 
     log: Path
     artifacts: Path
-
-
-class RecordedRun(NamedTuple):
-    run_id: str
-    entries: list[Entry]
 
 
 def run_files(named: Path | None, places: Places) -> RunFiles:
@@ -71,14 +65,17 @@ def read_run(named: Path | None, wanted: str) -> RecordedRun:
 
     async def read() -> RecordedRun:
         async with opened(named) as log:
-            run_id = await named_run(log, wanted)
-            return RecordedRun(run_id, [as_stored(entry) for entry in await log.read(run_id)])
+            return await stored_run(log, find_run(await log.run_ids(), wanted))
 
     return asyncio.run(read())
 
 
 async def named_run(log: SqliteLog, wanted: str) -> str:
-    return find_run(await log.run_ids(), wanted)
+    """`LogCorruptError` for one that has no events any more: there is nothing that could be done with it."""
+    run_id = find_run(await log.run_ids(), wanted)
+    if not await log.read(run_id, limit=1):
+        raise LogCorruptError(f"the log knows {run_id}, and none of its events is there: they were deleted")
+    return run_id
 
 
 def find_run(run_ids: Sequence[str], wanted: str) -> str:
@@ -129,16 +126,23 @@ def with_log(command: str, named: Path | None) -> str:
 def complete_run(incomplete: str) -> list[str]:
     """For a shell: whatever goes wrong, there is nothing to complete."""
 
-    async def names() -> list[str]:
+    return completed(incomplete, _PREFIX, SqliteLog.run_ids)
+
+
+def completed(incomplete: str, prefix: str, names: Callable[[SqliteLog], Awaitable[list[str]]]) -> list[str]:
+    """The ids that begin so, the newest first; the short ones, unless the prefix was typed."""
+
+    async def read() -> list[str]:
         async with opened(Path(named) if named else None) as log:
-            return [run_id if incomplete.startswith(_PREFIX) else short(run_id) for run_id in await log.run_ids()]
+            return await names(log)
 
     named = os.environ.get(_VARIABLE)
     try:
-        found = asyncio.run(names())
+        found = asyncio.run(read())
     except (InterlockError, OSError):
         return []
-    return [name for name in ("last", *reversed(found)) if name.startswith(incomplete)]
+    shown = [name if incomplete.startswith(prefix) else short(name) for name in reversed(found)]
+    return [name for name in ("last", *shown) if name.startswith(incomplete)]
 
 
 def _parts(run_id: str) -> list[str]:

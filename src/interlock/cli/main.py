@@ -1,9 +1,13 @@
 """The `interlock` command. A command is loaded when it is used: help, version and completion load none of them."""
 
+import os
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Annotated, Any, NamedTuple
+from io import TextIOWrapper
+from typing import Annotated, Any, NamedTuple, NoReturn
 
 try:
     import typer
@@ -23,6 +27,9 @@ class Door(NamedTuple):
     module: str
     about: str
 
+
+#: Set: what is not expected is told with all that there is to tell.
+_TRACE = "INTERLOCK_TRACE"
 
 #: In the order in which help lists them.
 DOORS: Mapping[str, Door] = {
@@ -94,4 +101,30 @@ def interlock(
 
 
 def main() -> None:
-    app(prog_name="interlock")
+    """Nobody who uses the command sees a traceback, unless they ask for one."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # What a terminal or a file has no letters for is written with others.
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            app(prog_name="interlock")
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except Exception as error:
+        if os.environ.get(_TRACE):
+            raise
+        _leave(_words(error))
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename or 'the output'}: {error.strerror or error}. What was done before that is done."
+    return f"a bug: {type(error).__name__}: {error}. With {_TRACE}=1 it says where; please report it."
+
+
+def _leave(why: str) -> NoReturn:
+    """What could not be written is not tried again."""
+    with suppress(OSError, ValueError):
+        print(f"interlock: {why[:2_000]}", file=sys.stderr, flush=True)
+    os._exit(ExitCode.FAILED)

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -15,11 +15,20 @@ from ..domain.chain import Entry, decode_event
 from ..domain.errors import ConfigurationError
 from ..domain.event import Event
 from ..history.export import read_export
-from ..history.verify import verify
+from ..history.verify import Trace, verify
+from ..log.interface import Snapshot
 from ..log.sqlite import SqliteLog
 
 MAX_EXPORT_BYTES = 256 << 20
 _SQLITE = b"SQLite format 3\0"
+_NAMELESS = "SELECT count(DISTINCT run) FROM events WHERE run NOT IN (SELECT number FROM runs)"
+
+
+class RecordedRun(NamedTuple):
+    run_id: str
+    entries: list[Entry]
+    #: What the log has of the run beside its events; None for an export.
+    trace: Trace | None = None
 
 
 class Recordings(msgspec.Struct, frozen=True):
@@ -31,23 +40,26 @@ class Recordings(msgspec.Struct, frozen=True):
 
 def read_recordings(paths: Iterable[str]) -> Recordings:
     """`ConfigurationError` or `LogError` for what is neither a log nor an export."""
-    runs: dict[str, list[Entry]] = {}
+    runs: dict[str, RecordedRun] = {}
     for path in paths:
-        found: dict[str, list[Entry]] = {}
-        for entry in read_entries(path):
-            found.setdefault(entry.run_id, []).append(entry)
         # A run that is in two files is read once.
-        runs = {**found, **runs}
-    flaws = {run_id: audit.flaw for run_id, entries in runs.items() if (audit := verify(entries, run_id)).flaw}
+        runs = {**{run.run_id: run for run in read_runs(path)}, **runs}
+    audits = {run_id: verify(run.entries, run_id, trace=run.trace) for run_id, run in runs.items()}
+    flaws = {run_id: audit.flaw for run_id, audit in audits.items() if audit.flaw}
     return Recordings(
-        [decode_event(entry) for run_id, entries in runs.items() if run_id not in flaws for entry in entries],
+        [decode_event(entry) for run_id, run in runs.items() if run_id not in flaws for entry in run.entries],
         len(runs) - len(flaws),
-        tuple(f"{run_id or 'a run without a name'}: {flaw.message}" for run_id, flaw in flaws.items() if flaw),
+        tuple(f"{run_id or 'a run without a name'}: {flaw.message}" for run_id, flaw in flaws.items()),
     )
 
 
 def read_entries(path: str) -> Iterable[Entry]:
     """All events of a log or of an export, as they are: `verify` says whether they are what was written."""
+    return [entry for run in read_runs(path) for entry in run.entries]
+
+
+def read_runs(path: str) -> list[RecordedRun]:
+    """The same by run. An event that does not say whose it is counts to the run before it, where it is a flaw."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
@@ -59,7 +71,7 @@ def read_entries(path: str) -> Iterable[Entry]:
             if status.st_size > MAX_EXPORT_BYTES:
                 raise ConfigurationError(f"{path} is larger than {MAX_EXPORT_BYTES:,} bytes; export fewer runs.")
             file.seek(0)
-            return read_export(file)
+            return _by_run(read_export(file))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigurationError(f"{path} cannot be read: {reason}. Name a log or an export.") from None
@@ -67,13 +79,23 @@ def read_entries(path: str) -> Iterable[Entry]:
 
 def check_is_log(path: str) -> None:
     """Opening a log makes it a durable one, and a file of somebody else must stay as it is."""
+    if _ask(path, "PRAGMA user_version") == 0:
+        raise ConfigurationError(f"{path} is an SQLite file, but not a log.")
+
+
+def nameless_runs(path: str) -> int:
+    """How many runs have events in a log, and no name: whoever deletes the name hides a run from every command."""
+    with open(path, "rb") as file:
+        is_log = file.read(len(_SQLITE)) == _SQLITE
+    return _ask(path, _NAMELESS) if is_log else 0
+
+
+def _ask(path: str, sql: str) -> int:
     try:
         with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            version = connection.execute("PRAGMA user_version").fetchone()
+            return connection.execute(sql).fetchone()[0]
     except sqlite3.Error as error:
         raise ConfigurationError(f"{path} cannot be read: {error}. Name a log.") from None
-    if version == (0,):
-        raise ConfigurationError(f"{path} is an SQLite file, but not a log.")
 
 
 def as_stored(entry: Entry) -> Entry:
@@ -88,6 +110,25 @@ def _bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode(errors="surrogatepass")
 
 
-async def _from_log(path: str) -> list[Entry]:
+async def stored_run(log: SqliteLog, run_id: str) -> RecordedRun:
+    trace = _trace(await log.load_snapshot(run_id))  # first: somebody may be writing, and it must not be the newer one
+    return RecordedRun(run_id, [as_stored(entry) for entry in await log.read(run_id)], trace)
+
+
+async def _from_log(path: str) -> list[RecordedRun]:
     async with SqliteLog(path) as log:
-        return [as_stored(entry) for run_id in await log.run_ids() for entry in await log.read(run_id)]
+        return [await stored_run(log, run_id) for run_id in await log.run_ids()]
+
+
+def _trace(snapshot: Snapshot | None) -> Trace:
+    seq, head_hash = cast(tuple[Any, Any], (snapshot.seq, snapshot.hash) if snapshot else (0, b""))
+    return Trace(seq + 1, head_hash) if type(seq) is int and seq >= 0 and type(head_hash) is bytes else Trace()
+
+
+def _by_run(entries: Iterable[Entry]) -> list[RecordedRun]:
+    runs: dict[str, list[Entry]] = {}
+    run_id = ""
+    for entry in entries:
+        run_id = entry.run_id or run_id
+        runs.setdefault(run_id, []).append(entry)
+    return [RecordedRun(run_id, found) for run_id, found in runs.items()]

@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,14 +20,18 @@ from ..domain.errors import ConfigurationError
 from ..domain.event import RunStarted
 from ..history.read_recording import read_recording
 from ..history.replay import Replay
+from ..models.scripted import ScriptedProvider
 from ..runs.replay import ModelReplay, replay_recording
 from ..runs.replay_dry import DryRow, DryRun, dry_run
-from .agent import NAME
+from .agent import FAIL_SAFE, INSTRUCTIONS, NAME, budgets_of
+from .agent_tools import local_tools, skill_tools
 from .exit_codes import ExitCode
 from .logs import read_run, run_files
 from .places import find_places
-from .replay_agent import named_agent, usual_agent
+from .policy_files import in_order, policy_here
+from .settings import load_settings
 from .show import count, say, say_json, say_table, verdict
+from .trust import files_of_project
 
 _MAX_CHARS = 300
 
@@ -103,10 +109,49 @@ def _first(recorded: Replay) -> RunStarted:
 async def _agent(recorded: Replay, where: Where) -> AsyncGenerator[Agent]:
     """The agent that was named; else the one of `interlock run`, in the folder of the run where that is still there."""
     if where.agent:
-        yield named_agent(where.agent)
+        yield _named_agent(where.agent)
         return
-    async with usual_agent(_folder(_first(recorded))) as agent:
+    async with _usual_agent(_folder(_first(recorded))) as agent:
         yield agent
+
+
+@asynccontextmanager
+async def _usual_agent(workspace: Path) -> AsyncGenerator[Agent]:
+    """As `run` would have it in this folder, without a model: what that said is in the record. Nobody is asked: a
+    project that is not trusted brings nothing."""
+    places = find_places()
+    project = files_of_project(workspace, places, ask=False)
+    settings = load_settings(places, project).settings
+    policy = in_order(policy_here(settings, places, project, str(workspace)))
+    tools = local_tools(str(workspace), settings, places)
+    try:
+        yield Agent(
+            provider=ScriptedProvider(()),
+            name=NAME,
+            instructions=INSTRUCTIONS,
+            tools=[*tools, *skill_tools(places, project)],
+            policy=policy,
+            fail_safe=FAIL_SAFE,
+            # Without time: it is not the same on two days.
+            budgets=budgets_of(settings, max_seconds=None),
+        )
+    finally:
+        await tools.close()
+
+
+def _named_agent(place: str) -> Agent:
+    """Made by a function. What is imported is what this Python finds, not what lies in a project."""
+    module, _, function = place.partition(":")
+    try:
+        made: Any = getattr(import_module(module), function)()
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise ConfigurationError(
+            f"{place[:80]!r} does not name an agent: {error}. It is package.module:function, where {sys.executable} "
+            "finds the package."
+        ) from None
+    if not isinstance(made, Agent):
+        raise ConfigurationError(f"{place[:80]!r} makes {type(made).__name__}, not an Agent.")
+    return made
 
 
 def _folder(started: RunStarted) -> Path:

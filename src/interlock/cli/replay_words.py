@@ -19,7 +19,7 @@ _MAX_MESSAGES = 8
 
 def row(event: Event, started_at: int) -> tuple[str, str, str, str]:
     """Number, seconds since the start, type, and what there is to say."""
-    say = _WORDS.get(event.type, _fields)
+    say = WORDS.get(event.type, _fields)
     return f"{event.seq:5}", f"{(event.at - started_at) / 1e9:7.3f}", event.type, cut(say(event.fact))
 
 
@@ -155,7 +155,34 @@ def _observed(fact: facts.CallObserved) -> str:
     return f"{seen.call_id} {'ok' if seen.ok else seen.code}{f': {words}' if words else ''}"
 
 
-_WORDS: Mapping[str, Callable[[Any], str]] = {
+def _said(fact: facts.UserSaid) -> str:
+    return f"{fact.by or 'somebody'}: {fact.text}"
+
+
+def _requested(fact: facts.ModelAsked) -> str:
+    asked = " ".join(part for part in (fact.provider, fact.model) if part) or "the model"
+    choice = f", tool choice {fact.tool_choice}" if fact.tool_choice != "auto" else ""
+    return f"{asked} is asked, with {count(fact.message_count, 'message')}{choice}"
+
+
+def _responded(fact: facts.ModelAnswered) -> str:
+    read, written = fact.usage.input_tokens, fact.usage.output_tokens
+    tokens = f"{read:,} tokens in, {written:,} out" if read else ""
+    calls = count(fact.call_count, "call") if fact.call_count else ""
+    about = ", ".join(part for part in (calls, tokens, f"{fact.duration_ms:,.0f} ms") if part)
+    return f"{about}: {fact.text}" if fact.text else about
+
+
+def _contradicted(fact: facts.ClaimContradicted) -> str:
+    return f"{fact.message}{' The model is told.' if fact.told else ''}"
+
+
+def _suspended(fact: facts.InvocationSuspended) -> str:
+    return f"{fact.call_id} waits for {fact.child_run_id}"
+
+
+#: By the type of the event.
+WORDS: Mapping[str, Callable[[Any], str]] = {
     "run.started": _started,
     "run.paused": _paused,
     "run.completed": _message,
@@ -164,6 +191,12 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
     "run.cancelled": _message,
     "warning": _message,
     "model.menu": _menu,
+    "user.message": _said,
+    "model.request": _requested,
+    "model.response": _responded,
+    "model.failed": _message,
+    "model.refused": _message,
+    "verification.conflict": _contradicted,
     "tool.batch.started": _batch,
     "tool.intent": _proposed,
     "tool.validation": _validated,
@@ -179,5 +212,6 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
     "approval.voided": _voided,
     "tool.invocation.started": _invoked,
     "tool.invocation.completed": _completed,
+    "tool.invocation.suspended": _suspended,
     "tool.observation": _observed,
 }

@@ -35,8 +35,14 @@ def exit_code_of(result: AgentResult, stopped: bool) -> ExitCode:
     return ExitCode.WAITING if RUN_TRANSITIONS[result.state] else ExitCode.FAILED
 
 
-def ending(result: AgentResult, prepared: Prepared, width: int) -> list[Text]:
-    return [line for lines in _ending(result, prepared, width) for line in lines]
+def ending(result: AgentResult, prepared: Prepared, width: int, resume: str = "") -> list[Text]:
+    """`resume`: what to type to go on, where that is not the usual command."""
+    return [line for lines in _ending(result, prepared, width, resume) for line in lines]
+
+
+def resume_command(run_id: str, prepared: Prepared) -> str:
+    """With the same model, as far as it was said on the command line."""
+    return with_log(f"interlock runs resume {short(run_id)}{prepared.said}", prepared.named_log)
 
 
 def verified(result: AgentResult, width: int) -> list[Text]:
@@ -61,7 +67,12 @@ def as_json(result: AgentResult, code: ExitCode) -> JsonObject:
     }
 
 
-def _ending(result: AgentResult, prepared: Prepared, width: int) -> Iterator[list[Text]]:
+def stopped_as_json(run_id: str, message: str, code: ExitCode) -> JsonObject:
+    """For programs: a run that could not be moved on, and is kept."""
+    return {"run_id": run_id, "state": "stopped", "text": "", "message": message, "exit_code": code.value}
+
+
+def _ending(result: AgentResult, prepared: Prepared, width: int, resume: str) -> Iterator[list[Text]]:
     is_over = not RUN_TRANSITIONS[result.state]
     yield [Text()]
     for question in result.questions:
@@ -74,23 +85,22 @@ def _ending(result: AgentResult, prepared: Prepared, width: int) -> Iterator[lis
     if is_over:
         said = result.message if result.state is not RunState.COMPLETED else ""
         yield _fact(result.state.value, said, width, _STATE_STYLES.get(result.state, "yellow"))
-    yield [Text(f"  {line}", "dim") for line in _next_commands(result, prepared)]
+    yield [Text(f"  {line}", "dim") for line in _next_commands(result, prepared, resume)]
 
 
-def _next_commands(result: AgentResult, prepared: Prepared) -> Iterator[str]:
-    run_id = short(result.run_id)
+def _next_commands(result: AgentResult, prepared: Prepared, resume: str) -> Iterator[str]:
     if result.questions:
         question = short(result.questions[0].action_id)
-        yield _command(f"interlock approvals show {question}", "see all of it", prepared)
-        yield _command(f"interlock approvals approve {question}", "or reject", prepared)
+        yield _command(with_log(f"interlock approvals show {question}", prepared.named_log), "see all of it")
+        yield _command(with_log(f"interlock approvals approve {question}", prepared.named_log), "or reject")
     if RUN_TRANSITIONS[result.state]:
-        yield _command(f"interlock runs resume {run_id}", "go on with the run", prepared)
+        yield _command(resume or resume_command(result.run_id, prepared), "go on with the run")
     else:
-        yield _command(f"interlock runs show {run_id}", "look at the run", prepared)
+        yield _command(with_log(f"interlock runs show {short(result.run_id)}", prepared.named_log), "look at the run")
 
 
-def _command(command: str, about: str, prepared: Prepared) -> str:
-    return f"{with_log(command, prepared.named_log):44} {about}"
+def _command(command: str, about: str) -> str:
+    return f"{command:43}  {about}"
 
 
 def _used(result: AgentResult) -> str:

@@ -18,22 +18,26 @@ from rich.console import Console
 
 from ..approvals.terminal import TerminalInteractionProvider
 from ..domain.chain import decode_event
-from ..domain.errors import LogError, ModelError
+from ..domain.errors import InterlockError, ModelError
+from ..domain.json import JsonObject
 from ..runs.handle import RunHandle
 from ..runs.result import AgentResult
 from ..runs.runner import Runner
-from .agent import Prepared, opened_runner
+from .agent import NAME, Prepared, opened_runner
 from .exit_codes import ExitCode
 from .live import LiveView
 from .live_region import Region, live_console
 from .logs import short, with_log
 from .run_ending import as_json as json_of
-from .run_ending import ending, exit_code_of
+from .run_ending import ending, exit_code_of, resume_command, stopped_as_json
 from .run_interrupt import Interrupts
 from .run_terminal import PersonAtTerminal, TerminalModes, terminal_as_it_was
-from .show import say, say_json
+from .runs_list import stopped
+from .show import count, say, say_json, say_long
 
 _TICK_SECONDS = 0.1
+#: So many runs are looked at before a new one begins.
+_LOOKED_AT = 200
 _SIGNALS = {signal.SIGTERM: "This process was told to end.", signal.SIGHUP: "The terminal is gone."}
 
 Begin = Callable[[Runner], Awaitable[RunHandle]]
@@ -49,6 +53,13 @@ class Stage(NamedTuple):
     modes: TerminalModes
 
 
+class Moved(NamedTuple):
+    """How it ended, and for programs what became of the run."""
+
+    code: ExitCode
+    plain: JsonObject | None = None
+
+
 class Shown(NamedTuple):
     """How a run is moved on for a person, or for a program."""
 
@@ -62,13 +73,19 @@ def move_on(
     prepared: Prepared, begin: Begin, *, resumed: str = "", headless: bool = False, as_json: bool = False
 ) -> ExitCode:
     """Say what there is to say, and return the exit code."""
-    shown = Shown(resumed, headless, as_json)
+    moved = moved_on(prepared, begin, Shown(resumed, headless, as_json))
+    if as_json and moved.plain:
+        say_json(moved.plain)
+    return moved.code
+
+
+def moved_on(prepared: Prepared, begin: Begin, shown: Shown) -> Moved:
     with terminal_as_it_was() as modes:
         try:
             return asyncio.run(_move_on(prepared, begin, modes, shown))
         except KeyboardInterrupt:
             say("interlock: interrupted. What was begun is kept.", error=True)
-            return ExitCode.INTERRUPTED
+            return Moved(ExitCode.INTERRUPTED)
 
 
 @asynccontextmanager
@@ -111,27 +128,36 @@ async def remembered(runner: Runner, run_id: str, view: LiveView) -> int:
     return len(entries) - 1
 
 
-async def _move_on(prepared: Prepared, begin: Begin, modes: TerminalModes, shown: Shown) -> ExitCode:
+async def _move_on(prepared: Prepared, begin: Begin, modes: TerminalModes, shown: Shown) -> Moved:
     for note in prepared.notes:
-        say(f"interlock: {note}", error=True)
+        say_long(f"interlock: {note}")
     async with opened_stage(prepared, modes, headless=shown.headless, silent=shown.as_json) as stage:
+        if not shown.resumed:
+            await say_stopped(stage, prepared)
         seen = await remembered(stage.runner, shown.resumed, stage.view)
         handle = await begin(stage.runner)
         handle.on_model(stage.view.heard)
         stage.view.say(_headline(handle, prepared), "dim")
         try:
             result = await watched(handle, stage, seen)
-        except (ModelError, LogError) as error:
+        except InterlockError as error:
             if shown.as_json or not isinstance(error, ModelError):  # Else the view has said it.
-                say(f"interlock: {error}", error=True)
+                say_long(f"interlock: {error}")
             _say_kept(handle, prepared)
-            return ExitCode.FAILED
-        stopped = stage.interrupts.stopped
-        code = exit_code_of(result, stopped)
+            return Moved(ExitCode.FAILED, stopped_as_json(handle.run_id, str(error), ExitCode.FAILED))
+        code = exit_code_of(result, stage.interrupts.stopped)
         stage.view.show(*ending(result, prepared, stage.region.width))
-    if shown.as_json:
-        say_json(json_of(result, code))
-    return code
+    return Moved(code, json_of(result, code))
+
+
+async def say_stopped(stage: Stage, prepared: Prepared) -> None:
+    """Runs that stopped in the same folder are easily forgotten."""
+    found = await stopped(stage.runner.log, NAME, _LOOKED_AT)
+    here = [run.run_id for run in found if run.workspace == prepared.workspace]
+    if here:
+        which = short(here[0]) if len(here) == 1 else "--all"
+        command = with_log(f"interlock runs resume {which}", prepared.named_log)
+        stage.view.say(f"{count(len(here), 'run')} stopped in this folder. `{command}` goes on.", "yellow")
 
 
 async def _show(handle: RunHandle, view: LiveView, after_seq: int) -> None:
@@ -170,5 +196,5 @@ def _headline(handle: RunHandle, prepared: Prepared) -> str:
 
 
 def _say_kept(handle: RunHandle, prepared: Prepared) -> None:
-    command = with_log(f"interlock runs resume {short(handle.run_id)}", prepared.named_log)
-    say(f"The run is kept as it is. `{command}` goes on with it.", error=True)
+    say("The run is kept as it is. To go on with it:", error=True)
+    say(f"  {resume_command(handle.run_id, prepared)}", error=True)

@@ -10,7 +10,7 @@ import typer
 
 from ..domain.tool import Mode
 from .exit_codes import ExitCode, exits
-from .logs import LogFile, RunName, has_log, named_run, opened, short
+from .logs import LogFile, RunName, complete_run, has_log, named_run, opened, short
 from .options import BaseUrl, Headless, Json, Model, PolicyFile, Provider, Script, written
 from .runs_follow import events_of, first_event, follow
 from .runs_list import ListedRun, Which, list_runs
@@ -45,7 +45,8 @@ def runs() -> None:
 @app.command("list", epilog=_EXITS)
 def list_(
     state: Annotated[
-        list[StateWord] | None, typer.Option(help="Only runs in this state. May be given more than once.")
+        list[StateWord] | None,
+        typer.Option(metavar="STATE", help=f"Only these: {', '.join(StateWord)}. May be given more than once."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="So many at most.")] = 20,
     nested: Annotated[bool, typer.Option("--nested", help="Also runs inside a call of another run.")] = False,
@@ -54,7 +55,8 @@ def list_(
 ) -> None:
     """List runs, the newest first.
 
-    A run is waiting for a person, running in a living process, stopped because none has it, or over.
+    A run is waiting for a person, running in a living process, stopped because none has it, resting because it has
+    answered all that was said in a chat, or over.
     """
     which = Which(limit=limit, states=frozenset(state or ()), inside=nested)
     found = asyncio.run(_list(log, which)) if has_log(log) else []
@@ -99,8 +101,19 @@ def watch(run: RunName, log: LogFile = None, as_json: Json = False) -> None:
 
 @app.command(epilog=_EXITS)
 def resume(  # noqa: PLR0913 - one for each option
-    run: RunName,
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="[RUN]",
+            help="A run: its id, the first letters of it, or `last`.",
+            show_default=False,
+            autocompletion=complete_run,
+        ),
+    ] = "",
     *,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every run that stopped and waits for nobody, one after the other.")
+    ] = False,
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Also when a living process has it: that one can write no more.")
     ] = False,
@@ -119,8 +132,11 @@ def resume(  # noqa: PLR0913 - one for each option
 ) -> None:
     """Go on with a run in this process: after an answer, a pause, or a crash.
 
-    It works in the folder that it was begun in. Nothing that was done is done again.
+    It works in the folder that it was begun in. Nothing that was done is done again. With --all, as after a reboot:
+    all runs that a dead process left behind.
     """
+    if bool(run) is every:
+        raise typer.BadParameter("name a run, or all that stopped with --all")
     module = _module("runs_resume")
     options = module.Options(
         log=log,
@@ -132,7 +148,7 @@ def resume(  # noqa: PLR0913 - one for each option
         take_over=take_over,
         as_json=as_json,
     )
-    raise typer.Exit(module.resume(run, options))
+    raise typer.Exit(module.resume_all(options) if every else module.resume(run, options))
 
 
 @app.command(epilog=_EXITS)

@@ -8,7 +8,7 @@ from ..domain.chain import decode_event
 from ..domain.errors import IllegalTransitionError, LogCorruptError
 from ..domain.event import Event, RunStarted, UserSaid
 from ..domain.ledger import Ledger
-from ..domain.lifecycle import RUN_TRANSITIONS, ActionState, RunState
+from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
 from ..history.fold import load
 from ..log.interface import Ends, EventLog
 from .logs import around, is_inside
@@ -19,12 +19,14 @@ _ENDED = {f"run.{state}": StateWord(state) for state in ("completed", "degraded"
 _FIRST_EVENTS = 4
 #: For each run that is wanted, so many are looked at before all of them are: some are inside of others.
 _LOOKED_AT = 5
+_NO_LIMIT = 1 << 30
 
 
 class ListedRun(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     state: StateWord
     agent: str = ""
+    workspace: str = ""
     started_at: int = 0
     changed_at: int = 0
     events: int = 0
@@ -90,10 +92,20 @@ async def unfinished(log: EventLog) -> list[str]:
     ]
 
 
-def state_word(state: RunState, questions: int, *, held: bool) -> StateWord:
-    if not RUN_TRANSITIONS[state]:
-        return StateWord(state)
-    return StateWord.WAITING if questions else StateWord.RUNNING if held else StateWord.STOPPED
+async def stopped(log: EventLog, agent: str, newest: int | None = None) -> list[ListedRun]:
+    """Runs of an agent that can go on and wait for nobody, oldest first; with `newest` so many runs are looked at."""
+    which = Which(limit=_NO_LIMIT, states=frozenset((StateWord.STOPPED,)))
+    found = await _list(log, await log.ends(newest), await log.holders(), which)
+    return [run for run in reversed(found) if run.agent == agent]
+
+
+def state_word(ledger: Ledger, questions: int, *, held: bool) -> StateWord:
+    if not RUN_TRANSITIONS[ledger.state]:
+        return StateWord(ledger.state)
+    if questions or held:
+        return StateWord.WAITING if questions else StateWord.RUNNING
+    has_answered = ledger.dialogue.last == "model" and not ledger.dialogue.open
+    return StateWord.RESTING if has_answered else StateWord.STOPPED
 
 
 def pending(ledger: Ledger) -> int:
@@ -123,6 +135,7 @@ async def _listed(log: EventLog, known: _Known, open_ids: list[str], held: Colle
         run_id=known.run_id,
         state=state,
         agent=known.started.agent,
+        workspace=known.started.workspace,
         started_at=known.first.at,
         changed_at=known.last.at,
         events=known.last.seq + 1,
@@ -137,7 +150,7 @@ async def _standing(log: EventLog, run_id: str, open_ids: list[str], held: Colle
     ledger = (await load(log, run_id)).ledger
     within = [(await load(log, other)).ledger for other in open_ids if is_inside(other, run_id)]
     questions = pending(ledger) + sum(map(pending, within))
-    return state_word(ledger.state, questions, held=run_id in held), questions
+    return state_word(ledger, questions, held=run_id in held), questions
 
 
 async def _task(log: EventLog, run_id: str) -> str:

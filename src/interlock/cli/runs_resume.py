@@ -4,9 +4,8 @@ import asyncio
 from pathlib import Path
 
 import msgspec
-import typer
 
-from ..domain.errors import ConfigurationError, RunClaimedError
+from ..domain.errors import ConfigurationError, InterlockError, RunClaimedError, RunEndedError
 from ..domain.event import BatchStarted, RunStarted
 from ..domain.ledger import Ledger
 from ..domain.lifecycle import RUN_TRANSITIONS
@@ -15,12 +14,15 @@ from ..history.fold import load
 from ..log.interface import EventLog
 from .agent import NAME, Prepared, Wanted, prepare
 from .exit_codes import ExitCode
-from .logs import around, named_run, opened, short, with_log
-from .run_session import move_on
+from .logs import around, has_log, named_run, opened, short, with_log
+from .run_ending import stopped_as_json
+from .run_session import Moved, Shown, moved_on
 from .runs_follow import events_of
-from .show import say, say_wrong
+from .runs_list import stopped
+from .show import say, say_json, say_wrong
 
 _STRICTEST_FIRST = tuple(Mode)
+_WORST_LAST = (ExitCode.OK, ExitCode.WAITING, ExitCode.FAILED, ExitCode.INTERRUPTED)
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +37,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     as_json: bool = False
 
 
-class _Stopped(msgspec.Struct, frozen=True):
+class _Wanted(msgspec.Struct, frozen=True):
     """A run that can be gone on with."""
 
     run_id: str
@@ -45,22 +47,56 @@ class _Stopped(msgspec.Struct, frozen=True):
 
 def resume(wanted: str, options: Options) -> ExitCode:
     """Until it is over, waits, or is interrupted."""
-    stopped = asyncio.run(_look(wanted, options))
-    prepared = _prepared(stopped, options)
     try:
-        return move_on(
-            prepared,
-            lambda runner: runner.open(stopped.run_id, force=options.take_over),
-            resumed=stopped.run_id,
-            headless=options.headless,
-            as_json=options.as_json,
-        )
-    except RunClaimedError as error:  # somebody was faster
+        moved = _moved(wanted, options)
+    except (RunClaimedError, RunEndedError) as error:
         say_wrong(error)
-        raise typer.Exit(ExitCode.FAILED) from None
+        return ExitCode.FAILED
+    if options.as_json and moved.plain:
+        say_json(moved.plain)
+    return moved.code
 
 
-async def _look(wanted: str, options: Options) -> _Stopped:
+def resume_all(options: Options) -> ExitCode:
+    """Every run that stopped and waits for nobody, one after the other, the oldest first. What cannot go on is told,
+    and the next one does."""
+    found = asyncio.run(_all_stopped(options.log)) if has_log(options.log) else []
+    if not found and not options.as_json:
+        say("No run stopped.")
+    ended: list[Moved] = []
+    for run_id in found:
+        ended.append(_moved_or_told(run_id, options))
+        if ended[-1].code is ExitCode.INTERRUPTED:
+            break
+    if options.as_json:
+        say_json([moved.plain for moved in ended if moved.plain])
+    return max((moved.code for moved in ended), key=_WORST_LAST.index, default=ExitCode.OK)
+
+
+async def _all_stopped(named: Path | None) -> list[str]:
+    async with opened(named) as log:
+        return [run.run_id for run in await stopped(log, NAME)]
+
+
+def _moved_or_told(run_id: str, options: Options) -> Moved:
+    try:
+        return _moved(run_id, options)
+    except InterlockError as error:
+        say(f"run {short(run_id)} stays as it is:", error=True)
+        say_wrong(error)
+        return Moved(ExitCode.FAILED, stopped_as_json(run_id, str(error), ExitCode.FAILED))
+
+
+def _moved(wanted: str, options: Options) -> Moved:
+    run = asyncio.run(_look(wanted, options))
+    return moved_on(
+        _prepared(run, options),
+        lambda runner: runner.open(run.run_id, force=options.take_over),
+        Shown(run.run_id, options.headless, options.as_json),
+    )
+
+
+async def _look(wanted: str, options: Options) -> _Wanted:
     async with opened(options.log) as log:
         named = await named_run(log, wanted)
         run_id = (*around(named), named)[0]
@@ -70,16 +106,15 @@ async def _look(wanted: str, options: Options) -> _Stopped:
         _check(ledger, options.log)
         holder = (await log.holders()).get(run_id, "")
         if holder and not options.take_over:
-            _refuse(run_id, holder, options.log)
-        return await _stopped(log, run_id)
+            raise _refusal(run_id, holder, options.log)
+        return await _as_it_was(log, run_id)
 
 
 def _check(ledger: Ledger, log: Path | None) -> None:
     name = short(ledger.run_id)
     if not RUN_TRANSITIONS[ledger.state]:
         command = with_log(f"interlock runs fork {name}", log)
-        say(f"interlock: {name} is {ledger.state.value}: it cannot go on. `{command}` makes a new run.", error=True)
-        raise typer.Exit(ExitCode.FAILED)
+        raise RunEndedError(f"{name} is {ledger.state.value}: it cannot go on. `{command}` makes a new run.")
     if ledger.agent != NAME:
         raise ConfigurationError(
             f"{name} is a run of the agent {ledger.agent[:80]!r}, which belongs to another program: resume it there. "
@@ -87,18 +122,16 @@ def _check(ledger: Ledger, log: Path | None) -> None:
         )
 
 
-def _refuse(run_id: str, holder: str, log: Path | None) -> None:
+def _refusal(run_id: str, holder: str, log: Path | None) -> RunClaimedError:
     name = short(run_id)
     watch = with_log(f"interlock runs watch {name}", log)
-    say(
-        f"interlock: {name} is moved on by {holder}, which is alive. Nothing was done. `{watch}` shows it, and its "
-        "questions can be answered from here. --take-over takes it away from that process.",
-        error=True,
+    return RunClaimedError(
+        f"{name} is moved on by {holder}, which is alive. Nothing was done. `{watch}` shows it, and its questions can "
+        "be answered from here. --take-over takes it away from that process."
     )
-    raise typer.Exit(ExitCode.FAILED)
 
 
-async def _stopped(log: EventLog, run_id: str) -> _Stopped:
+async def _as_it_was(log: EventLog, run_id: str) -> _Wanted:
     workspace, mode = "", Mode.DEFAULT
     async for event in events_of(log, run_id):
         match event.fact:
@@ -108,14 +141,14 @@ async def _stopped(log: EventLog, run_id: str) -> _Stopped:
                 mode = latest
             case _:
                 pass
-    return _Stopped(run_id, workspace, mode)
+    return _Wanted(run_id, workspace, mode)
 
 
-def _prepared(stopped: _Stopped, options: Options) -> Prepared:
+def _prepared(run: _Wanted, options: Options) -> Prepared:
     """Without a word about it, a run gets no freer than it was."""
     prepared = prepare(
         Wanted(
-            workspace=Path(stopped.workspace),
+            workspace=Path(run.workspace),
             settings=options.settings,
             script=options.script,
             log=options.log,
@@ -124,5 +157,5 @@ def _prepared(stopped: _Stopped, options: Options) -> Prepared:
     )
     if "mode" in options.settings:
         return prepared
-    mode = min(prepared.mode, stopped.mode, key=_STRICTEST_FIRST.index)
+    mode = min(prepared.mode, run.mode, key=_STRICTEST_FIRST.index)
     return msgspec.structs.replace(prepared, mode=mode)

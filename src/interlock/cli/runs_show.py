@@ -66,7 +66,7 @@ async def picture(log: EventLog, run_id: str, held: Mapping[str, str]) -> Pictur
     first = events[0].fact
     return Picture(
         run_id=run_id,
-        state=state_word(ledger.state, len(questions), held=run_id in held),
+        state=state_word(ledger, len(questions), held=run_id in held),
         held_by=held.get(run_id, ""),
         started=first if isinstance(first, RunStarted) else RunStarted(schema=1),
         started_at=events[0].at,
@@ -104,7 +104,7 @@ def _open(ledger: Ledger) -> list[Question]:
 
 
 def _word(ledger: Ledger, held: Mapping[str, str]) -> StateWord:
-    return state_word(ledger.state, pending(ledger), held=ledger.run_id in held)
+    return state_word(ledger, pending(ledger), held=ledger.run_id in held)
 
 
 def _told(events: list[Event]) -> Iterator[Told]:
@@ -166,6 +166,8 @@ def next_commands(shown: Picture) -> list[str]:
     match shown.state:
         case StateWord.WAITING:
             return [*asked, f"interlock runs resume {name}", f"interlock runs cancel {name}"]
+        case StateWord.RESTING:
+            return [f"interlock chat --resume {name}", f"interlock runs resume {name}", f"interlock runs cancel {name}"]
         case StateWord.STOPPED:
             return [f"interlock runs resume {name}", f"interlock runs cancel {name}"]
         case StateWord.RUNNING:
@@ -223,7 +225,7 @@ def _sections(shown: Picture, now: int) -> Iterator[tuple[str, list[str]]]:
         yield "forks:", [short(run_id) for run_id in shown.forks]
     if shown.artifacts:
         more = len(shown.artifacts) - _MAX_ARTIFACTS
-        lines = [f"{each.id}  {each.kind}, {each.size_bytes:,} bytes" for each in shown.artifacts[:_MAX_ARTIFACTS]]
+        lines = [f"{each.kind:20} {each.size_bytes:>11,} bytes  {each.id}" for each in shown.artifacts[:_MAX_ARTIFACTS]]
         yield "artifacts:", [*lines, f"... {more:,} more"] if more > 0 else lines
 
 

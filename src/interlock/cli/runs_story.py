@@ -118,7 +118,7 @@ _WORDS: Mapping[type, Callable[[Story, Any], Told | None]] = {
 }
 
 
-_WHO_CELLS, _OUTCOME_CELLS, _TYPE_CELLS = 10, 14, 25
+_WHO_CELLS, _OUTCOME_CELLS, _TYPE_CELLS = 13, 14, 25
 _LEAST_CELLS = 8
 _GAP = "  "
 #: For a pipe, which has no width.

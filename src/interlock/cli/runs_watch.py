@@ -13,6 +13,7 @@ from .exit_codes import ExitCode
 from .live import LiveView, said_lines
 from .live_region import Region, live_console
 from .logs import named_run, opened, short, with_log
+from .run_terminal import terminal_as_it_was
 from .runs_follow import ENDS, follow
 from .show import visible_line
 
@@ -22,6 +23,13 @@ _GOOD_ENDS = frozenset(("run.completed", "run.degraded"))
 
 async def watch(named: Path | None, wanted: str) -> None:
     """Until the run ends; the exit code says how."""
+    with terminal_as_it_was() as modes:
+        modes.hush()
+        watched = await _watch(named, wanted)
+    watched.say_end()
+
+
+async def _watch(named: Path | None, wanted: str) -> "_Watched":
     async with opened(named) as log:
         run_id = await named_run(log, wanted)
         here = (await load(log, run_id)).ledger.next_seq
@@ -37,7 +45,7 @@ async def watch(named: Path | None, wanted: str) -> None:
             with suppress(asyncio.CancelledError):
                 await frames
             watched.view.rest()
-    watched.say_end()
+    return watched
 
 
 class _Watched:

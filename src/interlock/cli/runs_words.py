@@ -13,6 +13,8 @@ from .show import compact
 class StateWord(StrEnum):
     RUNNING = "running"
     WAITING = "waiting"
+    #: Everything that was said has its answer, and more may be said: a chat.
+    RESTING = "resting"
     #: It can go on, and no living process has it.
     STOPPED = "stopped"
     COMPLETED = "completed"
@@ -26,6 +28,7 @@ class StateWord(StrEnum):
 _STYLES: Mapping[str, str] = {
     "running": "cyan",
     "waiting": "yellow",
+    "resting": "cyan",
     "stopped": "yellow",
     "completed": "green",
     "degraded": "yellow",

@@ -83,6 +83,14 @@ def ignored(name: str, own: Any, theirs: Value) -> str:
     return f"{said} was ignored: a project can only tighten, and {_toml(own)} holds"
 
 
+def unknown(name: str, types: Mapping[str, Any]) -> str:
+    shown = name[:_MAX_SHOWN]
+    if _SECRET.search(name):
+        return f"there is no setting {shown}: keys are taken from the environment or a keyring, and never from a file"
+    near = difflib.get_close_matches(name, types, n=1)
+    return f"there is no setting {shown}{f'; is it {near[0]}?' if near else ''}"
+
+
 def _values_of(content: bytes, path: str) -> Any:
     try:
         return parse_source(content, path).value
@@ -92,7 +100,7 @@ def _values_of(content: bytes, path: str) -> Any:
 
 def _checked(name: str, types: Mapping[str, Any], given: Any, allowed: Container[str] | None) -> Any:
     if name not in types:
-        raise ValueError(_unknown(name, types))
+        raise ValueError(unknown(name, types))
     if allowed is not None and name not in allowed:
         raise ValueError(f"a project cannot set {name}; it is for the settings of a user")
     return _converted(name, types[name], given, strict=True)
@@ -106,14 +114,6 @@ def _converted(name: str, type_: Any, given: Any, *, strict: bool) -> Any:
     if name in _CHECKS:
         _CHECKS[name](name, value)
     return value
-
-
-def _unknown(name: str, types: Mapping[str, Any]) -> str:
-    shown = name[:_MAX_SHOWN]
-    if _SECRET.search(name):
-        return f"there is no setting {shown}: keys are taken from the environment or a keyring, and never from a file"
-    near = difflib.get_close_matches(name, types, n=1)
-    return f"there is no setting {shown}{f'; is it {near[0]}?' if near else ''}"
 
 
 def _words(name: str, type_: Any, error: str) -> str:

@@ -25,6 +25,12 @@ def say(*pieces: str | Text, error: bool = False) -> None:
     _console(error).print(_joined(pieces), soft_wrap=True)
 
 
+def say_long(text: str) -> None:
+    """Words for a person, on stderr: on a terminal in rows that end between words."""
+    console = _console(error=True)
+    console.print(_joined([text]), soft_wrap=not console.is_terminal)
+
+
 def visible_line(text: str) -> str:
     """Spaces at the edges are ours, and stay."""
     core = text.strip(" ")
@@ -84,7 +90,7 @@ def say_wrong(error: InterlockError) -> None:
     if isinstance(error, PolicyFileError):
         say_problems(error.problems)
     else:
-        say(f"interlock: {error}", error=True)
+        say_long(f"interlock: {error}")
 
 
 def say_problems(problems: Sequence[Problem], before: str = "") -> None:

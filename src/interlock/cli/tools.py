@@ -4,29 +4,39 @@ import asyncio
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from ..domain.decision import Decision
 from ..domain.errors import ConfigurationError
 from ..domain.tool import JsonObject, ResourceKind, Situation, ToolDefinition
-from ..local import LocalTools
 from ..policy.files.policy_files import PolicyFiles
-from ..policy.hypothetical import hypothetical
+from ..policy.hypothetical import Declared, hypothetical
+from ..tools.read_artifact import read_artifact
+from .agent_tools import local_tools, skill_tools
 from .exit_codes import ExitCode, exits
 from .options import Json
-from .places import find_places
+from .places import Places, find_places
 from .policy_files import in_order, policy_here
 from .settings import Settings, load_settings
 from .show import say, say_json, say_table, verdict
 from .trust import files_of_project
+from .trusted import Trusted
 
 _EXITS = exits({ExitCode.OK: "done", ExitCode.USAGE: "bad usage, or a file that is not in order"})
 #: What a call names, to ask what a policy says about calls like it.
 _EXAMPLES: Mapping[ResourceKind, str] = {"path": "a-file", "host": "a-host.example", "command": "make", "folder": "."}
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EXITS)
+
+
+class _Here(NamedTuple):
+    """What holds in this folder, and what a run in it could call."""
+
+    settings: Settings
+    policy: PolicyFiles
+    tools: list[ToolDefinition]
 
 
 @app.callback(invoke_without_command=True)
@@ -38,8 +48,8 @@ def tools(context: typer.Context, as_json: Json = False) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    settings, policy = _here()
-    rows = [(tool, _decision(tool, policy, settings)) for tool in _definitions(settings)]
+    here = _here()
+    rows = [(tool, _decision(tool, here)) for tool in here.tools]
     if as_json:
         say_json([{**_described(tool), "decision": decision} for tool, decision in rows])
         return
@@ -58,12 +68,12 @@ def show_tool(
     as_json: Json = False,
 ) -> None:
     """Show what a tool declares, and the schema that a model gets."""
-    settings, policy = _here()
-    found = {tool.name: tool for tool in _definitions(settings)}
+    here = _here()
+    found = {tool.name: tool for tool in here.tools}
     if name not in found:
         raise ConfigurationError(f"There is no tool {name[:80]!r}. There are: {', '.join(found)}.")
     tool = found[name]
-    decision = _decision(tool, policy, settings)
+    decision = _decision(tool, here)
     if as_json:
         say_json({**_described(tool), "schema": tool.spec.parameters_schema, "decision": decision})
         return
@@ -78,31 +88,33 @@ def show_tool(
     say_json(tool.spec.parameters_schema)
 
 
-def _here() -> tuple[Settings, PolicyFiles]:
+def _here() -> _Here:
     places = find_places()
     project = files_of_project(Path(), places, ask=False)
     settings = load_settings(places, project).settings
-    return settings, in_order(policy_here(settings, places, project, os.getcwd()))
+    policy = in_order(policy_here(settings, places, project, os.getcwd()))
+    return _Here(settings, policy, asyncio.run(_definitions(settings, places, project)))
 
 
-def _definitions(settings: Settings) -> list[ToolDefinition]:
-    async def define() -> list[ToolDefinition]:
-        local = LocalTools(Path.cwd(), network=settings.network, outside=settings.outside)
-        try:
-            return list(local)
-        finally:
-            await local.close()
-
-    return asyncio.run(define())
+async def _definitions(settings: Settings, places: Places, project: Trusted) -> list[ToolDefinition]:
+    local = local_tools(os.getcwd(), settings, places)
+    try:
+        return [*local, read_artifact, *skill_tools(places, project)]
+    finally:
+        await local.close()
 
 
-def _decision(tool: ToolDefinition, policy: PolicyFiles, settings: Settings) -> Decision:
+def _decision(tool: ToolDefinition, here: _Here) -> Decision:
     arguments: JsonObject = {name: _EXAMPLES[kind] for name, kind in tool.resources.items() if "." not in name}
-    here = Situation(run_id="run_tools", mode=settings.mode, workspace=os.getcwd(), interactive=True)
-    event = hypothetical(
-        tool.name, arguments, here, risk=tool.risk, origin=tool.origin, source=tool.source, resources=tool.resources
-    )
-    return policy.evaluate(event)
+    situation = Situation(run_id="run_tools", mode=here.settings.mode, workspace=os.getcwd(), interactive=True)
+    declared: Declared = {
+        "risk": tool.risk,
+        "origin": tool.origin,
+        "source": tool.source,
+        "resources": tool.resources,
+    }
+    event = hypothetical(tool.name, arguments, situation, **declared)
+    return here.policy.evaluate(event)
 
 
 def _described(tool: ToolDefinition) -> dict[str, Any]:
