@@ -340,3 +340,14 @@ def test_a_long_reason_is_cut_and_says_so() -> None:
 
     assert watching.rows[-1].endswith("...")
     assert len(watching.rows) == 4
+
+
+def test_what_a_call_says_before_the_log_has_come_to_it_is_not_lost() -> None:
+    watching = Watching()
+
+    watching.view.progress("c1", "compiling")
+    watching.happens(proposed(), started())
+    watching.now += 2 * SECOND
+    watching.view.tick()
+
+    assert watching.rows[-1].strip() == "compiling"

@@ -116,10 +116,11 @@ def test_a_run_that_a_living_process_has_is_taken_only_by_force(
         person.waits_for("Approve? [y/N] ")
         refused = cli("runs", "resume", "last", "--script", script, "--headless")
         cli_ended = cli("runs", "resume", "last", "--script", script, "--headless", "--take-over")
-        first.kill()
+        person.types("y\n")
         first.communicate(timeout=50)
 
-    assert (refused.exit_code, cli_ended.exit_code) == (1, 3)
+    assert (refused.exit_code, cli_ended.exit_code, first.returncode) == (1, 3, 1)
+    assert "another process took run" in person.text
     assert "is moved on by process" in refused.stderr
     assert "--take-over takes it away from that process." in refused.stderr
     assert not (project / "hello.txt").exists()

@@ -6,8 +6,7 @@ import pytest
 
 from interlock.domain.conversation import ProposedCall
 from interlock.domain.errors import ModelError
-from interlock.models.calls import MAX_CALLS
-from interlock.models.heard import Heard
+from interlock.models.heard import MAX_CALLS, Heard
 from interlock.models.interface import (
     MAX_ANSWER_CHARS,
     CallWritten,

@@ -5,13 +5,12 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from ..domain.errors import ConfigurationError
 from ..domain.fail_safe import FailSafeConfig
-from ..domain.ids import is_name
 from ..domain.tool import Guardrail, Situation, ToolDefinition
 from ..models.interface import ModelProvider, ToolChoice
 from ..policy.interface import PolicyEngine
 from ..registry.interface import Toolbox
+from .declared import check_fields, handoffs_of, tools_of
 from .steps import Budgets
 
 Instructions: TypeAlias = str | Callable[[Situation], str]
@@ -26,7 +25,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     #: Functions, definitions, toolboxes such as `LocalTools`, and other agents: see `as_tool`.
     tools: "Iterable[ToolDefinition | Callable[..., Any] | Toolbox | AgentTool] | Toolbox" = ()
     #: Agents that this one may hand the run to. They work under the same policy.
-    handoffs: "tuple[Agent, ...]" = ()
+    handoffs: "Iterable[Agent]" = ()
     #: What other agents are told about it, where they may hand the run over.
     handoff_description: str = ""
     #: Default: no rules, so a tool's declared risk decides.
@@ -44,8 +43,9 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     temperature: float | None = None
 
     def __post_init__(self) -> None:
-        if not is_name(self.name):
-            raise ConfigurationError(f"{self.name!r} cannot be the name of an agent.")
+        check_fields(self)
+        msgspec.structs.force_setattr(self, "tools", tools_of(self))
+        msgspec.structs.force_setattr(self, "handoffs", handoffs_of(self))
 
     def as_tool(
         self,

@@ -1,10 +1,12 @@
 """What an agent does next: a pure decision on where it stands. Whoever carries it out is in `driver.py`."""
 
+from math import isnan
 from typing import TypeAlias
 
 import msgspec
 
 from ..domain.dialogue import Dialogue
+from ..domain.errors import ConfigurationError
 from ..domain.ledger import Ledger
 from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
 
@@ -23,6 +25,13 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True):
     max_cost: float | None = None
     #: How often the model may try again when its final answer is not what it has to be.
     max_corrections: int = 2
+
+    def __post_init__(self) -> None:
+        """What cannot be compared would be no limit at all."""
+        for field in msgspec.structs.fields(self):
+            most = getattr(self, field.name)
+            if not ((most is None and field.default is None) or (isinstance(most, int | float) and not isnan(most))):
+                raise ConfigurationError(f"{field.name} is {most!r:.40}, and has to be a number.")
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -95,12 +104,17 @@ def next_step(standing: Standing) -> Step:
 def _with_the_word(standing: Standing) -> Step:
     """No call is open: who spoke last decides."""
     dialogue = standing.ledger.dialogue
-    if dialogue.last == "nobody":
-        return Rest() if standing.chat else GiveUp("Nobody said what to do.")
-    if dialogue.last == "model" and not dialogue.open:
-        return Rest() if standing.chat else Finish(dialogue.final_text)
+    if is_persons_turn(dialogue):
+        if standing.chat:
+            return Rest()
+        return Finish(dialogue.final_text) if dialogue.last == "model" else GiveUp("Nobody said what to do.")
     exceeded = over_budget(dialogue, standing.budgets, standing.active_seconds)
     return GiveUp(exceeded) if exceeded else AskModel()
+
+
+def is_persons_turn(dialogue: Dialogue) -> bool:
+    """In a chat: has the model said all that it wants to, or nobody anything yet?"""
+    return dialogue.last == "nobody" or (dialogue.last == "model" and not dialogue.open)
 
 
 def _with_open_calls(standing: Standing) -> Step:

@@ -25,6 +25,8 @@ from .show import visible_line
 
 _FRAMES_PER_SECOND = 10
 _MAX_ROWS = 8
+_MAX_EARLY = 100
+_MAX_PROGRESS_CHARS = 500
 #: A model that takes longer is seen to be waited for.
 _PATIENCE_NS = 500_000_000
 #: How far the log may be behind.
@@ -45,6 +47,8 @@ class LiveView:
         self._region = region
         self._now = now
         self._calls: dict[str, LiveCall] = {}
+        #: What calls said before the log came to them.
+        self._early: dict[str, str] = {}
         self._heard: deque[_Heard] = deque()
         #: Since when the model is asked; 0: it is not, as far as the log tells.
         self._asked_at = 0
@@ -110,9 +114,11 @@ class LiveView:
 
     def progress(self, call_id: str, message: str) -> None:
         """What a running call says. May come from any thread: it is drawn with the next frame."""
-        call = self._calls.get(call_id)
+        call, said = self._calls.get(call_id), message[-_MAX_PROGRESS_CHARS:]
         if call is not None:
-            call.progress = message[-500:]
+            call.progress = said
+        elif len(self._early) < _MAX_EARLY:  # The log is a moment behind.
+            self._early[call_id] = said
 
     def event(self, event: Event) -> None:
         show = self._shown.get(type(event.fact))
@@ -152,6 +158,7 @@ class LiveView:
         self._region.clear()
         self._end_text()
         self._heard.clear()
+        self._early.clear()
         for call in self._calls.values():
             call.since = 0
         self._asked_at = 0
@@ -195,7 +202,9 @@ class LiveView:
     def _proposed(self, fact: facts.CallProposed, event: Event) -> None:
         if not fact.duplicate:
             written = fact.raw_input if not fact.raw_artifact_id else f"{fact.raw_bytes:,} bytes"
-            self._calls[fact.call_id] = LiveCall(fact.tool, acts_on(written))
+            self._calls[fact.call_id] = LiveCall(
+                fact.tool, acts_on(written), progress=self._early.pop(fact.call_id, "")
+            )
 
     def _requested(self, fact: facts.ApprovalRequested | facts.InputRequested, event: Event) -> None:
         self._change(fact.call_id, waits=True)

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from ..approvals.terminal import TerminalInteractionProvider
 from ..domain.chain import decode_event
-from ..domain.errors import InterlockError, ModelError
+from ..domain.errors import InterlockError, LogFencedError, ModelError
 from ..domain.json import JsonObject
 from ..runs.handle import RunHandle
 from ..runs.result import AgentResult
@@ -140,6 +140,9 @@ async def _move_on(prepared: Prepared, begin: Begin, modes: TerminalModes, shown
         stage.view.say(_headline(handle, prepared), "dim")
         try:
             result = await watched(handle, stage, seen)
+        except LogFencedError as error:
+            _say_taken_over(handle, prepared)
+            return Moved(ExitCode.FAILED, stopped_as_json(handle.run_id, str(error), ExitCode.FAILED))
         except InterlockError as error:
             if shown.as_json or not isinstance(error, ModelError):  # Else the view has said it.
                 say_long(f"interlock: {error}")
@@ -193,6 +196,11 @@ def _leave(region: Region, modes: TerminalModes) -> None:
 
 def _headline(handle: RunHandle, prepared: Prepared) -> str:
     return f"run {short(handle.run_id)}: {prepared.model.shown}, mode {prepared.mode}, in {prepared.workspace}"
+
+
+def _say_taken_over(handle: RunHandle, prepared: Prepared) -> None:
+    say_long(f"interlock: another process took run {short(handle.run_id)} over. Nothing more is done here. To see it:")
+    say(f"  {with_log(f'interlock runs watch {short(handle.run_id)}', prepared.named_log)}", error=True)
 
 
 def _say_kept(handle: RunHandle, prepared: Prepared) -> None:

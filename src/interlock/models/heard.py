@@ -5,8 +5,10 @@ Adapters bound what a server sends. A provider of one's own may not, and its str
 
 from ..domain.conversation import ProposedCall
 from ..domain.errors import ModelError
-from .calls import MAX_CALLS
 from .interface import MAX_ANSWER_CHARS, CallWritten, ModelEvent, Restarted, TextPiece
+
+#: As many as one batch may have. Adapters allow fewer, since a server sends them all at once.
+MAX_CALLS = 4096
 
 
 class Heard:

@@ -1,10 +1,17 @@
 """A run inside a call of another run: its own loop, its own approvals, its own log."""
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..domain.chain import decode_event
-from ..domain.errors import PreconditionError, RunClaimedError, RunSuspendedError
+from ..domain.errors import (
+    DecisionConflictError,
+    PreconditionError,
+    RunClaimedError,
+    RunEndedError,
+    RunSuspendedError,
+)
 from ..domain.event import RunStarted
 from ..domain.ids import child_run_id
 from ..domain.lifecycle import RunState
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
 #: Somebody who answers a question has the run for a moment; whoever has it for longer moves it on.
 _WAIT_SECONDS = 1.0
 _LOOK_SECONDS = 0.05
+_STOPPED = "The call around it was stopped."
 _PAUSED = frozenset({RunState.PAUSED_APPROVAL, RunState.PAUSED_CONSENT, RunState.PAUSED_INPUT, RunState.RUNNING})
 
 
@@ -26,11 +34,10 @@ async def ask_child(runner: "Runner", task: str, context: ToolContext, *, force:
     """Start it, or go on with it where it stopped. `RunSuspendedError` when it waits for a person, or when another
     process moves it on and it is not taken by `force`."""
     run_id = child_run_id(context.run_id, context.call_id)
-    handle = await _handle(runner, run_id, task, context, force)
     try:
-        result = await handle.result()
+        result = await (await _handle(runner, run_id, task, context, force)).result()
     except asyncio.CancelledError:
-        await asyncio.shield(handle.cancel("The call around it was stopped."))
+        await asyncio.shield(_end(runner, run_id))
         raise
     if result.state in _PAUSED:
         raise RunSuspendedError(run_id)
@@ -54,6 +61,15 @@ async def _handle(runner: "Runner", run_id: str, task: str, context: ToolContext
             if loop.time() > until:
                 raise RunSuspendedError(run_id) from None
         await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _end(runner: "Runner", run_id: str) -> None:
+    """The call is cancelled, so nobody waits for the run any more, however far it came."""
+    handle = runner.live.get(run_id)
+    if handle is None and not await runner.log.read(run_id, limit=1):
+        return
+    with suppress(RunEndedError, DecisionConflictError):
+        await (runner.desk.cancel(run_id, _STOPPED) if handle is None else handle.cancel(_STOPPED))
 
 
 async def _check_depth(runner: "Runner", around: str) -> None:

@@ -8,32 +8,32 @@ one of them finds it.
 
 from collections.abc import Container
 from contextlib import suppress
+from functools import partial
+from types import TracebackType
 from typing import Literal, TypeAlias, cast
-
-import msgspec
 
 from ..app import App
 from ..artifacts.interface import Artifacts
 from ..domain.call import Answer, Question
 from ..domain.errors import (
-    AnswerRefusedError,
     ConfigurationError,
     DecisionConflictError,
     LogFencedError,
     RunClaimedError,
     RunEndedError,
 )
-from ..domain.event import Warned
 from ..domain.ids import child_run_id
-from ..domain.json import BadJson
 from ..domain.ledger import Ledger
-from ..domain.lifecycle import RUN_TRANSITIONS, ActionState, RunState
-from ..domain.notes import AnswerNote, CancelNote, NoteBody, decode_note, encode_note, key_of, storable
-from ..domain.payload import hash_of_answer
+from ..domain.lifecycle import RUN_TRANSITIONS, RunState
+from ..domain.notes import AnswerNote, CancelNote, NoteBody, encode_note, key_of, storable
 from ..domain.tool import Situation
 from ..history.fold import load
 from ..log.interface import Claim, EventLog, Note
 from ..pipeline.live import Run
+from .note_taking import is_recorded, read_note, take_note
+from .waits import open_questions
+
+__all__ = ["Desk", "Taken", "read_note"]
 
 #: Written into the log, or left for the process that moves the run on.
 Taken: TypeAlias = Literal["recorded", "left"]
@@ -61,10 +61,7 @@ class Desk:
 
     async def questions(self, run_id: str) -> list[Question]:
         """What people are asked in this run and have not answered yet."""
-        ledger = await self.ledger(run_id)
-        if not RUN_TRANSITIONS[ledger.state]:
-            return []
-        return [action.question for action in ledger.actions.values() if action.state is ActionState.PENDING]
+        return open_questions(await self.ledger(run_id))
 
     async def decide(self, run_id: str, action_id: str, answer: Answer, payload_hash: str = "") -> Taken:
         """Answer a question. The first answer stands, whichever process it comes from: `DecisionConflictError` names
@@ -98,8 +95,17 @@ class Desk:
         for call_id, call in ledger.calls.items():
             inside = call.child_run_id or ("" if call.observed_seq >= 0 else child_run_id(ledger.run_id, call_id))
             if inside and await self._log.read(inside, limit=1):
-                with suppress(RunEndedError, DecisionConflictError):
-                    await self.cancel(inside, "The run around it is over.")
+                await self._end_inside(inside)
+
+    async def end_if_left(self, inside: Ledger) -> None:
+        """Whoever ended the run around it may have died before this one was ended, too."""
+        around = (await load(self._log, inside.parent_run_id)).ledger
+        if not RUN_TRANSITIONS[around.state]:
+            await self._end_inside(inside.run_id)
+
+    async def _end_inside(self, run_id: str) -> None:
+        with suppress(RunEndedError, DecisionConflictError):
+            await self.cancel(run_id, "The run around it is over.")
 
     async def take_notes(self, run_id: str) -> bool:
         """Record what was left for somebody who gave the run back in that moment. False when there is nothing to do
@@ -118,8 +124,17 @@ class Desk:
         return taken
 
     async def close(self) -> None:
+        """Release what it made itself. The log is its owner's to close."""
         if self._owns_app:
             await self._app.close()
+
+    async def __aenter__(self) -> "Desk":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
     async def _claimed(self, run_id: str) -> Run | None:
         """The run, to be written to; None when somebody moves it on."""
@@ -142,21 +157,10 @@ class Desk:
     async def _take_all(self, run: Run) -> bool:
         """Record what was left before. False when the run was taken from us: what is left is for whoever has it now."""
         for note in await self._log.notes(run.ledger.run_id):
-            if not await self._take(note, run):
+            if not await take_note(note, self._app, run, partial(self._end, run)):
                 return False
             await self._log.take_away(run.ledger.run_id, note.key)
         return True
-
-    async def _take(self, note: Note, run: Run) -> bool:
-        if run.ended:
-            return True
-        match read_note(note):
-            case AnswerNote() as body:
-                return await take_answer(self._app, run, body)
-            case CancelNote(message):
-                return await self._end(run, message)
-            case None:
-                return await warn(run, f"A note was left that cannot be read: {note.key!r}.")
 
     async def _end(self, run: Run, message: str) -> bool:
         try:
@@ -188,51 +192,6 @@ class Desk:
         elif not is_recorded(note, ledger):
             self._app.check_answer(ledger, note.action_id, note.answer, note.payload_hash)
             raise DecisionConflictError(f"The answer to {note.action_id} was not taken; a warning in the log says why.")
-
-
-async def take_answer(app: App, run: Run, note: AnswerNote) -> bool:
-    """Record it, or that it was not taken and why. False when the run was taken from us: nothing was written."""
-    try:
-        return await app.decide(run, note.action_id, note.answer, note.payload_hash)
-    except (AnswerRefusedError, DecisionConflictError) as error:
-        if is_recorded(note, run.ledger):  # by somebody who could not take the note away any more
-            return True
-        return await warn(run, f"An answer from elsewhere was not taken: {error}")
-
-
-async def warn(run: Run, message: str) -> bool:
-    run.recorder.add(Warned(message=message))
-    try:
-        await run.recorder.commit()
-    except LogFencedError:
-        return False
-    return True
-
-
-def is_recorded(note: AnswerNote, ledger: Ledger) -> bool:
-    """Is it the answer that the log has?"""
-    action, given = ledger.actions.get(note.action_id), note.answer
-    if action is None or action.answer is None:
-        return False
-    recorded = action.answer
-    if (recorded.approved, recorded.by, recorded.scope) != (given.approved, given.by, given.scope):
-        return False
-    return action.written_hash == (_written_hash(action.question, given) if given.approved else "")
-
-
-def read_note(note: Note) -> NoteBody | None:
-    """What it says; None when it was written by somebody who says things that this version does not know."""
-    try:
-        return decode_note(note.body)
-    except (msgspec.MsgspecError, RecursionError):
-        return None
-
-
-def _written_hash(question: Question, answer: Answer) -> str:
-    try:
-        return hash_of_answer(question.payload_hash, answer.arguments, answer.value)
-    except (BadJson, RecursionError):
-        return "none: it was never one that could be recorded"
 
 
 def _over(ledger: Ledger) -> RunEndedError:

@@ -1,6 +1,7 @@
 """What became of a run of an agent."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -8,24 +9,29 @@ import msgspec
 from ..agent.agent import Agent
 from ..agent.answer import read_output
 from ..domain.call import Question
+from ..domain.chain import decode_event
 from ..domain.conversation import Usage
+from ..domain.event import CallObserved
 from ..domain.execution import ToolExecutionRecord, execution_record
 from ..domain.ledger import Ledger
 from ..domain.lifecycle import RUN_STATUS, RunState
 from ..domain.observation import Observation
 from ..domain.verification import Verification
+from ..domain.words import shorten, shown
+from ..log.interface import EventLog
+
+_MAX_SHOWN_CHARS = 100
 
 
 def result_of(
     ledger: Ledger, agent: Agent, questions: tuple[Question, ...], observations: tuple[Observation, ...]
 ) -> "AgentResult":
     dialogue, completed = ledger.dialogue, ledger.state is RunState.COMPLETED
-    typed = completed and agent.output_type is not None
     return AgentResult(
         run_id=ledger.run_id,
         state=ledger.state,
         text=dialogue.final_text,
-        output=read_output(dialogue.final_text, agent.output_type) if typed else None,
+        output=_output(dialogue.final_text, agent) if completed else None,
         message="" if completed else ledger.message,
         usage=dialogue.usage,
         verification=ledger.checks.verdict(),
@@ -35,10 +41,36 @@ def result_of(
     )
 
 
-def in_model_order(observations: Sequence[Observation], ledger: Ledger) -> tuple[Observation, ...]:
-    """One for each call, however often it was told, in the order in which the model asked."""
-    by_call = {seen.call_id: seen for seen in reversed(observations) if seen.call_id in ledger.calls}
-    return tuple(sorted(by_call.values(), key=lambda seen: ledger.calls[seen.call_id].proposed_seq))
+def _output(text: str, agent: Agent) -> Any:
+    """None, too, for an answer that was final when another type was asked for."""
+    if agent.output_type is None:
+        return None
+    with suppress(ValueError):
+        return read_output(text, agent.output_type)
+
+
+class Observed:
+    """What the calls of a run came to. This process knows what it did itself; of the rest it reads in the log."""
+
+    def __init__(self, log: EventLog, run_id: str) -> None:
+        self._log = log
+        self._run_id = run_id
+        self._found: list[Observation] = []
+        #: The first event that it does not know.
+        self.until = 0
+
+    def add(self, observations: Sequence[Observation], until: int) -> None:
+        """What came of everything from the event that was unknown so far up to this one."""
+        self._found += observations
+        self.until = until
+
+    async def of(self, ledger: Ledger) -> tuple[Observation, ...]:
+        """One for each call, however often it was told, in the order in which the model asked."""
+        if self.until < ledger.next_seq:
+            facts = [decode_event(entry).fact for entry in await self._log.read(self._run_id, self.until - 1)]
+            self.add([fact.observation for fact in facts if isinstance(fact, CallObserved)], ledger.next_seq)
+        by_call = {seen.call_id: seen for seen in reversed(self._found) if seen.call_id in ledger.calls}
+        return tuple(sorted(by_call.values(), key=lambda seen: ledger.calls[seen.call_id].proposed_seq))
 
 
 class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +89,21 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
     #: What people are asked right now, in this run and in runs inside its calls.
     questions: tuple[Question, ...] = ()
     observations: tuple[Observation, ...] = ()
+
+    def __repr__(self) -> str:
+        """What a person wants to know first: how it went, and what is asked. The fields have all of it."""
+        parts: dict[str, object] = {
+            "run_id": self.run_id,
+            "status": self.status,
+            "text": shorten(self.text, _MAX_SHOWN_CHARS),
+            "output": "" if self.output is None else shown(self.output, _MAX_SHOWN_CHARS),
+            "message": shorten(self.message, _MAX_SHOWN_CHARS),
+            "conflict": shorten(self.conflict, _MAX_SHOWN_CHARS),
+            "questions": [question.prompt for question in self.questions],
+            "calls": len(self.observations),
+        }
+        told = (f"{name}={part if name == 'output' else repr(part)}" for name, part in parts.items() if part)
+        return f"AgentResult({', '.join(told)})"
 
     @property
     def status(self) -> str:

@@ -13,64 +13,35 @@ given back, so any process may answer and go on. Nothing is lost when this one d
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from os import PathLike
 from os.path import abspath, realpath
 from types import TracebackType
-from typing import Any, TypedDict, TypeVar, Unpack, cast
+from typing import Any, TypeVar, Unpack, cast
 
 from ..agent.agent import Agent, AgentTool
 from ..agent.session import Session
 from ..agent.team import team
 from ..app import App, Options
 from ..approvals.headless import HeadlessInteractionProvider
-from ..approvals.interface import InteractionProvider
-from ..artifacts.interface import Artifacts
-from ..domain.call import Answer, Question
+from ..domain.call import Answer
 from ..domain.chain import decode_event
-from ..domain.errors import ConfigurationError, RunClaimedError
+from ..domain.errors import ConfigurationError, LogCorruptError, RunClaimedError
 from ..domain.event import RunCancelled, RunCompleted, RunDegraded, RunFailed
 from ..domain.ids import is_name, new_run_id
 from ..domain.ledger import Ledger
-from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
-from ..domain.tool import Mode, Situation
+from ..domain.tool import Situation
 from ..engine.notes import NoteWatch
 from ..history.fold import load
-from ..log.interface import Claim, EventLog
-from ..pipeline.parts import Clock, Limits
+from ..log.interface import Claim, Ends, EventLog
 from .children import ask_child
 from .desk import Desk
 from .handle import RunHandle
+from .options import RunnerOptions, check_options, depth_in, for_parts, mode_in
 from .result import AgentResult
 from .toolkit import toolkit
+from .waits import Waits
 
 _T = TypeVar("_T")
-
-
-class RunnerOptions(TypedDict, total=False):
-    """What may be chosen beside the agent. Everything has a default; the meanings are those of `app.Options`."""
-
-    #: Who is asked in this process. Default: nobody; the run waits, and whoever answers goes on with it.
-    interaction: InteractionProvider
-    log: EventLog
-    artifacts: Artifacts
-    secrets: Mapping[str, str]
-    limits: Limits
-    max_concurrency: int
-    on_progress: Callable[[str, str], None]
-    clock: Clock
-    mode: Mode | str
-    workspace: str | PathLike[str]
-    #: Who the runs act for.
-    requester: str
-    #: A person goes on talking when an answer is final: the run ends when they say so.
-    chat: bool
-    #: How deep agents may ask agents, which ask others. Default: 5.
-    max_depth: int
-
-
 _ENDS = (RunCompleted, RunDegraded, RunFailed, RunCancelled)
-_ABOUT = frozenset({"mode", "workspace", "requester", "chat", "max_depth"})
-_DEFAULT_DEPTH, _MAX_DEPTH = 5, 9
 #: The id of a run inside has that of the one around it and 13 letters more, and is still a name.
 _MAX_RUN_ID_CHARS = 128
 
@@ -78,29 +49,27 @@ _MAX_RUN_ID_CHARS = 128
 class Runner:
     def __init__(self, agent: Agent, **options: Unpack[RunnerOptions]) -> None:
         given = cast(dict[str, Any], options)
-        unknown = sorted(set(given) - set(RunnerOptions.__annotations__))
-        if unknown:
-            known = ", ".join(RunnerOptions.__annotations__)
-            raise ConfigurationError(f"There is no option {', '.join(unknown)}. The options are {known}.")
+        check_options(agent, given)
         self.agent = agent
         self.agents = team(agent)
+        self.chat = bool(given.get("chat", False))
+        self.max_depth = depth_in(given)
+        self._mode = mode_in(given)
         self._given = given
         #: By the agent inside, and its policy.
         self._children: dict[tuple[int, int], Runner] = {}
-        parts = {name: value for name, value in given.items() if name not in _ABOUT}
+        parts = for_parts(given)
         parts.setdefault("interaction", HeadlessInteractionProvider("wait", approval_timeout_s=None))
         parts |= {"tools": toolkit(self.agents, self._as_tool), "fail_safe": agent.fail_safe}
         if agent.policy is not None:
             parts["policy"] = agent.policy
         self.app = App(**cast(Options, parts))
-        self.watch = NoteWatch(self.app.log)
-        self.desk = Desk(self.app.log, self.app.artifacts, app=self.app, moved_here=self.watch)
         #: The runs that are moved on by this runner right now.
         self.live: dict[str, RunHandle] = {}
-        self.chat = bool(given.get("chat", False))
-        self.max_depth = _depth(given.get("max_depth", _DEFAULT_DEPTH))
         self._workspace = self._folder()
         self._asyncio: asyncio.Runner | None = None
+        self._closed = False
+        self.share(NoteWatch(self.app.log))
 
     @property
     def log(self) -> EventLog:
@@ -133,28 +102,28 @@ class Runner:
 
     def run_sync(self, task: str) -> AgentResult:
         """`run` for code without an event loop."""
-        return self._sync(self.run(task))
+        return self._sync(lambda: self.run(task))
 
     async def recover(self) -> list[RunHandle]:
         """Go on with every run of this agent that has not ended, waits for nobody, and that no living process has. So
-        also with one that somebody paused: what is kept of a pause is that nobody moves the run on."""
+        also with one that somebody paused: what is kept of a pause is that nobody moves the run on. A run inside a call
+        of a run that is over is ended. A run whose events were damaged is left as it is: `open` says what is wrong."""
         handles: list[RunHandle] = []
         for ends in await self.log.ends():
-            if ends.last.seq and isinstance(decode_event(ends.last).fact, _ENDS):
-                continue
-            ledger = (await load(self.log, ends.first.run_id)).ledger
-            if ledger.agent not in self.agents or ledger.parent_run_id or not await self.can_go_on(ledger):
-                continue
-            with suppress(RunClaimedError):
-                handles.append(await self.open(ledger.run_id))
+            with suppress(RunClaimedError, LogCorruptError):
+                handle = await self._recovered(ends)
+                handles += [handle] if handle is not None else []
         return handles
 
-    async def can_go_on(self, ledger: Ledger) -> bool:
-        """Is there something to do that waits for no person?"""
-        if not RUN_TRANSITIONS[ledger.state] or self._is_asking(ledger):
-            return False
-        waiting = [call.child_run_id for call in ledger.calls.values() if call.child_run_id and call.observed_seq < 0]
-        return not any([await self.child_waits(child) for child in waiting])
+    async def _recovered(self, ends: Ends) -> RunHandle | None:
+        if ends.last.seq and isinstance(decode_event(ends.last).fact, _ENDS):
+            return None
+        ledger = (await load(self.log, ends.first.run_id)).ledger
+        if ledger.parent_run_id:
+            await self.desk.end_if_left(ledger)
+        elif ledger.agent in self.agents and await self.waits.can_go_on(ledger):
+            return await self.open(ledger.run_id)
+        return None
 
     def agent_of(self, ledger: Ledger) -> Agent:
         """The agent whose turn it is. `ConfigurationError` when this runner does not have it."""
@@ -167,66 +136,36 @@ class Runner:
             )
         return agent
 
-    def _is_asking(self, ledger: Ledger) -> bool:
-        now = self.app.parts.clock.now()
-        pending = (action.question for action in ledger.actions.values() if action.state is ActionState.PENDING)
-        return any(not question.expires_at or now < question.expires_at for question in pending)
-
-    async def child_waits(self, run_id: str) -> bool:
-        """Does the run inside a call wait for a person, or for another process that moves it on?"""
-        ledger = (await load(self.log, run_id)).ledger
-        if not RUN_TRANSITIONS[ledger.state]:
-            return False
-        return not await self.can_go_on(ledger) or bool(await self.holder(run_id))
-
-    async def holder(self, run_id: str) -> str:
-        """The living process that has the run, in words, where it is not moved on here."""
-        return "" if run_id in self.watch else (await self.log.holders()).get(run_id, "")
-
-    async def held_inside(self, ledger: Ledger) -> str:
-        """Which run inside a call is moved on by another process, in words; empty where none is."""
-        if not RUN_TRANSITIONS[ledger.state]:
-            return ""
-        for call in ledger.calls.values():
-            inside = call.child_run_id if call.observed_seq < 0 else ""
-            if inside and (holder := await self.holder(inside)):
-                return (
-                    f"It waits for {inside}, which is moved on by {holder}. It goes on when that is done, or when it "
-                    "is taken over by force."
-                )
-        return ""
-
-    async def questions(self, ledger: Ledger) -> list[Question]:
-        """What people are asked in this run, and in the runs inside its calls."""
-        if not RUN_TRANSITIONS[ledger.state]:
-            return []
-        found = [action.question for action in ledger.actions.values() if action.state is ActionState.PENDING]
-        for call in ledger.calls.values():
-            if call.child_run_id and call.observed_seq < 0:
-                found += await self.questions((await load(self.log, call.child_run_id)).ledger)
-        return found
-
     async def session(self, situation: Situation, claim: Claim) -> Session:
         run = await self.app.open(situation, claim)
         if run.ledger.started:
             self.agent_of(run.ledger)
         session = Session(run, self.app, self.agents, chat=self.chat)
-        session.child_waits = self.child_waits
+        session.child_waits = self.waits.inside
         return session
 
     async def close(self) -> None:
         """Release threads. What still runs is cancelled; runs stay as they are in the log, and can be gone on with.
         A log that was given is its owner's to close."""
-        for handle in list(self.live.values()):
-            await handle.stop()
-        for child in self._children.values():
-            await child.close()
-        await self.app.close()
+        self._closed = True
+        try:
+            await asyncio.gather(*(handle.stop() for handle in self.live.values()))
+            for child in self._children.values():
+                await child.close()
+        finally:
+            await self.app.close()
 
     def close_sync(self) -> None:
-        self._sync(self.close())
-        if self._asyncio is not None:
-            self._asyncio.close()
+        try:
+            self._sync(self.close)
+        finally:
+            if self._asyncio is not None:
+                self._asyncio.close()
+                self._asyncio = None
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise ConfigurationError("This Runner is closed, so nothing was started. Use it inside its `with` block.")
 
     async def __aenter__(self) -> "Runner":
         return self
@@ -269,15 +208,16 @@ class Runner:
         return child
 
     def share(self, watch: NoteWatch) -> None:
-        """Have notes brought by the same one as the runner around it."""
+        """Have notes brought by this one: a runner for an agent inside shares that of the runner around it."""
         self.watch = watch
         self.desk = Desk(self.app.log, self.app.artifacts, app=self.app, moved_here=watch)
+        self.waits = Waits(self.app.log, watch, self.app.parts.clock.now, chat=self.chat)
 
     def _situation(self, run_id: str, parent: tuple[str, str] = ("", "")) -> Situation:
         return Situation(
             run_id=run_id,
             agent=next(iter(self.agents)),
-            mode=_mode(self._given.get("mode", Mode.DEFAULT)),
+            mode=self._mode,
             interactive=self.app.parts.interaction.interactive,
             workspace=self._workspace,
             requester=self.app.parts.redactor.redact(self._given.get("requester", "")),
@@ -293,10 +233,24 @@ class Runner:
             return box.root
         return abspath(given) if given else ""
 
-    def _sync(self, work: Coroutine[Any, Any, _T]) -> _T:
+    def _sync(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        if _in_event_loop():
+            raise ConfigurationError(
+                "An event loop runs here, so use `async with Runner(...)` and `await runner.run(task)`."
+            )
         if self._asyncio is None:
             self._asyncio = asyncio.Runner()
-        return self._asyncio.run(work)
+        if self._asyncio.get_loop().is_running():
+            raise ConfigurationError("This Runner is at work in another thread. Make one for each, on the same log.")
+        return self._asyncio.run(work())
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _under(agent: Agent, policy: Any) -> Agent:
@@ -305,16 +259,3 @@ def _under(agent: Agent, policy: Any) -> Agent:
         return agent
     fields = {name: getattr(agent, name) for name in agent.__struct_fields__}
     return Agent(**(fields | {"policy": policy}))
-
-
-def _depth(given: Any) -> int:
-    if type(given) is not int or not 0 <= given <= _MAX_DEPTH:
-        raise ConfigurationError(f"max_depth is {given!r:.40}, and has to be a number from 0 to {_MAX_DEPTH}.")
-    return given
-
-
-def _mode(word: Mode | str) -> Mode:
-    try:
-        return Mode(word)
-    except ValueError:
-        raise ConfigurationError(f"There is no mode {word!r}. The modes are {', '.join(Mode)}.") from None
