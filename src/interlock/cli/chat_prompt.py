@@ -59,9 +59,9 @@ async def _line(prompt: str) -> str | None:
             written = editor.get_line_buffer() if editor is not None else ""
             print(f"\n{_HINT}\n{prompt}{written}", end="", flush=True)
 
-    # Not a thread of the loop's pool: it must not keep the process alive.
-    Thread(target=read, name="prompt", daemon=True).start()
-    with _signals(interrupt, lambda: settle(None)):
+    with _signals(interrupt, lambda: settle(None)):  # Before anybody can see a prompt.
+        # Not a thread of the loop's pool: it must not keep the process alive.
+        Thread(target=read, name="prompt", daemon=True).start()
         return await heard
 
 
