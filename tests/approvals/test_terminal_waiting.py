@@ -127,7 +127,7 @@ async def test_a_question_that_timed_out_reads_no_more_keys(person: Person) -> N
     with pytest.raises(TimeoutError):
         await asking
 
-    assert "The question was withdrawn." in await person.sees("withdrawn.")
+    assert "It is not asked here any more." in await person.sees("any more.")
     assert not a_thread_still_asks()
     assert termios.tcgetattr(person.keys.fileno()) == before
     person.typed_ahead("for somebody else\n")
@@ -178,7 +178,7 @@ async def test_a_question_that_is_given_up_ends_its_editor(
     with pytest.raises(asyncio.CancelledError):
         await asking
 
-    assert "The question was withdrawn." in await person.sees("withdrawn.")
+    assert "It is not asked here any more." in await person.sees("any more.")
     assert not a_thread_still_asks()
 
 

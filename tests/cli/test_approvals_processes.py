@@ -96,7 +96,7 @@ async def test_a_question_on_a_terminal_is_withdrawn_when_it_was_answered_elsewh
             words = ("approvals", "approve", "last", "--by", "ada", "--log", tmp_path / "runs.db")
             ended = await asyncio.to_thread(cli, *words)
             result = await handle.result()
-            await person.sees("The question was withdrawn.")
+            await person.sees("It is not asked here any more.")
 
     assert (ended.exit_code, result.status, sent(tmp_path)) == (0, "COMPLETED", ["bob"])
 

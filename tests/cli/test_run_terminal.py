@@ -46,7 +46,7 @@ def test_an_answer_from_elsewhere_withdraws_the_question_and_is_told(cli: Run, s
         after = here.sees("look at the run")
         assert here.ends() == ExitCode.OK
 
-    assert "The question was withdrawn." in after
+    assert "It is not asked here any more." in after
     assert "approved elsewhere by ana: write_file note.txt" in after
 
 

@@ -65,7 +65,7 @@ def test_fields_are_read_with_their_types_and_comments() -> None:
         ("agent", "str", False, ""),
         ("workspace", "str", False, "The folder that it works in, and who it acts for."),
         ("requester", "str", False, ""),
-        ("parent_run_id", "str", False, "A run inside another one: the call of that run which it answers."),
+        ("mode", "Mode", False, "The permission mode that it began in."),
     ]
     assert [field.name for field in fields(InvocationStarted)] == list(InvocationStarted.__struct_fields__)
 

@@ -122,7 +122,7 @@ class TerminalScreen:
     ) -> None:
         with suppress(OSError, termios.error):  # A terminal that is gone needs nothing.
             if isinstance(error, Withdrawn):
-                self._print(Line("\nThe question was withdrawn.", "loud"))
+                self._print(Line("\nIt is not asked here any more.", "loud"))
             termios.tcflush(self._fd, termios.TCIFLUSH)
             termios.tcsetattr(self._fd, termios.TCSANOW, self._before)
 

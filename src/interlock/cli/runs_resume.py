@@ -135,8 +135,8 @@ async def _as_it_was(log: EventLog, run_id: str) -> _Wanted:
     workspace, mode = "", Mode.DEFAULT
     async for event in events_of(log, run_id):
         match event.fact:
-            case RunStarted(workspace=folder):
-                workspace = folder
+            case RunStarted(workspace=folder, mode=first):
+                workspace, mode = folder, first
             case BatchStarted(mode=latest):
                 mode = latest
             case _:

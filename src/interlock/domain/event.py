@@ -30,6 +30,8 @@ class RunStarted(_Fact, frozen=True, gc=False, tag="run.started"):
     #: The folder that it works in, and who it acts for.
     workspace: str = ""
     requester: str = ""
+    #: The permission mode that it began in.
+    mode: Mode = Mode.DEFAULT
     #: A run inside another one: the call of that run which it answers.
     parent_run_id: str = ""
     parent_call_id: str = ""

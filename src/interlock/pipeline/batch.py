@@ -118,6 +118,7 @@ def start(run: Run) -> None:
         agent=situation.agent,
         workspace=situation.workspace,
         requester=situation.requester,
+        mode=situation.mode,
         parent_run_id=situation.parent_run_id,
         parent_call_id=situation.parent_call_id,
     )

@@ -1,0 +1,74 @@
+"""What runs wait for: people, or another process, in them and in the runs inside their calls."""
+
+from collections.abc import Callable, Container
+
+from ..agent.steps import is_persons_turn
+from ..domain.call import Question
+from ..domain.ledger import Ledger
+from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
+from ..history.fold import load
+from ..log.interface import EventLog
+
+
+def open_questions(ledger: Ledger) -> list[Question]:
+    """What people are asked in this run and have not answered yet."""
+    if not RUN_TRANSITIONS[ledger.state]:
+        return []
+    return [action.question for action in ledger.actions.values() if action.state is ActionState.PENDING]
+
+
+class Waits:
+    def __init__(
+        self, log: EventLog, moved_here: Container[str], now: Callable[[], int], *, chat: bool = False
+    ) -> None:
+        self._log = log
+        self._moved_here = moved_here
+        self._now = now
+        self._chat = chat
+
+    async def can_go_on(self, ledger: Ledger) -> bool:
+        """Is there something to do that waits for no person?"""
+        if not RUN_TRANSITIONS[ledger.state] or any(map(self._is_open, open_questions(ledger))):
+            return False
+        if self._chat and is_persons_turn(ledger.dialogue) and not ledger.open_calls():
+            return False
+        return not any([await self.inside(run_id) for run_id in _inside(ledger)])
+
+    async def inside(self, run_id: str) -> bool:
+        """Does the run inside a call wait for a person, or for another process that moves it on?"""
+        ledger = (await load(self._log, run_id)).ledger
+        if not RUN_TRANSITIONS[ledger.state]:
+            return False
+        return not await self.can_go_on(ledger) or bool(await self._holder(run_id))
+
+    async def questions(self, ledger: Ledger) -> list[Question]:
+        """What people are asked in this run, and in the runs inside its calls."""
+        found = open_questions(ledger)
+        if RUN_TRANSITIONS[ledger.state]:
+            for run_id in _inside(ledger):
+                found += await self.questions((await load(self._log, run_id)).ledger)
+        return found
+
+    async def held_inside(self, ledger: Ledger) -> str:
+        """Which run inside a call is moved on by another process, in words; empty where none is."""
+        if not RUN_TRANSITIONS[ledger.state]:
+            return ""
+        for run_id in _inside(ledger):
+            if holder := await self._holder(run_id):
+                return (
+                    f"It waits for {run_id}, which is moved on by {holder}. It goes on when that is done, or when it "
+                    "is taken over by force."
+                )
+        return ""
+
+    def _is_open(self, question: Question) -> bool:
+        return not question.expires_at or self._now() < question.expires_at
+
+    async def _holder(self, run_id: str) -> str:
+        """The living process that has the run, in words, where it is not moved on here."""
+        return "" if run_id in self._moved_here else (await self._log.holders()).get(run_id, "")
+
+
+def _inside(ledger: Ledger) -> list[str]:
+    """The runs inside its calls that have no outcome yet. A list: the run may go on while each is looked at."""
+    return [call.child_run_id for call in ledger.calls.values() if call.child_run_id and call.observed_seq < 0]

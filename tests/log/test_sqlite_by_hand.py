@@ -1,0 +1,37 @@
+"""A log that somebody edited with other tools can be listed; what it holds is for others to judge."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from interlock.log.interface import Note
+from interlock.log.sqlite import SqliteLog
+
+from .runs import append, chained
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE events SET seq = 'x' WHERE seq = 2",
+        "UPDATE events SET body = 7, hash = 'text'",
+        "UPDATE runs SET run_id = x'ff00'",
+        "UPDATE notes SET body = 7",
+    ],
+)
+async def test_whatever_stands_in_it_comes_out_as_what_it_should_be(tmp_path: Path, statement: str) -> None:
+    async with SqliteLog(tmp_path / "log") as log:
+        await append(log, "run", chained("run", 3))
+        await log.post("run", Note("stop", b"now"))
+        with closing(sqlite3.connect(tmp_path / "log")) as connection, connection:
+            connection.execute(statement)
+
+        (ends,) = await log.ends()
+        notes = [note for run_id in await log.run_ids() for note in await log.notes(run_id)]
+
+    for entry in (ends.first, ends.last):
+        kinds = [type(part) for part in (entry.run_id, entry.seq, entry.body, entry.hash)]
+        assert kinds == [str, int, bytes, bytes]
+    assert all(type(note.body) is bytes for note in notes)

@@ -1,0 +1,97 @@
+"""A runner that is given something else, or is used where it cannot work, says so before anything starts."""
+
+import asyncio
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+from interlock import ConfigurationError, Runner, ScriptedProvider, tool
+
+from .support import agent_of, calls
+
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "a path instead of a log": ({"log": "runs.db"}, r"log is of type str. Give something like SqliteLog\("),
+    "a path instead of artifacts": ({"artifacts": "kept"}, r"artifacts is of type str.*FileArtifacts\("),
+    "a function instead of a provider": ({"interaction": print}, "interaction is of type.*CallbackInteractionProvider"),
+    "a mode that is none": ({"mode": "wild"}, "There is no mode 'wild'"),
+    "an option that is none": ({"model": "gpt-5"}, "There is no option model. The options are interaction, log"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_an_option_that_cannot_be_is_refused_with_what_to_give_instead(name: str) -> None:
+    options, words = MISTAKES[name]
+    with pytest.raises(ConfigurationError, match=words):
+        Runner(agent_of("Done."), **options)
+
+
+def test_a_runner_is_given_an_agent() -> None:
+    with pytest.raises(ConfigurationError, match="A Runner is given an Agent, and this is of type ScriptedProvider"):
+        Runner(ScriptedProvider([]))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("task", [None, ["Look."], 3])
+def test_a_task_is_text(task: Any) -> None:
+    with Runner(agent_of("Done.")) as runner, pytest.raises(ConfigurationError, match="text, and this is a .* Nothing"):
+        runner.run_sync(task)
+
+
+async def test_where_an_event_loop_runs_the_synchronous_call_says_what_to_write() -> None:
+    async with Runner(agent_of("Done.")) as runner:
+        with pytest.raises(ConfigurationError, match="use `async with Runner"):
+            runner.run_sync("Do it.")
+
+        assert (await runner.run("Do it.")).text == "Done."
+
+
+async def test_a_runner_that_is_closed_starts_nothing() -> None:
+    async with Runner(agent_of("Done.")) as runner:
+        handle = await runner.start("Do it.")
+        await handle.result()
+
+    with pytest.raises(ConfigurationError, match="This Runner is closed"):
+        await runner.run("Again.")
+    with pytest.raises(ConfigurationError, match="This Runner is closed"):
+        await runner.open(handle.run_id)
+    assert (await handle.result()).text == "Done."
+
+
+def test_a_runner_without_a_loop_can_be_used_in_several_and_closed_twice() -> None:
+    with Runner(agent_of("Done.")) as runner:
+        assert runner.run_sync("Do it.").text == "Done."
+        assert asyncio.run(runner.run("Do it.")).text == "Done."
+        assert runner.run_sync("Do it.").text == "Done."
+    runner.close_sync()
+
+
+def test_a_runner_at_work_in_another_thread_says_so() -> None:
+    running, go_on = Event(), Event()
+
+    @tool(risk="read")
+    def wait() -> str:
+        """Wait."""
+        running.set()
+        go_on.wait(10)
+        return "waited"
+
+    with Runner(agent_of(calls(("a", "wait", {})), "Done.", tools=[wait])) as runner:
+        thread = Thread(target=runner.run_sync, args=("Do it.",))
+        thread.start()
+        assert running.wait(10)
+        with pytest.raises(ConfigurationError, match="at work in another thread"):
+            runner.run_sync("Do it.")
+        go_on.set()
+        thread.join()
+
+
+async def test_an_id_is_for_one_run() -> None:
+    async with Runner(agent_of("Hello.", "Again."), chat=True) as runner:
+        await (await runner.start("Hi.", run_id="mine")).result()
+
+        with pytest.raises(ConfigurationError, match="There is a run 'mine' already. Open it"):
+            await runner.start("Hi again.", run_id="mine")
+
+        handle = await runner.open("mine")
+        await handle.say("Hi again.")
+        assert (await handle.result()).text == "Again."

@@ -1,0 +1,44 @@
+"""What a person sees of a result first, and what it holds when the agent asks for something else now."""
+
+from interlock import MemoryArtifacts, MemoryLog, Runner
+from interlock.agent.agent import Agent
+
+from .support import agent_of, calls, run_of
+from .test_stopping import change
+
+
+async def test_a_result_is_shown_in_a_line_that_says_how_it_went() -> None:
+    async with Runner(agent_of("Done. " * 100)) as runner:
+        handle = await runner.start("Do it.", run_id="run_1")
+        shown = repr(await handle.result())
+
+    assert shown == f"AgentResult(run_id='run_1', status='COMPLETED', text='{'Done. ' * 16}Done [... 500 more characters]')"
+
+
+async def test_a_result_of_a_run_that_waits_shows_what_is_asked() -> None:
+    result = await run_of(agent_of(calls(("a", "change", {})), tools=[change]))
+
+    assert repr(result).endswith(
+        "status='PAUSED_APPROVAL', questions=['Run change? No rule matches, and its risk is write.'])"
+    )
+
+
+async def test_a_typed_answer_is_shown_and_a_long_one_is_not_shown_in_parts() -> None:
+    short, long = "[1, 2]", str(list(range(1000)))
+
+    assert "output=[1, 2]" in repr(await run_of(agent_of(short, output_type=list[int])))
+    assert "output=a list of 4,890 characters" in repr(await run_of(agent_of(long, output_type=list[int])))
+
+
+async def test_an_answer_that_was_final_for_another_type_is_still_there_as_text() -> None:
+    log, artifacts = MemoryLog(), MemoryArtifacts()
+
+    async def opened(agent: Agent, run_id: str) -> object:
+        async with Runner(agent, log=log, artifacts=artifacts) as runner:
+            result = await (await runner.open(run_id)).result()
+            return result.text, result.output
+
+    run_id = (await run_of(agent_of("[1, 2]", output_type=list[int]), log=log, artifacts=artifacts)).run_id
+
+    assert await opened(agent_of(output_type=list[int]), run_id) == ("[1, 2]", [1, 2])
+    assert await opened(agent_of(output_type=dict[str, int]), run_id) == ("[1, 2]", None)
