@@ -132,6 +132,7 @@ _NAMES = {
     "log.memory": ("MemoryLog",),
     "log.sqlite": ("SqliteLog",),
     "models.anthropic_messages": ("AnthropicMessages",),
+    "models.connection": ("Timeouts",),
     "models.interface": (
         "CallWritten",
         "Finished",
@@ -142,12 +143,14 @@ _NAMES = {
         "TextPiece",
     ),
     "models.openai_chat": ("OpenAIChat",),
+    "models.prices": ("Prices",),
     "models.retry": ("retrying",),
     "models.script": (
         "from_script",
         "to_script",
     ),
     "models.scripted": (
+        "Fault",
         "proposed",
         "ScriptedProvider",
         "Turn",
@@ -201,7 +204,17 @@ _NAMES = {
         "renamed",
     ),
     "runs.desk": ("Desk",),
+    "runs.export_test": ("export_test",),
+    "runs.fork": ("fork",),
     "runs.handle": ("RunHandle",),
+    "runs.replay": (
+        "ModelReplay",
+        "replay_model",
+    ),
+    "runs.replay_dry": (
+        "dry_run",
+        "DryRun",
+    ),
     "runs.result": ("AgentResult",),
     "runs.runner": ("Runner",),
     "runtime": (

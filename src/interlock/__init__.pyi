@@ -78,12 +78,14 @@ from .log.interface import EventLog
 from .log.memory import MemoryLog
 from .log.sqlite import SqliteLog
 from .models.anthropic_messages import AnthropicMessages
+from .models.connection import Timeouts
 from .models.interface import CallWritten, Finished, ModelEvent, ModelProvider, ModelRequest, Restarted, TextPiece
 from .models.openai_chat import OpenAIChat
+from .models.prices import Prices
 from .models.recorder import Recorder as ModelRecorder
 from .models.retry import retrying
 from .models.script import from_script, to_script
-from .models.scripted import ScriptedProvider, Turn, proposed
+from .models.scripted import Fault, ScriptedProvider, Turn, proposed
 from .pipeline.parts import Clock, Limits
 from .policy.backtest import Backtest, backtest
 from .policy.explain import Explanation, explain, masks
@@ -99,7 +101,11 @@ from .registry.decorator import tool
 from .registry.memory import ToolRegistry
 from .registry.toolsets import filtered, prefixed, renamed
 from .runs.desk import Desk
+from .runs.export_test import export_test
+from .runs.fork import fork
 from .runs.handle import RunHandle
+from .runs.replay import ModelReplay, replay_model
+from .runs.replay_dry import DryRun, dry_run
 from .runs.result import AgentResult
 from .runs.runner import Runner
 from .runtime import BatchResult, ToolRuntime
@@ -142,6 +148,7 @@ __all__ = [
     "Decision",
     "DecisionConflictError",
     "Desk",
+    "DryRun",
     "DuplicateToolError",
     "Entry",
     "Event",
@@ -149,6 +156,7 @@ __all__ = [
     "Explanation",
     "FailSafeConfig",
     "Failure",
+    "Fault",
     "FileArtifacts",
     "FileOperand",
     "Finished",
@@ -172,6 +180,7 @@ __all__ = [
     "ModelEvent",
     "ModelProvider",
     "ModelRecorder",
+    "ModelReplay",
     "ModelRequest",
     "Normalized",
     "Observation",
@@ -185,6 +194,7 @@ __all__ = [
     "PostHook",
     "PreHook",
     "PreconditionError",
+    "Prices",
     "Problem",
     "ProposedCall",
     "Question",
@@ -213,6 +223,7 @@ __all__ = [
     "Surroundings",
     "TerminalInteractionProvider",
     "TextPiece",
+    "Timeouts",
     "ToolContext",
     "ToolDeclarationError",
     "ToolDefinition",
@@ -237,8 +248,11 @@ __all__ = [
     "apply_tool_output_limits",
     "backtest",
     "check_file",
+    "dry_run",
     "explain",
+    "export_test",
     "filtered",
+    "fork",
     "from_script",
     "hypothetical",
     "load_policy",
@@ -251,6 +265,7 @@ __all__ = [
     "render_for_model",
     "render_for_user",
     "render_untrusted_tool_message",
+    "replay_model",
     "retrying",
     "run_events",
     "skills",

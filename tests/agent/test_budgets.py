@@ -12,6 +12,7 @@ from interlock.domain.conversation import Usage
 from interlock.models.interface import ModelEvent, ModelRequest, TextPiece
 from interlock.models.scripted import Turn, proposed
 from interlock.pipeline.parts import Clock
+from interlock.runs import hold
 from interlock.runs.runner import Runner
 from tests.runs.support import agent_of, asked_of, calls, run_of
 
@@ -102,6 +103,25 @@ class Hanging:
 
     async def close(self) -> None:
         """There is nothing to close."""
+
+
+class Reluctant(Hanging):
+    """One that has to be told twice."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        try:
+            async for event in super().stream(request):
+                yield event
+        finally:
+            await asyncio.Event().wait()
+
+
+async def test_time_ends_a_model_that_has_to_be_told_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hold, "_AGAIN_SECONDS", 0.01)
+
+    result = await run_of(Agent(provider=Reluctant(), budgets=Budgets(max_seconds=0.02)))
+
+    assert (result.status, result.message) == ("FAILED", "The run has used its budget of 0.02 seconds.")
 
 
 async def test_time_ends_a_model_that_hangs() -> None:

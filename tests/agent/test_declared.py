@@ -27,7 +27,10 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "an agent among the tools": ({"tools": [agent_of()]}, r"tools has something of type Agent. Give agent.as_tool\(\)"),
     "one handoff": ({"handoffs": agent_of()}, "handoffs is of type Agent. Give a list"),
     "the name of a handoff": ({"handoffs": ["billing"]}, "handoffs has something of type str"),
-    "rules instead of a policy": ({"policy": [Rule(id="a", verdict="allow")]}, "policy is of type list. Give RulePolicy"),
+    "rules instead of a policy": (
+        {"policy": [Rule(id="a", verdict="allow")]},
+        "policy is of type list. Give RulePolicy",
+    ),
     "a file instead of a policy": ({"policy": "policy.yaml"}, "policy is of type str.*load_policy"),
     "a table instead of budgets": ({"budgets": {"max_steps": 3}}, "budgets is of type dict. Give Budgets"),
     "a number as the tool choice": ({"tool_choice": 1}, "tool_choice is of type int"),
@@ -36,19 +39,22 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_what_cannot_be_part_of_an_agent_is_refused_with_what_to_write_instead(name: str) -> None:
-    fields, words = MISTAKES[name]
+    mistaken, words = MISTAKES[name]
+    fields: dict[str, Any] = {"provider": ScriptedProvider([]), "name": "shop"} | mistaken
     with pytest.raises(ConfigurationError, match=f"In the agent 'shop', {words}"):
-        Agent(**({"provider": ScriptedProvider([]), "name": "shop"} | fields))
+        Agent(**fields)
 
 
 @pytest.mark.parametrize("most", ["3", None, float("nan")])
 def test_a_budget_that_is_no_number_is_refused_since_it_would_be_no_limit(most: Any) -> None:
-    with pytest.raises(ConfigurationError, match="max_steps is .*, and has to be a number"):
+    with pytest.raises(ConfigurationError, match=r"max_steps is .*, and has to be a number"):
         Budgets(max_steps=most)
 
 
 @pytest.mark.parametrize("kind", [list, tuple, iter])
-async def test_tools_and_handoffs_may_come_in_any_order_keeping_thing_for_every_runner(kind: Callable[..., Any]) -> None:
+async def test_tools_and_handoffs_come_in_anything_that_can_be_gone_through_and_serve_every_runner(
+    kind: Callable[..., Any],
+) -> None:
     other = agent_of("Done.", name="other")
     agent = agent_of(calls(("a", "look", {})), "Done.", tools=kind([look]), handoffs=kind([other]))
 

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from interlock import Answer, MemoryLog, SqliteLog
+from interlock import Answer, MemoryLog, SqliteLog, tool
 from interlock.log.interface import Note
 from interlock.runs.desk import Desk
 from interlock.runs.runner import Runner
@@ -20,7 +20,6 @@ class Slow(MemoryLog):
     def __init__(self) -> None:
         super().__init__()
         self.given_back, self.go_on = asyncio.Event(), asyncio.Event()
-        self._run_id = ""
 
     async def notes(self, run_id: str) -> list[Note]:
         found = await super().notes(run_id)
@@ -57,10 +56,10 @@ async def test_cancelling_a_run_that_is_about_to_stop_is_heard() -> None:
 
 
 async def test_answers_that_come_with_a_resume_are_taken_from_a_run_that_is_moved_on(tmp_path: Path) -> None:
-    long = Long()
-    both = calls(("a", "change", {}), ("b", "long", {}))
+    long, aside = Long(), tool(risk="write", name="aside", concurrency="safe")(lambda: "changed")
+    both = calls(("a", "aside", {}), ("b", "long", {}))
     async with SqliteLog(tmp_path / "log") as log:
-        runner, handle = await start(agent_of(both, "Done.", tools=[change, long.tool]), log)
+        runner, handle = await start(agent_of(both, "Done.", tools=[aside, long.tool]), log)
         await long.running.wait()
         (question,) = await handle.questions()
 

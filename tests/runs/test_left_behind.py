@@ -1,24 +1,30 @@
 """Runs inside calls that nobody waits for any more, and runs that cannot be read: start-up leaves order behind."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
-from interlock import MemoryArtifacts, MemoryLog
+import pytest
+
+from interlock import LogCorruptError, MemoryArtifacts, MemoryLog, Situation
 from interlock.domain.chain import Entry
 from interlock.domain.event import RunCancelled
 from interlock.domain.ids import child_run_id
 from interlock.log.interface import Claim
 from interlock.runs.runner import Runner
 
-from .support import agent_of, facts_of, start
+from .support import agent_of, calls, facts_of, start
 from .test_children import World, boss_of, pair
+from .test_stopping import Long
+
+HOLDS = calls(("a", "long", {}))
 
 
 async def test_a_run_inside_is_ended_at_start_up_when_whoever_ended_the_one_around_it_died() -> None:
     world, log = World(), MemoryLog()
     runner, handle = await start(pair(world), log)
     (question,) = (await handle.result()).questions
-    around = await runner.app.open(handle._situation)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    await runner.app.cancel(around, "Enough.")
+    await runner.app.cancel(await runner.app.open(Situation(run_id=handle.run_id)), "Enough.")
     await runner.close()
 
     async with Runner(pair(world), log=log, artifacts=MemoryArtifacts()) as again:
@@ -29,36 +35,51 @@ async def test_a_run_inside_is_ended_at_start_up_when_whoever_ended_the_one_arou
 
 
 class Begun(MemoryLog):
-    """The first entries of one run take as long to write as a test wants."""
+    """Tells when the events of a run inside a call are being written, and takes its time."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.slow = ""
-        self.writing = asyncio.Event()
+        self.begun = asyncio.Event()
 
-    def append(self, run_id: str, entries: "list[Entry] | tuple[Entry, ...]", claim: Claim | None = None) -> None:  # type: ignore[override]
+    def append(self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None) -> Any:
         super().append(run_id, entries, claim)
-
-    async def release(self, claim: Claim) -> None:
-        await super().release(claim)
-
-    async def claim(self, run_id: str, *, force: bool = False) -> Claim:
-        made = await super().claim(run_id, force=force)
-        return made
+        if "." not in run_id or self.begun.is_set():
+            return None
+        self.begun.set()
+        return asyncio.get_running_loop().create_future()
 
 
-async def test_nothing_is_left_of_a_run_inside_a_call_that_is_cancelled_as_it_begins() -> None:
-    log = MemoryLog()
-    begun = asyncio.Event()
-    helper = agent_of("Fine.", name="helper")
-    boss = boss_of(helper)
-    runner, handle = await start(boss, log)
-    inside = child_run_id(handle.run_id, "out")
-    del begun
+async def test_nothing_goes_on_of_a_run_inside_a_call_that_is_cancelled_as_it_begins() -> None:
+    log = Begun()
+    runner, handle = await start(boss_of(agent_of("Fine.", name="helper")), log)
+    await log.begun.wait()
 
     await handle.cancel("Enough.")
 
-    assert (await handle.result()).cancelled
-    if await log.read(inside, limit=1):
-        assert await facts_of(RunCancelled, log, inside)
+    (ended,) = await facts_of(RunCancelled, log, child_run_id(handle.run_id, "out"))
+    assert ended.message == "The call around it was stopped."
     await runner.close()
+
+
+def altered(entry: Entry) -> Entry:
+    body = entry.body.replace(b"Do it.", b"Do ill.") if entry.run_id == "damaged" else entry.body
+    return Entry(entry.run_id, entry.seq, body, entry.hash)
+
+
+async def test_a_damaged_run_does_not_keep_others_from_being_recovered() -> None:
+    log, damaged = MemoryLog(), MemoryLog()
+    for run_id in ("first", "damaged", "last"):
+        runner = Runner(agent_of(HOLDS, "Done.", tools=[(long := Long()).tool]), log=log)
+        await runner.start("Do it.", run_id=run_id)
+        await long.running.wait()
+        await runner.close()
+        damaged.append(run_id, [altered(entry) for entry in await log.read(run_id)])
+
+    async with Runner(agent_of(HOLDS, "Done.", tools=[Long().tool]), log=damaged) as again:
+        handles = await again.recover()
+        assert {handle.run_id: (await handle.result()).text for handle in handles} == {
+            "first": "Done.",
+            "last": "Done.",
+        }
+        with pytest.raises(LogCorruptError):
+            await again.open("damaged")

@@ -33,7 +33,10 @@ def test_a_runner_is_given_an_agent() -> None:
 
 @pytest.mark.parametrize("task", [None, ["Look."], 3])
 def test_a_task_is_text(task: Any) -> None:
-    with Runner(agent_of("Done.")) as runner, pytest.raises(ConfigurationError, match="text, and this is a .* Nothing"):
+    with (
+        Runner(agent_of("Done.")) as runner,
+        pytest.raises(ConfigurationError, match=r"text, and this is a .* Nothing"),
+    ):
         runner.run_sync(task)
 
 
@@ -89,7 +92,7 @@ async def test_an_id_is_for_one_run() -> None:
     async with Runner(agent_of("Hello.", "Again."), chat=True) as runner:
         await (await runner.start("Hi.", run_id="mine")).result()
 
-        with pytest.raises(ConfigurationError, match="There is a run 'mine' already. Open it"):
+        with pytest.raises(ConfigurationError, match="There is a run 'mine' already"):
             await runner.start("Hi again.", run_id="mine")
 
         handle = await runner.open("mine")

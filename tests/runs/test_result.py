@@ -12,7 +12,10 @@ async def test_a_result_is_shown_in_a_line_that_says_how_it_went() -> None:
         handle = await runner.start("Do it.", run_id="run_1")
         shown = repr(await handle.result())
 
-    assert shown == f"AgentResult(run_id='run_1', status='COMPLETED', text='{'Done. ' * 16}Done [... 500 more characters]')"
+    assert (
+        shown
+        == f"AgentResult(run_id='run_1', status='COMPLETED', text='{'Done. ' * 16}Done [... 500 more characters]')"
+    )
 
 
 async def test_a_result_of_a_run_that_waits_shows_what_is_asked() -> None:

@@ -89,8 +89,7 @@ async def _listen(session: Session, agent: Agent, request: ModelRequest) -> Answ
                     return Answer(heard.text, heard.calls, event)
                 heard.add(event)
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or not session.interrupted or task.uncancel():
+        if session.end_asking() or not session.interrupted:
             raise
         return None
     finally:

@@ -51,7 +51,9 @@ class Session:
         self.cancelling: str | None = None
         self.instructions = ""
         self.messages = Messages(run.parts.artifacts)
+        #: The task that listens to the model, and how often it was told here to stop.
         self._asking: asyncio.Task[object] | None = None
+        self._interrupts = 0
         self._opened_ns = run.parts.clock.elapsed() - run.waited_ns
         run.commits_later = True
 
@@ -108,10 +110,16 @@ class Session:
                 listener(event)
 
     def begin_asking(self) -> None:
-        self._asking = asyncio.current_task()
+        self._asking, self._interrupts = asyncio.current_task(), 0
 
-    def end_asking(self) -> None:
-        self._asking = None
+    def end_asking(self) -> bool:
+        """What was interrupted here is over. Has somebody else cancelled it, too?"""
+        task, self._asking = self._asking, None
+        if task is None:
+            return False
+        for _ in range(self._interrupts):
+            task.uncancel()
+        return task.cancelling() > 0
 
     def stop_working(self, reason: str) -> None:
         """What is under way is cancelled; the next step sees why."""
@@ -127,6 +135,7 @@ class Session:
         """Stop listening to the model, if it is being asked: what it said so far does not count."""
         if self._asking is not None:
             self._asking.cancel()
+            self._interrupts += 1
 
 
 class Messages:

@@ -35,6 +35,7 @@ from .waits import open_questions
 
 __all__ = ["Desk", "Taken", "read_note"]
 
+AROUND_IS_OVER = "The run around it is over."
 #: Written into the log, or left for the process that moves the run on.
 Taken: TypeAlias = Literal["recorded", "left"]
 
@@ -95,17 +96,8 @@ class Desk:
         for call_id, call in ledger.calls.items():
             inside = call.child_run_id or ("" if call.observed_seq >= 0 else child_run_id(ledger.run_id, call_id))
             if inside and await self._log.read(inside, limit=1):
-                await self._end_inside(inside)
-
-    async def end_if_left(self, inside: Ledger) -> None:
-        """Whoever ended the run around it may have died before this one was ended, too."""
-        around = (await load(self._log, inside.parent_run_id)).ledger
-        if not RUN_TRANSITIONS[around.state]:
-            await self._end_inside(inside.run_id)
-
-    async def _end_inside(self, run_id: str) -> None:
-        with suppress(RunEndedError, DecisionConflictError):
-            await self.cancel(run_id, "The run around it is over.")
+                with suppress(RunEndedError, DecisionConflictError):
+                    await self.cancel(inside, AROUND_IS_OVER)
 
     async def take_notes(self, run_id: str) -> bool:
         """Record what was left for somebody who gave the run back in that moment. False when there is nothing to do

@@ -238,8 +238,7 @@ class RunHandle:
             ledger = session.run.ledger
             if session.run.ended:
                 await self._runner.desk.end_children(ledger)
-            if not written:
-                self._known = self._runner.log.version(), await self._result_of(ledger)
+            await self._know(ledger)
             # Nothing is awaited between this look and the end of the task: `resume` is heard here, or finds it done.
             if isinstance(step, Over) or not (self._wanted or (written and isinstance(step, Wait))):
                 return step
@@ -249,6 +248,13 @@ class RunHandle:
             except RunClaimedError:
                 return step
             session.pausing, session.cancelling = self._pausing, cancelling
+
+    async def _know(self, ledger: Ledger) -> None:
+        """Keep the result, unless somebody wrote to the run since it was given back."""
+        log = self._runner.log
+        version = log.version()
+        if not RUN_TRANSITIONS[ledger.state] or not await log.read(self.run_id, ledger.next_seq - 1, limit=1):
+            self._known = version, await self._result_of(ledger)
 
     async def _move_on(self, session: Session) -> tuple[Step, bool]:
         """Where it stopped, and whether somebody wrote to the run as it was given back."""

@@ -24,16 +24,23 @@ from ..app import App, Options
 from ..approvals.headless import HeadlessInteractionProvider
 from ..domain.call import Answer
 from ..domain.chain import decode_event
-from ..domain.errors import ConfigurationError, LogCorruptError, RunClaimedError
+from ..domain.errors import (
+    ConfigurationError,
+    DecisionConflictError,
+    LogCorruptError,
+    RunClaimedError,
+    RunEndedError,
+)
 from ..domain.event import RunCancelled, RunCompleted, RunDegraded, RunFailed
 from ..domain.ids import is_name, new_run_id
 from ..domain.ledger import Ledger
+from ..domain.lifecycle import RUN_TRANSITIONS
 from ..domain.tool import Situation
 from ..engine.notes import NoteWatch
 from ..history.fold import load
 from ..log.interface import Claim, Ends, EventLog
 from .children import ask_child
-from .desk import Desk
+from .desk import AROUND_IS_OVER, Desk
 from .handle import RunHandle
 from .options import RunnerOptions, check_options, depth_in, for_parts, mode_in
 from .result import AgentResult
@@ -120,10 +127,17 @@ class Runner:
             return None
         ledger = (await load(self.log, ends.first.run_id)).ledger
         if ledger.parent_run_id:
-            await self.desk.end_if_left(ledger)
+            await self._end_if_left(ledger)
         elif ledger.agent in self.agents and await self.waits.can_go_on(ledger):
             return await self.open(ledger.run_id)
         return None
+
+    async def _end_if_left(self, inside: Ledger) -> None:
+        """Whoever ended the run around it may have died before this one was ended, too."""
+        around = (await load(self.log, inside.parent_run_id)).ledger
+        if not RUN_TRANSITIONS[around.state]:
+            with suppress(RunEndedError, DecisionConflictError):
+                await self.desk.cancel(inside.run_id, AROUND_IS_OVER)
 
     def agent_of(self, ledger: Ledger) -> Agent:
         """The agent whose turn it is. `ConfigurationError` when this runner does not have it."""
