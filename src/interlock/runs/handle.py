@@ -59,6 +59,9 @@ class RunHandle:
         """Is it moved on in this process right now?"""
         return self._task is not None and not self._task.done()
 
+    def __repr__(self) -> str:
+        return f"RunHandle({self.run_id!r}, live={self.live})"
+
     def on_model(self, listener: Listener) -> None:
         """Hear what the model says, bit by bit, as it says it."""
         self._hold.listeners.append(listener)
