@@ -2,9 +2,11 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from interlock import (
+    Answer,
     CallbackInteractionProvider,
     FailSafeConfig,
     HeadlessInteractionProvider,
@@ -16,7 +18,7 @@ from interlock import (
     ToolRuntime,
     tool,
 )
-from interlock.approvals.interface import InteractionProvider
+from interlock.approvals.interface import Fallback, InteractionProvider
 
 ALLOW = RulePolicy([Rule(id="mail", verdict="allow", tools="send")])
 DENY = RulePolicy([Rule(id="mail", verdict="deny", tools="send")])
@@ -158,4 +160,65 @@ async def test_a_run_that_is_cancelled_meanwhile_says_that_the_outcome_is_unknow
         result = await resuming
 
     assert [observation.code for observation in result.observations] == ["outcome_unknown"]
+    assert mail.sent == 1
+
+
+async def test_killed_while_the_question_was_written_it_still_does_not_run_without_a_yes() -> None:
+    mail = Mail()
+    log = await log_of_a_run_that_died(mail)
+    async with runtime_after(mail, log, HeadlessInteractionProvider("wait")) as runtime:
+        await runtime.resume()
+    events = await log.read("run")
+    judged = next(at for at, entry in enumerate(events) if b"unknown-outcome" in entry.body)
+    killed = MemoryLog()
+    killed.append("run", events[: judged + 1])
+
+    async with runtime_after(mail, killed, HeadlessInteractionProvider("wait")) as runtime:
+        result = await runtime.resume()
+
+    assert [question.layer for question in result.questions] == ["recovery"]
+    assert mail.sent == 1
+
+
+@pytest.mark.parametrize("fallback", ["approve", "deny"])
+async def test_only_a_person_can_say_that_it_may_run_again(fallback: Fallback) -> None:
+    mail = Mail()
+    log = await log_of_a_run_that_died(mail)
+
+    async with runtime_after(mail, log, HeadlessInteractionProvider(fallback)) as runtime:
+        result = await runtime.resume()
+
+    assert [observation.code for observation in result.observations] == ["outcome_unknown"]
+    assert mail.sent == 1
+
+
+async def test_whatever_refuses_it_later_nobody_is_told_that_nothing_was_executed() -> None:
+    mail = Mail()
+    log = await log_of_a_run_that_died(mail)
+    idempotent = msgspec.structs.replace(mail.tool(), idempotent=True)
+
+    async with ToolRuntime(tools=[idempotent], policy=DENY, log=log, run_id="run") as runtime:
+        (observation,) = (await runtime.resume()).observations
+
+    assert (observation.code, observation.side_effects) == ("outcome_unknown", "unknown")
+    assert "policy_denied" in observation.summary
+
+
+async def test_what_a_person_had_written_is_not_replaced_by_what_the_model_wrote() -> None:
+    mail, log = Mail(), MemoryLog()
+    asks = RulePolicy([Rule(id="mail", verdict="ask", tools="send")])
+    edits = CallbackInteractionProvider(lambda question: Answer(approved=True, arguments={"to": "eve"}))
+    idempotent = msgspec.structs.replace(mail.tool(), idempotent=True)
+    killed = MemoryLog()
+    async with ToolRuntime(tools=[idempotent], policy=asks, log=log, run_id="run", interaction=edits) as runtime:
+        running = asyncio.create_task(runtime.execute([CALL]))
+        await mail.begun.wait()
+        killed.append("run", await log.read("run"))
+        running.cancel()
+        await asyncio.wait([running])
+
+    async with ToolRuntime(tools=[idempotent], policy=ALLOW, log=killed, run_id="run") as runtime:
+        (observation,) = (await runtime.resume()).observations
+
+    assert observation.code == "outcome_unknown"
     assert mail.sent == 1

@@ -62,7 +62,8 @@ async def _resume(session: Session) -> None:
     stays = calls and not any(call.child_run_id or call.observed_seq >= 0 for call in calls)
     pending = any(action.state is ActionState.PENDING for action in run.ledger.actions.values())
     # Nothing came of it, nobody is asked, and so nothing ever will.
-    if stays and not pending and isinstance(next_step(await session.standing()), Resume):
+    unanswered = answered(run.ledger) == session.resumed_with
+    if stays and not pending and unanswered and isinstance(next_step(await session.standing()), Resume):
         names = ", ".join(call.tool for call in calls)
         run.recorder.add(RunFailed(message=f"The run cannot go on with {names}. Start a new one, or fork it."))
 

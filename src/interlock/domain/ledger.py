@@ -51,6 +51,11 @@ class CallEntry(msgspec.Struct, gc=False, omit_defaults=True):
     #: The run inside it that it waits for.
     child_run_id: str = ""
 
+    @property
+    def may_have_happened(self) -> bool:
+        """It started, and nothing recorded its end."""
+        return self.started_seq >= 0
+
 
 class ActionEntry(msgspec.Struct, omit_defaults=True):
     """One question and its answer. The stored answer is never evaluated again."""

@@ -153,6 +153,8 @@ async def ask(asked: Question, provider: InteractionProvider, now: Callable[[], 
         return None
     if not isinstance(answer, Answer):  # pyright: ignore[reportUnnecessaryIsInstance] - a provider is not typed
         return Answer(approved=False, reason=f"The provider answered with {type(answer).__name__}.")
+    if asked.layer == RECOVERY and answer.approved and answer.by == "headless":
+        return Answer(approved=False, reason="Only a person can say that it may run again.", by=answer.by)
     fault = unfit(asked, answer)
     return Answer(approved=False, reason=fault, by=answer.by) if fault else answer
 
@@ -233,7 +235,8 @@ def _fallback(asked: Question, provider: InteractionProvider, now: int) -> Answe
     if provider.approval_fallback == "wait":
         return None
     is_open = not asked.expires_at or now < asked.expires_at
-    approved = provider.approval_fallback == "approve" and asked.kind == "approval" and is_open
+    may = asked.kind == "approval" and asked.layer != RECOVERY and is_open
+    approved = provider.approval_fallback == "approve" and may
     return Answer(approved=approved, reason="Nobody answered in time.", expired=True, by="fallback")
 
 

@@ -43,10 +43,11 @@ async def replan(received: Received, entry: CallEntry, run: Run) -> PermittedCal
 
 
 async def _go_on(received: Received, entry: CallEntry, run: Run) -> PermittedCall | Waiting | Failure | Observation:
-    """From where the log says that it came to."""
+    """From where the log says that it came to. One that started and has no end may have happened, whatever came of it
+    since: it never goes the way of a fresh one."""
+    if entry.may_have_happened:
+        return await _recover(received, run)
     match entry.state:
-        case CallState.RUNNING:
-            return await _recover(received, run)
         case CallState.SUSPENDED:
             return _go_on_with(received, entry, run)
         case CallState.ENDED:
@@ -64,7 +65,7 @@ def lost(entry: CallEntry, run: Run) -> Failure:
     action = run.ledger.actions.get(entry.action_id)
     if action is not None and action.answer is not None and not action.answer.approved:
         return refused(action.question, action.answer)
-    if entry.state in (CallState.RUNNING, CallState.ENDED, CallState.SUSPENDED):
+    if entry.may_have_happened or entry.state in (CallState.ENDED, CallState.SUSPENDED):
         return unknown_outcome(entry.tool, "and its arguments are not in the log as the model wrote them")
     message = (
         f"The arguments of {entry.tool} are not in the log as the model wrote them: what looks like a secret is not "
@@ -129,9 +130,16 @@ async def _recover(received: Received, run: Run) -> PermittedCall | Waiting | Fa
         return unknown_outcome(received.intent.tool_name, "and the tool is not available now to say more")
     if valid.tool.resumes:
         return _go_on_inside(received, run)
-    if valid.tool.read_only or valid.tool.idempotent:
+    if valid.tool.read_only:
         return await plan(received, run)
-    happened = None if _ran_with_others(valid.call_id, run) else await _reconciled(valid, run)
+    if _ran_with_others(valid.call_id, run):
+        return unknown_outcome(valid.tool.name, "with arguments that a person had written")
+    return await _repeat(received, valid, run)
+
+
+async def _repeat(received: Received, valid: ValidCall, run: Run) -> PermittedCall | Waiting | Failure | Observation:
+    """Again where that is safe; else by what is found out about it."""
+    happened = False if valid.tool.idempotent else await _reconciled(valid, run)
     if happened is None:
         return await _ask_or_tell(valid, run)
     if happened is False:
@@ -143,8 +151,8 @@ async def _recover(received: Received, run: Run) -> PermittedCall | Waiting | Fa
 
 def _ran_with_others(call_id: str, run: Run) -> bool:
     """A person wrote arguments of their own, so the model's say nothing of what happened."""
-    action = run.ledger.actions.get(run.ledger.calls[call_id].action_id)
-    return action is not None and bool(action.written_hash)
+    actions = run.ledger.actions.values()
+    return any(action.written_hash and action.question.call_id == call_id for action in actions)
 
 
 async def _reconciled(valid: ValidCall, run: Run) -> bool | None:

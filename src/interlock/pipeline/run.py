@@ -50,7 +50,7 @@ from .live import Run
 from .lookup import lookup
 from .normalize import normalize
 from .observe import observe, observe_failure, with_kept, withheld
-from .permit import decide, guard, permit
+from .permit import decide, guard, permit, unknown_outcome
 from .schedule import schedule
 from .validate import check_state, validate
 
@@ -162,7 +162,11 @@ def _begin(
 
 
 def conclude(call_id: str, tool_name: str, failure: Failure, run: Run) -> Observation:
-    """observe and record a call that stopped before it started."""
+    """observe and record a call that stopped before it started, or before it started again."""
+    entry, tool = run.ledger.calls.get(call_id), run.parts.registry.find(tool_name)
+    read_only = tool is not None and tool.read_only
+    if entry is not None and entry.may_have_happened and not read_only and failure.code != "outcome_unknown":
+        failure = unknown_outcome(tool_name, f"and it cannot run again now: {failure.code}")
     return record_observation(observe_failure(call_id, tool_name, failure, run.parts.redactor), run)
 
 

@@ -31,7 +31,6 @@ from ..scheduler.interface import Place
 from .asking import resolve, settle
 from .facts import void
 from .live import Run
-from .permit import RECOVERY, unknown_outcome
 from .run import carry_out, conclude
 
 _T = TypeVar("_T")
@@ -174,7 +173,7 @@ class Siblings:
                 return await self._carry_permitted(settled, place)
             case Failure():
                 void(valid.call_id, settled.message, self._run)
-                return conclude(valid.call_id, valid.tool.name, _honest(settled, waiting), self._run)
+                return conclude(valid.call_id, valid.tool.name, settled, self._run)
             case Waiting():
                 return settled
 
@@ -248,11 +247,10 @@ class Siblings:
     def _skip_waiting(self) -> None:
         """The run ended: nobody need answer what was asked for it."""
         for call_id in list(self.waiting):
-            waiting = self.waiting.pop(call_id)
-            valid = waiting.valid
+            valid = self.waiting.pop(call_id).valid
             stopped = self._run.stopped(call_id) or Failure.of("skipped", self.reason)
             void(call_id, stopped.message, self._run)
-            self.outcomes[call_id] = conclude(call_id, valid.tool.name, _honest(stopped, waiting), self._run)
+            self.outcomes[call_id] = conclude(call_id, valid.tool.name, stopped, self._run)
 
     def weigh(self, observation: Observation, failure: Failure) -> None:
         """Does this failure end the run?"""
@@ -305,13 +303,6 @@ class Siblings:
             self._run.executions.end_all("call")
         for call_id in list(self._idle):
             self._wake(call_id)
-
-
-def _honest(failure: Failure, waiting: Waiting) -> Failure:
-    """A call that may have happened before it was asked about is not one of which nothing was executed."""
-    if waiting.question is None or waiting.question.layer != RECOVERY or failure.code == "outcome_unknown":
-        return failure
-    return unknown_outcome(waiting.valid.tool.name, "and the run ended before a person said that it may run again")
 
 
 async def _stay(waiting: Waiting) -> Waiting:
