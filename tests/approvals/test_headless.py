@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from interlock.approvals.headless import HeadlessInteractionProvider
-from interlock.approvals.interface import InteractionProvider
+from interlock.approvals.interface import Fallback, InteractionProvider
 from interlock.domain.call import Answer
+from interlock.pipeline.permit import RECOVERY
 from tests.approvals.conformance import ProviderConformance, make_question
 
 
@@ -32,6 +34,15 @@ async def test_with_wait_the_question_stays_open() -> None:
 
 async def test_a_value_that_nobody_can_give_is_refused_even_with_approve() -> None:
     answer = await HeadlessInteractionProvider("approve").ask(make_question("input"))
+
+    assert answer == Answer(approved=False, reason="Nobody is there to ask.", by="headless")
+
+
+@pytest.mark.parametrize("fallback", ["approve", "deny"])
+async def test_nobody_says_that_something_may_happen_twice_even_with_approve(fallback: Fallback) -> None:
+    again = msgspec.structs.replace(make_question(), layer=RECOVERY)
+
+    answer = await HeadlessInteractionProvider(fallback).ask(again)
 
     assert answer == Answer(approved=False, reason="Nobody is there to ask.", by="headless")
 

@@ -150,7 +150,7 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
     kinds = (Ledger, CallEntry, ActionEntry, Grant, Dialogue, Checks, Check, Change)
     held = {kind.__name__: kind.__struct_fields__ for kind in kinds}
 
-    assert module.SNAPSHOT_VERSION == 6
+    assert module.SNAPSHOT_VERSION == 7
     assert held == {
         "Ledger": (
             "run_id",
@@ -209,7 +209,7 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
             "conflicts",
             "conflict",
         ),
-        "Checks": ("checks", "changes", "running"),
+        "Checks": ("checks", "changes", "running", "forked_at"),
         "Check": (
             "call_id",
             "tool",

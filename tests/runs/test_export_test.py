@@ -59,7 +59,7 @@ RULE = Rule(id="mail", verdict="ask", tools="send", reason="It leaves the house.
 
 def run_pytest(files: dict[str, str]) -> "subprocess.CompletedProcess[str]":
     """By an ordinary user with an empty environment, in a folder where it may not write."""
-    with TemporaryDirectory(dir=os.environ.get("TMPDIR", "/tmp")) as folder:
+    with TemporaryDirectory() as folder:
         for name, source in files.items():
             Path(folder, name).write_text(source)
         Path(folder).chmod(0o555)

@@ -99,7 +99,7 @@ def started_in(entries: list[Entry]) -> set[str]:
     return {fact.call_id for fact in starts(entries)}
 
 
-async def test_the_ledger_of_a_fork_is_that_of_the_run_at_every_event_but_for_its_name_and_grants() -> None:
+async def test_the_ledger_of_a_fork_is_that_of_the_run_at_every_event_but_for_what_is_its_own() -> None:
     log, artifacts = MemoryLog(), MemoryArtifacts()
     run_id = await recorded(log, artifacts)
     entries = await log.read(run_id)
@@ -107,7 +107,7 @@ async def test_the_ledger_of_a_fork_is_that_of_the_run_at_every_event_but_for_it
     for at in range(len(entries)):
         told = retell(entries[: at + 1], "run_fork")
         now, then = fold("run_fork", told), fold(run_id, entries[: at + 1])
-        then.run_id, then.grants = "run_fork", {}
+        then.run_id, then.grants, then.checks.forked_at = "run_fork", {}, at
 
         assert now == then
         assert verify(told, "run_fork").ok

@@ -6,9 +6,13 @@ from ..domain.call import Answer, Question
 from ..domain.errors import ConfigurationError
 from .interface import Fallback
 
+#: The layer of questions whether a call may run again of which nobody knows whether it happened.
+_RECOVERY = "recovery"
+
 
 class HeadlessInteractionProvider:
-    """`deny` refuses, `approve` grants, `wait` leaves the question open for another process."""
+    """`deny` refuses, `approve` grants, `wait` leaves the question open for another process. Whether something may
+    happen twice is for a person to say: `approve` refuses that."""
 
     interactive = False
 
@@ -22,5 +26,6 @@ class HeadlessInteractionProvider:
         if self.approval_fallback == "wait":
             return None
         # A value cannot be approved: there is none.
-        approved = self.approval_fallback == "approve" and question.kind == "approval"
+        can_approve = question.kind == "approval" and question.layer != _RECOVERY
+        approved = self.approval_fallback == "approve" and can_approve
         return Answer(approved=approved, reason="Nobody is there to ask.", by="headless")

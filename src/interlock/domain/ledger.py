@@ -145,6 +145,7 @@ def _started(ledger: Ledger, fact: facts.RunStarted, seq: int) -> None:
         )
     ledger.started = True
     ledger.agent, ledger.parent_run_id = fact.agent, fact.parent_run_id
+    ledger.checks.forked_at = fact.forked_at
 
 
 def _paused(ledger: Ledger, fact: facts.RunPaused, seq: int) -> None:

@@ -20,7 +20,8 @@ stale; what it changed itself does not. Digests of the workspace know better whe
 equal one says that nothing changed up to there, a different one that something did, even if no call says so. What was
 only `sent` changes nothing that was checked. A check that another call started, as one in the background does, names
 that call as `started_call`: it counts from there, and is one more look by that call's tool. Other calls went on beside
-it, so where the workspace was not the same before and after it, no digest says what it checked.
+it, so where the workspace was not the same before and after it, no digest says what it checked. A run that was forked
+from another one has its memory, not its world: what was checked before the fork is stale until it is looked at again.
 
 A developer's tool takes part with `Normalized(kind="verification")`. Its facts, or the object `verification` in them,
 may hold `ok`, `goal`, `program`, `command`, `exit_code`, `counts`, `workspace`, `workspace_before` and `started_call`.
@@ -51,6 +52,7 @@ _MAX_SHOWN_CHARS = 80
 _MAX_TEXT_CHARS = 200
 _MAX_LISTED = 3
 _HARMLESS = frozenset(("sent",))
+_FORKED = "the run was forked from another one, and what changed since is not known"
 
 
 class Change(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -60,7 +62,7 @@ class Change(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     call_id: str = ""
     #: Which tool did it; empty: it is not known what did.
     tool: str = ""
-    #: The first thing that was changed; empty: not known.
+    #: The first thing that was changed; empty: not known. Where no call did it: what happened, in words.
     target: str = ""
 
 
@@ -132,6 +134,8 @@ class Checks(msgspec.Struct, omit_defaults=True):
     changes: list[Change] = []
     #: Calls that run now, and since when.
     running: dict[str, int] = {}
+    #: The last event that was retold from another run; -1: none.
+    forked_at: int = -1
 
     def started(self, call_id: str, seq: int) -> None:
         """Without it a check counts from its observation on."""
@@ -196,7 +200,7 @@ class Checks(msgspec.Struct, omit_defaults=True):
 
     def _newest_change(self, check: Check, after: int) -> Change | None:
         by_others = (change for change in self.changes if change.seq > after and change.call_id != check.call_id)
-        return next(by_others, None)
+        return next(by_others, None) or (Change(self.forked_at, target=_FORKED) if after <= self.forked_at else None)
 
 
 def is_comparable(workspace: str) -> bool:
@@ -302,7 +306,7 @@ def _result(check: Check) -> str:
 
 def _change_in_words(change: Change) -> str:
     if not change.call_id:
-        return f"something changed that no call told of (seen at event {change.seq})"
+        return change.target or f"something changed that no call told of (seen at event {change.seq})"
     did = f"changed {_line(change.target, _MAX_SHOWN_CHARS)}" if change.target else "may have changed something"
     return f"{change.tool or 'a call'} {did} (event {change.seq})"
 

@@ -85,6 +85,7 @@ class _Reading:
             agent=self.started.agent,
             workspace=self.started.workspace,
             requester=self.started.requester,
+            forked_at=self.started.forked_at,
             opening=tuple(self.opening),
             answers=tuple(self.answers),
             calls=self.calls,

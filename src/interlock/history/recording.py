@@ -109,6 +109,8 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     agent: str = ""
     workspace: str = ""
     requester: str = ""
+    #: The last event that was retold from another run; -1: none.
+    forked_at: int = -1
     #: What people said before the model was asked first.
     opening: tuple[str, ...] = ()
     answers: tuple[PastAnswer, ...] = ()

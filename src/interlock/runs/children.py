@@ -4,7 +4,6 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..domain.chain import decode_event
 from ..domain.errors import (
     DecisionConflictError,
     PreconditionError,
@@ -12,12 +11,11 @@ from ..domain.errors import (
     RunEndedError,
     RunSuspendedError,
 )
-from ..domain.event import RunStarted
 from ..domain.ids import child_run_id
 from ..domain.lifecycle import RunState
 from ..domain.tool import Problem, ToolContext
-from ..log.interface import EventLog
 from ..tools.agents import Said
+from .inside import parent_of
 
 if TYPE_CHECKING:
     from .handle import RunHandle
@@ -37,7 +35,7 @@ async def ask_child(runner: "Runner", task: str, context: ToolContext, *, force:
     try:
         result = await (await _handle(runner, run_id, task, context, force)).result()
     except asyncio.CancelledError:
-        await asyncio.shield(_end(runner, run_id))
+        await asyncio.shield(_end(runner, run_id, context))
         raise
     if result.state in _PAUSED:
         raise RunSuspendedError(run_id)
@@ -49,9 +47,12 @@ async def ask_child(runner: "Runner", task: str, context: ToolContext, *, force:
 
 
 async def _handle(runner: "Runner", run_id: str, task: str, context: ToolContext, force: bool) -> "RunHandle":
-    if not await runner.log.read(run_id, limit=1):
+    parent = await parent_of(runner.log, run_id)
+    if parent is None:
         await _check_depth(runner, context.run_id)
         return await runner.start(task, run_id=run_id, parent=(context.run_id, context.call_id))
+    if parent != (context.run_id, context.call_id):
+        raise PreconditionError(_not_inside(runner.agent.name, run_id))
     loop = asyncio.get_running_loop()
     until = loop.time() + _WAIT_SECONDS
     while True:
@@ -63,10 +64,18 @@ async def _handle(runner: "Runner", run_id: str, task: str, context: ToolContext
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def _end(runner: "Runner", run_id: str) -> None:
+def _not_inside(name: str, run_id: str) -> Problem:
+    message = (
+        f"{name} was not asked: the log has a run {run_id} already, which was not started by this call. Nothing was "
+        "executed. Do the task without it, or say what is missing."
+    )
+    return Problem(message=message)
+
+
+async def _end(runner: "Runner", run_id: str, context: ToolContext) -> None:
     """The call is cancelled, so nobody waits for the run any more, however far it came."""
     handle = runner.live.get(run_id)
-    if handle is None and not await runner.log.read(run_id, limit=1):
+    if handle is None and await parent_of(runner.log, run_id) != (context.run_id, context.call_id):
         return
     with suppress(RunEndedError, DecisionConflictError):
         await (runner.desk.cancel(run_id, _STOPPED) if handle is None else handle.cancel(_STOPPED))
@@ -74,7 +83,7 @@ async def _end(runner: "Runner", run_id: str) -> None:
 
 async def _check_depth(runner: "Runner", around: str) -> None:
     depth, limit = 1, runner.max_depth
-    while depth <= limit and (around := await _parent(runner.log, around)):
+    while depth <= limit and (parent := await parent_of(runner.log, around)) and (around := parent[0]):
         depth += 1
     if depth > limit:
         raise PreconditionError(
@@ -83,9 +92,3 @@ async def _check_depth(runner: "Runner", around: str) -> None:
                 "Do the task without it, or say what is missing."
             )
         )
-
-
-async def _parent(log: EventLog, run_id: str) -> str:
-    """The run that it is inside of, as the log has it."""
-    fact = decode_event((await log.read(run_id, limit=1))[0]).fact
-    return fact.parent_run_id if isinstance(fact, RunStarted) else ""

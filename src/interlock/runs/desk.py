@@ -22,7 +22,6 @@ from ..domain.errors import (
     RunClaimedError,
     RunEndedError,
 )
-from ..domain.ids import child_run_id
 from ..domain.ledger import Ledger
 from ..domain.lifecycle import RUN_TRANSITIONS, RunState
 from ..domain.notes import AnswerNote, CancelNote, NoteBody, encode_note, key_of, storable
@@ -30,6 +29,7 @@ from ..domain.tool import Situation
 from ..history.fold import load
 from ..log.interface import Claim, EventLog, Note
 from ..pipeline.live import Run
+from .inside import begun_inside
 from .note_taking import is_recorded, read_note, take_note
 from .waits import open_questions
 
@@ -46,7 +46,9 @@ class Desk:
     ) -> None:
         """
         Args:
-            app: What knows the tools and the secrets of the runs, where somebody has it.
+            app: What knows the tools and the secrets of the runs, where somebody has it. Without it the secrets that
+                were declared for the runs are not known here: only what looks like a secret by its form is taken out
+                of what people write.
             moved_here: The runs that are moved on in this process, whose claims must not be taken from them.
         """
         self._log = log
@@ -93,11 +95,9 @@ class Desk:
 
     async def end_children(self, ledger: Ledger) -> None:
         """The run is over, so nobody waits for the runs inside its calls any more."""
-        for call_id, call in ledger.calls.items():
-            inside = call.child_run_id or ("" if call.observed_seq >= 0 else child_run_id(ledger.run_id, call_id))
-            if inside and await self._log.read(inside, limit=1):
-                with suppress(RunEndedError, DecisionConflictError):
-                    await self.cancel(inside, AROUND_IS_OVER)
+        for inside in await begun_inside(self._log, ledger):
+            with suppress(RunEndedError, DecisionConflictError):
+                await self.cancel(inside, AROUND_IS_OVER)
 
     async def take_notes(self, run_id: str) -> bool:
         """Record what was left for somebody who gave the run back in that moment. False when there is nothing to do

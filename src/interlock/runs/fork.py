@@ -9,7 +9,11 @@ take over, before anybody goes on with it:
 - What had started and not ended is not started again. Its outcome is unknown here, whatever the tool says of itself;
   the same holds for a run inside a call.
 
-The fork has the memory of the other run up to there, not its world: files and everything else are as they are now.
+The fork has the memory of the other run up to there, not its world: files and everything else are as they are now. A
+test that passed before the fork is stale in it.
+
+Nobody goes on with a fork by accident: it waits until somebody opens it by its id. Until then it has the retold events
+and those that settle them, and no others.
 """
 
 import asyncio
@@ -82,6 +86,16 @@ def settle(retold: list[Entry], now: int) -> list[Entry]:
         ledger.apply(event)
         events.append(event)
     return _chained(retold[-1].hash, events)
+
+
+async def is_unopened(log: EventLog, run_id: str) -> bool:
+    """Is it a fork that nobody has gone on with?"""
+    started = decode_event((await log.read(run_id, limit=1))[0]).fact
+    if not (isinstance(started, RunStarted) and started.forked_from):
+        return False
+    entries = await log.read(run_id)
+    retold = entries[: started.forked_at + 1]
+    return len(entries) == len(retold) + len(settle(retold, 0))
 
 
 def _retold(fact: Fact, run_id: str, at: int) -> Fact:

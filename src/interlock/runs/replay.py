@@ -95,6 +95,7 @@ async def replay_recording(recording: Recording, agent: Agent | None = None) -> 
     try:
         more = await _drive(stage)
         now = read_recording(await stage.app.log.read(was.run_id), stage.app.artifacts)
+        now = _verified(now, stage)
     finally:
         await stage.app.close()
     found = differences(was, now)
@@ -103,6 +104,15 @@ async def replay_recording(recording: Recording, agent: Agent | None = None) -> 
         found = (*found, asked)
     unchecked = {call.call_id: call.lost for call in was.calls.values() if call.lost}
     return ModelReplay(was=was, now=now, differences=found, unchecked=unchecked)
+
+
+def _verified(now: Recording, stage: "Stage") -> Recording:
+    """With what the run knew: the log of a replay does not say that it was forked."""
+    session = stage.model.session
+    if session is None or stage.recording.forked_at < 0:
+        return now
+    verdict = session.run.ledger.checks.verdict()
+    return msgspec.structs.replace(now, verification=verdict.status, verification_message=verdict.message)
 
 
 class Stage:

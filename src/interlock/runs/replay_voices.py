@@ -9,6 +9,7 @@ from ..agent.session import Session
 from ..approvals.interface import Fallback
 from ..domain.call import Answer, Question
 from ..domain.errors import ModelError
+from ..domain.verification import Checks
 from ..history.recording import PastAnswer, PastCall, Recording
 from ..models.interface import CallWritten, Finished, FinishReason, ModelEvent, ModelRequest, TextPiece
 from .replay_world import VirtualTime
@@ -26,6 +27,7 @@ class RecordedModel:
     name = "replay"
 
     def __init__(self, recording: Recording, time: VirtualTime) -> None:
+        self._recording = recording
         self._answers = recording.answers
         self._time = time
         #: The run that it answers in; known once that is open.
@@ -62,6 +64,14 @@ class RecordedModel:
             told = {"mode": answer.mode, "interactive": answer.interactive}
             session.run.situation = msgspec.structs.replace(session.run.situation, **told)
             session.pausing = bool(answer.said)
+            self._tell_of_fork(session.run.ledger.checks)
+
+    def _tell_of_fork(self, checks: Checks) -> None:
+        """What was checked before the run was forked is as stale now as it was then. Its events have other places."""
+        calls, forked_at = self._recording.calls, self._recording.forked_at
+        retold = {call_id for call_id, call in calls.items() if 0 <= call.observed_seq <= forked_at}
+        before = (check.started_seq for check in checks.checks if check.call_id in retold)
+        checks.forked_at = max(before, default=-1)
 
 
 class RecordedPeople:

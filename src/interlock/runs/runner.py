@@ -13,6 +13,7 @@ given back, so any process may answer and go on. Nothing is lost when this one d
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from functools import partial
 from os.path import abspath, realpath
 from types import TracebackType
 from typing import Any, TypeVar, Unpack, cast
@@ -41,6 +42,7 @@ from ..history.fold import load
 from ..log.interface import Claim, Ends, EventLog
 from .children import ask_child
 from .desk import AROUND_IS_OVER, Desk
+from .fork import is_unopened
 from .handle import RunHandle
 from .options import RunnerOptions, check_options, depth_in, for_parts, mode_in
 from .result import AgentResult
@@ -114,7 +116,8 @@ class Runner:
     async def recover(self) -> list[RunHandle]:
         """Go on with every run of this agent that has not ended, waits for nobody, and that no living process has. So
         also with one that somebody paused: what is kept of a pause is that nobody moves the run on. A run inside a call
-        of a run that is over is ended. A run whose events were damaged is left as it is: `open` says what is wrong."""
+        of a run that is over is ended. Left as they are: a fork that nobody has opened yet, a chat in which it is a
+        person's turn, and a run whose events were damaged; `open` says what is wrong."""
         handles: list[RunHandle] = []
         for ends in await self.log.ends():
             with suppress(RunClaimedError, LogCorruptError):
@@ -129,7 +132,7 @@ class Runner:
         if ledger.parent_run_id:
             await self._end_if_left(ledger)
         elif ledger.agent in self.agents and await self.waits.can_go_on(ledger):
-            return await self.open(ledger.run_id)
+            return None if await is_unopened(self.log, ledger.run_id) else await self.open(ledger.run_id)
         return None
 
     async def _end_if_left(self, inside: Ledger) -> None:
@@ -155,7 +158,7 @@ class Runner:
         if run.ledger.started:
             self.agent_of(run.ledger)
         session = Session(run, self.app, self.agents, chat=self.chat)
-        session.child_waits = self.waits.inside
+        session.child_waits = partial(self.waits.waits_for, run.ledger)
         return session
 
     async def close(self) -> None:

@@ -8,6 +8,7 @@ from ..domain.ledger import Ledger
 from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
 from ..history.fold import load
 from ..log.interface import EventLog
+from .inside import open_inside
 
 
 def open_questions(ledger: Ledger) -> list[Question]:
@@ -32,7 +33,11 @@ class Waits:
             return False
         if self._chat and is_persons_turn(ledger.dialogue) and not ledger.open_calls():
             return False
-        return not any([await self.inside(run_id) for run_id in _inside(ledger)])
+        return not any([await self.inside(run_id) for run_id in open_inside(ledger)])
+
+    async def waits_for(self, ledger: Ledger, run_id: str) -> bool:
+        """Does it wait for this run, which the log says is inside one of its calls?"""
+        return run_id in open_inside(ledger) and await self.inside(run_id)
 
     async def inside(self, run_id: str) -> bool:
         """Does the run inside a call wait for a person, or for another process that moves it on?"""
@@ -45,7 +50,7 @@ class Waits:
         """What people are asked in this run, and in the runs inside its calls."""
         found = open_questions(ledger)
         if RUN_TRANSITIONS[ledger.state]:
-            for run_id in _inside(ledger):
+            for run_id in open_inside(ledger):
                 found += await self.questions((await load(self._log, run_id)).ledger)
         return found
 
@@ -53,7 +58,7 @@ class Waits:
         """Which run inside a call is moved on by another process, in words; empty where none is."""
         if not RUN_TRANSITIONS[ledger.state]:
             return ""
-        for run_id in _inside(ledger):
+        for run_id in open_inside(ledger):
             if holder := await self._holder(run_id):
                 return (
                     f"It waits for {run_id}, which is moved on by {holder}. It goes on when that is done, or when it "
@@ -67,8 +72,3 @@ class Waits:
     async def _holder(self, run_id: str) -> str:
         """The living process that has the run, in words, where it is not moved on here."""
         return "" if run_id in self._moved_here else (await self._log.holders()).get(run_id, "")
-
-
-def _inside(ledger: Ledger) -> list[str]:
-    """The runs inside its calls that have no outcome yet. A list: the run may go on while each is looked at."""
-    return [call.child_run_id for call in ledger.calls.values() if call.child_run_id and call.observed_seq < 0]
