@@ -94,7 +94,11 @@ def test_nothing_in_a_question_acts_on_the_terminal(tmp_path: Path, log: Path, c
 
 @pytest.mark.parametrize(
     ("wanted", "said"),
-    [("nothing", "There is no question 'nothing'. Open are: "), ("", "There is no question ''."), ("act_", "any of 2")],
+    [
+        ("nothing", "There is no question 'nothing'. Open are: "),
+        ("", "There is no question ''."),
+        ("act_", "There is no question 'act_'. At least 4 letters of its id name one. Open are: "),
+    ],
 )
 def test_a_question_that_is_not_there_is_said_in_words(
     tmp_path: Path, log: Path, cli: Run, wanted: str, said: str

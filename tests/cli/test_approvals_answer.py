@@ -88,6 +88,14 @@ def test_arguments_can_be_changed_one_by_one_and_from_a_file(tmp_path: Path, log
     assert sent(tmp_path) == ["eve=x", "mallory", "ada"]
 
 
+def test_what_is_said_to_be_approved_is_what_will_run(tmp_path: Path, log: Path, cli: Run) -> None:
+    recorded(tmp_path)
+
+    said = cli("approvals", "approve", "last", "--set", "to=eve", "--log", log).stdout.splitlines()[0]
+
+    assert said.partition(" is ")[2] == 'approved: send with other arguments than were asked: {"to": "eve"}'
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -122,7 +122,7 @@ def test_a_living_process_ends_a_run_that_is_cancelled_from_outside(tmp_path: Pa
 
 
 def test_an_ordinary_user_without_an_environment_answers_and_goes_on() -> None:
-    with TemporaryDirectory(dir=os.environ.get("TMPDIR", "/tmp")) as folder:
+    with TemporaryDirectory() as folder:
         if os.geteuid() == 0:
             os.chown(folder, NOBODY, NOBODY)
         log = f"{folder}/runs.db"

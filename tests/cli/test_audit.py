@@ -140,23 +140,30 @@ def test_a_whole_log_is_verified_run_by_run(cli: Run, log: Path) -> None:
 
 
 def test_a_run_is_found_by_the_beginning_of_its_id_or_as_the_last() -> None:
-    runs = ["run_ab1", "run_ab2", "other"]
+    runs = ["run_abcd1", "run_abcd2", "run_c", "other"]
 
-    assert [find_run(runs, wanted) for wanted in ("run_ab1", "ab2", "run_ab2", "o", "last")] == [
-        "run_ab1",
-        "run_ab2",
-        "run_ab2",
+    assert [find_run(runs, wanted) for wanted in ("run_abcd1", "abcd2", "c", "run_c", "othe", "last")] == [
+        "run_abcd1",
+        "run_abcd2",
+        "run_c",
+        "run_c",
         "other",
         "other",
     ]
-    with pytest.raises(ConfigurationError, match="ab may be any of 2 runs: run_ab2, run_ab1"):
-        find_run(runs, "ab")
-    with pytest.raises(ConfigurationError, match=r"There is no run 'zz'\. There are: other, run_ab2, run_ab1"):
-        find_run(runs, "zz")
+    with pytest.raises(ConfigurationError, match="abcd may be any of 2 runs: run_abcd2, run_abcd1"):
+        find_run(runs, "abcd")
+    with pytest.raises(ConfigurationError, match=r"There is no run 'zzzz'\. There are: other, run_c, run_abcd2"):
+        find_run(runs, "zzzz")
     with pytest.raises(ConfigurationError, match="There are no runs yet"):
         find_run([], "last")
     with pytest.raises(ConfigurationError, match="There is no run ''"):
         find_run(runs, "")
+
+
+@pytest.mark.parametrize("wanted", ["r", "run", "run_", "run_abc", "abc", "oth"])
+def test_a_few_letters_name_no_run_even_where_only_one_begins_so(wanted: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"There is no run '{wanted}'. At least 4 letters of its id name one"):
+        find_run(["run_abcd", "other"], wanted)
 
 
 def test_looking_for_a_log_makes_none(cli: Run, home: Path) -> None:

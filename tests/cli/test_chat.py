@@ -36,7 +36,16 @@ def test_a_chat_is_gone_on_with_where_it_was_left(cli: Run, script: Path, projec
     ended = cli("chat", "--script", script, "--resume", "last", input="and now?\n")
 
     assert ended.exit_code == ExitCode.OK, ended.output
-    assert [word for word in ("you\nhi", "agent\nHello.", "Still here.") if word not in ended.output] == []
+    assert [word for word in ("you\n| hi", "agent\n| Hello.", "| Still here.") if word not in ended.output] == []
+
+
+def test_a_chat_is_not_gone_on_with_in_another_folder(cli: Run, script: Path, project: Path, tmp_path: Path) -> None:
+    write_script(script, "Hello.", "Still here.")
+    cli("chat", "--script", script, input="hi\n")
+
+    ended = cli("chat", "--script", script, "--resume", "last", "--workspace", tmp_path, input="and now?\n")
+
+    assert (ended.exit_code, f"works in {project}" in ended.output) == (ExitCode.USAGE, True)
 
 
 def test_a_run_that_is_over_cannot_be_talked_to(cli: Run, script: Path, project: Path) -> None:

@@ -92,6 +92,7 @@ def test_the_demo_says_so_where_commands_are_held_back_less(tmp_path: Path, back
     assert said in " ".join(run.stdout.split())
     assert "nothing was asked or started twice: yes" in run.stdout
     assert "WORKED" not in run.stdout
+    assert ("call a server on this host      no: " in run.stdout) == (backend != "UnconfinedSandbox")
     assert list(folder.iterdir()) == []
 
 

@@ -5,6 +5,9 @@ from io import StringIO
 from typing import Any
 
 import pyte
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from interlock.cli.live import LiveView
@@ -131,13 +134,13 @@ def test_what_a_model_says_is_seen_while_it_says_it() -> None:
     watching.happens(asked())
 
     watching.view.heard(TextPiece("I look "))
-    assert watching.rows == ["I look"]
+    assert watching.rows == ["| I look"]
     watching.view.heard(TextPiece("at it.\nThen"))
-    assert watching.rows == ["I look at it.", "Then"]
+    assert watching.rows == ["| I look at it.", "| Then"]
     watching.view.heard(Finished(reason="stop"))
     watching.happens(facts.ModelAnswered(text="I look at it.\nThen"))
 
-    assert watching.rows == ["I look at it.", "Then"]
+    assert watching.rows == ["| I look at it.", "| Then"]
 
 
 def test_what_is_heard_before_the_log_has_come_so_far_is_shown_after_what_happened_before() -> None:
@@ -149,7 +152,7 @@ def test_what_is_heard_before_the_log_has_come_so_far_is_shown_after_what_happen
 
     watching.happens(facts.ModelAnswered(text="First.", call_count=1), proposed(), started(), seen(), asked())
 
-    assert watching.rows == ["First.", "  ok         1.2 s   bash make", "Second."]
+    assert watching.rows == ["| First.", "  ok         1.2 s   bash make", "| Second."]
 
 
 def test_a_model_that_says_nothing_is_seen_to_be_waited_for() -> None:
@@ -171,9 +174,9 @@ def test_an_answer_that_broke_off_is_told() -> None:
         watching.view.heard(event)
 
     assert watching.rows == [
-        "Half an",
+        "| Half an",
         "(the answer broke off: The connection was cut. It is asked for again.)",
-        "A whole answer.",
+        "| A whole answer.",
     ]
 
 
@@ -182,7 +185,7 @@ def test_an_answer_that_nobody_heard_is_shown_from_the_log() -> None:
 
     watching.happens(asked(), facts.ModelAnswered(text="Recorded."))
 
-    assert watching.rows == ["Recorded."]
+    assert watching.rows == ["| Recorded."]
 
 
 def test_while_a_person_is_asked_nothing_is_drawn_and_what_happens_is_told_afterwards() -> None:
@@ -299,7 +302,34 @@ def test_a_pipe_gets_plain_lines_and_nothing_that_is_drawn_anew() -> None:
 
     watching.happens(facts.ModelAnswered(text="..."), proposed(), started(), seen())
 
-    assert watching.written == "I look at it.\nAnd more.\n  ok         1.2 s   bash make\n"
+    assert watching.written == "| I look at it.\n| And more.\n  ok         1.2 s   bash make\n"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@given(
+    text=st.text(st.sampled_from("ok \n\r\t\v\f\x85\u2028\u2029\x1b[K|\u202e"), max_size=300), cut=st.integers(0, 300)
+)
+@example(text="  ok         1.2 s   bash make\r\n\n  completed", cut=7)
+def test_what_a_model_says_never_begins_like_a_row_of_ours(terminal: bool, text: str, cut: int) -> None:
+    watching = Watching(terminal=terminal)
+    watching.happens(asked())
+    for piece in (text[:cut], text[cut:]):
+        watching.view.heard(TextPiece(piece))
+    watching.view.heard(Finished(reason="stop"))
+
+    watching.happens(facts.ModelAnswered(text=text))
+
+    rows = watching.rows if terminal else watching.written.splitlines()
+    assert [row for row in rows if not row.startswith("|")] == []
+
+
+def test_a_note_that_takes_more_rows_has_none_that_looks_like_another_note() -> None:
+    watching = Watching()
+
+    watching.happens(facts.Warned(message=f"{'a' * 60} ok         1.2 s   bash make"))
+
+    assert watching.rows[0].startswith("  warning: a")
+    assert [row[:6] for row in watching.rows[1:]] == ["      "]
 
 
 def test_a_frame_is_one_write_and_the_same_frame_is_none() -> None:
@@ -330,7 +360,7 @@ def test_a_note_in_the_middle_of_an_answer_comes_after_what_was_said_so_far() ->
     watching.view.say("The model is not listened to any more.")
     watching.view.rest()
 
-    assert watching.rows == ["Half a sen", "The model is not listened to any more."]
+    assert watching.rows == ["| Half a sen", "The model is not listened to any more."]
 
 
 def test_a_long_reason_is_cut_and_says_so() -> None:

@@ -17,7 +17,7 @@ from interlock.models.scripted import Turn, proposed
 from tests.approvals.person import at_terminal
 
 from .conftest import Run, write
-from .runs_program import recorded, started
+from .runs_program import mailer, recorded, started
 from .scripts import run_name
 
 TASK = "write hello"
@@ -59,6 +59,24 @@ def test_it_works_in_the_folder_that_the_run_was_begun_in(
     ended = cli("runs", "resume", waiting, "--script", script, "--headless")
 
     assert (ended.exit_code, (project / "hello.txt").exists()) == (0, True)
+
+
+def test_a_run_that_names_no_folder_goes_on_only_in_one_that_is_named(
+    cli: Run, project: Path, script: Path, tmp_path: Path
+) -> None:
+    recorded(tmp_path, msgspec.structs.replace(mailer(tmp_path), name="interlock"))
+    words = ("runs", "resume", "last", "--script", script, "--headless", "--log", tmp_path / "runs.db")
+
+    refused, named = cli(*words), cli(*words, "--workspace", project)
+
+    assert (refused.exit_code, "Name one with --workspace" in refused.stderr) == (2, True)
+    assert f"in{project}" in "".join(named.stdout.split()), named.output
+
+
+def test_a_run_is_not_moved_to_another_folder(cli: Run, script: Path, waiting: str, tmp_path: Path) -> None:
+    ended = cli("runs", "resume", waiting, "--script", script, "--headless", "--workspace", tmp_path)
+
+    assert (ended.exit_code, "Nothing was done" in ended.stderr) == (2, True)
 
 
 def test_an_answer_can_go_on_with_the_run_at_once(

@@ -93,7 +93,9 @@ def _said(words: tuple[str, ...], project: Path) -> str:
 
 
 def _settled(told: str, folder: str) -> str:
-    told = told.replace(folder, "/home/ana")
+    # A line is broken where the real name of the folder, which may be long, does not fit.
+    broken = r"(?:\n\s*)?".join(map(re.escape, f"{folder}/shop"))
+    told = re.sub(rf" in\s+{broken}", " in /home/ana/shop", told).replace(folder, "/home/ana")
     for found, shown in ((_RUN_ID, "5e2f9c1a"), (_ACTION_ID, "b07d44e2")):
         match = found.search(told)
         told = told.replace(match[1], shown) if match else told

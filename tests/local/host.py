@@ -87,7 +87,9 @@ class Host:
 def host_in(folder: Path) -> Generator[Host]:
     host = Host(folder)
     before = signal.signal(signal.SIGUSR1, lambda number, frame: host.signals.append(number))
-    shared = [Path(place) / f"interlock-{os.getpid()}-shared" for place in ("/tmp", "/dev/shm")]
+    places = [place for place in ("/tmp", "/var/tmp", "/dev/shm") if os.access(place, os.W_OK)]
+    assert len(places) > 1
+    shared = [Path(place) / f"interlock-{os.getpid()}-shared" for place in places]
     with ExitStack() as stack:
         stack.callback(signal.signal, signal.SIGUSR1, before)
         for path in shared:

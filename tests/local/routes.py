@@ -12,6 +12,8 @@ from .toolbox import SAY_REACHED
 class Route(NamedTuple):
     sentence: str
     script: str
+    #: It changes modes of files that are not the test's own: nothing sets them back.
+    is_for_good: bool = False
 
 
 _SYSCALL = (
@@ -97,8 +99,9 @@ _FILES = [
 _CODE = [
     Route(
         "it writes the runtime's own code",
-        "echo evil >> {package}/__init__.py; touch {package}/evil.py; chmod 777 {package}",
+        "echo evil >> {package}/__init__.py; touch {package}/evil.py",
     ),
+    Route("it opens the runtime's own code to everybody", "chmod 777 {package}", is_for_good=True),
     Route(
         "it leaves a file that Python reads at its start",
         "touch {site}/evil.pth {site}/sitecustomize.py; cp main.py {site}/usercustomize.py",

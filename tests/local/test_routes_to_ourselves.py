@@ -43,13 +43,15 @@ async def attacked(host: Host, request: pytest.FixtureRequest) -> AsyncGenerator
 async def test_a_command_does_not_reach_us(route: Route, attacked: Box, host: Host) -> None:
     # Who has no word for it cannot hold it: Landlock leaves modes to the owner of a file, and says so.
     with_modes = "metadata" in attacked.tools.confinement.capabilities
+    if route.is_for_good and not with_modes:
+        pytest.skip("it would work, on the very files of this suite")
     script, before = route.script, host.held(with_modes)
     for name, value in host.words().items():
         script = script.replace("{" + name + "}", value)
     inherited = os.open(host.home / "policy.yaml", os.O_RDONLY)
     os.set_inheritable(inherited, True)
 
-    said = await attacked.bash(script + "\nprintf '\\ntri%s' ed", timeout_seconds=20)
+    said = await attacked.bash(script + "\nprintf '\\ntri%s' ed", timeout_seconds=45)
 
     os.close(inherited)
     assert "tried" in text_of(said), text_of(said)

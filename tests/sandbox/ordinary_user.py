@@ -49,7 +49,7 @@ def pytest_as_ordinary_user(file: str, *options: str) -> None:
     """All tests of the file, once more."""
     words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header", "--inline-snapshot=disable")
     # Not in a folder of the test's own, which nobody else may enter.
-    with TemporaryDirectory(dir=os.environ.get("TMPDIR", "/tmp")) as folder:
+    with TemporaryDirectory() as folder:
         os.chown(folder, NOBODY, NOBODY)
         ended = run_as_ordinary_user(*words, f"--basetemp={folder}/tests", *options, file)
     assert ended.returncode == 0, ended.stdout[-8000:] + ended.stderr[-2000:]

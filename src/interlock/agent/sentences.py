@@ -33,6 +33,7 @@ _SIGNS = str.maketrans(
         **dict.fromkeys("*~\ufe0f", ""),
     }
 )
+# Not `)*+`: in Python 3.11.2 a possessive group keeps what its last, failed try took: the full stop of a sentence.
 _TOKEN = re.compile(
     r"(?P<option>(?<![^\s`])--?\w[^\s`]*+)|[\w'](?:[\w'/%+-]|\.(?=\w)|::(?=\w))*|[,;:()✅❌\"`]|(?<= )-(?= )"
 )

@@ -34,8 +34,10 @@ def skill_tools(places: Places, project: Trusted) -> Iterator[ToolDefinition]:
     """Those of the user, then those of the project. What was loaded is what was trusted, or it is not used."""
     if places.config is not None and places.skills.is_dir():
         yield from skills(places.skills)
-    if any(file.path.startswith(f"{PROJECT_SKILLS}/") for file in project.files):
-        yield from skills(os.path.join(project.root, PROJECT_SKILLS))
+    start = f"{PROJECT_SKILLS}/"
+    digests = {file.path.removeprefix(start): file.sha256 for file in project.files if file.path.startswith(start)}
+    if digests:
+        yield from skills(os.path.join(project.root, PROJECT_SKILLS), trusted=digests)
         if trusted_files(Path(project.root), places) != project:
             raise ConfigurationError(f"The skills of {project.root} were changed a moment ago. Nothing was started.")
 

@@ -18,13 +18,14 @@ from ..approvals.terminal_words import high_risk
 from ..domain import json
 from ..domain.call import Answer, Question
 from ..domain.errors import ConfigurationError, DecisionConflictError, RunEndedError
+from ..domain.ledger import ActionEntry
 from ..domain.lifecycle import ActionState
 from ..domain.tool import JsonObject
 from .approvals_answer import Answered, at_desk, give_answer, name_of_person
 from .approvals_questions import find_question, open_questions
 from .exit_codes import ExitCode
 from .logs import around, opened, short, with_log
-from .show import count, say, say_json, say_wrong
+from .show import compact, count, cut, say, say_json, say_wrong
 
 MAX_EDITED_BYTES = 1 << 20
 #: How the log has arguments that hold a secret.
@@ -207,13 +208,12 @@ def _plain(outcome: _Outcome) -> dict[str, Any]:
 def _lines(outcome: _Outcome, log: Path | None, goes_on: bool) -> list[str]:
     answered, question = outcome.answered, outcome.question
     run, name = short(outcome.run_id), short(question.action_id)
-    what = question.capability or question.tool_name
     if answered.how == "left":
         return [
             f"{name}: the answer is left for the process that has run {run}, which did not take it yet. It counts as "
             "soon as that process looks, or whoever resumes the run.",
         ]
-    said = [f"{name} is {_MEANINGS[answered.action.state]}: {what}"]
+    said = [f"{name} is {_MEANINGS[answered.action.state]}: {_what(answered.action)}"]
     if outcome.asked_again:
         again = with_log(f"interlock approvals show {short(outcome.asked_again)}", log)
         said.append(f"Something that it is bound to changed, so it is asked again: {again}")
@@ -223,6 +223,14 @@ def _lines(outcome: _Outcome, log: Path | None, goes_on: bool) -> list[str]:
     if answered.how == "recorded" and not goes_on:
         said.append(f"No process has run {run}. To go on with it: {with_log(f'interlock runs resume {run}', log)}")
     return said
+
+
+def _what(action: ActionEntry) -> str:
+    """What the answer is about. Arguments that a person wrote stand in the place of those that were asked."""
+    question, answer = action.question, action.answer
+    if answer is None or answer.arguments is None:
+        return question.capability or question.tool_name
+    return f"{question.tool_name} with other arguments than were asked: {cut(compact(answer.arguments))}"
 
 
 _MEANINGS: Mapping[ActionState, str] = {

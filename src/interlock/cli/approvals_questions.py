@@ -20,7 +20,7 @@ from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
 from ..history.fold import load
 from ..log.interface import EventLog
 from ..sandbox.operands import bind_files
-from .logs import completed, is_inside, short, with_log
+from .logs import MIN_LETTERS, begins_so, completed, is_inside, short, with_log
 from .runs_list import unfinished
 from .runs_words import first_words, for_how_long, until
 from .show import visible_line
@@ -80,6 +80,8 @@ async def find_question(log: EventLog, wanted: str) -> Found:
     if wanted == "last":
         raise ConfigurationError("No question is open.")
     said = f"Open are: {_listed(there)}." if there else "No question is open."
+    if len(wanted.removeprefix(_PREFIX)) < MIN_LETTERS:
+        said = f"At least {MIN_LETTERS} letters of its id name one. {said}"
     raise ConfigurationError(f"There is no question {wanted[:80]!r}. {said} `interlock approvals list` shows them.")
 
 
@@ -108,7 +110,7 @@ def _is_its_own(action: ActionEntry, ledger: Ledger) -> bool:
 
 
 def _is_meant(action_id: str, wanted: str) -> bool:
-    return bool(wanted) and action_id.startswith((wanted, f"{_PREFIX}{wanted}"))
+    return begins_so(action_id, wanted, _PREFIX)
 
 
 def _listed(found: Sequence[Found]) -> str:

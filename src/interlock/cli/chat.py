@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ..domain.errors import RunEndedError
+from ..domain.errors import ConfigurationError, RunEndedError
+from ..domain.event import RunStarted
 from ..domain.lifecycle import RUN_TRANSITIONS
 from ..history.fold import load
 from .agent import Prepared, Wanted, prepare
@@ -15,6 +16,7 @@ from .exit_codes import ExitCode, exits
 from .logs import LogFile, complete_run, named_run, opened, short
 from .options import BaseUrl, Model, ModeName, PolicyFile, Provider, Script, Workspace, written
 from .run_terminal import TerminalModes, terminal_as_it_was
+from .runs_follow import first_event
 from .show import say_long
 
 _EXITS = exits(
@@ -73,6 +75,9 @@ async def _found(prepared: Prepared, wanted: str) -> str:
     async with opened(prepared.named_log) as log:
         run_id = await named_run(log, wanted)
         state = (await load(log, run_id)).ledger.state
+        begun = (await first_event(log, run_id)).fact
     if not RUN_TRANSITIONS[state]:
         raise RunEndedError(f"{short(run_id)} is {state.value}. Start a new one with `interlock chat`.")
+    if isinstance(begun, RunStarted) and begun.workspace not in ("", prepared.workspace):
+        raise ConfigurationError(f"{short(run_id)} works in {begun.workspace}: name that folder with --workspace.")
     return run_id

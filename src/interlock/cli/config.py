@@ -47,7 +47,7 @@ def config() -> None:
 @app.command(epilog=_EXITS)
 def show(as_json: Json = False) -> None:
     """Show every setting and where it comes from."""
-    loaded = load_settings(places := find_places(), files_of_project(Path(), places, ask=False))
+    loaded = load_settings(places := find_places(), files_of_project(Path(), places, ask=False, only_look=True))
     for note in loaded.notes:
         say(f"note: {note}", error=True)
     settings = loaded.settings

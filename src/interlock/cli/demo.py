@@ -148,6 +148,8 @@ def _show_attempts(folder: Path) -> bool:
     if "files" not in choose().confinement.capabilities:
         _line("Nothing is tried: without a sandbox it might work. `interlock doctor` says what to do.")
         return True
+    if choose().confinement.degraded:
+        _line("Each of them asks, and the demo itself says yes.")
     tried = asyncio.run(try_to_get_out(folder))
     for attempt in tried:
         _line(f"{attempt.what:32}{'WORKED' if attempt.worked else 'no'}: {attempt.said}")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..agent.agent import Agent
+from ..approvals.headless import HeadlessInteractionProvider
 from ..domain.conversation import ProposedCall, ToolMessage
 from ..domain.observation import Observation
 from ..local import LocalTools
@@ -145,7 +146,8 @@ async def try_to_get_out(folder: Path) -> list[Tried]:
             tools=demo_tools(folder / "project"),
             policy=RulePolicy([Rule(id="commands", verdict="allow", tools="bash")]),
         )
-        async with Runner(agent) as runner:
+        # Where a sandbox holds back less than it should, each command asks, whatever the rules say.
+        async with Runner(agent, interaction=HeadlessInteractionProvider("approve")) as runner:
             result = await runner.run("Try.")
     seen = sorted(result.observations, key=lambda one: int(one.call_id.rpartition("_")[2]))
     return [Tried(attempt.what, one.ok, _said(one)) for attempt, one in zip(attempts, seen, strict=True)]

@@ -19,14 +19,16 @@ from ..domain.event import Event
 from ..models.interface import Finished, ModelEvent, Restarted, TextPiece
 from .live_calls import SPINNER, LiveCall, ended_lines
 from .live_region import Region
-from .live_text import StreamedText, harmless, rows_of
+from .live_text import MARK_CELLS, StreamedText, harmless, marked, rows_of
 from .runs_words import acts_on, first_words
 from .show import visible_line
 
 _FRAMES_PER_SECOND = 10
 _MAX_ROWS = 8
+_HANGING = "    "
 _MAX_EARLY = 100
 _MAX_PROGRESS_CHARS = 500
+_MAX_NAME_CHARS = 60
 #: A model that takes longer is seen to be waited for.
 _PATIENCE_NS = 500_000_000
 #: How far the log may be behind.
@@ -52,7 +54,7 @@ class LiveView:
         self._heard: deque[_Heard] = deque()
         #: Since when the model is asked; 0: it is not, as far as the log tells.
         self._asked_at = 0
-        self._text = StreamedText(region.width)
+        self._text = StreamedText(region.width - MARK_CELLS)
         #: Questions that were answered at this terminal.
         self.answered_here: set[str] = set()
         #: Set: the log has come to the question.
@@ -86,8 +88,12 @@ class LiveView:
         self._end_text()
         core = text.lstrip(" ")
         indent = text[: len(text) - len(core)]
-        rows = rows_of(visible_line(core), self._region.width - len(indent))
-        self._region.say(*(Text(indent + row, style) for row in rows))
+        line, room = visible_line(core), self._region.width - len(indent)
+        first = rows_of(line, room)[0]
+        rest = line[len(first) :].lstrip(" ")
+        # Text from elsewhere may reach the next row, which must not look like one of ours.
+        more = rows_of(rest, room - len(_HANGING)) if rest else []
+        self._region.say(Text(indent + first, style), *(Text(indent + _HANGING + row, style) for row in more))
 
     def show(self, *lines: Text) -> None:
         self._region.say(*lines)
@@ -146,7 +152,7 @@ class LiveView:
         if len(rows) > _MAX_ROWS:
             rows = [*rows[: _MAX_ROWS - 1], Text("  ... and more", "dim")]
         if self._text.rest:
-            rows.insert(0, Text(self._text.rest))
+            rows.insert(0, marked(self._text.rest))
         elif self._asked_at and not rows and now - self._asked_at >= _PATIENCE_NS:
             seconds = (now - self._asked_at) / 1e9
             frame = SPINNER[int(seconds * _FRAMES_PER_SECOND) % len(SPINNER)]
@@ -173,13 +179,13 @@ class LiveView:
                 self.say(f"(the answer broke off: {piece.reason} It is asked for again.)", "yellow")
             else:
                 answer.has_text = True
-                self._region.say(*(Text(row) for row in self._text.add(piece.text)))
+                self._region.say(*map(marked, self._text.add(piece.text)))
         if answer.pieces:
             answer.pieces.clear()
             self.tick()
 
     def _end_text(self) -> None:
-        self._region.say(*(Text(row) for row in self._text.end()))
+        self._region.say(*map(marked, self._text.end()))
 
     def _asked(self, fact: facts.ModelAsked, event: Event) -> None:
         self._asked_at = event.at
@@ -190,7 +196,7 @@ class LiveView:
         answer = self._heard.popleft() if self._heard else _Heard()
         self._asked_at = 0
         if fact.text and not answer.has_text:
-            self._region.say(*(Text(row) for row in self._text.add(fact.text)))
+            self._region.say(*map(marked, self._text.add(fact.text)))
         self._end_text()
 
     def _failed(self, fact: facts.ModelFailed, event: Event) -> None:
@@ -252,8 +258,8 @@ class LiveView:
 
 def said_lines(who: str, text: str, width: int) -> list[Text]:
     """What somebody said, for a conversation that is shown again."""
-    rows = [row for line in harmless(text).split("\n") for row in rows_of(line, width)]
-    return [Text(f"{who}", "bold"), *map(Text, rows)]
+    rows = [row for line in harmless(text).split("\n") for row in rows_of(line, width - MARK_CELLS)]
+    return [Text(visible_line(first_words(who, _MAX_NAME_CHARS)), "bold"), *map(marked, rows)]
 
 
 _DECISIONS: Mapping[type, str] = {

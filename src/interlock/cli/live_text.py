@@ -1,14 +1,22 @@
-"""What a model says, as rows of the terminal's width, while it is said. Nothing in it acts on the terminal."""
+"""What a model says, as rows of the terminal's width, while it is said. Nothing in it acts on the terminal.
+
+Each row of it is shown behind a mark that no row of ours begins with. So whatever it says, in a terminal or in a file,
+it cannot be taken for what became of a call, for a question or for the end of a run.
+"""
 
 from collections.abc import Iterator
 
 from rich.cells import cell_len, chop_cells
+from rich.text import Text
 
 from ..domain.envelope import neutralize
 
 #: A row is broken at a space only in its last part: a long word is cut rather than a short row left.
 _MIN_ROW_SHARE = 0.5
 _TAB = "    "
+_MARK = "|"
+#: The mark and a space.
+MARK_CELLS = 2
 
 
 class StreamedText:
@@ -33,6 +41,11 @@ class StreamedText:
         """The last row, if there is one."""
         last, self.rest, self._held_back = self.rest, "", ""
         return [last] if last.strip() else []
+
+
+def marked(row: str) -> Text:
+    """A row of what somebody said."""
+    return Text(_MARK, "dim").append(f" {row}" if row else "", "not dim")
 
 
 def harmless(text: str) -> str:

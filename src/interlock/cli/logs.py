@@ -27,6 +27,8 @@ _PREFIX = "run_"
 #: Ids that we made ourselves; others are shown in full.
 _OURS = re.compile(r"(?:run|act)_([0-9a-f]{8})[0-9a-f]{24}((?:\.[0-9a-f]{12})*)")
 _INSIDE_CHARS = 4
+#: Fewer letters after `run_` or `act_` name nothing: what is meant may be gone, and something else begin so, too.
+MIN_LETTERS = 4
 
 
 class RunFiles(msgspec.Struct, frozen=True):
@@ -94,6 +96,8 @@ def find_run(run_ids: Sequence[str], wanted: str) -> str:
     if found:
         raise ConfigurationError(f"{wanted} may be any of {len(found):,} runs: {_listed(found)}. Write more of it.")
     there = f"There are: {_listed(outer or run_ids)}." if run_ids else "There are no runs yet."
+    if run_ids and len(wanted.removeprefix(_PREFIX)) < MIN_LETTERS:
+        there = f"At least {MIN_LETTERS} letters of its id name one. {there}"
     raise ConfigurationError(f"There is no run {wanted[:80]!r}. {there}")
 
 
@@ -155,9 +159,13 @@ def _is_meant(run_id: str, wanted: str) -> bool:
     if len(parts) != len(given):
         return False
     first, *inside = zip(parts, given, strict=True)
-    return first[0].startswith((first[1], f"{_PREFIX}{first[1]}")) and all(
-        part.startswith(some) for part, some in inside
-    )
+    return begins_so(*first, _PREFIX) and all(part.startswith(some) for part, some in inside)
+
+
+def begins_so(name: str, wanted: str, prefix: str) -> bool:
+    """Is it the id, or its beginning? The prefix may be left out, and is not counted."""
+    whole, letters = name.removeprefix(prefix), wanted.removeprefix(prefix)
+    return bool(letters) and (whole == letters or (len(letters) >= MIN_LETTERS and whole.startswith(letters)))
 
 
 def _listed(run_ids: Sequence[str]) -> str:

@@ -1,14 +1,16 @@
 """Policy files of commands: those that are named with options, and those that hold for a run here, one per layer."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import typer
 
 from ..domain.errors import ConfigurationError
+from ..policy.files.places import PolicyFileError, Problem
 from ..policy.files.policy_files import PolicyFiles
-from ..policy.files.source import PolicyFileError
+from ..policy.files.source import read_file
 from .exit_codes import ExitCode
 from .places import MANAGED_POLICY, Places
 from .project import FOLDER
@@ -58,7 +60,21 @@ def policy_here(settings: Settings, places: Places, project: Trusted, workspace:
         user=_user_policy(settings, places),
         project=project.path(PROJECT_POLICY) or None,
         workspace=workspace,
+        read=partial(_content, project),
     )
+
+
+def _content(project: Trusted, path: str) -> bytes:
+    """What was looked at when the project was trusted is what counts, at every reading."""
+    if path != project.path(PROJECT_POLICY):
+        return read_file(path)
+    try:
+        return project.content(PROJECT_POLICY) or b""
+    except PolicyFileError:
+        raise
+    except ConfigurationError:
+        reason = "it is not what was trusted any more; `interlock trust` shows it and trusts it again"
+        raise PolicyFileError([Problem(path, 0, reason)]) from None
 
 
 def _user_policy(settings: Settings, places: Places) -> Path | None:

@@ -47,7 +47,11 @@ class _Refused(Exception):
 def find_root(start: Path) -> Path:
     """The project that a folder is in: the nearest one at or above it that looks like the root of one, else itself."""
     real = Path(os.path.realpath(start))
-    return next((folder for folder in (real, *real.parents) if _is_root(folder)), real)
+    return next((folder for folder in (real, *real.parents) if is_root(folder)), real)
+
+
+def is_root(folder: Path) -> bool:
+    return any(os.path.lexists(folder / mark) for mark in _MARKS)
 
 
 def project_files(root: Path) -> ProjectFiles:
@@ -141,7 +145,3 @@ def _is_there(folder: int) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def _is_root(folder: Path) -> bool:
-    return any(os.path.lexists(folder / mark) for mark in _MARKS)

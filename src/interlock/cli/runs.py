@@ -125,6 +125,10 @@ def resume(  # noqa: PLR0913 - one for each option
         typer.Option(help="How much it may do without asking. Default: as before, or less.", show_default=False),
     ] = None,
     policy: PolicyFile = None,
+    workspace: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The folder to work in, for a run that does not say it.", show_default=False),
+    ] = None,
     script: Script = None,
     headless: Headless = False,
     log: LogFile = None,
@@ -143,6 +147,7 @@ def resume(  # noqa: PLR0913 - one for each option
         settings=written(
             model=model, provider=provider, base_url=base_url, mode=mode, policy=policy and policy.absolute()
         ),
+        workspace=workspace,
         script=script,
         headless=headless,
         take_over=take_over,

@@ -11,6 +11,7 @@ from ..domain.ledger import Ledger
 from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
 from ..history.fold import load
 from ..log.interface import Ends, EventLog
+from ..runs.fork import is_unopened
 from .logs import around, is_inside
 from .runs_words import StateWord
 
@@ -93,10 +94,12 @@ async def unfinished(log: EventLog) -> list[str]:
 
 
 async def stopped(log: EventLog, agent: str, newest: int | None = None) -> list[ListedRun]:
-    """Runs of an agent that can go on and wait for nobody, oldest first; with `newest` so many runs are looked at."""
+    """Runs of an agent that can go on and wait for nobody, oldest first; with `newest` so many runs are looked at. A
+    fork that nobody has opened yet waits for somebody who does."""
     which = Which(limit=_NO_LIMIT, states=frozenset((StateWord.STOPPED,)))
     found = await _list(log, await log.ends(newest), await log.holders(), which)
-    return [run for run in reversed(found) if run.agent == agent]
+    own = [run for run in reversed(found) if run.agent == agent]
+    return [run for run in own if not await is_unopened(log, run.run_id)]
 
 
 def state_word(ledger: Ledger, questions: int, *, held: bool) -> StateWord:

@@ -1,6 +1,7 @@
 """Go on with a run in this process: in the folder that it works in, with the agent that `run` has."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import msgspec
@@ -31,6 +32,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     log: Path | None = None
     #: By name, as for `run`.
     settings: dict[str, str] = {}
+    #: For a run that has no folder of its own.
+    workspace: Path | None = None
     script: Path | None = None
     headless: bool = False
     take_over: bool = False
@@ -144,11 +147,23 @@ async def _as_it_was(log: EventLog, run_id: str) -> _Wanted:
     return _Wanted(run_id, workspace, mode)
 
 
+def _folder(run: _Wanted, options: Options) -> Path:
+    """Where it was begun. A run is not moved to another folder: what it did and knows is about that one."""
+    name, named = short(run.run_id), options.workspace
+    if not run.workspace and named is None:
+        raise ConfigurationError(
+            f"{name} says not in which folder it works. Nothing was done. Name one with --workspace."
+        )
+    if run.workspace and named is not None and os.path.realpath(named) != os.path.realpath(run.workspace):
+        raise ConfigurationError(f"{name} works in {run.workspace}, and not in {named}. Nothing was done.")
+    return Path(run.workspace) if named is None else named
+
+
 def _prepared(run: _Wanted, options: Options) -> Prepared:
     """Without a word about it, a run gets no freer than it was."""
     prepared = prepare(
         Wanted(
-            workspace=Path(run.workspace),
+            workspace=_folder(run, options),
             settings=options.settings,
             script=options.script,
             log=options.log,

@@ -90,7 +90,7 @@ def show_tool(
 
 def _here() -> _Here:
     places = find_places()
-    project = files_of_project(Path(), places, ask=False)
+    project = files_of_project(Path(), places, ask=False, only_look=True)
     settings = load_settings(places, project).settings
     policy = in_order(policy_here(settings, places, project, os.getcwd()))
     return _Here(settings, policy, asyncio.run(_definitions(settings, places, project)))

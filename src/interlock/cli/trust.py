@@ -1,6 +1,7 @@
 """`interlock trust`: which projects may bring settings, rules and skills, and the question whether one may.
 
-Without a terminal nothing is asked, and nothing is loaded.
+Without a terminal nothing is asked, and nothing is loaded. A project that was trusted and is not any more, since its
+files changed, stops a run: what it brings can only tighten, and without it a run would be freer than before.
 """
 
 import os
@@ -15,9 +16,8 @@ from ..domain.errors import ConfigurationError
 from .exit_codes import ExitCode, exits
 from .options import Json
 from .places import Places, find_places
-from .project import find_root
 from .show import count, say, say_json, say_table
-from .trusted import Trusted, Untrusted, forget, remember, trusted_files, trusted_projects
+from .trusted import Trusted, Untrusted, find_project, forget, remember, trusted_files, trusted_projects
 
 _EXITS = exits(
     {
@@ -55,7 +55,7 @@ def trust(
     if context.invoked_subcommand is not None:
         return
     places = find_places()
-    found, code = trusted_files(find_root(project), places), ExitCode.OK
+    found, code = trusted_files(find_project(project, places), places), ExitCode.OK
     if isinstance(found, Untrusted):
         if not as_json:
             show_project(found)
@@ -119,8 +119,7 @@ def revoke(
     """Trust a project no longer."""
     places = find_places()
     root = Path(os.path.realpath(project))
-    # What was deleted is named by itself.
-    target = root if str(root) in trusted_projects(places) else find_root(root)
+    target = find_project(root, places)
     if not forget(target, places):
         raise ConfigurationError(f"{target} is not trusted. `interlock trust list` lists what is.")
     if as_json:
@@ -132,18 +131,21 @@ def revoke(
 _MAX_SHOWN = 30
 
 
-def files_of_project(start: Path, places: Places, *, ask: bool = True) -> Trusted:
+def files_of_project(start: Path, places: Places, *, ask: bool = True, only_look: bool = False) -> Trusted:
     """What may be loaded from the project that `start` is in.
 
-    A person who is there is asked, if `ask`. Else one line says that the files of the project were ignored.
+    A person who is there is asked, if `ask`. Else one line says that the files of the project were ignored; if they
+    counted before, `ConfigurationError` says that nothing goes on without them, except for who wants to `only_look`.
     """
-    found = trusted_files(find_root(start), places)
+    found = trusted_files(find_project(start, places), places)
     if isinstance(found, Trusted):
         return found
     if ask and found.kind != "refused" and somebody_is_there():
         show_project(found)
         if ask_for_trust():
             return remember(found, places)
+    if found.counted_before and not only_look:
+        raise ConfigurationError(found.refusal)
     say(found.notice, error=True)
     return Trusted(found.root)
 

@@ -1,10 +1,10 @@
 """Which projects are trusted: nothing from a project directory is loaded before a person said so.
 
 Trust is in a directory by its real path, and in the files that it brings as they were: each by its digest. When one of
-them changes, comes or goes, the project is not trusted until somebody looks again. A project that brings nothing needs
-no trust. The list is one file in the state folder, for its owner alone, replaced as a whole.
+them changes, comes or goes, the project is not trusted until somebody looks again. A project that brings nothing, and
+never did, needs no trust. The list is one file in the state folder, for its owner alone, replaced as a whole.
 
-    match trusted_files(find_root(Path.cwd()), places):
+    match trusted_files(find_project(Path.cwd(), places), places):
         case Trusted() as project: project.content(".interlock/config.toml")
         case Untrusted() as project: project.reason
 """
@@ -23,7 +23,7 @@ from ..domain.errors import ConfigurationError
 from ..policy.files.replace import lock_folder, replace_file
 from ..policy.files.source import read_file
 from .places import Places, make_private
-from .project import ProjectFile, project_files
+from .project import ProjectFile, ProjectFiles, find_root, is_root, project_files
 
 _VERSION = 1
 #: A project has at most a thousand files, so these are very many projects.
@@ -64,12 +64,23 @@ class Untrusted(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     files: tuple[ProjectFile, ...] = ()
     changes: tuple[FileChange, ...] = ()
+    #: They counted before, or nobody can tell. They can only tighten, so to go on without them would loosen.
+    counted_before: bool = False
 
     @property
     def notice(self) -> str:
         """One line for whoever goes on without the files."""
         do = "" if self.kind == "refused" else " `interlock trust` shows them."
         return f"The files that {self.root} brings were ignored: {self.reason}.{do}"
+
+    @property
+    def refusal(self) -> str:
+        """For whoever may not go on without the files."""
+        again = "mend that first" if self.kind == "refused" else "`interlock trust` shows them and trusts them again"
+        return (
+            f"{self.root} was trusted, and its files cannot be used now: {self.reason}. Its rules may be stricter than "
+            f"yours, so nothing was started without them: {again}. `interlock trust revoke` goes on without them."
+        )
 
 
 class TrustedProject(msgspec.Struct, frozen=True):
@@ -87,20 +98,38 @@ class _List(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def trusted_files(root: Path, places: Places) -> Trusted | Untrusted:
     """What may be loaded from a project. Never asks, and never raises for what it finds."""
     found = project_files(root)
-    if found.refusal:
-        return Untrusted(root=found.root, kind="refused", reason=found.refusal, files=found.files)
-    if not found.files:
-        return Trusted(found.root)
     try:
         known = trusted_projects(places).get(found.root)
     except ConfigurationError as error:
-        return Untrusted(root=found.root, kind="refused", reason=str(error).rstrip("."), files=found.files)
-    if known is None:
+        return _unknown(found, str(error).rstrip("."))
+    if found.refusal:
+        return Untrusted(
+            root=found.root, kind="refused", reason=found.refusal, files=found.files, counted_before=known is not None
+        )
+    if known is None and found.files:
         return Untrusted(root=found.root, kind="new", reason="nobody trusted this project yet", files=found.files)
-    if changes := _changes(known.files, found.files):
+    if known is not None and (changes := _changes(known.files, found.files)):
         reason = f"they are not what was trusted ({_counted(changes)})"
-        return Untrusted(root=found.root, kind="changed", reason=reason, files=found.files, changes=changes)
+        return Untrusted(
+            root=found.root, kind="changed", reason=reason, files=found.files, changes=changes, counted_before=True
+        )
     return Trusted(found.root, found.files)
+
+
+def find_project(start: Path, places: Places) -> Path:
+    """The project that a folder is in. One that was trusted stays one when all that it brought is gone."""
+    real = Path(os.path.realpath(start))
+    try:
+        known = trusted_projects(places)
+    except ConfigurationError:
+        return find_root(real)
+    return next((folder for folder in (real, *real.parents) if is_root(folder) or str(folder) in known), real)
+
+
+def _unknown(found: ProjectFiles, reason: str) -> Trusted | Untrusted:
+    if not found.files and not found.refusal:
+        return Trusted(found.root)
+    return Untrusted(root=found.root, kind="refused", reason=reason, files=found.files, counted_before=True)
 
 
 def remember(project: Untrusted, places: Places) -> Trusted:
