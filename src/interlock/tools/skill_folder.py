@@ -3,12 +3,16 @@
 What is judged is what was opened: a path is opened beneath the folder, and its real place has to lie in the skill. So a
 link, a `..` or a folder that is swapped while it is read leads nowhere else. Hidden files are no part of a skill: a
 skill is often a clone, and what `.git` holds is nobody's advice.
+
+Where somebody trusted the files, each by its digest, a file is the one that was trusted or it is not read: what is
+digested and what is returned are the same bytes.
 """
 
 import os
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from hashlib import sha256
 from itertools import islice
 
 import msgspec
@@ -18,6 +22,8 @@ from ..sandbox.workspace import OpenFile, OpenFolder, PathRefused, RefusalKind, 
 
 SKILL_FILE = "SKILL.md"
 MAX_FILE_BYTES = 1024 * 1024
+#: A file that is larger was not trusted.
+_MAX_TRUSTED_BYTES = 32 << 20
 #: More names than this are not looked at for the list of files.
 MAX_NAMES = 2_000
 _MAX_SHOWN_CHARS = 200
@@ -33,6 +39,8 @@ REFUSED: dict[RefusalKind, str] = {
     "not_a_file": "is not a plain file",
     "unreadable": "cannot be opened",
 }
+
+NOT_TRUSTED = "is not what was trusted, so it is not read; a person has to look at it and trust it again"
 
 
 class SkillFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,9 +74,14 @@ def is_hidden(relative: str, writing: bool = False) -> bool:
 
 
 class SkillFolder:
-    def __init__(self, workspace: Workspace, name: str) -> None:
+    def __init__(self, workspace: Workspace, name: str, trusted: Mapping[str, str] | None = None) -> None:
+        """
+        Args:
+            trusted: SHA-256 by path from the folder of all skills. None: what is there counts.
+        """
         self.name = name
         self._workspace = workspace
+        self._trusted = trusted
 
     def look(self, file: str) -> None:
         """`PathRefused` when this is now no plain file of the skill. Nothing is opened."""
@@ -82,13 +95,22 @@ class SkillFolder:
         """A plain file, or its beginning."""
         with _in_words(file), self._workspace.open_file(self._path(file)) as opened:
             inside = self._inside(opened.relative)
-            content = _beginning(opened, max_bytes)
-            size_bytes = max(os.fstat(opened.fd).st_size, len(content))
+            content, size_bytes = self._content(opened, max_bytes)
         whole = content[:max_bytes]
         if len(content) > max_bytes:
             # Not in the middle of a line, nor of a character.
             whole = whole[: whole.rfind(b"\n") + 1] or whole
         return SkillFile(skill=self.name, file=inside, content=whole, size_bytes=size_bytes)
+
+    def _content(self, file: OpenFile, max_bytes: int) -> tuple[bytes, int]:
+        """The beginning, one byte longer than the most where there is more, and the size of the whole."""
+        if self._trusted is None:
+            content = _beginning(file, max_bytes)
+            return content, max(os.fstat(file.fd).st_size, len(content))
+        content = _beginning(file, _MAX_TRUSTED_BYTES)
+        if sha256(content).hexdigest() != self._trusted.get(file.relative):
+            raise PathRefused(NOT_TRUSTED, "unreadable")
+        return content[: max_bytes + 1], len(content)
 
     def files(self) -> FileList:
         """The plain files that can be read, without links and without `SKILL.md`."""
@@ -116,12 +138,15 @@ class SkillFolder:
         with os.scandir(folder.fd) as scan:
             for entry in scan:
                 path = f"{folder.relative}/{entry.name}"
-                if self._workspace.refusal(path):
+                if self._workspace.refusal(path) or not self._may_be_listed(entry, path):
                     yield None
                     continue
                 if _is_folder(entry):
                     ahead.append(path)
                 yield _listed(entry, path.removeprefix(f"{self.name}/"))
+
+    def _may_be_listed(self, entry: "os.DirEntry[str]", path: str) -> bool:
+        return self._trusted is None or path in self._trusted or _is_folder(entry)
 
     def _path(self, file: str) -> str:
         if file.startswith("/"):
@@ -142,7 +167,8 @@ def _in_words(file: str) -> Generator[None]:
     try:
         yield
     except PathRefused as refused:
-        reason = f"{shown(file, _MAX_SHOWN_CHARS)} {REFUSED[refused.kind]}"
+        what = NOT_TRUSTED if str(refused) == NOT_TRUSTED else REFUSED[refused.kind]
+        reason = f"{shown(file, _MAX_SHOWN_CHARS)} {what}"
         raise PathRefused(f"{reason}. Without a file, the tool says which files there are.", refused.kind) from refused
 
 

@@ -11,6 +11,7 @@ that may write in the folder cannot rewrite what it is told. Files beside them a
 """
 
 import os
+from collections.abc import Mapping
 from hashlib import sha256
 from os.path import join
 from stat import S_ISDIR
@@ -39,21 +40,23 @@ _FORBIDDEN = frozenset({"outside", "secret", "hidden", "link", "malformed"})
 _REACH = Reach(sandbox="skill", profile="read-only")
 
 
-def skills(folder: str | os.PathLike[str]) -> list[ToolDefinition]:
+def skills(folder: str | os.PathLike[str], *, trusted: Mapping[str, str] | None = None) -> list[ToolDefinition]:
     """A tool `skill_<name>` for each direct subfolder that has a `SKILL.md`, by name.
 
+    With `trusted`, SHA-256 by path from the folder on, a file that has no such digest is not read, now or later.
     `ConfigurationError` names the file of a skill that cannot be loaded. The folder stays open as long as the tools.
     """
     workspace = _opened(folder)
     try:
         entries = _entries(workspace)
         named = [entry.name for entry in entries if _may_be_skill(workspace, entry)]
-        found = [(name, text) for name in named if (text := _loaded(workspace, name)) is not None]
+        folders = [SkillFolder(workspace, name, trusted) for name in named]
+        found = [(each, text) for each in folders if (text := _loaded(workspace, each)) is not None]
         if not found and any(entry.name == SKILL_FILE for entry in entries):
             raise ConfigurationError(
                 f"{workspace.root!r} is a skill itself. `skills` takes the folder above, which may hold many."
             )
-        return [_skill_tool(SkillFolder(workspace, name), text) for name, text in found]
+        return [_skill_tool(each, text) for each, text in found]
     except BaseException:
         workspace.close()
         raise
@@ -101,9 +104,9 @@ def _leads_to_folder(path: str) -> bool:
         return False
 
 
-def _loaded(workspace: Workspace, name: str) -> SkillText | None:
+def _loaded(workspace: Workspace, folder: SkillFolder) -> SkillText | None:
     """None for a folder without a `SKILL.md`."""
-    path, folder = join(workspace.root, name, SKILL_FILE), SkillFolder(workspace, name)
+    path = join(workspace.root, folder.name, SKILL_FILE)
     try:
         folder.look(SKILL_FILE)
         file = folder.read(SKILL_FILE, MAX_SKILL_BYTES)
@@ -115,7 +118,7 @@ def _loaded(workspace: Workspace, name: str) -> SkillText | None:
         most = f"it has {file.size_bytes:,} bytes, and {MAX_SKILL_BYTES:,} are the most."
         raise unloadable(path, f"{most} Move parts of it to files beside it, which are read on demand.")
     text = parse_skill(file.content, path)
-    if text.name != name:
+    if text.name != folder.name:
         raise unloadable(path, f"it is called {text.name!r}, which has to be the name of its folder.")
     return text
 

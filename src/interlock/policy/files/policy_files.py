@@ -82,7 +82,12 @@ class PolicyFiles:
         session: str | Path | None = None,
         workspace: str = "",
         now: Callable[[], int] = time_ns,
+        read: Callable[[str], bytes] = read_file,
     ) -> None:
+        """
+        Args:
+            read: The content of a file by its path, whenever it is read. `PolicyFileError` when it may not count.
+        """
         named: dict[Layer, str | Path | None] = {
             "managed": managed,
             "user": user,
@@ -92,6 +97,7 @@ class PolicyFiles:
         self._paths: dict[Layer, str] = {layer: str(path) for layer, path in named.items() if path is not None}
         self._workspace = workspace
         self._now = now
+        self._read = read
         self._changing = Lock()
         self._problems: tuple[Problem, ...] = ()
         try:
@@ -190,7 +196,8 @@ class PolicyFiles:
         problems: list[Problem] = []
         for layer, path in self._paths.items():
             try:
-                layers.append(read_layer(path, layer, contents.get(layer), workspace=self._workspace, now=self._now))
+                content = contents[layer] if layer in contents else self._read(path)
+                layers.append(read_layer(path, layer, content, workspace=self._workspace, now=self._now))
             except PolicyFileError as error:
                 problems += error.problems
         problems += _given_twice(layers)
