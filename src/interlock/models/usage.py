@@ -15,6 +15,7 @@ MAX_TOKENS = 10**12
 MAX_COST = 1e9
 
 _MAX_WRITTEN_CHARS = 64
+_NONE = Usage()
 
 
 def field_of(said: object, name: str) -> object:
@@ -35,6 +36,8 @@ def read_cost(said: object) -> float | None:
 
 def sane(usage: Usage) -> Usage:
     """The same where it can be. Usage of a provider of one's own may hold anything, too."""
+    if usage == _NONE:
+        return usage
     return Usage(
         input_tokens=read_tokens(usage.input_tokens) or 0,
         output_tokens=read_tokens(usage.output_tokens) or 0,
