@@ -17,7 +17,7 @@ PROFILE = Profile(workspace="/w", writable=True)
         ("npm error code EROFS", "read_only"),
         ("curl: (6) Could not resolve host: example.com", "network"),
         ("OSError: [Errno 101] Network is unreachable", "network"),
-        ("Error: getaddrinfo EAI_AGAIN registry.npmjs.org", "network"),
+        ("Error: getaddrinfo EAI_AGAIN registry.example.org", "network"),
         ("dd: error writing '/tmp/x': No space left on device", "temporary_space"),
         ("bash: fork: retry: Resource temporarily unavailable", "processes"),
         ("OSError: [Errno 27] File too large", "file_size"),
