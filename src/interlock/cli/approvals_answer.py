@@ -20,7 +20,8 @@ from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
 from ..domain.notes import AnswerNote, CancelNote, key_of
 from ..history.fold import load
 from ..log.interface import EventLog
-from ..runs.desk import Desk, read_note
+from ..runs.desk import Desk
+from ..runs.note_taking import read_note
 from .logs import short
 from .places import login_name
 from .runs_follow import changed, events_of

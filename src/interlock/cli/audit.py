@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +13,7 @@ from ..history.export import to_json, to_ndjson
 from ..history.verify import Audit, Checkpoint, verify
 from .exit_codes import ExitCode, exits
 from .logs import LogFile, RunName, read_run
+from .new_file import write_new
 from .options import Json
 from .recordings import nameless_runs, read_runs
 from .show import count, say, say_json
@@ -157,19 +157,4 @@ def _write(output: Path | None, parts: Iterator[bytes]) -> None:
             sys.stdout.buffer.write(part)
         sys.stdout.buffer.flush()
         return
-    try:
-        with open(output, "xb", opener=_for_the_owner) as file:
-            try:
-                file.writelines(parts)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(output)
-                raise
-    except FileExistsError:
-        raise ConfigurationError(f"{output} is there already; name a new file.") from None
-    except OSError as error:
-        raise ConfigurationError(f"{output} cannot be written: {error.strerror or error}.") from None
-
-
-def _for_the_owner(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    write_new(output, parts)

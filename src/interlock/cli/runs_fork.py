@@ -1,14 +1,12 @@
 """A new run from a place in another one, and a run as a test."""
 
-import os
-from contextlib import suppress
 from pathlib import Path
 
 from ..artifacts.files import FileArtifacts
-from ..domain.errors import ConfigurationError
 from ..runs import export_test as exporting
 from ..runs import fork as forking
 from .logs import named_run, opened, run_files, short, with_log
+from .new_file import write_new
 from .places import find_places
 from .show import say, say_json
 
@@ -30,27 +28,8 @@ async def export_test(named: Path | None, wanted: str, output: Path, agent: str,
         entries = await log.read(run_id)
     kept = run_files(named, find_places()).artifacts
     source = await exporting.export_test(entries, FileArtifacts(kept) if kept.is_dir() else None, agent=agent)
-    _write(output, source)
+    write_new(output, [source.encode()])
     if as_json:
         say_json({"run_id": run_id, "path": str(output)})
     else:
         say(f"{output}: run {short(run_id)} as a test. Look through it before you share it.")
-
-
-def _write(output: Path, source: str) -> None:
-    try:
-        with open(output, "x", encoding="utf-8", opener=_for_the_owner) as file:
-            try:
-                file.write(source)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(output)
-                raise
-    except FileExistsError:
-        raise ConfigurationError(f"{output} is there already; name a new file.") from None
-    except OSError as error:
-        raise ConfigurationError(f"{output} cannot be written: {error.strerror or error}.") from None
-
-
-def _for_the_owner(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

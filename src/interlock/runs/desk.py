@@ -30,10 +30,8 @@ from ..history.fold import load
 from ..log.interface import Claim, EventLog, Note
 from ..pipeline.live import Run
 from .inside import begun_inside
-from .note_taking import is_recorded, read_note, take_note
+from .note_taking import is_recorded, take_note
 from .waits import open_questions
-
-__all__ = ["Desk", "Taken", "read_note"]
 
 AROUND_IS_OVER = "The run around it is over."
 #: Written into the log, or left for the process that moves the run on.
