@@ -1,6 +1,7 @@
 """`interlock run` with a model behind a server: real HTTP, on this host."""
 
 import json
+import sys
 from collections.abc import Generator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -110,3 +111,16 @@ def test_the_key_in_our_own_variable_is_for_whatever_is_set_and_is_not_kept(
     kept = [path for path in home.rglob("*") if path.is_file()]
     assert kept
     assert not any(b"sk-of-my-own-server" in path.read_bytes() for path in kept)
+
+
+def test_a_provider_whose_package_is_missing_is_told_with_what_to_install(
+    cli: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("interlock.models.openai_chat", "interlock.models.connection"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "httpx2", None)
+
+    said = cli("run", "Hello.", "--model", "m", "--base-url", "http://127.0.0.1:9/v1")
+
+    assert said.exit_code == ExitCode.USAGE
+    assert "pip install 'interlock[openai]'" in " ".join(said.output.split())

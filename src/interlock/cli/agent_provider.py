@@ -3,37 +3,18 @@
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
 from ..domain.errors import ConfigurationError
 from ..models.interface import ModelProvider
+from ..models.named import NO_KEY, adapter_of, provider_named
 from ..models.prices import Prices
-from ..models.retry import retrying
-from ..models.script import MAX_SCRIPT_BYTES, from_script
-from ..models.scripted import ScriptedProvider
 from .keys import OWN_VARIABLE, VARIABLES, find_key, where_to_put
 from .settings import Settings
 
-#: Servers of one's own often want no key, but the SDKs do.
-_NO_KEY = "none"
 _SETTINGS_HELP = "`interlock config show` shows what is set, and from where."
-
-
-class _Adapter(NamedTuple):
-    """Where the class is. Its SDK is loaded when it is used, and says what to install when it is not there."""
-
-    module: str
-    name: str
-
-
-_ADAPTERS: Mapping[str, _Adapter] = {
-    "openai": _Adapter("openai_chat", "OpenAIChat"),
-    "anthropic": _Adapter("anthropic_messages", "AnthropicMessages"),
-}
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,13 +28,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scripted_model(path: Path) -> Model:
-    try:
-        with path.open("rb") as file:
-            text = file.read(MAX_SCRIPT_BYTES + 1)
-    except OSError as error:
-        raise ConfigurationError(f"The script {path} cannot be read: {error.strerror or error}.") from None
-    turns = from_script(text)
-    return Model(shown=f"the script {path.name}", make=lambda: ScriptedProvider(turns, by_position=True))
+    read = provider_named("scripted", script=path)
+    return Model(shown=f"the script {path.name}", make=lambda: read)
 
 
 def chosen_model(settings: Settings, environ: Mapping[str, str] = os.environ) -> Model:
@@ -67,15 +43,16 @@ def chosen_model(settings: Settings, environ: Mapping[str, str] = os.environ) ->
             "No model is named. Name one with --model NAME, or for good with `interlock config set model NAME`. "
             f"Nothing was started. {_SETTINGS_HELP}"
         )
-    adapter = _ADAPTERS[provider]
-    kind = getattr(import_module(f"..models.{adapter.module}", __package__), adapter.name)
+    adapter_of(provider)  # not installed: said now, before anything is written
     # A key that is given keeps the SDK from sending the provider's own key to another address.
-    value = key.value if key is not None else _NO_KEY
-    made = partial(kind, settings.model, base_url=base_url or None, api_key=value, prices=_prices(settings))
+    value = key.value if key is not None else NO_KEY
+    make = partial(
+        provider_named, provider, model=settings.model, base_url=base_url, key=value, prices=_prices(settings)
+    )
     return Model(
         shown=f"{settings.model} ({base_url or provider})",
         name=settings.model,
-        make=lambda: retrying(made()),
+        make=make,
         secrets={} if key is None else {key.origin: value},
     )
 

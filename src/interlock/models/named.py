@@ -4,21 +4,23 @@ An SDK takes a second to import and may be missing, so only the one that is aske
 key comes from the caller, always: an SDK that looks for one itself would send it to whatever address it was given.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from ipaddress import ip_address
 from pathlib import Path
+from stat import S_ISREG
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from ..domain.errors import ConfigurationError
 from .interface import ModelProvider
+from .prices import Prices
 from .retry import retrying
 from .script import MAX_SCRIPT_BYTES, from_script
 from .scripted import ScriptedProvider
 
 #: Servers of one's own often want no key, but the SDKs do.
-_NO_KEY = "none"
+NO_KEY = "none"
 
 
 class _Adapter(NamedTuple):
@@ -37,7 +39,14 @@ NAMES = (*_ADAPTERS, SCRIPTED)
 
 
 def provider_named(  # noqa: PLR0913 - one for each thing that may be chosen
-    name: str, *, model: str = "", base_url: str = "", key: str = "", script: str | Path = "", attempts: int = 4
+    name: str,
+    *,
+    model: str = "",
+    base_url: str = "",
+    key: str = "",
+    prices: Mapping[str, Prices] | None = None,
+    script: str | Path = "",
+    attempts: int = 4,
 ) -> ModelProvider:
     """`base_url`: a server of one's own that speaks like the named one; on this host it needs no key. `script`: the
     file that a scripted provider reads. `attempts`: how often a request is made before it is given up.
@@ -51,13 +60,15 @@ def provider_named(  # noqa: PLR0913 - one for each thing that may be chosen
         raise ConfigurationError(f"There is no provider {name[:100]!r}. There are: {', '.join(NAMES)}.")
     if not key and not _is_on_this_host(base_url):
         raise ConfigurationError(_no_key(name, adapter, base_url))
-    kind = getattr(_imported(name, adapter), adapter.kind)
-    return retrying(kind(model, base_url=base_url or None, api_key=key or _NO_KEY), attempts)
+    made = adapter_of(name)(model, base_url=base_url or None, api_key=key or NO_KEY, prices=prices or {})
+    return retrying(made, attempts)
 
 
-def _imported(name: str, adapter: _Adapter) -> object:
+def adapter_of(name: str) -> Callable[..., ModelProvider]:
+    """What makes the provider. `ConfigurationError` in words when its SDK is not installed."""
+    adapter = _ADAPTERS[name]
     try:
-        return import_module(f".{adapter.module}", __package__)
+        return getattr(import_module(f".{adapter.module}", __package__), adapter.kind)
     except ImportError as missing:
         raise ConfigurationError(
             f"The provider {name!r} needs the package {missing.name!r}, which is not installed: "
@@ -87,10 +98,11 @@ def _scripted(path: Path) -> ScriptedProvider:
         raise ConfigurationError(f"The provider {SCRIPTED!r} needs the file of a script.")
     try:
         # A pipe or a device would be waited for.
-        if not path.is_file():
+        if not S_ISREG(path.stat().st_mode):
             raise ConfigurationError(f"The script {path} is not a file.")
         with path.open("rb") as file:
             written = file.read(MAX_SCRIPT_BYTES + 1)
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"The script {path} cannot be read: {error}.") from None
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigurationError(f"The script {path} cannot be read: {reason}.") from None
     return ScriptedProvider(from_script(written), by_position=True)
