@@ -253,3 +253,28 @@ class DurableLogConformance(LogConformance):
         winners = [rival for rival, outcome in zip(rivals, outcomes, strict=True) if outcome is None]
         assert [type(outcome) for outcome in outcomes].count(LogFencedError) == 3
         assert winners == [await handles[0].read("run")]
+
+    async def test_the_feed_has_the_events_of_all_runs_in_the_order_of_their_appends(self, open_log: OpenLog) -> None:
+        log, first, second = open_log(), chained("a", 3), chained("b", 2)
+        await append(log, "b", second[:1])
+        await append(log, "a", first[:2])
+        await append(log, "b", second[1:])
+        await append(log, "a", first[2:])
+
+        feed = await log.feed()
+
+        assert [placed.entry for placed in feed] == [second[0], *first[:2], second[1], first[2]]
+        assert [placed.position for placed in feed] == sorted({placed.position for placed in feed})
+        assert feed[0].position > 0
+
+    async def test_the_feed_goes_on_after_a_position_with_what_came_later(self, open_log: OpenLog) -> None:
+        log, run = open_log(), chained("run", 4)
+        await append(log, "run", run[:3])
+        [first, second, third] = await log.feed()
+
+        await append(log, "run", run[3:])
+
+        assert await log.feed(first.position, limit=1) == [second]
+        assert [placed.entry for placed in await log.feed(third.position)] == [run[3]]
+        assert await log.feed(third.position + 1_000) == []
+        assert await log.feed(limit=0) == []

@@ -11,7 +11,8 @@ Promises, proved for every implementation by `tests/log/conformance.py`:
 5. A snapshot is a hint: losing it loses nothing.
 6. A run has at most one claim. Once it was claimed, only the newest claim can append: whoever lost it, or never had
    it, gets `LogFencedError`, so it cannot start an effect. A claim whose process is gone can be taken over at once.
-7. A note is for whoever has the claim: one per key, the first one stands, and it stays until it is taken away.
+7. `feed` has every event of every run once, in the order of their appends, and never a new one before an old one.
+8. A note is for whoever has the claim: one per key, the first one stands, and it stays until it is taken away.
 """
 
 import asyncio
@@ -52,6 +53,13 @@ class Ends(msgspec.Struct, frozen=True):
     last: Entry
 
 
+class Placed(msgspec.Struct, frozen=True):
+    """An event, and its place among the events of all runs."""
+
+    position: int
+    entry: Entry
+
+
 class EventLog(Protocol):
     @property
     def immediate(self) -> bool:
@@ -78,6 +86,11 @@ class EventLog(Protocol):
 
     async def ends(self, limit: int | None = None) -> list[Ends]:
         """The runs that were begun last, newest first: what is needed to list them."""
+        ...
+
+    async def feed(self, after: int = 0, limit: int | None = None) -> list[Placed]:
+        """The events of all runs after that position, in the order in which they became durable. Positions begin at 1
+        and grow; whoever has read up to one finds everything that is written later after it."""
         ...
 
     async def claim(self, run_id: str, *, force: bool = False) -> Claim:

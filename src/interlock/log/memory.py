@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..domain.chain import Entry
 from ..domain.errors import LogError, LogFencedError, LogWriteError
 from .claims import NO_TOKEN, claimed, fenced, token_for
-from .interface import Claim, Ends, Note, Snapshot
+from .interface import Claim, Ends, Note, Placed, Snapshot
 from .process import this_process
 
 
@@ -17,6 +17,8 @@ class MemoryLog:
 
     def __init__(self) -> None:
         self._runs: dict[str, list[Entry]] = {}
+        #: Of all runs, in the order of their appends.
+        self._feed: list[Entry] = []
         self._snapshots: dict[str, Snapshot] = {}
         #: The last token of every run that was ever claimed, and those that are in force.
         self._tokens: dict[str, int] = {}
@@ -42,6 +44,7 @@ class MemoryLog:
                 )
             seq += 1
         run.extend(entries)
+        self._feed += entries
         self._version += 1
         if run:
             self._runs[run_id] = run
@@ -55,6 +58,10 @@ class MemoryLog:
 
     async def ends(self, limit: int | None = None) -> list[Ends]:
         return [Ends(run[0], run[-1]) for run in list(reversed(self._runs.values()))[:limit]]
+
+    async def feed(self, after: int = 0, limit: int | None = None) -> list[Placed]:
+        end = None if limit is None else after + limit
+        return [Placed(position, entry) for position, entry in enumerate(self._feed[after:end], after + 1)]
 
     async def claim(self, run_id: str, *, force: bool = False) -> Claim:
         if run_id in self._held and not force:

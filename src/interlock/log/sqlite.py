@@ -25,7 +25,7 @@ from weakref import finalize
 from ..domain.chain import Entry
 from ..domain.errors import LogError, LogWriteError
 from .claims import token_for
-from .interface import Claim, Ends, Note, Snapshot
+from .interface import Claim, Ends, Note, Placed, Snapshot
 from .process import Process, this_process
 from .sqlite_claims import Holding, give_back, post, take, take_away
 from .sqlite_file import open_file
@@ -46,6 +46,11 @@ _ENDS = """
     CROSS JOIN events AS first ON first.run = number AND first.seq = 0
     CROSS JOIN events AS last ON last.run = number AND last.seq = (SELECT max(seq) FROM events WHERE run = number)
     ORDER BY number DESC LIMIT ?
+"""
+#: Events are only ever added, by one writer at a time: the number of a row says when it became durable.
+_FEED = """
+    SELECT events.rowid, run_id, seq, CAST(body AS BLOB), CAST(hash AS BLOB)
+    FROM events CROSS JOIN runs ON number = run WHERE events.rowid > ? ORDER BY events.rowid LIMIT ?
 """
 _NOTES = (
     "SELECT key, CAST(body AS BLOB) FROM notes WHERE run = (SELECT number FROM runs WHERE run_id = ?) ORDER BY rowid"
@@ -87,6 +92,9 @@ class SqliteLog:
 
     async def ends(self, limit: int | None = None) -> list[Ends]:
         return await self._query(_make_ends, _ENDS, -1 if limit is None else limit)
+
+    async def feed(self, after: int = 0, limit: int | None = None) -> list[Placed]:
+        return await self._query(_placed, _FEED, after, -1 if limit is None else limit)
 
     async def claim(self, run_id: str, *, force: bool = False) -> Claim:
         made: list[Claim] = []
@@ -167,6 +175,10 @@ def _save_snapshot(connection: sqlite3.Connection, row: tuple[str, int, bytes, b
 
 def _make_ends(run_id: str, *row: Any) -> Ends:
     return Ends(Entry(str(run_id), *row[:3]), Entry(str(run_id), *row[3:]))
+
+
+def _placed(position: int, *row: Any) -> Placed:
+    return Placed(position, Entry(*row))
 
 
 def _shut(writer: SqliteWriter, *connections: tuple[Lock, sqlite3.Connection]) -> None:
