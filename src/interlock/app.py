@@ -12,6 +12,8 @@ from .approvals.headless import HeadlessInteractionProvider
 from .approvals.interface import InteractionProvider
 from .artifacts.interface import Artifacts
 from .artifacts.memory import MemoryArtifacts
+from .consents.interface import Consents
+from .consents.none import NoConsents
 from .domain.call import Answer, Question, ToolIntent
 from .domain.chain import Entry, decode_event
 from .domain.errors import (
@@ -69,6 +71,8 @@ class Options(TypedDict, total=False):
     log: EventLog
     #: Default: in memory.
     artifacts: Artifacts
+    #: Access that users gave to tools. Default: nobody can be asked, so a tool that needs consent is refused.
+    consents: Consents
     #: Values by name that must never be shown or stored.
     secrets: Mapping[str, str]
     fail_safe: FailSafeConfig
@@ -115,6 +119,7 @@ class App:
             artifacts=self.artifacts,
             redactor=SecretRedactor(options.get("secrets", {})),
             telemetry=self.telemetry,
+            consents=_given(options.get("consents"), NoConsents),
             clock=clock,
             limits=options.get("limits", Limits()),
             fail_safe=options.get("fail_safe", FailSafeConfig()),
@@ -173,10 +178,11 @@ class App:
         run.recorder.add(RunCompleted(message=self.parts.redactor.redact(message)))
         await run.recorder.commit()
 
-    async def cancel(self, run: Run, message: str = "") -> None:
+    async def cancel(self, run: Run, message: str = "", by: str = "") -> None:
         """End the run: what runs is cancelled, what waits stays undone."""
         await self._ready(run)
-        run.recorder.add(RunCancelled(message=self.parts.redactor.redact(message)))
+        redact = self.parts.redactor.redact
+        run.recorder.add(RunCancelled(message=redact(message), by=redact(by)))
         run.stopping = "The run was cancelled."
         run.executions.end_all("call")
         for call_id in run.ledger.open_calls():

@@ -255,6 +255,19 @@ async def test_a_rejection_fails_the_run_where_that_is_asked_for(scene: Scene) -
     assert "APPROVAL_REJECTED" in shown
 
 
+@pytest.mark.requirement("R133", "R137")
+async def test_a_run_that_fails_by_a_rejection_fails_as_it_waits_and_never_runs_again(scene: Scene) -> None:
+    async with scene.runtime(fail_safe=FailSafeConfig(rejection_policy="fail")) as runtime:
+        [question] = (await runtime.execute([EDIT])).questions
+        await runtime.decide(question.action_id, approved=False, by="bob")
+        with pytest.raises(AgentExecutionError):
+            await runtime.resume()
+        types = [step.event.type for step in await runtime.replay()]
+
+    assert "run.resumed" not in types
+    assert types[-1] == "run.failed"
+
+
 @pytest.mark.requirement("D02")
 async def test_a_rejection_lets_an_in_process_run_go_on_by_default(scene: Scene) -> None:
     async with scene.runtime() as runtime:
@@ -265,12 +278,13 @@ async def test_a_rejection_lets_an_in_process_run_go_on_by_default(scene: Scene)
     assert (result.state, result.observations[0].code) == (RunState.RUNNING, "user_denied")
 
 
-async def test_after_a_yes_the_grant_is_logged_the_run_runs_again_and_then_the_call_starts(scene: Scene) -> None:
+@pytest.mark.requirement("R153")
+async def test_after_a_yes_the_run_runs_again_the_grant_is_logged_and_then_the_call_starts(scene: Scene) -> None:
     async with scene.runtime() as runtime:
         [question] = (await runtime.execute([EDIT])).questions
         await runtime.decide(question.action_id, approved=True, by="bob")
         await runtime.resume()
         types = [step.event.type for step in await runtime.replay()]
 
-    order = ["run.paused", "approval.granted", "run.resumed", "tool.invocation.started"]
+    order = ["run.paused", "run.resumed", "approval.granted", "tool.invocation.started"]
     assert [type_ for type_ in types if type_ in order] == order

@@ -150,7 +150,7 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
     kinds = (Ledger, CallEntry, ActionEntry, Grant, Dialogue, Checks, Check, Change)
     held = {kind.__name__: kind.__struct_fields__ for kind in kinds}
 
-    assert module.SNAPSHOT_VERSION == 7
+    assert module.SNAPSHOT_VERSION == 8
     assert held == {
         "Ledger": (
             "run_id",
@@ -166,6 +166,8 @@ def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
             "tool_state",
             "started_at",
             "agent",
+            "requester",
+            "created_by",
             "parent_run_id",
             "message",
             "checks",

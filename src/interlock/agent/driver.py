@@ -48,8 +48,9 @@ async def advance(session: Session) -> Step:
                 _finish(text, session)
             case GiveUp(reason=reason):
                 run.recorder.add(RunFailed(message=reason))
-            case Cancel(reason=reason):
-                run.recorder.add(RunCancelled(message=run.parts.redactor.redact(reason)))
+            case Cancel(wish=wish):
+                redact = run.parts.redactor.redact
+                run.recorder.add(RunCancelled(message=redact(wish.message), by=redact(wish.by)))
 
 
 async def _resume(session: Session) -> None:

@@ -11,6 +11,7 @@ from ..artifacts.interface import Artifacts
 from ..domain.call import ToolIntent
 from ..domain.conversation import AssistantMessage, Message, ProposedCall
 from ..domain.errors import ArtifactError
+from ..domain.notes import CancelNote
 from ..domain.observation import Observation
 from ..models.interface import ModelEvent
 from ..pipeline.batch import BatchOutcome
@@ -48,7 +49,7 @@ class Session:
         self.stopped = False
         #: What its calls in this process came to.
         self.observations: list[Observation] = []
-        self.cancelling: str | None = None
+        self.cancelling: CancelNote | None = None
         self.instructions = ""
         self.messages = Messages(run.parts.artifacts)
         #: The task that listens to the model, and how often it was told here to stop.

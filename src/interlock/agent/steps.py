@@ -9,6 +9,7 @@ from ..domain.dialogue import Dialogue
 from ..domain.errors import ConfigurationError
 from ..domain.ledger import Ledger
 from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
+from ..domain.notes import CancelNote
 
 
 class Budgets(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,8 +50,8 @@ class Standing(msgspec.Struct, frozen=True):
     chat: bool = False
     #: Somebody wants it to stop here: kept as it is.
     pausing: bool = False
-    #: Somebody wants it to end here, in these words.
-    cancelling: str | None = None
+    #: Somebody wants it to end here.
+    cancelling: CancelNote | None = None
 
 
 class AskModel(msgspec.Struct, frozen=True):
@@ -78,7 +79,7 @@ class GiveUp(msgspec.Struct, frozen=True):
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    reason: str
+    wish: CancelNote
 
 
 class Over(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
 """One call, climbing the stages. Each type can only be made from the one before it."""
 
-from typing import Any, Literal, Required, TypedDict
+from typing import Any, Literal, Required, TypeAlias, TypedDict
 
 import msgspec
 from pydantic import BaseModel
@@ -67,6 +67,9 @@ class PermittedCall(msgspec.Struct, frozen=True, gc=False):
     keep: str = ""
 
 
+QuestionKind: TypeAlias = Literal["approval", "input", "consent"]
+
+
 class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What a person is asked before a call may start."""
 
@@ -74,7 +77,7 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     run_id: str
     call_id: str
     tool_name: str
-    kind: Literal["approval", "input"]
+    kind: QuestionKind
     prompt: str
     arguments: JsonObject
     payload_hash: str
@@ -96,6 +99,9 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     scope: Scope = "once"
     #: The rule that would let this very call through next time, as a line of a policy file; empty when none could.
     suggested_rule: str = ""
+    #: With `consent`: where the user that the run acts for has to give it, and to what.
+    provider: str = ""
+    scopes: tuple[str, ...] = ()
     #: When it was asked before: what changed since, and the question that this one replaces.
     changes: tuple[Change, ...] = ()
     replaces: str = ""

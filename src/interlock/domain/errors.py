@@ -161,3 +161,7 @@ class AnswerRefusedError(InterlockError):
 
 class DecisionConflictError(InterlockError):
     """The question has an answer already, or was never asked."""
+
+
+class ConsentError(InterlockError):
+    """A provider of access for tools cannot be reached, or says something that makes no sense."""

@@ -30,6 +30,8 @@ class RunStarted(_Fact, frozen=True, gc=False, tag="run.started"):
     #: The folder that it works in, and who it acts for.
     workspace: str = ""
     requester: str = ""
+    #: Who made it, where that is somebody else: a program with a key, a schedule, a colleague.
+    created_by: str = ""
     #: The permission mode that it began in.
     mode: Mode = Mode.DEFAULT
     #: A run inside another one: the call of that run which it answers.
@@ -63,6 +65,7 @@ class RunFailed(_Fact, frozen=True, gc=False, tag="run.failed"):
 
 class RunCancelled(_Fact, frozen=True, gc=False, tag="run.cancelled"):
     message: str = ""
+    by: str = ""
 
 
 class MenuShown(_Fact, frozen=True, gc=False, tag="model.menu"):
@@ -215,6 +218,29 @@ class InputExpired(_Fact, frozen=True, gc=False, tag="input.expired"):
     answer: Answer
 
 
+class ConsentRequested(_Fact, frozen=True, gc=False, tag="consent.requested"):
+    call_id: str
+    question: Question
+
+
+class ConsentGranted(_Fact, frozen=True, gc=False, tag="consent.granted"):
+    call_id: str
+    action_id: str
+    answer: Answer
+
+
+class ConsentRefused(_Fact, frozen=True, gc=False, tag="consent.refused"):
+    call_id: str
+    action_id: str
+    answer: Answer
+
+
+class ConsentExpired(_Fact, frozen=True, gc=False, tag="consent.expired"):
+    call_id: str
+    action_id: str
+    answer: Answer
+
+
 class ActionVoided(_Fact, frozen=True, gc=False, tag="approval.voided"):
     call_id: str
     action_id: str
@@ -307,6 +333,10 @@ Fact: TypeAlias = (
     | InputProvided
     | InputRefused
     | InputExpired
+    | ConsentRequested
+    | ConsentGranted
+    | ConsentRefused
+    | ConsentExpired
     | ActionVoided
     | InvocationStarted
     | InvocationCompleted

@@ -96,6 +96,9 @@ class Ledger(msgspec.Struct, kw_only=True):
     #: When it began, in nanoseconds since 1970, and for which agent.
     started_at: int = 0
     agent: str = ""
+    #: Who it acts for, and who made it.
+    requester: str = ""
+    created_by: str = ""
     #: The run that it is inside of.
     parent_run_id: str = ""
     #: Why it ended, or what it ended with.
@@ -145,6 +148,7 @@ def _started(ledger: Ledger, fact: facts.RunStarted, seq: int) -> None:
         )
     ledger.started = True
     ledger.agent, ledger.parent_run_id = fact.agent, fact.parent_run_id
+    ledger.requester, ledger.created_by = fact.requester, fact.created_by
     ledger.checks.forked_at = fact.forked_at
 
 
@@ -199,7 +203,9 @@ def _judged(ledger: Ledger, fact: facts.CallJudged, seq: int) -> None:
     call.action_id = ""  # a judgement of its own: what was asked about an earlier one does not speak for it
 
 
-def _asked(ledger: Ledger, fact: facts.ApprovalRequested | facts.InputRequested, seq: int) -> None:
+def _asked(
+    ledger: Ledger, fact: facts.ApprovalRequested | facts.InputRequested | facts.ConsentRequested, seq: int
+) -> None:
     question, call = fact.question, ledger.calls[fact.call_id]
     if question.action_id in ledger.actions:
         raise IllegalTransitionError(f"{question.action_id} was asked twice")
@@ -218,10 +224,13 @@ def _action(ledger: Ledger, action_id: str, call_id: str) -> ActionEntry:
 _ANSWERED = {
     facts.ApprovalGranted: "granted",
     facts.InputProvided: "granted",
+    facts.ConsentGranted: "granted",
     facts.ApprovalRejected: "rejected",
     facts.InputRefused: "rejected",
+    facts.ConsentRefused: "rejected",
     facts.ApprovalExpired: "expired",
     facts.InputExpired: "expired",
+    facts.ConsentExpired: "expired",
 }
 
 
@@ -363,6 +372,10 @@ CHANGES = cast(
         facts.InputProvided: _answered,
         facts.InputRefused: _answered,
         facts.InputExpired: _answered,
+        facts.ConsentRequested: _asked,
+        facts.ConsentGranted: _answered,
+        facts.ConsentRefused: _answered,
+        facts.ConsentExpired: _answered,
         facts.ActionVoided: _voided,
         facts.InvocationStarted: _invoked,
         facts.InvocationCompleted: _completed,

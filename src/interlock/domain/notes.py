@@ -25,6 +25,7 @@ class AnswerNote(msgspec.Struct, frozen=True, tag="answer", omit_defaults=True):
 
 class CancelNote(msgspec.Struct, frozen=True, tag="cancel", omit_defaults=True):
     message: str = ""
+    by: str = ""
 
 
 NoteBody: TypeAlias = AnswerNote | CancelNote
@@ -61,7 +62,7 @@ def storable(note: NoteBody, redact: Callable[[str], str]) -> NoteBody:
 
     match note:
         case CancelNote():
-            kept: NoteBody = CancelNote(clean(note.message))
+            kept: NoteBody = CancelNote(clean(note.message), clean(note.by))
         case AnswerNote(answer=answer):
             for what, given in (("arguments", answer.arguments), ("value", answer.value), ("rule", answer.rule)):
                 _check_left_as_it_is(what, given, redact)

@@ -8,6 +8,7 @@ import msgspec
 from pydantic import BaseModel
 
 from .checked import check_fields
+from .consent import Consent
 from .effects import SideEffect
 from .errors import ArtifactError
 from .json import JsonObject
@@ -60,6 +61,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     workspace: str = ""
     #: Who the run acts for.
     requester: str = ""
+    #: Who made it, where that is somebody else.
+    created_by: str = ""
     #: A run inside another one: the call that it answers.
     parent_run_id: str = ""
     parent_call_id: str = ""
@@ -120,6 +123,7 @@ class ToolContext:
 
     __slots__ = (
         "_on_progress",
+        "access_token",
         "artifacts",
         "call_id",
         "cancelled",
@@ -156,6 +160,8 @@ class ToolContext:
         self.kept: list[ArtifactRef] = []
         #: What the tool said that this call can reach, right before it started. None: it does not say.
         self.reach: Reach | None = None
+        #: For a tool that declares `consent`: what lets it act for the user that the run acts for. Never shown.
+        self.access_token = ""
         #: What the run remembers of earlier calls: see `Normalized.state`. Not there in a process of its own.
         self.state = _NO_STATE
         self._on_progress = on_progress
@@ -297,6 +303,8 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     #: Which arguments name resources, so that rules about paths, hosts and commands hold for this tool too.
     #: A dotted name reaches into objects, and into every object of a list.
     resources: Mapping[str, ResourceKind] = {}
+    #: What it needs of the user that the run acts for. A call waits until they consented.
+    consent: Consent | None = None
     #: What a call with these arguments can reach, for tools that hold themselves back.
     reach: Callable[[JsonObject, Situation], Reach] | None = None
 

@@ -17,7 +17,7 @@ from ..domain.ledger import Ledger
 from ..log.interface import EventLog, Snapshot
 
 #: Raise it with every change of what a ledger holds or of how a fact changes it: older snapshots are then ignored.
-SNAPSHOT_VERSION = 7
+SNAPSHOT_VERSION = 8
 
 _PAGE = 1000
 _SEAL_BYTES = 32

@@ -10,6 +10,8 @@
 | `approval.rejected`, `input.refused` | `APPROVAL_REJECTED` |
 | `approval.expired`, `input.expired` | `ERROR`, code `approval_expired`: nobody answered, which is not a rejection |
 | `approval.voided` | `ERROR`, code `approval_voided` |
+| `consent.requested` | `CONSENT_REQUIRED` |
+| `consent.refused`, `consent.expired` | `ERROR`, code `consent_refused` or `consent_expired` |
 | `tool.observation` with the code `outcome_unknown` | `ERROR` |
 | `run.failed`, `run.cancelled` | `ERROR`, code `run_failed` or `run_cancelled` |
 | `run.completed`, `run.degraded` | `COMPLETED` |
@@ -114,7 +116,12 @@ def _rejected(fact: facts.ApprovalRejected | facts.InputRefused) -> _Shown:
 
 
 def _answer(
-    fact: facts.ApprovalGranted | facts.ApprovalRejected | facts.InputProvided | facts.InputRefused,
+    fact: facts.ApprovalGranted
+    | facts.ApprovalRejected
+    | facts.InputProvided
+    | facts.InputRefused
+    | facts.ConsentRefused
+    | facts.ConsentExpired,
 ) -> JsonObject:
     return {
         "call_id": fact.call_id,
@@ -131,6 +138,27 @@ def _expired(fact: facts.ApprovalExpired | facts.InputExpired) -> _Shown:
         "call_id": fact.call_id,
         "action_id": fact.action_id,
     }
+
+
+def _consent_asked(fact: facts.ConsentRequested) -> _Shown:
+    question = fact.question
+    return "CONSENT_REQUIRED", {
+        "tool": question.tool_name,
+        "capability": question.capability,
+        "call_id": question.call_id,
+        "action_id": question.action_id,
+        "provider": question.provider,
+        "scopes": list(question.scopes),
+        "status": "PENDING",
+    }
+
+
+def _consent_refused(fact: facts.ConsentRefused) -> _Shown:
+    return "ERROR", {"code": "consent_refused", "message": "The user did not consent.", **_answer(fact)}
+
+
+def _consent_expired(fact: facts.ConsentExpired) -> _Shown:
+    return "ERROR", {"code": "consent_expired", "message": "The user did not consent in time.", **_answer(fact)}
 
 
 def _voided(fact: facts.ActionVoided) -> _Shown:
@@ -179,6 +207,9 @@ _VIEW: Mapping[str, Callable[[Any], _Shown | None]] = {
     "approval.expired": _expired,
     "input.expired": _expired,
     "approval.voided": _voided,
+    "consent.requested": _consent_asked,
+    "consent.refused": _consent_refused,
+    "consent.expired": _consent_expired,
     "tool.observation": _observed,
     "run.failed": _failed,
     "run.cancelled": _cancelled,

@@ -12,8 +12,8 @@ from functools import partial
 import msgspec
 
 from ..domain.call import AcceptedCall, Answer, KnownCall, PermittedCall, Question, ToolIntent, ValidCall, Waiting
-from ..domain.decision import Verdict
-from ..domain.errors import ConfigurationError
+from ..domain.decision import Decision, Verdict
+from ..domain.errors import ConfigurationError, ConsentError
 from ..domain.event import Warned
 from ..domain.failure import Failure
 from ..domain.json import encode
@@ -28,11 +28,14 @@ from .lookup import lookup
 from .permit import (
     RECOVERY,
     ask,
+    ask_consent,
     ask_to_repeat,
     decide,
     denied_by_policy,
     guard,
     guarded,
+    needs_consent,
+    no_consent_here,
     payload_changed,
     permit,
     refused,
@@ -62,6 +65,14 @@ async def resolve(
     and no rule may forbid it."""
     if not answer.approved:
         return refused(question, answer)
+    if question.kind == "consent":
+        return await _after_consent(waiting.valid, run)
+    return await _exactly_approved(waiting, question, answer, cause, run)
+
+
+async def _exactly_approved(
+    waiting: Waiting, question: Question, answer: Answer, cause: int | None, run: Run
+) -> PermittedCall | Waiting | Failure:
     changes_since = changed(question, run)
     if changes_since:
         return await _ask_again(waiting.valid, question, changes_since, run)
@@ -102,7 +113,7 @@ async def last_look(permitted: PermittedCall, context: ToolContext, run: Run) ->
         reason = await guard(valid.tool.input_guardrails, valid.copy(), context, seconds)
         if reason is not None:
             return guarded(valid, reason)
-    return permitted
+    return permitted if valid.tool.consent is None else await _use_consent(permitted, context, run)
 
 
 async def _ask(waiting: Waiting, question: Question, run: Run) -> PermittedCall | Waiting | Failure:
@@ -110,6 +121,10 @@ async def _ask(waiting: Waiting, question: Question, run: Run) -> PermittedCall 
     if question.expires_at and parts.clock.now() >= question.expires_at:
         return _expired(question, run)
     was_asked = question.action_id in run.ledger.actions
+    if question.kind == "consent":  # the user answers at the provider
+        if not was_asked:
+            run.recorder.add(asked(question, run), question.call_id)
+        return waiting
     changes_since = changed(question, run) if was_asked else ()
     if changes_since:
         return await _ask_again(valid, question, changes_since, run)
@@ -130,6 +145,62 @@ async def _ask(waiting: Waiting, question: Question, run: Run) -> PermittedCall 
     if answer is None:
         return waiting
     return await resolve(waiting, question, answer, record_answer(question, answer, run), run)
+
+
+async def hold_for_consent(valid: ValidCall, decision: Decision, run: Run) -> Waiting | Failure | None:
+    """A tool that acts for a user elsewhere waits until that user let it. None: they did, or nothing would come of
+    it."""
+    if decision.verdict is Verdict.DENY:
+        return None
+    token = await _token(valid, run)
+    if isinstance(token, str):
+        return None
+    return token if isinstance(token, Failure) else _wait_for_consent(valid, decision, run)
+
+
+async def _use_consent(permitted: PermittedCall, context: ToolContext, run: Run) -> PermittedCall | Waiting | Failure:
+    """Right before the start: what lets the tool act for the user, which they may have taken back meanwhile."""
+    valid, token = permitted.valid, await _token(permitted.valid, run)
+    match token:
+        case str():
+            context.access_token = token
+            return permitted
+        case Failure():
+            return token
+        case None:
+            if permitted.action_id:
+                taken_back = Change("consent", "given", "not there any more")
+                question = run.ledger.actions[permitted.action_id].question
+                run.recorder.add(voided(question, (taken_back,), run), valid.call_id)
+            return _wait_for_consent(valid, permitted.decision, run)
+
+
+async def _token(valid: ValidCall, run: Run) -> str | Failure | None:
+    consent, user, tool = valid.tool.consent, run.situation.requester, valid.tool.name
+    if consent is None or not run.parts.consents.asks:
+        return no_consent_here(tool, "nobody can be asked for one here.")
+    if not user:
+        return no_consent_here(tool, "the run acts for nobody.")
+    try:
+        return await asyncio.wait_for(run.parts.consents.token(user, tool, consent), run.parts.limits.check_seconds)
+    except (ConsentError, TimeoutError) as error:
+        return no_consent_here(tool, f"{consent.provider} could not be asked: {error_text(error)}.")
+
+
+def _wait_for_consent(valid: ValidCall, decision: Decision, run: Run) -> Waiting:
+    parts = run.parts
+    question = ask_consent(valid, run.situation, parts.clock.now(), parts.limits.consent_seconds)
+    waits = needs_consent(decision, question)
+    run.recorder.add(judged(valid.call_id, valid.tool, waits, run), valid.call_id)
+    return Waiting(valid, waits, question)
+
+
+async def _after_consent(valid: ValidCall, run: Run) -> PermittedCall | Waiting | Failure:
+    """Consent is one thing and permission another: what policy says counts as if nobody had been asked yet."""
+    decision = covered(valid, await decide(valid, run.parts.policy, run.situation, run.parts.limits.check_seconds), run)
+    cause = run.recorder.add(judged(valid.call_id, valid.tool, decision, run), valid.call_id)
+    permitted = permit(valid, decision, cause)
+    return permitted if permitted is not None else hold(valid, decision, run)
 
 
 async def _ask_again(
@@ -209,6 +280,8 @@ def _expired(question: Question, run: Run) -> Failure:
 
 def fault_in(question: Question, answer: Answer, registry: Registry) -> str:
     """Why this cannot be the answer, said to the person while the question is still open; empty when it can."""
+    if question.kind == "consent":
+        return unfit(question, answer)
     if not intact(question):
         return "The question in the log is not what its payload hash is of, so nobody can say yes to it."
     fault, tool = unfit(question, answer), registry.find(question.tool_name)

@@ -9,12 +9,12 @@ End. The outcomes are in model order, one per intent, and durable. Cancelling th
 at once and shows the model nothing; how the handlers end is noticed in the background.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 
-from ..domain.call import PermittedCall, ToolIntent, Waiting
+from ..domain.call import PermittedCall, QuestionKind, ToolIntent, Waiting
 from ..domain.errors import RunPausedError, ToolError
 from ..domain.event import (
     SCHEMA_VERSION,
@@ -23,6 +23,7 @@ from ..domain.event import (
     RunDegraded,
     RunFailed,
     RunPaused,
+    RunResumed,
     RunStarted,
     Warned,
 )
@@ -39,6 +40,13 @@ from .resume import lost, replan
 from .run import conclude, plan
 from .schedule import claim
 from .siblings import Ending, Outcome, Siblings
+
+#: What a run with several open questions is said to wait for: the first of these.
+_PAUSES: Mapping[QuestionKind, RunState] = {
+    "approval": RunState.PAUSED_APPROVAL,
+    "input": RunState.PAUSED_INPUT,
+    "consent": RunState.PAUSED_CONSENT,
+}
 
 
 class BatchOutcome(msgspec.Struct, frozen=True):
@@ -119,6 +127,7 @@ def start(run: Run) -> None:
         workspace=situation.workspace,
         requester=situation.requester,
         mode=situation.mode,
+        created_by=situation.created_by,
         parent_run_id=situation.parent_run_id,
         parent_call_id=situation.parent_call_id,
     )
@@ -198,9 +207,18 @@ def _close(siblings: Siblings, run: Run) -> None:
         run.recorder.add(RunFailed(message=siblings.reason))
     elif siblings.ending == "degrade":
         run.recorder.add(RunDegraded(message=siblings.reason))
-    elif siblings.waiting and run.ledger.state is RunState.RUNNING and _still_waits(siblings, run):
-        kinds = {waits.question.kind for waits in siblings.waiting.values() if waits.question is not None}
-        run.recorder.add(RunPaused(kind="input" if kinds == {"input"} else "approval", waiting=tuple(siblings.waiting)))
+    elif siblings.waiting and _still_waits(siblings, run):
+        _pause(siblings, run)
+
+
+def _pause(siblings: Siblings, run: Run) -> None:
+    """For what is waited for now, which need not be what it paused for before."""
+    open_kinds = {action.question.kind for action in run.ledger.actions.values() if action.state is ActionState.PENDING}
+    kind: QuestionKind = min(open_kinds, key=list(_PAUSES).index, default="approval")
+    if run.ledger.state not in (RunState.RUNNING, _PAUSES[kind]):
+        run.recorder.add(RunResumed())
+    if run.ledger.state is RunState.RUNNING:
+        run.recorder.add(RunPaused(kind=kind, waiting=tuple(siblings.waiting)))
 
 
 def _still_waits(siblings: Siblings, run: Run) -> bool:

@@ -16,6 +16,10 @@ from ..domain.event import (
     CallJudged,
     CallObserved,
     CallProposed,
+    ConsentExpired,
+    ConsentGranted,
+    ConsentRefused,
+    ConsentRequested,
     Fact,
     InputExpired,
     InputProvided,
@@ -29,6 +33,7 @@ from ..domain.event import (
 )
 from ..domain.failure import Failure
 from ..domain.json import encode
+from ..domain.ledger import ActionEntry
 from ..domain.lifecycle import ActionState, RunState
 from ..domain.observation import Observation
 from ..domain.payload import Bound, Change, grant_key, hash_of_answer
@@ -38,9 +43,13 @@ from ..domain.words import shorten
 from .accept import Received
 from .execute import Execution
 from .live import Run
+from .permit import RECOVERY
 
 _PAUSED = frozenset({RunState.PAUSED_APPROVAL, RunState.PAUSED_CONSENT, RunState.PAUSED_INPUT})
 _MAX_EDITED_CHARS = 2_000
+_ASKED = {"approval": ApprovalRequested, "input": InputRequested, "consent": ConsentRequested}
+_REFUSED = {"approval": ApprovalRejected, "input": InputRefused, "consent": ConsentRefused}
+_EXPIRED = {"approval": ApprovalExpired, "input": InputExpired, "consent": ConsentExpired}
 _EXITS: dict[str, Exit] = {"cancelled": "cancelled", "timed_out": "timeout"}
 
 
@@ -94,8 +103,7 @@ def judged(call_id: str, tool: ToolDefinition, decision: Decision, run: Run) -> 
 
 
 def asked(question: Question, run: Run) -> Fact:
-    redact = run.parts.redactor.redact
-    fact = ApprovalRequested if question.kind == "approval" else InputRequested
+    redact, fact = run.parts.redactor.redact, _ASKED[question.kind]
     question = msgspec.structs.replace(
         question,
         arguments=_kept(question.arguments, run),
@@ -123,21 +131,35 @@ def voided(question: Question, changes: tuple[Change, ...], run: Run) -> ActionV
 
 
 def record_answer(question: Question, answer: Answer, run: Run) -> int:
-    """A person spoke."""
+    """A person spoke. After a yes the run runs again first, then the yes is logged."""
+    if answer.approved:
+        go_on(run.ledger.actions[question.action_id].asked_seq, run, but=question.action_id)
     answered = run.recorder.add(_answered(question, answer, run), question.call_id)
     go_on(answered, run)
     return answered
 
 
-def go_on(cause: int, run: Run) -> None:
-    """A run that was paused goes on when nobody is waited for any more."""
+def go_on(cause: int, run: Run, but: str = "") -> None:
+    """A run that was paused goes on when nobody is waited for any more, `but` for the one who is just answering. One
+    that fails because of an answer does not: it fails as it waits."""
     ledger = run.ledger
-    if ledger.state in _PAUSED and not any(action.state is ActionState.PENDING for action in ledger.actions.values()):
+    if ledger.state not in _PAUSED:
+        return
+    actions = ledger.actions.items()
+    if any(action.state is ActionState.PENDING for action_id, action in actions if action_id != but):
+        return
+    if run.parts.fail_safe.after_rejection != "fail" or not any(_ends(action, run) for _, action in actions):
         run.recorder.add(RunResumed(), causation_id=cause)
 
 
+def _ends(action: ActionEntry, run: Run) -> bool:
+    """Does its answer end the run? A no to running something again leaves its outcome unknown, and the run alive."""
+    is_no = action.state in (ActionState.REJECTED, ActionState.EXPIRED) and action.question.layer != RECOVERY
+    return is_no and run.ledger.calls[action.question.call_id].observed_seq < 0
+
+
 def _answered(question: Question, answer: Answer, run: Run) -> Fact:
-    is_approval, call_id, action_id = question.kind == "approval", question.call_id, question.action_id
+    call_id, action_id = question.call_id, question.action_id
     written = hash_of_answer(question.payload_hash, answer.arguments, answer.value)
     arguments = _kept(answer.arguments, run) if answer.arguments is not None else None
     redact = run.parts.redactor.redact
@@ -148,15 +170,14 @@ def _answered(question: Question, answer: Answer, run: Run) -> Fact:
         rule=_unless_secret(answer.rule, run),
         arguments=arguments,
     )
-    if answer.approved and is_approval:
+    if answer.approved and question.kind == "consent":
+        return ConsentGranted(call_id=call_id, action_id=action_id, answer=answer)
+    if answer.approved and question.kind == "approval":
         key = _grant_key(question) if answer.scope in ("run", "window") else ""
         return ApprovalGranted(call_id=call_id, action_id=action_id, answer=answer, grant_key=key, written_hash=written)
     if answer.approved:
         return InputProvided(call_id=call_id, action_id=action_id, answer=answer, written_hash=written)
-    if answer.expired:
-        fact = ApprovalExpired if is_approval else InputExpired
-    else:
-        fact = ApprovalRejected if is_approval else InputRefused
+    fact = (_EXPIRED if answer.expired else _REFUSED)[question.kind]
     return fact(call_id=call_id, action_id=action_id, answer=answer)
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from ..approvals.interface import InteractionProvider
 from ..artifacts.interface import Artifacts
+from ..consents.interface import Consents
 from ..domain.fail_safe import FailSafeConfig
 from ..policy.interface import PolicyEngine
 from ..registry.interface import Registry
@@ -26,6 +27,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     drain_seconds: float = 2.0
     #: How long an asynchronous check, policy or guardrail may take.
     check_seconds: float = 30.0
+    #: How long a user may take to consent. None: for ever.
+    consent_seconds: float | None = None
     #: Also refuse early, before a person is asked. Guardrails always run again right before the start.
     guardrails_before_approval: bool = True
 
@@ -46,6 +49,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     artifacts: Artifacts
     redactor: Redactor
     telemetry: Telemetry
+    consents: Consents
     clock: Clock = Clock()
     limits: Limits = Limits()
     fail_safe: FailSafeConfig = FailSafeConfig()

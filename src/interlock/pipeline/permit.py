@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 from ..approvals.interface import InteractionProvider
 from ..domain.call import Answer, PermittedCall, Question, ValidCall
+from ..domain.consent import Consent
 from ..domain.decision import SCOPES, Decision, Verdict, joined
 from ..domain.failure import Failure
 from ..domain.ids import new_action_id
@@ -17,6 +19,8 @@ from ..policy.interface import PolicyEngine, PolicyEvent
 
 #: The layer that asks about a call of which nobody knows whether it happened.
 RECOVERY = "recovery"
+#: The layer that asks a user to let a tool act for them.
+CONSENT = "consent"
 _MAX_REASON_CHARS = 500
 _MAX_CAPABILITY_CHARS = 200
 
@@ -141,6 +145,49 @@ def inexact(valid: ValidCall, why: str) -> Failure:
     return denied_by_policy(valid, _undecided(f"nobody can approve this exactly as it would run: {why}"))
 
 
+def ask_consent(valid: ValidCall, situation: Situation, now: int, seconds: float | None) -> Question:
+    """The question to the user that the run acts for. They answer it at the provider, and nobody else can."""
+    consent = cast(Consent, valid.tool.consent)
+    what = f" to {', '.join(consent.scopes)}" if consent.scopes else ""
+    acts = f"{valid.tool.name} acts for {situation.requester} at {consent.provider}"
+    return Question(
+        action_id=new_action_id(),
+        run_id=situation.run_id,
+        agent=situation.agent,
+        call_id=valid.call_id,
+        tool_name=valid.tool.name,
+        kind="consent",
+        prompt=f"{acts}, and needs their consent{what}.",
+        arguments=valid.copy(),
+        payload_hash="",
+        risk=tuple(sorted(valid.tool.risk)),
+        layer=CONSENT,
+        reason=f"The tool declares that it acts for a user at {consent.provider}.",
+        asked_at=now,
+        expires_at=now + int(seconds * 1e9) if seconds is not None else 0,
+        capability=_capability(valid),
+        provider=consent.provider,
+        scopes=consent.scopes,
+    )
+
+
+def needs_consent(decision: Decision, question: Question) -> Decision:
+    """What is recorded about a call that policy lets go on and that waits for its user."""
+    return Decision(
+        verdict=Verdict.ASK,
+        reason=question.prompt,
+        rule_ids=("interlock:consent",),
+        layer=CONSENT,
+        policy_digest=decision.policy_digest,
+    )
+
+
+def no_consent_here(tool_name: str, why: str) -> Failure:
+    return Failure.of(
+        "consent_unavailable", f"{tool_name} needs the consent of a user, and {why} Nothing was executed."
+    )
+
+
 async def ask(asked: Question, provider: InteractionProvider, now: Callable[[], int]) -> Answer | None:
     """What the person says; None leaves the question open. A provider that fails has not said yes."""
     try:
@@ -168,6 +215,8 @@ def unfit(asked: Question, answer: Answer) -> str:
         return f"The value is not JSON: {error}."
     if SCOPES.index(answer.scope) > SCOPES.index(asked.scope):
         return f"A yes to this question reaches no further than {asked.scope!r}, and this one was for {answer.scope!r}."
+    if asked.kind == "consent" and (answer.arguments, answer.value) != (None, None):
+        return "A consent is given or refused; it has no arguments and no value."
     if answer.arguments is not None and (asked.kind == "input" or answer.scope != "once"):
         return "Arguments that a person edited are approved once, where an approval was asked for."
     if (answer.scope == "window") != bool(answer.until) or (answer.scope == "rule") != bool(answer.rule):
@@ -188,6 +237,8 @@ def refused(asked: Question, answer: Answer) -> Failure:
     """The failure for an answer that is not a yes. Expired is not denied."""
     if asked.layer == RECOVERY:
         return unknown_outcome(asked.tool_name, "and nobody said that it may run again")
+    if asked.kind == "consent":
+        return _no_consent(asked, answer)
     if answer.by == "headless":
         message = f"{asked.tool_name} needs the approval of a person, and nobody is there to ask. Nothing was executed."
         return Failure.of("user_denied", message, details={"action_id": asked.action_id, "by": answer.by})
@@ -198,6 +249,15 @@ def refused(asked: Question, answer: Answer) -> Failure:
     message = f"{sentence(f'A person declined {asked.tool_name}{because}')} Nothing was executed."
     details = {"action_id": asked.action_id, "reason": answer.reason, "by": answer.by}
     return Failure.of("user_denied", message, details=details)
+
+
+def _no_consent(asked: Question, answer: Answer) -> Failure:
+    details = {"action_id": asked.action_id, "provider": asked.provider, "reason": answer.reason, "by": answer.by}
+    code = "consent_expired" if answer.expired else "consent_refused"
+    what = "not given in time" if answer.expired else "refused"
+    because = f": {answer.reason}" if answer.reason and not answer.expired else ""
+    message = sentence(f"The consent that {asked.tool_name} needs at {asked.provider} was {what}{because}")
+    return Failure.of(code, f"{message} Nothing was executed.", details=details)
 
 
 def payload_changed(asked: Question, actual: str) -> Failure:

@@ -32,7 +32,7 @@ from ..domain.result import NormalizedResult, RawResult
 from ..domain.tool import JsonObject, ToolContext
 from ..domain.words import sentence
 from .accept import Received
-from .asking import keep_rule, last_look
+from .asking import hold_for_consent, keep_rule, last_look
 from .binding import covered, hold
 from .execute import Execution, execute, outcome_of_stop
 from .facts import (
@@ -89,6 +89,8 @@ async def plan(received: Received, run: Run) -> PermittedCall | Waiting | Failur
     decision = await decide(valid, parts.policy, run.situation, parts.limits.check_seconds)
     if run.ledger.grants:
         decision = covered(valid, decision, run)
+    if known.tool.consent is not None and (held := await hold_for_consent(valid, decision, run)) is not None:
+        return held
     cause = recorder.add(judged(call_id, known.tool, decision, run), call_id, validated)
     permitted = permit(valid, decision, cause)
     return permitted if permitted is not None else hold(valid, decision, run)
@@ -107,7 +109,7 @@ async def carry_out(
     valid = permitted.valid
     context = ToolContext(run.situation, valid.call_id, valid.tool.spec.name, run.progress, run.artifacts)
     context.state = run.ledger.tool_state
-    if permitted.action_id or valid.tool.input_guardrails:
+    if permitted.action_id or valid.tool.input_guardrails or valid.tool.consent is not None:
         looked = await last_look(permitted, context, run)
         if looked is not permitted:
             return looked if not isinstance(looked, Failure) else conclude(valid.call_id, valid.tool.name, looked, run)
@@ -120,15 +122,18 @@ async def carry_out(
         if permitted.keep:
             await keep_rule(permitted, run)
         result = await _execute(execution, run)
+        match result:
+            case Suspended():
+                return suspend(execution, result, run)
+            case _:
+                return _observe(execution, result, run)
     except asyncio.CancelledError:
         if not execution.abandoned:
             record_cancelled(execution, run)
         raise
-    match result:
-        case Suspended():
-            return suspend(execution, result, run)
-        case _:
-            return _observe(execution, result, run)
+    finally:
+        if context.access_token:
+            run.parts.redactor.forget(context.access_token)
 
 
 def _begin(
@@ -155,6 +160,8 @@ def _begin(
     async def recheck(valid: ValidCall, arguments: JsonObject) -> tuple[ValidCall, Decision] | Failure:
         return await _recheck(valid, arguments, run)
 
+    if context.access_token:
+        run.parts.redactor.learn(context.access_token)
     invocation = schedule(permitted, context, run.parts.sandbox, f"inv_{run.ledger.next_seq}")
     fact = started(invocation, permitted.waited_for, run)
     started_seq = run.recorder.add(fact, permitted.valid.call_id, permitted.cause)

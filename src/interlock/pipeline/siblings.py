@@ -39,7 +39,9 @@ Outcome: TypeAlias = Observation | Waiting
 #: What ends the run early: a fail-safe policy, or a tool that raises.
 Ending: TypeAlias = Literal["", "degrade", "fail", "raise"]
 
-_DENIALS = frozenset({"policy_denied", "user_denied", "approval_expired", "guardrail_refused"})
+#: What a person said, or did not say in time.
+_REJECTIONS = frozenset({"user_denied", "approval_expired", "consent_refused", "consent_expired"})
+_DENIALS = frozenset({"policy_denied", "guardrail_refused"}) | _REJECTIONS
 _TOOL_FAILURES = frozenset({Phase.EXECUTE, Phase.NORMALIZE, Phase.OBSERVE})
 _MAX_WAITED_FOR = 8
 #: Failures that are an exception of the developer's code.
@@ -269,6 +271,8 @@ class Siblings:
 
     def _policy(self, failure: Failure) -> FailurePolicy:
         fail_safe = self._run.parts.fail_safe
+        if failure.code in _REJECTIONS:
+            return fail_safe.after_rejection
         if failure.code in _DENIALS:
             return fail_safe.approval_denial_policy
         if failure.phase in _TOOL_FAILURES:

@@ -14,6 +14,7 @@ import msgspec
 from pydantic import BaseModel
 
 from ..domain import json
+from ..domain.consent import Consent
 from ..domain.errors import ToolDeclarationError
 from ..domain.tool import (
     Check,
@@ -75,6 +76,8 @@ class ToolOptions(TypedDict, total=False):
     source: str
     #: Which arguments name a `path`, a `host` or a `command`: `{"file": "path", "url": "host"}`.
     resources: Mapping[str, ResourceKind]
+    #: What the tool needs of the user that the run acts for: `Consent(provider="mail", scopes=("mail.read",))`.
+    consent: Consent
     #: What a call can reach, for tools that hold themselves back.
     reach: Callable[[JsonObject, Situation], Reach]
     visible: Visibility
@@ -126,6 +129,7 @@ _AS_GIVEN = (
     "origin",
     "source",
     "resources",
+    "consent",
     "reach",
     "visible",
     "check",
@@ -168,7 +172,7 @@ def check_name(name: str) -> None:
 
 def definition_digest(definition: ToolDefinition) -> str:
     """The version of a tool that was given none: the same declaration has the same digest."""
-    declared = {
+    declared: dict[str, Any] = {
         "spec": definition.spec,
         "risk": sorted(definition.risk),
         "read_only": definition.read_only,
@@ -183,6 +187,8 @@ def definition_digest(definition: ToolDefinition) -> str:
         "resources": definition.resources,
         "raise_on_error": definition.raise_on_error or definition.propagate_errors,
     }
+    if definition.consent is not None:
+        declared["consent"] = definition.consent
     return "sha256:" + sha256(json.encode_sorted(declared)).hexdigest()[:16]
 
 

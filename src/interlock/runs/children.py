@@ -50,7 +50,7 @@ async def _handle(runner: "Runner", run_id: str, task: str, context: ToolContext
     parent = await parent_of(runner.log, run_id)
     if parent is None:
         await _check_depth(runner, context.run_id)
-        return await runner.start(task, run_id=run_id, parent=(context.run_id, context.call_id))
+        return await runner.start(task, run_id=run_id, inside=context)
     if parent != (context.run_id, context.call_id):
         raise PreconditionError(_not_inside(runner.agent.name, run_id))
     loop = asyncio.get_running_loop()

@@ -77,7 +77,7 @@ class Desk:
                 await self._give_back(run)
         return await self._leave(run_id, AnswerNote(action_id, answer, payload_hash))
 
-    async def cancel(self, run_id: str, message: str = "") -> Taken:
+    async def cancel(self, run_id: str, message: str = "", by: str = "") -> Taken:
         """End the run, and the runs inside its calls."""
         ledger = await self.ledger(run_id)
         if not RUN_TRANSITIONS[ledger.state]:
@@ -85,11 +85,11 @@ class Desk:
         run = await self._claimed(run_id)
         if run is not None:
             try:
-                if await self._take_all(run) and await self._end(run, message):
+                if await self._take_all(run) and await self._end(run, CancelNote(message, by)):
                     return "recorded"
             finally:
                 await self._give_back(run)
-        return await self._leave(run_id, CancelNote(message))
+        return await self._leave(run_id, CancelNote(message, by))
 
     async def end_children(self, ledger: Ledger) -> None:
         """The run is over, so nobody waits for the runs inside its calls any more."""
@@ -152,9 +152,9 @@ class Desk:
             await self._log.take_away(run.ledger.run_id, note.key)
         return True
 
-    async def _end(self, run: Run, message: str) -> bool:
+    async def _end(self, run: Run, wish: CancelNote) -> bool:
         try:
-            await self._app.cancel(run, message)
+            await self._app.cancel(run, wish.message, wish.by)
         except LogFencedError:
             return False
         await self.end_children(run.ledger)

@@ -20,6 +20,7 @@ from ..domain.event import Event, UserSaid
 from ..domain.json import without_surrogates
 from ..domain.ledger import Ledger
 from ..domain.lifecycle import RUN_TRANSITIONS, RunState
+from ..domain.notes import CancelNote
 from ..domain.tool import Situation
 from ..history.fold import load
 from ..history.run_handle_view import AgentRunEvent, run_handle_events
@@ -131,13 +132,13 @@ class RunHandle:
             session.pausing = True
             session.interrupt_asking()
 
-    async def cancel(self, message: str = "", *, after_turn: bool = False) -> None:
+    async def cancel(self, message: str = "", *, by: str = "", after_turn: bool = False) -> None:
         """End the run: now, so that what runs is cancelled, or after the calls under way."""
         session, task = self._hold.session, self._task
         if session is None or task is None or task.done():
-            await self._runner.desk.cancel(self.run_id, message)
+            await self._runner.desk.cancel(self.run_id, message, by)
             return
-        session.cancelling = message
+        session.cancelling = CancelNote(message, by)
         if after_turn:
             session.interrupt_asking()
         else:
@@ -145,7 +146,7 @@ class RunHandle:
         await asyncio.wait([task])
         if not session.run.ended:  # it had just stopped, or could not go on: so nobody took notice
             with suppress(RunEndedError):
-                await self._runner.desk.cancel(self.run_id, message)
+                await self._runner.desk.cancel(self.run_id, message, by)
 
     def cancel_calls(self) -> int:
         """Cancel the calls that run right now; the run goes on with what that comes to. How many there were."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..agent.session import Listener, Session
 from ..domain.errors import LogError, RunClaimedError, RunEndedError
+from ..domain.notes import CancelNote
 from ..domain.tool import Situation
 from ..log.interface import Claim, Note
 from .note_taking import take_note
@@ -96,8 +97,8 @@ class Hold:
         if session is None:
             return False
 
-        async def end(message: str) -> bool:
-            self._end(session, message)
+        async def end(wish: CancelNote) -> bool:
+            self._end(session, wish)
             return False  # it stays until the end is recorded, in case that this process dies before
 
         try:
@@ -107,9 +108,9 @@ class Hold:
         except LogError:
             return False
 
-    def _end(self, session: Session, message: str) -> None:
+    def _end(self, session: Session, wish: CancelNote) -> None:
         """Now, unless it is ending already: a note is brought again until then."""
         if session.cancelling is None:
-            session.cancelling = message
+            session.cancelling = wish
         if not session.stopped:
             self.stop(session, CANCELLED)

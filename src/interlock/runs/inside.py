@@ -5,7 +5,7 @@ id that a call's run will have. Neither is inside this one, so neither is gone o
 """
 
 from ..domain.chain import decode_event
-from ..domain.event import RunStarted
+from ..domain.event import SCHEMA_VERSION, RunStarted
 from ..domain.ids import child_run_id
 from ..domain.ledger import CallEntry, Ledger
 from ..log.interface import EventLog
@@ -30,11 +30,17 @@ async def begun_inside(log: EventLog, ledger: Ledger) -> list[str]:
 
 async def parent_of(log: EventLog, run_id: str) -> tuple[str, str] | None:
     """The run and the call that it says it is inside of; None: there is no such run."""
+    begun = await begun_as(log, run_id)
+    return None if begun is None else (begun.parent_run_id, begun.parent_call_id)
+
+
+async def begun_as(log: EventLog, run_id: str) -> RunStarted | None:
+    """What its first event says; None: there is no such run."""
     first = await log.read(run_id, limit=1)
     if not first:
         return None
     fact = decode_event(first[0]).fact
-    return (fact.parent_run_id, fact.parent_call_id) if isinstance(fact, RunStarted) else ("", "")
+    return fact if isinstance(fact, RunStarted) else RunStarted(schema=SCHEMA_VERSION)
 
 
 def _is_own(ledger: Ledger, call_id: str, call: CallEntry) -> bool:

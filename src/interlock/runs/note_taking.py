@@ -16,15 +16,15 @@ from ..log.interface import Note
 from ..pipeline.live import Run
 
 
-async def take_note(note: Note, app: App, run: Run, end: Callable[[str], Awaitable[bool]]) -> bool:
+async def take_note(note: Note, app: App, run: Run, end: Callable[[CancelNote], Awaitable[bool]]) -> bool:
     """May it be taken away? False: it stays, for whoever has the run then. `end` is how the run is ended here."""
     if run.ended:
         return True
     match read_note(note):
         case AnswerNote() as body:
             return await _take_answer(app, run, body)
-        case CancelNote(message):
-            return await end(message)
+        case CancelNote() as wish:
+            return await end(wish)
         case None:
             return await _warn(run, f"A note was left that cannot be read: {note.key!r}.")
 

@@ -8,12 +8,20 @@ from ..agent.agent import Agent
 from ..agent.declared import kind_of
 from ..approvals.interface import InteractionProvider
 from ..artifacts.interface import Artifacts
+from ..consents.interface import Consents
 from ..domain.errors import ConfigurationError
 from ..domain.tool import Mode
 from ..log.interface import EventLog
 from ..pipeline.parts import Clock, Limits
 
 _DEFAULT_DEPTH, _MAX_DEPTH = 5, 9
+
+
+class ForWhom(TypedDict, total=False):
+    #: Who a run acts for.
+    requester: str
+    #: Who made it, where that is somebody else.
+    created_by: str
 
 
 class RunnerOptions(TypedDict, total=False):
@@ -23,6 +31,7 @@ class RunnerOptions(TypedDict, total=False):
     interaction: InteractionProvider
     log: EventLog
     artifacts: Artifacts
+    consents: Consents
     secrets: Mapping[str, str]
     limits: Limits
     max_concurrency: int

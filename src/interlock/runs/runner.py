@@ -36,7 +36,7 @@ from ..domain.event import RunCancelled, RunCompleted, RunDegraded, RunFailed
 from ..domain.ids import is_name, new_run_id
 from ..domain.ledger import Ledger
 from ..domain.lifecycle import RUN_TRANSITIONS
-from ..domain.tool import Situation
+from ..domain.tool import Situation, ToolContext
 from ..engine.notes import NoteWatch
 from ..history.fold import load
 from ..log.interface import Claim, Ends, EventLog
@@ -44,7 +44,8 @@ from .children import ask_child
 from .desk import AROUND_IS_OVER, Desk
 from .fork import is_unopened
 from .handle import RunHandle
-from .options import RunnerOptions, check_options, depth_in, for_parts, mode_in
+from .inside import begun_as
+from .options import ForWhom, RunnerOptions, check_options, depth_in, for_parts, mode_in
 from .result import AgentResult
 from .toolkit import toolkit
 from .waits import Waits
@@ -84,24 +85,31 @@ class Runner:
     def log(self) -> EventLog:
         return self.app.log
 
-    async def start(self, task: str, *, run_id: str = "", parent: tuple[str, str] = ("", "")) -> RunHandle:
-        """A new run, already on its way. `parent`: the run and the call that it is inside of."""
-        if run_id and not (is_name(run_id) and (parent[0] or len(run_id) <= _MAX_RUN_ID_CHARS)):
+    async def start(
+        self, task: str, *, run_id: str = "", inside: ToolContext | None = None, **who: Unpack[ForWhom]
+    ) -> RunHandle:
+        """A new run, already on its way. `inside`: the call that it answers. Else `who` says who it acts for and who
+        made it, where that is not what the runner was given."""
+        if run_id and not (is_name(run_id) and (inside or len(run_id) <= _MAX_RUN_ID_CHARS)):
             raise ConfigurationError(
                 f"{run_id[:40]!r} cannot be the id of a run: up to {_MAX_RUN_ID_CHARS} characters that can be printed."
                 " Nothing was started."
             )
-        situation = self._situation(run_id or new_run_id(), parent)
-        handle = RunHandle(self, situation)
+        if inside is not None:
+            around = inside.situation
+            who = ForWhom(requester=around.requester, created_by=around.created_by)
+        handle = RunHandle(self, self._situation(run_id or new_run_id(), inside, who))
         await handle.begin(task)
         return handle
 
     async def open(self, run_id: str, *, answers: Mapping[str, Answer] | None = None, force: bool = False) -> RunHandle:
         """A run that is in the log, on its way again, with answers to its open questions, if any. `RunClaimedError`
         when a living process has it, unless `force`: that takes the runs inside its calls, too."""
-        if not await self.log.read(run_id, limit=1):
+        begun = await begun_as(self.log, run_id)
+        if begun is None:
             raise ConfigurationError(f"There is no run {run_id!r} in the log.")
-        handle = RunHandle(self, self._situation(run_id))
+        who = ForWhom(requester=begun.requester, created_by=begun.created_by) if begun.created_by else ForWhom()
+        handle = RunHandle(self, self._situation(run_id, None, who))
         await handle.resume(answers=answers, force=force)
         return handle
 
@@ -230,16 +238,18 @@ class Runner:
         self.desk = Desk(self.app.log, self.app.artifacts, app=self.app, moved_here=watch)
         self.waits = Waits(self.app.log, watch, self.app.parts.clock.now, chat=self.chat)
 
-    def _situation(self, run_id: str, parent: tuple[str, str] = ("", "")) -> Situation:
+    def _situation(self, run_id: str, inside: ToolContext | None, who: ForWhom) -> Situation:
+        redact = self.app.parts.redactor.redact
         return Situation(
             run_id=run_id,
             agent=next(iter(self.agents)),
             mode=self._mode,
             interactive=self.app.parts.interaction.interactive,
             workspace=self._workspace,
-            requester=self.app.parts.redactor.redact(self._given.get("requester", "")),
-            parent_run_id=parent[0],
-            parent_call_id=parent[1],
+            requester=redact(who.get("requester", self._given.get("requester", ""))),
+            created_by=redact(who.get("created_by", "")),
+            parent_run_id="" if inside is None else inside.run_id,
+            parent_call_id="" if inside is None else inside.call_id,
         )
 
     def _folder(self) -> str:

@@ -48,6 +48,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     situation: Situation
     call_id: str
     tool_name: str
+    access_token: str
 
 
 class _Message(msgspec.Struct, frozen=True, tag_field="type"):
@@ -87,6 +88,7 @@ class _ReportingContext(ToolContext):
             tool_name=request.tool_name,
             on_progress=lambda _, message: send(Progress(message)),
         )
+        self.access_token = request.access_token
         self._send = send
 
     def side_effect(self, kind: str, target: str, detail: str = "") -> None:

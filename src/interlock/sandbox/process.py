@@ -145,6 +145,7 @@ def _request(tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> 
         situation=context.situation,
         call_id=context.call_id,
         tool_name=context.tool_name,
+        access_token=context.access_token,
     )
 
 

@@ -6,6 +6,7 @@ of base64 put between its letters. `forms` knows what secrets look like that nob
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 
 from .encodings import base64_end, base64_stems, find_encoded, spellings
@@ -15,25 +16,45 @@ from .plain import find_word, may_be_secret
 from .stream import RedactingStream
 
 MIN_SECRET_CHARS = 6
+#: What a secret is called that was learned while it was used.
+_LEARNED = "access_token"
 
 
 class SecretRedactor:
     """A `Redactor`. Declared values are name to value; a value that is too short to be told apart is refused."""
 
-    __slots__ = ("_base64", "_spellings", "_suspect", "declares", "literals", "plain_names")
+    __slots__ = ("_base64", "_declared", "_learned", "_spellings", "_suspect", "declares", "literals", "plain_names")
 
     def __init__(self, declared: Mapping[str, str] = {}) -> None:
         for name, value in declared.items():
             if len(value) < MIN_SECRET_CHARS:
                 raise ValueError(f"secret {name!r} has fewer than {MIN_SECRET_CHARS} characters")
-        self._spellings = tuple({text: name for name, value in declared.items() for text in spellings(value)}.items())
-        self._base64 = tuple(
-            {stem: name for name, value in declared.items() for stem, _ in base64_stems(value)}.items()
-        )
+        self._declared = tuple((name, value) for name, value in declared.items())
+        #: Values that are used right now, and how often each was learned.
+        self._learned: Counter[str] = Counter()
+        self._suspect = find_word()
+        self._know()
+
+    def learn(self, value: str) -> None:
+        """One that is too short to be told apart is not looked for."""
+        if len(value) >= MIN_SECRET_CHARS:
+            self._learned[value] += 1
+            if self._learned[value] == 1:
+                self._know()
+
+    def forget(self, value: str) -> None:
+        if self._learned[value] > 1:
+            self._learned[value] -= 1
+        elif self._learned.pop(value, 0):
+            self._know()
+
+    def _know(self) -> None:
+        known = (*self._declared, *((_LEARNED, value) for value in self._learned))
+        self._spellings = tuple({text: name for name, value in known for text in spellings(value)}.items())
+        self._base64 = tuple({stem: name for name, value in known for stem, _ in base64_stems(value)}.items())
         #: What gives a declared secret away when it is in a text.
         self.literals = tuple(text for text, _ in (*self._spellings, *self._base64))
-        self._suspect = find_word()
-        self.declares = bool(declared)
+        self.declares = bool(known)
         self.plain_names: set[str] = set()
 
     def is_plain(self, text: str) -> bool:

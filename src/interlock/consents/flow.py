@@ -1,0 +1,163 @@
+"""A user's way to a provider and back: begun once, come back from once, within ten minutes, in the same browser.
+
+The state that travels with the user is 256 random bits. What belongs to it stays here, sealed: who went, what for, from
+which browser session, and the secrets of the exchange. Whoever comes back takes it, whether they are the right one or
+not, so it cannot be tried twice.
+"""
+
+import re
+from collections.abc import Callable
+from hashlib import sha256
+from hmac import compare_digest
+from secrets import token_urlsafe
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from ..domain.errors import ConfigurationError
+from .provider_client import Return
+from .tokens import FlowStore, KeptFlow, Seal
+
+FLOW_NS = 600 * 1_000_000_000
+_STATE = re.compile(r"[A-Za-z0-9_-]{43}")
+_MAX_CODE_CHARS = 4096
+
+Purpose: TypeAlias = Literal["consent", "sign-in"]
+RefusalCode: TypeAlias = Literal[
+    "denied", "unknown_state", "used_state", "other_session", "other_issuer", "insufficient", "failed", "unavailable"
+]
+
+
+class Callback(msgspec.Struct, frozen=True, kw_only=True):
+    """What a browser came back with. All of it is anybody's word."""
+
+    state: str = ""
+    code: str = ""
+    error: str = ""
+    iss: str = ""
+
+    def __repr__(self) -> str:
+        return "Callback(...)"
+
+    def __rich_repr__(self) -> tuple[str, ...]:
+        return ()
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """Coming back led to nothing. `denied`: the user said no at the provider. `reason` can be shown to them."""
+
+    code: RefusalCode
+    reason: str
+    #: Where it is known: which question it was about, and who had set out.
+    action_id: str = ""
+    user: str = ""
+
+
+class Flow(msgspec.Struct, frozen=True, kw_only=True):
+    purpose: Purpose
+    provider: str
+    scopes: tuple[str, ...]
+    redirect: str
+    verifier: str
+    nonce: str
+    session_hash: str
+    user: str = ""
+    tool: str = ""
+    action_id: str = ""
+    #: What the tool declared, as it did.
+    declared: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Flow({self.purpose}, ...)"
+
+    def __rich_repr__(self) -> tuple[str, ...]:
+        return (self.purpose,)
+
+    @property
+    def back(self) -> Return:
+        return Return(self.redirect, self.verifier, self.nonce)
+
+
+class Flows:
+    def __init__(self, store: FlowStore, seal: Seal, clock: Callable[[], int]) -> None:
+        self._store = store
+        self._seal = seal
+        self._clock = clock
+
+    async def begin(self, flow: Flow, owner: str, at_most: int) -> str:
+        """Its state, which is said to nobody but the user's browser."""
+        state = token_urlsafe(32)
+        key = _hash(state)
+        sealed = self._seal.seal(msgspec.json.encode(flow), _bound(flow.purpose, key))
+        now = self._clock()
+        kept = KeptFlow(state_hash=key, owner=owner, expires_at=now + FLOW_NS, sealed=sealed)
+        await self._store.put_flow(kept, now, at_most)
+        return state
+
+    async def take(self, purpose: Purpose, callback: Callback, session: str) -> Flow | Refused:
+        if not _STATE.fullmatch(callback.state):
+            return _UNKNOWN
+        key = _hash(callback.state)
+        kept = await self._store.take_flow(key, self._clock())
+        if kept == "used":
+            return _USED
+        opened = None if kept == "unknown" else self._seal.unseal(kept.sealed, _bound(purpose, key))
+        if opened is None:
+            return _UNKNOWN
+        flow = msgspec.json.decode(opened, type=Flow)
+        if not compare_digest(flow.session_hash, session_hash(session)):
+            return Refused(code="other_session", reason=_OTHER_SESSION, action_id=flow.action_id, user=flow.user)
+        return flow
+
+
+def new_flow(  # noqa: PLR0913 - all by name
+    *,
+    purpose: Purpose,
+    provider: str,
+    scopes: tuple[str, ...],
+    redirect: str,
+    session: str,
+    user: str = "",
+    tool: str = "",
+    action_id: str = "",
+    declared: tuple[str, ...] = (),
+) -> Flow:
+    return Flow(
+        purpose=purpose,
+        provider=provider,
+        scopes=scopes,
+        redirect=redirect,
+        verifier=token_urlsafe(48),
+        nonce=token_urlsafe(32),
+        session_hash=session_hash(session),
+        user=user,
+        tool=tool,
+        action_id=action_id,
+        declared=declared,
+    )
+
+
+def session_hash(session: str) -> str:
+    """A flow that belongs to no browser could be finished by any, so there is none."""
+    if not session:
+        raise ConfigurationError("A way to a provider has to belong to a browser session.")
+    return _hash(session)
+
+
+def is_code(code: str) -> bool:
+    return 0 < len(code) <= _MAX_CODE_CHARS and code.isascii() and code.isprintable()
+
+
+def _hash(text: str) -> str:
+    return sha256(text.encode(errors="backslashreplace")).hexdigest()
+
+
+def _bound(purpose: Purpose, key: str) -> tuple[str, ...]:
+    return ("flow", purpose, key)
+
+
+_UNKNOWN = Refused(
+    code="unknown_state", reason="Nobody here has begun this, or it was more than ten minutes ago. Begin again."
+)
+_USED = Refused(code="used_state", reason="This was used already. If it did not work, begin again.")
+_OTHER_SESSION = "This was begun in another browser, or by somebody else. Begin again in this one."
