@@ -17,6 +17,7 @@ from ..domain import json
 from ..domain.decision import Verdict
 from ..domain.errors import ConfigurationError
 from ..domain.tool import JsonObject, Mode, Risk, Situation
+from ..policy.about import about
 from ..policy.explain import explain
 from ..policy.files.compile import LAYERS, Layer, compile_layer
 from ..policy.files.document import json_schema, read_document
@@ -44,7 +45,7 @@ from .policy_files import (
     require_one,
 )
 from .policy_runs import backtest_policy, suggest_rules
-from .policy_show import about, as_yaml, show_explanation, show_rules
+from .policy_show import as_yaml, show_explanation, show_rules
 from .show import say, say_json, say_problems
 
 _IMPORTERS = {"claude": import_claude, "codex": import_codex, "gemini": import_gemini}

@@ -4,13 +4,13 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-import msgspec
 import yaml
 
 from ..domain.decision import Decision
+from ..policy.about import about
 from ..policy.backtest import Backtest, Flip
 from ..policy.explain import Explanation, Part
-from ..policy.rule import CommandPattern, Rule
+from ..policy.rule import Rule
 from ..policy.suggest import Suggestion
 from .show import compact, cut, say, verdict
 
@@ -114,42 +114,3 @@ def show_suggestions(found: Sequence[Suggestion]) -> None:
 def show_rules(rules: Iterable[Rule]) -> None:
     for rule in rules:
         say(f"{rule.layer}: {rule.id}: ", verdict(rule.verdict), f" {about(rule)}")
-
-
-def about(rule: Rule) -> str:
-    """What a rule speaks about, in one line."""
-    conditions: dict[str, Any] = {
-        "tools": rule.tools,
-        "risk": rule.risk,
-        "origin": rule.origin,
-        "server": rule.server,
-        "path": rule.path,
-        "access": rule.access,
-        "command": _commands(rule),
-        "host": rule.host,
-        "arguments": msgspec.to_builtins(rule.arguments),
-        "agent": rule.agent,
-        "mode": rule.mode,
-        "interactive": rule.interactive,
-        "when": rule.when_source,
-    }
-    return ", ".join(f"{name} {_listed(value)}" for name, value in conditions.items() if value not in (None, "", {}))
-
-
-def _commands(rule: Rule) -> list[str] | None:
-    if rule.command is None:
-        return None
-    given = [rule.command] if isinstance(rule.command, str) else rule.command
-    return [_command(each) for each in given]
-
-
-def _command(given: str | CommandPattern) -> str:
-    return given if isinstance(given, str) else " ".join(given.words) + ("" if given.exact else " ...")
-
-
-def _listed(value: Any) -> str:
-    if isinstance(value, str | bool):
-        return str(value)
-    if isinstance(value, list | tuple | set | frozenset):
-        return " | ".join(map(str, cast(Iterable[object], value)))
-    return compact(value)

@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 from urllib.parse import quote_plus, urlsplit
 
 import httpx2
-from authlib.integrations import httpx_client  # pyright: ignore[reportMissingTypeStubs]
+from authlib.integrations import httpx_client
 
 from ..domain.errors import ConsentError
 from .providers import OAuthProvider, is_loopback, url_problem
@@ -40,7 +40,7 @@ class OAuthClient(Protocol):
 
     async def revoke_token(self, url: str, *, token: str, token_type_hint: str) -> httpx2.Response: ...
 
-    async def get(self, url: str, *, withhold_token: bool) -> httpx2.Response: ...
+    async def request(self, method: str, url: str, *, withhold_token: bool) -> httpx2.Response: ...
 
 
 @asynccontextmanager
@@ -56,12 +56,14 @@ async def speaking(provider: OAuthProvider, secret: str, url: str) -> AsyncGener
     except (httpx2.HTTPError, TimeoutError, OSError) as error:
         raise ConsentError(f"{provider.name} could not be reached ({type(error).__name__}).") from None
     except _NONSENSE as error:
-        raise ConsentError(f"{provider.name} answered something that makes no sense ({type(error).__name__}).") from None
+        raise ConsentError(
+            f"{provider.name} answered something that makes no sense ({type(error).__name__})."
+        ) from None
 
 
 def _client(provider: OAuthProvider, secret: str, url: str) -> httpx2.AsyncClient:
     method = f"client_secret_{provider.client_auth}" if secret else "none"
-    client = httpx_client.AsyncOAuth2Client(
+    client = cast(Any, httpx_client.AsyncOAuth2Client)(
         client_id=provider.client_id,
         client_secret=secret or None,
         token_endpoint_auth_method=method,

@@ -36,7 +36,7 @@ class _Document(msgspec.Struct, frozen=True):
 
 async def endpoints_of(provider: OAuthProvider) -> Endpoints:
     """What is configured counts more than what the issuer says."""
-    found = await _discover(provider) if provider.issuer else Endpoints(authorization="", token="")  # noqa: S106
+    found = await _discover(provider) if provider.issuer else Endpoints(authorization="", token="")
     return msgspec.structs.replace(
         found,
         authorization=provider.authorization_endpoint or found.authorization,
@@ -48,7 +48,7 @@ async def endpoints_of(provider: OAuthProvider) -> Endpoints:
 async def get_json(provider: OAuthProvider, url: str) -> Any:
     """The document at an address of the provider; None when there is none."""
     async with speaking(provider, "", url) as client:
-        response = await client.get(url, withhold_token=True)
+        response = await client.request("GET", url, withhold_token=True)
         if response.status_code == _NOT_THERE:
             return None
         response.raise_for_status()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from hmac import compare_digest
 from secrets import token_urlsafe
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -20,7 +20,6 @@ from .tokens import FlowStore, KeptFlow, Seal
 
 FLOW_NS = 600 * 1_000_000_000
 _STATE = re.compile(r"[A-Za-z0-9_-]{43}")
-_MAX_CODE_CHARS = 4096
 
 Purpose: TypeAlias = Literal["consent", "sign-in"]
 RefusalCode: TypeAlias = Literal[
@@ -39,8 +38,8 @@ class Callback(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return "Callback(...)"
 
-    def __rich_repr__(self) -> tuple[str, ...]:
-        return ()
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return []
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,20 +57,20 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
     provider: str
     scopes: tuple[str, ...]
     redirect: str
-    verifier: str
-    nonce: str
     session_hash: str
+    verifier: str = msgspec.field(default_factory=lambda: token_urlsafe(48))
+    nonce: str = msgspec.field(default_factory=lambda: token_urlsafe(32))
+    #: For a consent: whose, for which tool, what that declared, and the question that it answers.
     user: str = ""
     tool: str = ""
-    action_id: str = ""
-    #: What the tool declared, as it did.
     declared: tuple[str, ...] = ()
+    action_id: str = ""
 
     def __repr__(self) -> str:
-        return f"Flow({self.purpose}, ...)"
+        return "Flow(...)"
 
-    def __rich_repr__(self) -> tuple[str, ...]:
-        return (self.purpose,)
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return []
 
     @property
     def back(self) -> Return:
@@ -105,36 +104,9 @@ class Flows:
         if opened is None:
             return _UNKNOWN
         flow = msgspec.json.decode(opened, type=Flow)
-        if not compare_digest(flow.session_hash, session_hash(session)):
+        if not compare_digest(flow.session_hash, _hash(session)):
             return Refused(code="other_session", reason=_OTHER_SESSION, action_id=flow.action_id, user=flow.user)
         return flow
-
-
-def new_flow(  # noqa: PLR0913 - all by name
-    *,
-    purpose: Purpose,
-    provider: str,
-    scopes: tuple[str, ...],
-    redirect: str,
-    session: str,
-    user: str = "",
-    tool: str = "",
-    action_id: str = "",
-    declared: tuple[str, ...] = (),
-) -> Flow:
-    return Flow(
-        purpose=purpose,
-        provider=provider,
-        scopes=scopes,
-        redirect=redirect,
-        verifier=token_urlsafe(48),
-        nonce=token_urlsafe(32),
-        session_hash=session_hash(session),
-        user=user,
-        tool=tool,
-        action_id=action_id,
-        declared=declared,
-    )
 
 
 def session_hash(session: str) -> str:
@@ -142,10 +114,6 @@ def session_hash(session: str) -> str:
     if not session:
         raise ConfigurationError("A way to a provider has to belong to a browser session.")
     return _hash(session)
-
-
-def is_code(code: str) -> bool:
-    return 0 < len(code) <= _MAX_CODE_CHARS and code.isascii() and code.isprintable()
 
 
 def _hash(text: str) -> str:

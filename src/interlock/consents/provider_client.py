@@ -1,4 +1,4 @@
-"""One provider, and the client that we are there: authorization URL, code for tokens, new tokens for old, revocation."""
+"""One provider, and the client that we are there: where users go, a code for tokens, new tokens for old, revocation."""
 
 import math
 import re
@@ -86,9 +86,7 @@ class ProviderClient:
         url = (await self.endpoints()).token
         async with speaking(self.provider, self._secret, url) as client:
             try:
-                said = await client.refresh_token(
-                    url, refresh_token=tokens.refresh_token, **self.provider.token_params
-                )
+                said = await client.refresh_token(url, refresh_token=tokens.refresh_token, **self.provider.token_params)
             except OAuthError as error:
                 return Declined(error_code(error.error))
         renewed = self._read(said, tokens.scopes)

@@ -5,7 +5,7 @@ that was put in the place of another one is worth nothing.
 """
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -24,15 +24,8 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return "Tokens(...)"
 
-    def __rich_repr__(self) -> tuple[str, ...]:
-        return ()
-
-
-class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user gave a tool, as it is sealed."""
-
-    provider: str
-    tokens: Tokens
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return []
 
 
 class KeptGrant(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,8 @@
 
 One JSON object per event, `{"hash": ..., "event": ...}`, with the stored bytes of the event unchanged: the chain is
 over bytes, so a copy that was parsed and written again does not verify. `to_ndjson` has one object per line; `to_json`
-is the same lines as one JSON array.
+is the same lines as one JSON array. A signed export ends with a checkpoint, `{"checkpoint": ..., "signature": ...}`,
+which `read_signatures` reads. The schemas of other systems are in `exports/`.
 """
 
 import re
@@ -12,6 +13,7 @@ import msgspec
 
 from ..domain.chain import Entry
 from ..domain.errors import LogCorruptError
+from .exports.signed_line import SignedCheckpoint, is_checkpoint, read_line
 
 _LINE = re.compile(rb'\{"hash":"((?:[0-9a-f]{2})*)","event":(.+)\},?', re.DOTALL)
 
@@ -24,29 +26,49 @@ class _Place(msgspec.Struct):
 _decode_place = msgspec.json.Decoder(_Place).decode
 
 
-def to_ndjson(entries: Iterable[Entry]) -> Iterator[bytes]:
+def to_ndjson(entries: Iterable[Entry], signed: SignedCheckpoint | None = None) -> Iterator[bytes]:
     """One line per event, each with its line feed."""
-    for entry in entries:
-        yield _line(entry) + b"\n"
+    for line in _lines(entries, signed):
+        yield line + b"\n"
 
 
-def to_json(entries: Iterable[Entry]) -> Iterator[bytes]:
+def to_json(entries: Iterable[Entry], signed: SignedCheckpoint | None = None) -> Iterator[bytes]:
     """The parts of one JSON array, one event per line."""
     separator = b"[\n"
-    for entry in entries:
-        yield separator + _line(entry)
+    for line in _lines(entries, signed):
+        yield separator + line
         separator = b",\n"
     yield b"[]\n" if separator == b"[\n" else b"\n]\n"
 
 
 def read_export(lines: Iterable[bytes]) -> list[Entry]:
     """The entries of an export in either form, as they are: `verify` says whether they are what was written."""
-    stripped = (line.strip() for line in lines)
-    written = (line for line in stripped if line not in {b"", b"[", b"]", b"[]"})
+    written = (line for line in _written(lines) if not is_checkpoint(line))
     return [_entry(line, number) for number, line in enumerate(written)]
 
 
-def _line(entry: Entry) -> bytes:
+def read_signatures(lines: Iterable[bytes]) -> list[SignedCheckpoint]:
+    """The checkpoints in an export. `LogCorruptError` for one that is damaged."""
+    found = [read_line(line) for line in _written(lines) if is_checkpoint(line)]
+    if None in found:
+        raise LogCorruptError("the checkpoint in the export is damaged: it is not one that was signed")
+    return [signed for signed in found if signed is not None]
+
+
+def _written(lines: Iterable[bytes]) -> Iterator[bytes]:
+    stripped = (line.strip() for line in lines)
+    return (line for line in stripped if line not in {b"", b"[", b"]", b"[]"})
+
+
+def _lines(entries: Iterable[Entry], signed: SignedCheckpoint | None) -> Iterator[bytes]:
+    for entry in entries:
+        yield event_line(entry)
+    if signed is not None:
+        yield signed.line
+
+
+def event_line(entry: Entry) -> bytes:
+    """An event as a line of an export, without its line feed."""
     if b"\n" in entry.body or b"\r" in entry.body:
         raise LogCorruptError(
             f"event {entry.seq} of {entry.run_id} holds a line break: it was not written by Interlock"

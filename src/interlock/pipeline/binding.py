@@ -26,6 +26,8 @@ from .validate import validate
 
 def hold(valid: ValidCall, decision: Decision, run: Run) -> Waiting | Failure:
     """A call that a person is to be asked about, exactly as it would run."""
+    if decision.answer_within_seconds is None and run.parts.limits.approval_seconds is not None:
+        decision = msgspec.structs.replace(decision, answer_within_seconds=run.parts.limits.approval_seconds)
     question = pose(valid, decision, bound(valid, decision.paths, run), run.situation, run.parts.clock.now())
     exact = exactly(valid, question)
     if isinstance(exact, Failure):

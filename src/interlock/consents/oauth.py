@@ -1,0 +1,226 @@
+"""Consents that are given at OAuth providers, and the tokens that come of them.
+
+A token that is good for another minute is given as it is. One that is not is renewed, silently and once: whoever asks
+meanwhile waits for the same exchange, and it goes on when they stop waiting, because the provider may have made the old
+refresh token worthless by then. Renewing, saving and forgetting for one user and tool happen one after the other.
+
+A provider's no to a renewal means that the user has to be asked again. Anything else that goes wrong says nothing
+about what the user wants, so nobody is asked: `ConsentError`.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from time import time_ns
+from typing import NamedTuple
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from ..domain.consent import Consent
+from ..domain.errors import ConfigurationError, ConsentError
+from .coming_back import refused, tokens_after
+from .flow import Callback, Flow, Flows, Refused, session_hash
+from .grants import Given, Grant, Grants
+from .provider_client import ProviderClient
+from .providers import OAuthProvider, client_secret, url_problem
+from .tokens import Seal, Tokens, TokenStore
+
+_LEEWAY_NS = 60 * 1_000_000_000
+#: Ways to a provider that one user may be on.
+_MAX_FLOWS = 20
+#: How providers say that the user has to come again.
+_ASK_AGAIN = frozenset(
+    {
+        "access_denied",
+        "bad_refresh_token",
+        "consent_required",
+        "interaction_required",
+        "invalid_grant",
+        "invalid_token",
+        "login_required",
+    }
+)
+
+
+class Wanted(NamedTuple):
+    """What a user is asked for, and the question of a run that this answers."""
+
+    user: str
+    tool: str
+    consent: Consent
+    action_id: str = ""
+
+
+class Begun(NamedTuple):
+    """Where the user goes, and what they come back with."""
+
+    url: str
+    state: str
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True):
+    user: str
+    tool: str
+    provider: str
+    scopes: tuple[str, ...]
+    action_id: str
+
+
+class OAuthConsents:
+    asks = True
+
+    def __init__(
+        self,
+        providers: Iterable[OAuthProvider],
+        store: TokenStore,
+        seal: Seal,
+        clock: Callable[[], int] = time_ns,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """
+        Args:
+            clock: Nanoseconds since 1970.
+            environment: Where client secrets are, for providers that name a variable.
+        """
+        said = os.environ if environment is None else environment
+        self._clients: dict[str, ProviderClient] = {}
+        for provider in providers:
+            if provider.name in self._clients:
+                raise ConfigurationError(f"There are two OAuth providers with the name {provider.name!r}.")
+            self._clients[provider.name] = ProviderClient(provider, client_secret(provider, said), clock)
+        self._grants = Grants(store, seal)
+        self._flows = Flows(store, seal, clock)
+        self._clock = clock
+        self._one_by_one: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._renewing: dict[tuple[str, str], asyncio.Task[Tokens | None]] = {}
+
+    async def token(self, user: str, tool: str, consent: Consent) -> str | None:
+        client = self._client(consent.provider)
+        tokens = await self._enough(user, tool, consent)
+        if tokens is None or self._is_good(tokens):
+            return tokens and tokens.access_token
+        renewed = await self._renewed(user, tool, client)
+        return renewed.access_token if renewed and _covers(client, renewed, consent) else None
+
+    async def needs(self, user: str, tool: str, consent: Consent) -> bool:
+        """Does the user have to be asked, as far as is known here? The provider is not asked."""
+        tokens = await self._enough(user, tool, consent)
+        return tokens is None or not (tokens.refresh_token or self._is_good(tokens))
+
+    async def given(self, user: str) -> tuple[Given, ...]:
+        return await self._grants.given(user)
+
+    async def begin(self, wanted: Wanted, redirect: str, session: str) -> Begun:
+        """Set out for the provider. `redirect` is exactly what is registered there; `session` is the id of the browser
+        session that has to come back. Raises `ConsentError` where the provider cannot be asked where to go."""
+        if problem := url_problem(redirect):
+            raise ConfigurationError(f"The address that users come back to {problem}")
+        client = self._client(wanted.consent.provider)
+        await client.endpoints()
+        flow = Flow(
+            purpose="consent",
+            provider=wanted.consent.provider,
+            scopes=client.provider.asked(wanted.consent),
+            redirect=redirect,
+            session_hash=session_hash(session),
+            user=wanted.user,
+            tool=wanted.tool,
+            declared=wanted.consent.scopes,
+            action_id=wanted.action_id,
+        )
+        state = await self._flows.begin(flow, f"consent of {wanted.user}", _MAX_FLOWS)
+        return Begun(await client.authorization_url(flow.scopes, state, flow.back), state)
+
+    async def finish(self, callback: Callback, user: str, session: str) -> Finished | Refused:
+        """Come back. Whatever comes of it, the same state leads to nothing a second time."""
+        flow = await self._flows.take("consent", callback, session)
+        if isinstance(flow, Refused):
+            return flow
+        if flow.user != user:
+            return refused(flow, "other_session", "Somebody else has begun this. Nothing was changed.")
+        client = self._clients.get(flow.provider)
+        if client is None:
+            return refused(flow, "failed", f"{flow.provider} is not configured any more.")
+        tokens = await tokens_after(flow, callback, client)
+        if isinstance(tokens, Refused):
+            return tokens
+        consent = Consent(provider=flow.provider, scopes=flow.declared)
+        if missing := client.provider.wanted(consent) - set(tokens.scopes):
+            names = ", ".join(sorted(missing))
+            return refused(flow, "insufficient", f"{flow.tool} needs access to {names}, too. Begin again, and give it.")
+        async with self._lock(flow.user, flow.tool):
+            grant = Grant(provider=flow.provider, since=self._clock(), tokens=tokens)
+            await self._grants.save(flow.user, flow.tool, grant)
+        return Finished(
+            user=flow.user, tool=flow.tool, provider=flow.provider, scopes=tokens.scopes, action_id=flow.action_id
+        )
+
+    async def revoke(self, user: str, tool: str, provider: str) -> bool | None:
+        """Forget the tokens here, whatever the provider says, and there. None: there are none. False: the provider did
+        not take them back, so they end when they expire."""
+        async with self._lock(user, tool):
+            grant, client = await self._grants.load(user, tool, provider), self._clients.get(provider)
+            if not any(given.tool == tool and given.provider == provider for given in await self.given(user)):
+                return None
+            await self._grants.forget(user, tool)
+            if grant is None or client is None:
+                return False
+            with suppress(ConsentError):
+                return await client.revoke(grant.tokens)
+        return False
+
+    async def close(self) -> None:
+        """Wait for renewals that are under way: what they bring is kept."""
+        await asyncio.gather(*self._renewing.values(), return_exceptions=True)
+
+    def _client(self, provider: str) -> ProviderClient:
+        if provider not in self._clients:
+            raise ConsentError(f"No OAuth provider {provider[:64]!r} is configured.")
+        return self._clients[provider]
+
+    async def _enough(self, user: str, tool: str, consent: Consent) -> Tokens | None:
+        """What the user gave, if it is enough for the tool: not necessarily good now."""
+        client, grant = self._client(consent.provider), await self._grants.load(user, tool, consent.provider)
+        return grant.tokens if grant and _covers(client, grant.tokens, consent) else None
+
+    def _is_good(self, tokens: Tokens) -> bool:
+        return not tokens.expires_at or self._clock() < tokens.expires_at - _LEEWAY_NS
+
+    async def _renewed(self, user: str, tool: str, client: ProviderClient) -> Tokens | None:
+        key = (user, tool)
+        renewing = self._renewing.get(key)
+        if renewing is None:
+            renewing = self._renewing[key] = asyncio.create_task(self._renew(user, tool, client))
+            renewing.add_done_callback(lambda done: self._forget_renewal(key, done))
+        return await asyncio.shield(renewing)
+
+    def _forget_renewal(self, key: tuple[str, str], done: "asyncio.Task[Tokens | None]") -> None:
+        del self._renewing[key]
+        if not done.cancelled():
+            done.exception()  # nobody may be waiting for it any more
+
+    async def _renew(self, user: str, tool: str, client: ProviderClient) -> Tokens | None:
+        name = client.provider.name
+        async with self._lock(user, tool):
+            grant = await self._grants.load(user, tool, name)
+            if grant is None or self._is_good(grant.tokens):
+                return grant and grant.tokens
+            if not grant.tokens.refresh_token:
+                return None
+            renewed = await client.refresh(grant.tokens)
+            if isinstance(renewed, Tokens):
+                await self._grants.save(user, tool, msgspec.structs.replace(grant, tokens=renewed))
+                return renewed
+            if renewed.error not in _ASK_AGAIN:
+                raise ConsentError(f"{name} did not renew a token: {renewed.error}.")
+            await self._grants.forget(user, tool)
+            return None
+
+    def _lock(self, user: str, tool: str) -> asyncio.Lock:
+        return self._one_by_one.setdefault((user, tool), asyncio.Lock())
+
+
+def _covers(client: ProviderClient, tokens: Tokens, consent: Consent) -> bool:
+    return client.provider.wanted(consent) <= set(tokens.scopes)

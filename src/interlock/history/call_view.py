@@ -1,0 +1,233 @@
+"""One call in three lenses: what the model saw, what the person saw, what happened.
+
+Each lens has only what its reader really had. The model's has its own words and the text that it was given back, byte
+for byte; the person's has the questions as they were bound and hashed; the last one has what the runtime recorded, with
+the arguments that ran, which may be others than those that were proposed.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from ..domain import event as facts
+from ..domain.call import Answer, Question
+from ..domain.decision import Decision
+from ..domain.envelope import render_for_model, render_for_user
+from ..domain.event import Event
+from ..domain.lifecycle import ACTION_TRANSITIONS, ActionState
+from ..domain.observation import Observation
+
+
+class ModelSaw(msgspec.Struct, frozen=True, kw_only=True):
+    #: As it came: JSON where it parsed, else text. None: it is too long for the log, and an artifact.
+    arguments: Any = None
+    arguments_artifact_id: str = ""
+    #: What it said it wants it for. Never used to decide.
+    reason: str = ""
+    #: What it was told, exactly; None: nothing yet.
+    told: str | None = None
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """One question, with all that the person was shown, and what was answered."""
+
+    question: Question
+    status: str
+    asked_seq: int
+    asked_at: int
+    answer: Answer | None = None
+    answered_seq: int = -1
+    answered_at: int = 0
+    #: Why the answer no longer counts.
+    void_reason: str = ""
+
+
+class PersonSaw(msgspec.Struct, frozen=True, kw_only=True):
+    questions: tuple[Asked, ...] = ()
+    #: The one line about the outcome; empty: there is none yet.
+    line: str = ""
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    seq: int
+    at: int
+    decision: Decision
+
+
+class Ran(msgspec.Struct, frozen=True, kw_only=True):
+    """One start of its handler, and its end."""
+
+    started_seq: int
+    started_at: int
+    started: facts.InvocationStarted
+    #: What ran, with defaults and what a person or a hook changed.
+    arguments: Any
+    ended_seq: int = -1
+    ended_at: int = 0
+    #: None: it has not ended, or nobody knows how it did.
+    ended: facts.InvocationCompleted | None = None
+    child_run_id: str = ""
+
+
+class Happened(msgspec.Struct, frozen=True, kw_only=True):
+    validation_errors: tuple[str, ...] = ()
+    decisions: tuple[Judged, ...] = ()
+    runs: tuple[Ran, ...] = ()
+    #: With failure, exit code, side effects, artifacts and facts; None: it has no outcome yet.
+    observation: Observation | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class CallView(msgspec.Struct, frozen=True, kw_only=True):
+    run_id: str
+    call_id: str
+    tool: str
+    tool_version: str
+    proposed_seq: int
+    proposed_at: int
+    observed_seq: int = -1
+    observed_at: int = 0
+    #: How often the same call came; it was executed once.
+    repeated: int = 0
+    model_saw: ModelSaw
+    person_saw: PersonSaw
+    happened: Happened
+
+
+def call_view(events: Iterable[Event], call_id: str) -> CallView | None:
+    """None when the model proposed no such call. `events` may be those of the whole run."""
+    seen: _Seen | None = None
+    for event in events:
+        fact = event.fact
+        if isinstance(fact, facts.CallProposed) and fact.call_id == call_id:
+            if seen is None:
+                seen = _Seen(event, fact)
+            else:
+                seen.repeated += 1
+        elif seen is not None and _is_about(fact, call_id):
+            seen.take(event)
+    return None if seen is None else seen.view()
+
+
+_ANSWERS: dict[type, str] = {
+    facts.ApprovalGranted: "granted",
+    facts.InputProvided: "granted",
+    facts.ConsentGranted: "granted",
+    facts.ApprovalRejected: "rejected",
+    facts.InputRefused: "rejected",
+    facts.ConsentRefused: "rejected",
+    facts.ApprovalExpired: "expired",
+    facts.InputExpired: "expired",
+    facts.ConsentExpired: "expired",
+}
+
+
+def _is_about(fact: Any, call_id: str) -> bool:
+    if isinstance(fact, facts.CallObserved):
+        return fact.observation.call_id == call_id
+    return getattr(fact, "call_id", None) == call_id
+
+
+class _Seen:
+    """What was read about the call so far."""
+
+    def __init__(self, event: Event, proposed: facts.CallProposed) -> None:
+        self.event = event
+        self.proposed = proposed
+        self.repeated = 0
+        self.errors: tuple[str, ...] = ()
+        self.decisions: list[Judged] = []
+        self.asked: dict[str, Asked] = {}
+        self.ran: list[Ran] = []
+        self.warnings: list[str] = []
+        self.observed: tuple[Event, Observation] | None = None
+
+    def take(self, event: Event) -> None:
+        fact = event.fact
+        match fact:
+            case facts.CallValidated():
+                self.errors = fact.errors
+            case facts.CallJudged():
+                self.decisions.append(Judged(seq=event.seq, at=event.at, decision=fact.decision))
+            case facts.ApprovalRequested() | facts.InputRequested() | facts.ConsentRequested():
+                question = fact.question
+                self.asked[question.action_id] = Asked(
+                    question=question, status=ActionState.PENDING.name, asked_seq=event.seq, asked_at=event.at
+                )
+            case facts.ActionVoided():
+                self._step(fact.action_id, "voided", void_reason=fact.reason)
+            case facts.InvocationStarted():
+                self._start(event, fact)
+            case facts.InvocationCompleted() | facts.InvocationSuspended():
+                self._end(event, fact)
+            case facts.CallObserved():
+                self.observed = (event, fact.observation)
+            case facts.Warned():
+                self.warnings.append(fact.message)
+            case _ if word := _ANSWERS.get(type(fact)):
+                self._answer(event, word, fact)
+            case _:
+                pass
+
+    def view(self) -> CallView:
+        observed = self.observed
+        shown = None if observed is None else observed[1]
+        proposed = self.proposed
+        return CallView(
+            run_id=self.event.run_id,
+            call_id=proposed.call_id,
+            tool=proposed.tool,
+            tool_version=proposed.tool_version,
+            proposed_seq=self.event.seq,
+            proposed_at=self.event.at,
+            observed_seq=-1 if observed is None else observed[0].seq,
+            observed_at=0 if observed is None else observed[0].at,
+            repeated=self.repeated,
+            model_saw=ModelSaw(
+                arguments=proposed.raw_input,
+                arguments_artifact_id=proposed.raw_artifact_id,
+                reason=proposed.reason,
+                told=None if shown is None else render_for_model(shown),
+            ),
+            person_saw=PersonSaw(
+                questions=tuple(self.asked.values()), line="" if shown is None else render_for_user(shown)
+            ),
+            happened=Happened(
+                validation_errors=self.errors,
+                decisions=tuple(self.decisions),
+                runs=tuple(self.ran),
+                observation=shown,
+                warnings=tuple(self.warnings),
+            ),
+        )
+
+    def _answer(self, event: Event, word: str, fact: Any) -> None:
+        self._step(fact.action_id, word, answer=fact.answer, answered_seq=event.seq, answered_at=event.at)
+
+    def _step(self, action_id: str, word: str, **changes: Any) -> None:
+        """What does not fit is left as it was: this shows what the log says, and `verify` judges it."""
+        asked = self.asked.get(action_id)
+        if asked is None:
+            return
+        after = ACTION_TRANSITIONS[ActionState[asked.status]].get(word)
+        status = asked.status if after is None else after.name
+        self.asked[action_id] = msgspec.structs.replace(asked, status=status, **changes)
+
+    def _start(self, event: Event, fact: facts.InvocationStarted) -> None:
+        if fact.action_id:
+            self._step(fact.action_id, "tool.invocation.started")
+        arguments = self.proposed.raw_input if fact.arguments is None else fact.arguments
+        self.ran.append(Ran(started_seq=event.seq, started_at=event.at, started=fact, arguments=arguments))
+
+    def _end(self, event: Event, fact: facts.InvocationCompleted | facts.InvocationSuspended) -> None:
+        for place, ran in enumerate(self.ran):
+            if ran.started.invocation_id == fact.invocation_id and ran.ended_seq < 0:
+                self.ran[place] = _ended(ran, event, fact)
+
+
+def _ended(ran: Ran, event: Event, fact: facts.InvocationCompleted | facts.InvocationSuspended) -> Ran:
+    if isinstance(fact, facts.InvocationSuspended):
+        return msgspec.structs.replace(ran, ended_seq=event.seq, ended_at=event.at, child_run_id=fact.child_run_id)
+    changed = ran.arguments if fact.arguments is None else fact.arguments
+    return msgspec.structs.replace(ran, ended_seq=event.seq, ended_at=event.at, ended=fact, arguments=changed)

@@ -1,0 +1,127 @@
+"""What a signed checkpoint says: how far runs were, so that a log that was cut or rewritten contradicts it.
+
+The document is RFC 8785 JSON. Checkpoints are numbered, and each names the hash of the one before it, so one that is
+missing is seen.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+import rfc8785
+
+from ..standalone_verifier import is_signed
+from .keys import PublicKey
+from .signed_line import SignedCheckpoint
+
+#: Is it the signature of a public key, over a document? In this order: key, document, signature.
+Check: TypeAlias = Callable[[bytes, bytes, bytes], bool]
+
+
+class Head(msgspec.Struct, frozen=True):
+    """How many there are, and the hash of the last one, in hex."""
+
+    count: int
+    head: str
+
+
+class Statement(msgspec.Struct, frozen=True, kw_only=True):
+    """What is signed."""
+
+    schema: Literal["interlock/checkpoint/v1"] = "interlock/checkpoint/v1"
+    number: int
+    at: str
+    #: The id of the key that signs it.
+    key: str
+    #: SHA-256 of the document of the one before it; empty for the first.
+    previous: str
+    #: How far the events of all runs were read.
+    position: int
+    runs: dict[str, Head]
+    #: Of what people did to the server itself; None where it is about one run alone.
+    journal: Head | None = None
+
+
+class Doubt(msgspec.Struct, frozen=True):
+    """Why a signed checkpoint says nothing."""
+
+    problem: Literal["unknown_key", "forged", "unreadable"]
+    message: str
+
+
+_decode = msgspec.json.Decoder(Statement).decode
+
+
+def canonical(statement: Statement) -> bytes:
+    return rfc8785.dumps(msgspec.to_builtins(statement))
+
+
+def read_statement(
+    signed: SignedCheckpoint, keys: Mapping[str, PublicKey], check: Check = is_signed
+) -> Statement | Doubt:
+    """What was said, if it was said by one of these keys."""
+    try:
+        statement = _decode(signed.document)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return Doubt("unreadable", f"a checkpoint cannot be read: {error}")
+    key = keys.get(statement.key)
+    if key is None:
+        return Doubt("unknown_key", f"checkpoint {statement.number} is signed by key {statement.key}, which is unknown")
+    if not check(key.raw, signed.document, signed.signature):
+        return Doubt("forged", f"the signature of checkpoint {statement.number} is not by key {statement.key}")
+    return statement
+
+
+class CheckpointFlaw(msgspec.Struct, frozen=True):
+    number: int
+    message: str
+
+
+class Followed(msgspec.Struct, frozen=True):
+    """Checkpoints that were found to follow each other, up to the first flaw."""
+
+    #: Of the last one: its number, its digest, what it says, and how long the journal was by then.
+    number: int = 0
+    digest: str = ""
+    last: Statement | None = None
+    journal_count: int = 0
+    flaw: CheckpointFlaw | None = None
+
+
+def follow(
+    so_far: Followed, page: Sequence[SignedCheckpoint], keys: Mapping[str, PublicKey], check: Check = is_signed
+) -> tuple[Followed, list[Statement]]:
+    """Some more of them, and what they say. `keys` are in the order of their use."""
+    found: list[Statement] = []
+    order = {key: place for place, key in enumerate(keys)}
+    for signed in page:
+        said = read_statement(signed, keys, check)
+        wrong = said.message if isinstance(said, Doubt) else _misfit(so_far, said, order)
+        if wrong or isinstance(said, Doubt):
+            flaw = CheckpointFlaw(so_far.number + 1, wrong)
+            return msgspec.structs.replace(so_far, flaw=flaw), found
+        journal_count = said.journal.count if said.journal else so_far.journal_count
+        so_far = Followed(said.number, signed.digest, said, journal_count)
+        found.append(said)
+    return so_far, found
+
+
+def _misfit(so_far: Followed, said: Statement, order: Mapping[str, int]) -> str:
+    number, last = so_far.number + 1, so_far.last or said
+    wrong = (
+        (said.number != number, f"checkpoint {number} is missing: {said.number} is in its place"),
+        (said.previous != so_far.digest, f"checkpoint {number} does not follow the one before it: one was replaced"),
+        (
+            order[said.key] < order[last.key],
+            f"checkpoint {number} is signed by key {said.key}, which was replaced before it",
+        ),
+        (
+            said.position < last.position,
+            f"checkpoint {number} is of another log than the one before it: events were deleted or replaced",
+        ),
+        (
+            said.journal is not None and said.journal.count < so_far.journal_count,
+            f"the journal was shorter at checkpoint {number} than before it",
+        ),
+    )
+    return next((message for found, message in wrong if found), "")

@@ -1,0 +1,55 @@
+"""The public keys that signatures are checked with. A key is known by the beginning of its SHA-256."""
+
+from collections.abc import Iterable
+from hashlib import sha256
+
+import msgspec
+
+PUBLIC_BYTES = 32
+_KEY_ID_CHARS = 16
+
+
+class PublicKey(msgspec.Struct, frozen=True, kw_only=True):
+    """The times are for people: which key may sign which checkpoint is told by the order of both."""
+
+    key: str
+    #: In hex.
+    public: str
+    since: str = ""
+    #: Empty: it is the one in use.
+    until: str = ""
+
+    @property
+    def raw(self) -> bytes:
+        return bytes.fromhex(self.public)
+
+
+_decode = msgspec.json.Decoder(PublicKey).decode
+
+
+def key_id(public: bytes) -> str:
+    return sha256(public).hexdigest()[:_KEY_ID_CHARS]
+
+
+def read_key(line: bytes) -> PublicKey | None:
+    """As it is kept, one on a line; None for what is none, or has another name than its own."""
+    try:
+        found = _decode(line)
+        right = len(found.raw) == PUBLIC_BYTES and found.key == key_id(found.raw)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    return found if right else None
+
+
+def named_key(public: str) -> PublicKey | None:
+    """As a person has it, in hex; None for what is none."""
+    try:
+        raw = bytes.fromhex(public.strip())
+    except ValueError:
+        return None
+    return PublicKey(key=key_id(raw), public=raw.hex()) if len(raw) == PUBLIC_BYTES else None
+
+
+def keys_by_id(keys: Iterable[PublicKey]) -> dict[str, PublicKey]:
+    """In the order of their use, the oldest first."""
+    return {key.key: key for key in keys}

@@ -1,0 +1,41 @@
+"""A signed checkpoint as a line: `{"checkpoint": DOCUMENT, "signature": HEX}`, in an export or in a file of its own.
+
+The signature is over exactly the bytes of the document, so they are kept, sent and checked as they are.
+"""
+
+import re
+from collections.abc import Iterable
+from hashlib import sha256
+
+import msgspec
+
+_LINE = re.compile(rb'\{"checkpoint":(.+),"signature":"([0-9a-f]{128})"\},?', re.DOTALL)
+_BEGIN = b'{"checkpoint":'
+
+
+class SignedCheckpoint(msgspec.Struct, frozen=True):
+    document: bytes
+    signature: bytes
+
+    @property
+    def digest(self) -> str:
+        return sha256(self.document).hexdigest()
+
+    @property
+    def line(self) -> bytes:
+        return b'{"checkpoint":%s,"signature":"%s"}' % (self.document, self.signature.hex().encode())
+
+
+def is_checkpoint(line: bytes) -> bool:
+    return line.startswith(_BEGIN)
+
+
+def read_line(line: bytes) -> SignedCheckpoint | None:
+    """None for what is none."""
+    match = _LINE.fullmatch(line.strip())
+    return None if match is None else SignedCheckpoint(match[1], bytes.fromhex(match[2].decode()))
+
+
+def read_lines(lines: Iterable[bytes]) -> list[SignedCheckpoint]:
+    """The checkpoints among the lines of an export, or of a file that they were copied to."""
+    return [found for line in lines if is_checkpoint(line) and (found := read_line(line)) is not None]

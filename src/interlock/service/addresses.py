@@ -1,0 +1,163 @@
+"""Which network addresses the server may call on its own. What a name resolves to is checked, never how it is written.
+
+Every address of a name must pass, or the name is refused: one good address among bad ones is how a check is tricked.
+IPv6 forms that carry an IPv4 address are judged by what they carry. The tables are our own and not `is_global` of
+`ipaddress`, whose answer differs between Python versions.
+"""
+
+import asyncio
+import re
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import TypeAlias
+
+import msgspec
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Network: TypeAlias = IPv4Network | IPv6Network
+#: The addresses of a name. `OSError` when it has none.
+Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+
+MAX_HOST_CHARS = 253
+RESOLVE_SECONDS = 10.0
+
+
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the server may go for one purpose, as somebody wrote it down."""
+
+    #: Also http, without TLS.
+    allow_plain: bool = False
+    #: Also this machine and private networks. Never metadata services, link-local or multicast.
+    allow_private: bool = False
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """It may not be called; nothing was sent."""
+
+    problem: str
+
+
+def _networks(*texts: str) -> tuple[Network, ...]:
+    return tuple(ip_network(text) for text in texts)
+
+
+_Words: TypeAlias = tuple[tuple[str, tuple[Network, ...]], ...]
+
+#: Services that hand out credentials to whoever asks from this machine. Some have private or public addresses.
+_METADATA: _Words = (
+    (
+        "an address of metadata services",
+        _networks(
+            "169.254.0.0/16",
+            "100.100.100.200/32",
+            "168.63.129.16/32",
+            "192.0.0.192/32",
+            "fd00:ec2::/32",
+            "fd20:ce::254/128",
+        ),
+    ),
+)
+#: What `allow_private` opens.
+_PRIVATE: _Words = (
+    ("a loopback address", _networks("127.0.0.0/8", "::1/128")),
+    ("a private address", _networks("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")),
+    ("a shared address behind a carrier's NAT", _networks("100.64.0.0/10")),
+)
+#: What nothing opens, from the IANA registries of special-purpose addresses.
+_NEVER: _Words = (
+    ("the address of no host", _networks("0.0.0.0/8", "::/128")),
+    ("a link-local address", _networks("fe80::/10", "fec0::/10")),
+    ("a multicast address", _networks("224.0.0.0/4", "ff00::/8")),
+    ("a 6to4 tunnel", _networks("2002::/16", "192.88.99.0/24")),
+    ("a Teredo tunnel", _networks("2001::/32")),
+    ("an address of a local translator (NAT64)", _networks("64:ff9b:1::/48")),
+    (
+        "an address for documentation or tests",
+        _networks("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "198.18.0.0/15", "2001:db8::/32", "3fff::/20"),
+    ),
+    # Of IPv6 only 2000::/3 is in use; the other seven eighths are named here.
+    (
+        "a reserved address",
+        _networks("192.0.0.0/24", "240.0.0.0/4", "2001::/23", "::/3", "4000::/2", "8000::/1"),
+    ),
+)
+_NAT64 = ip_network("64:ff9b::/96")
+
+_ends_in_number = re.compile(r"(?:\A|\.)(?:0[xX][0-9a-fA-F]*|[0-9]+)\.?\Z").search
+
+
+def why_not(address: Address, reach: Reach) -> str:
+    """What speaks against calling this address; empty: nothing."""
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return why_not(address.ipv4_mapped, reach)
+        if address in _NAT64:
+            # A translator brings us to the public network; one that leads to a private one is a way around this check.
+            return why_not(IPv4Address(int(address) & 0xFFFF_FFFF), Reach())
+    private = _words_for(address, _PRIVATE)
+    words = _words_for(address, _METADATA) or ("" if private and reach.allow_private else private)
+    if not words and not private:
+        words = _words_for(address, _NEVER)
+    return f"{address} is {words}" if words else ""
+
+
+def host_problem(host: str) -> str:
+    """What is wrong with a host as it is written; empty: nothing. Numbers that only some readers take for an address
+    (`2130706433`, `0x7f.1`, `127.1`) are refused, wherever they lead."""
+    if not host or len(host) > MAX_HOST_CHARS:
+        return "it names no host"
+    if not host.isascii() or not host.isprintable() or "%" in host or " " in host:
+        return "its host has characters that no host has"
+    if _ends_in_number(host) and _literal(host) is None:
+        return "its host is a number that is not an IP address as it is usually written"
+    return ""
+
+
+async def system_addresses(host: str, port: int) -> Sequence[str]:
+    """What this machine resolves the name to."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+async def checked_addresses(
+    host: str, port: int, reach: Reach, resolve: Resolve = system_addresses
+) -> tuple[str, ...] | Refused:
+    """The addresses to connect to, resolved once; whoever resolves the name again has checked nothing. `OSError` when
+    it cannot be resolved."""
+    if problem := host_problem(host):
+        return Refused(f"The address cannot be called: {problem}. Nothing was sent.")
+    literal = _literal(host)
+    async with asyncio.timeout(RESOLVE_SECONDS):
+        texts = [str(literal)] if literal else await resolve(host, port)
+    found = tuple(_parsed(text) for text in texts)
+    if not found:
+        raise OSError(f"{host} has no address")
+    for address in found:
+        problem = why_not(address, reach)
+        if problem:
+            return Refused(
+                f"{host} may not be called: {problem}. Nothing was sent. If it is meant to be called, the "
+                "configuration has to say `allow_private = true` for it, which opens loopback and private networks."
+            )
+    return tuple(str(address) for address in found)
+
+
+def _words_for(address: Address, table: _Words) -> str:
+    return next((words for words, networks in table if any(address in network for network in networks)), "")
+
+
+def _literal(host: str) -> Address | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def _parsed(text: str) -> Address:
+    """An address that a resolver gave, without the IPv6 form around an IPv4 one."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        raise OSError(f"the resolver's answer {text[:64]!r} is not an address") from None
+    return address.ipv4_mapped or address if isinstance(address, IPv6Address) else address

@@ -1,0 +1,108 @@
+"""How far each destination is, and the events that one did not want. Both change in one transaction, so an event is
+before the position, set aside, or still to come: never lost between them."""
+
+import sqlite3
+from collections.abc import Sequence
+
+import msgspec
+
+from ..database import Database
+
+TABLES = (
+    """CREATE TABLE IF NOT EXISTS forward_positions (
+        destination TEXT PRIMARY KEY,
+        position INTEGER NOT NULL,
+        hash BLOB NOT NULL,
+        sending INTEGER NOT NULL,
+        sent_at INTEGER NOT NULL
+    ) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS forward_set_aside (
+        destination TEXT NOT NULL,
+        position INTEGER NOT NULL,
+        run_id TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        problem TEXT NOT NULL,
+        at INTEGER NOT NULL,
+        PRIMARY KEY (destination, position)
+    ) WITHOUT ROWID""",
+)
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True):
+    #: Everything up to here was sent, set aside, or is not for this destination. 0: nothing yet.
+    position: int = 0
+    #: The chain's hash of the event there: is it still the same log?
+    hash: bytes = b""
+    #: The end of the batch that was under way; it is sent again as it was, so that its receiver can know it.
+    sending: int = 0
+    #: When the receiver last took something. 0: never.
+    sent_at: int = 0
+
+
+class SetAside(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that the destination has not got, and why. It is still in the log."""
+
+    position: int
+    run_id: str
+    seq: int
+    problem: str
+    at: int
+
+
+class Positions:
+    """Of one destination."""
+
+    def __init__(self, db: Database, destination: str) -> None:
+        self._db = db
+        self._destination = destination
+
+    async def load(self) -> Position:
+        def find(connection: sqlite3.Connection) -> Position:
+            row = connection.execute(
+                "SELECT position, hash, sending, sent_at FROM forward_positions WHERE destination = ?",
+                (self._destination,),
+            ).fetchone()
+            return Position(position=row[0], hash=row[1], sending=row[2], sent_at=row[3]) if row else Position()
+
+        return await self._db.run(find)
+
+    async def save(self, at: Position, set_aside: Sequence[SetAside] = ()) -> None:
+        def write(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "INSERT OR REPLACE INTO forward_positions VALUES (?, ?, ?, ?, ?)",
+                (self._destination, at.position, at.hash, at.sending, at.sent_at),
+            )
+            connection.executemany(
+                "INSERT OR REPLACE INTO forward_set_aside VALUES (?, ?, ?, ?, ?, ?)",
+                [(self._destination, one.position, one.run_id, one.seq, one.problem, one.at) for one in set_aside],
+            )
+
+        await self._db.run(write)
+
+    async def set_aside(self, after: int = 0, limit: int = 100) -> list[SetAside]:
+        def find(connection: sqlite3.Connection) -> list[SetAside]:
+            rows = connection.execute(
+                "SELECT position, run_id, seq, problem, at FROM forward_set_aside"
+                " WHERE destination = ? AND position > ? ORDER BY position LIMIT ?",
+                (self._destination, after, limit),
+            )
+            return [SetAside(position=row[0], run_id=row[1], seq=row[2], problem=row[3], at=row[4]) for row in rows]
+
+        return await self._db.run(find)
+
+    async def count_set_aside(self) -> int:
+        def count(connection: sqlite3.Connection) -> int:
+            query = "SELECT count(*) FROM forward_set_aside WHERE destination = ?"
+            return int(connection.execute(query, (self._destination,)).fetchone()[0])
+
+        return await self._db.run(count)
+
+    async def put_back(self, position: int) -> None:
+        """It was delivered after all."""
+
+        def delete(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "DELETE FROM forward_set_aside WHERE destination = ? AND position = ?", (self._destination, position)
+            )
+
+        await self._db.run(delete)

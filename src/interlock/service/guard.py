@@ -1,0 +1,56 @@
+"""Whether somebody may do something to a run or a question: found and allowed, or refused and written down.
+
+What they may not see is not there for them. What they see and may not do is refused, and the journal says who tried.
+"""
+
+from .errors import RefusedError, unknown
+from .index import Index
+from .journal import Journal
+from .permissions import AboutRun, FourEyes, Operation, four_eyes, may
+from .principal import Principal
+from .rows import ActionRow, RunRow
+
+
+class Guard:
+    def __init__(self, index: Index, journal: Journal, four_eyes: FourEyes) -> None:
+        self._index = index
+        self._journal = journal
+        self.four_eyes: FourEyes = four_eyes
+
+    async def check(self, who: Principal, operation: Operation, about: AboutRun | None = None, name: str = "") -> None:
+        """`RefusedError` unless they may."""
+        if not may(who, operation, about):
+            await self._journal.add(who.name, operation.value, name, outcome="refused")
+            roles = ", ".join(sorted(who.roles)) or "no role"
+            raise RefusedError(
+                "not_allowed",
+                f"{who.name} has {roles} and may not do this ({operation.value}). Nothing was done.",
+                {"operation": operation.value, "by": who.name},
+            )
+
+    async def run(self, who: Principal, run_id: str, operation: Operation = Operation.READ_RUN) -> RunRow:
+        row = await self._index.run(run_id)
+        if row is None or not may(who, Operation.READ_RUN, row):
+            raise unknown("run", run_id)
+        if operation is not Operation.READ_RUN:
+            await self.check(who, operation, row, run_id)
+        return row
+
+    async def action(
+        self, who: Principal, action_id: str, operation: Operation = Operation.READ_QUESTION
+    ) -> tuple[ActionRow, RunRow]:
+        """The question, and the run that it is about."""
+        action = await self._index.action(action_id)
+        run = None if action is None else await self._index.run(action.run_id)
+        if action is None or run is None or not may(who, Operation.READ_RUN, run):
+            raise unknown("action", action_id)
+        if operation is not Operation.READ_QUESTION or not may(who, operation, run):
+            await self.check(who, operation, run, action_id)
+        return action, run
+
+    async def second_person(self, who: Principal, action: ActionRow, layer: str, run: RunRow) -> None:
+        """`RefusedError` where somebody else has to decide."""
+        why = four_eyes(who, action.risk, layer, run, self.four_eyes)
+        if why:
+            await self._journal.add(who.name, "decision.four_eyes", action.action_id, outcome="refused")
+            raise RefusedError("four_eyes", why, {"requester": run.requester, "created_by": run.created_by})

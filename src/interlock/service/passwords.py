@@ -1,0 +1,74 @@
+"""Passwords, kept as scrypt hashes: `scrypt$n$r$p$salt$hash`.
+
+A hash costs 32 MiB and a tenth of a second, so these functions belong in a thread, and only few at a time. To check a
+password against `NOBODYS` costs what any check costs: whether a name exists cannot be told from the time.
+"""
+
+import base64
+import hmac
+from hashlib import scrypt
+from secrets import token_bytes
+from unicodedata import normalize
+
+MIN_CHARS = 12
+MAX_BYTES = 1_024
+
+_N, _R, _P = 2**15, 8, 1
+_SALT_BYTES = _HASH_BYTES = 32
+#: For what is read back: a row that was edited by hand costs no more than this.
+_MAX_MEMORY_BYTES = 128 * 2**20
+_PARTS = 6
+
+
+def problem_of(password: str, name: str) -> str:
+    """Why this cannot be the password of that account; empty when it can."""
+    if len(password) < MIN_CHARS:
+        return f"must have at least {MIN_CHARS} characters"
+    if len(password) > MAX_BYTES or len(_as_bytes(password)) > MAX_BYTES:
+        return f"must have at most {MAX_BYTES} bytes"
+    if password.strip().casefold() == name.casefold():
+        return "must not be the name of the account"
+    return ""
+
+
+def hash_password(password: str) -> str:
+    salt = token_bytes(_SALT_BYTES)
+    return _written(salt, _hashed(_as_bytes(password), salt, _N, _R, _P))
+
+
+def is_password(password: str, kept: str) -> bool:
+    """Is it the one that was hashed? Takes equally long either way."""
+    if len(password) > MAX_BYTES or len(given := _as_bytes(password)) > MAX_BYTES:
+        return False
+    try:
+        n, r, p, salt, expected = _read(kept)
+        return hmac.compare_digest(_hashed(given, salt, n, r, p), expected)
+    except (ValueError, OverflowError):  # not a hash that was written here
+        return False
+
+
+def _as_bytes(password: str) -> bytes:
+    """The same password typed on different systems is the same bytes."""
+    return normalize("NFKC", password).encode(errors="surrogatepass")
+
+
+def _hashed(password: bytes, salt: bytes, n: int, r: int, p: int) -> bytes:
+    return scrypt(password, salt=salt, n=n, r=r, p=p, maxmem=_MAX_MEMORY_BYTES, dklen=_HASH_BYTES)
+
+
+def _written(salt: bytes, hashed: bytes) -> str:
+    return "$".join(
+        ("scrypt", str(_N), str(_R), str(_P), *(base64.b64encode(part).decode() for part in (salt, hashed)))
+    )
+
+
+def _read(kept: str) -> tuple[int, int, int, bytes, bytes]:
+    parts = kept.split("$")
+    if len(parts) != _PARTS or parts[0] != "scrypt":
+        raise ValueError("not a hash of scrypt")
+    salt, expected = (base64.b64decode(part, validate=True) for part in parts[4:])
+    return int(parts[1]), int(parts[2]), int(parts[3]), salt, expected
+
+
+#: The hash of no password.
+NOBODYS = _written(bytes(_SALT_BYTES), bytes(_HASH_BYTES))

@@ -1,0 +1,111 @@
+"""How a server is set up: one TOML file, every key of which has a default. No secret is in it: it says where they are.
+
+[server]
+port = 8321
+four_eyes = "high_risk"
+
+[agents.support]
+object = "shop.agents:support"
+
+[[schedules]]
+name = "nightly"
+agent = "support"
+task = "Look for orders that hang."
+cron = "0 3 * * *"
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ..consents.providers import OAuthProvider
+from ..domain.errors import ConfigurationError
+from ..domain.fail_safe import FailurePolicy
+from ..domain.tool import Mode
+from .due_times import Schedule
+from .forwarding.destination import Destination
+from .permissions import FourEyes
+from .sign_in_oidc import SignInSettings
+from .webhooks import Webhook
+
+_Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=31_536_000)]
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+_Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class ServerTable(_Table, frozen=True, kw_only=True):
+    host: str = "127.0.0.1"
+    #: 0: any that is free.
+    port: _Port = 8321
+    #: The address that people know, where a proxy stands in front: `https://interlock.example.com`.
+    public_url: str = ""
+    #: More names that a request may be for.
+    hosts: tuple[str, ...] = ()
+    tls_certificate: str = ""
+    tls_key: str = ""
+    four_eyes: FourEyes = "high_risk"
+    #: How long people have for an answer. Nothing: for ever.
+    approval_seconds: _Seconds | None = None
+    consent_seconds: _Seconds | None = None
+    checkpoint_seconds: _Seconds = 60.0
+    #: A file outside, to which signed checkpoints are added.
+    checkpoint_file: str = ""
+    #: Runs that are moved on at once. One that waits for a person does not count.
+    max_live_runs: _Count = 1_000
+    max_readers: _Count = 100
+    #: Requests per second that one key or person may make over time, and at once.
+    requests_per_second: _Count = 50
+    request_burst: _Count = 200
+    #: How long calls under way may take when the server stops.
+    stop_seconds: _Seconds = 10.0
+
+    @property
+    def is_loopback(self) -> bool:
+        return self.host in _LOOPBACK
+
+
+class AgentTable(_Table, frozen=True, kw_only=True):
+    #: `package.module:name` of an `Agent`, a `ServedAgent`, or a function that makes one.
+    object: str
+    description: str = ""
+    on_rejection: FailurePolicy | None = None
+    mode: Mode | None = None
+    workspace: str = ""
+
+
+class ServerSettings(_Table, frozen=True, kw_only=True):
+    server: ServerTable = ServerTable()
+    agents: dict[str, AgentTable] = {}
+    schedules: tuple[Schedule, ...] = ()
+    webhooks: tuple[Webhook, ...] = ()
+    forward: tuple[Destination, ...] = ()
+    providers: tuple[OAuthProvider, ...] = ()
+    sign_in: SignInSettings | None = None
+
+    def __post_init__(self) -> None:
+        server = self.server
+        if bool(server.tls_certificate) != bool(server.tls_key):
+            raise ConfigurationError("[server] tls_certificate and tls_key belong together.")
+        if server.public_url:
+            parts = urlsplit(server.public_url)
+            if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
+                raise ConfigurationError('[server] public_url has to be like "https://interlock.example.com".')
+
+
+def read_settings(path: Path) -> ServerSettings:
+    """`ConfigurationError`, in words, for what cannot be read or cannot work."""
+    try:
+        with path.open("rb") as file:
+            return msgspec.convert(tomllib.load(file), ServerSettings)
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}. Nothing was started.") from None
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"{path}: {error}. Nothing was started.") from None

@@ -1,0 +1,146 @@
+"""Runs are made and ended here, for people, keys, schedules and webhooks alike.
+
+Making one is idempotent: with a key of the caller's, the run's id follows from the key, so the second request finds the
+run of the first, also after a crash. The same key for something else is a conflict that names both.
+"""
+
+import asyncio
+import re
+from hashlib import sha256
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from ..domain.chain import decode_event
+from ..domain.errors import DecisionConflictError, RunEndedError
+from ..domain.event import UserSaid
+from ..domain.ids import new_run_id
+from ..domain.lifecycle import RUN_STATUS, RUN_TRANSITIONS, RunState
+from ..runs.runner import Runner
+from .errors import BusyError, ConflictError, InvalidError, unknown
+from .fleet import Fleet
+from .guard import Guard
+from .index import Index
+from .permissions import Operation, RunFacts
+from .principal import Principal
+from .rows import RunRow
+from .worker import Worker
+
+MAX_TASK_CHARS = 100_000
+_is_person_name = re.compile(r"(?:user:)?([a-z0-9][a-z0-9._-]{0,63})").fullmatch
+_is_key = re.compile(r"[!-~]{1,200}").fullmatch
+
+
+class NewRun(msgspec.Struct, frozen=True, kw_only=True):
+    agent: str
+    task: str
+    #: The person it acts for, where a program makes it. People act for themselves.
+    on_behalf_of: str = ""
+    #: What the caller knows this wish by: sent again, it is the same run.
+    idempotency_key: str = ""
+
+
+class Starting:
+    def __init__(self, fleet: Fleet, index: Index, guard: Guard, worker: Worker, max_live: int) -> None:
+        self._fleet = fleet
+        self._index = index
+        self._guard = guard
+        self._worker = worker
+        self._max_live = max_live
+        self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def create(self, who: Principal, wish: NewRun, run_id: str = "") -> tuple[RunRow, bool]:
+        """The run, and whether it was made now. `run_id`: of a trigger, which knows what it has started before."""
+        await self._guard.check(who, Operation.CREATE_RUN, RunFacts(agent=wish.agent), wish.agent)
+        runner = self._fleet.runners.get(wish.agent)
+        if runner is None:
+            raise unknown("agent", wish.agent)
+        requester = _requester(who, wish)
+        if not wish.task.strip() or len(wish.task) > MAX_TASK_CHARS:
+            raise InvalidError("task", f"has to have 1 to {MAX_TASK_CHARS} characters, and not only spaces")
+        run_id = run_id or _run_id(who, wish.idempotency_key)
+        lock = self._making.setdefault(run_id, asyncio.Lock())
+        async with lock:
+            known = await self._index.run(run_id)
+            if known is None:
+                await self._start(runner, wish.task, run_id, requester, who)
+            elif not await self._is_same(known, wish, requester, who):
+                raise ConflictError(
+                    "idempotency_conflict",
+                    f"This key made {run_id}, which is something else. Nothing was started. Use a new key.",
+                    {
+                        "existing": {"agent": known.agent, "task": known.task, "on_behalf_of": known.requester},
+                        "attempted": {"agent": wish.agent, "task": wish.task[:200], "on_behalf_of": requester},
+                    },
+                )
+        row = await self._index.run(run_id)
+        if row is None:
+            raise unknown("run", run_id)
+        return row, known is None
+
+    async def cancel(self, who: Principal, run_id: str, reason: str) -> RunRow:
+        """End it, and the runs inside its calls. Once more is the same."""
+        row = await self._guard.run(who, run_id, Operation.CANCEL_RUN)
+        if row.state is RunState.CANCELLED:
+            return row
+        if not RUN_TRANSITIONS[row.state]:
+            raise _over(row)
+        runner = self._fleet.runners.get(row.agent)
+        live = None if runner is None else runner.live.get(run_id)
+        try:
+            if live is not None:
+                await live.cancel(reason, by=who.name)
+            else:
+                await self._fleet.desk(row.agent).cancel(run_id, reason, who.name)
+        except (RunEndedError, DecisionConflictError):
+            again = await self._guard.run(who, run_id)
+            if again.state is not RunState.CANCELLED and not RUN_TRANSITIONS[again.state]:
+                raise _over(again) from None
+            return again
+        return await self._guard.run(who, run_id)
+
+    async def _start(self, runner: Runner, task: str, run_id: str, requester: str, who: Principal) -> None:
+        if len(self._fleet.live()) >= self._max_live:
+            raise BusyError(
+                "too_many_runs",
+                f"{self._max_live} runs are moved on right now, and more are not begun. Nothing was started. "
+                "Try again in a moment.",
+            )
+        handle = await runner.start(task, run_id=run_id, requester=requester, created_by=who.name)
+        self._worker.follow(handle)
+
+    async def _is_same(self, row: RunRow, wish: NewRun, requester: str, who: Principal) -> bool:
+        redact = self._fleet.runners[wish.agent].app.parts.redactor.redact
+        first = [decode_event(entry).fact for entry in await self._fleet.log.read(row.run_id, 0, 1)]
+        task = next((fact.text for fact in first if isinstance(fact, UserSaid)), "")
+        mine = (wish.agent, redact(wish.task), requester, who.name)
+        return mine == (row.agent, task, row.requester, row.created_by)
+
+
+def _requester(who: Principal, wish: NewRun) -> str:
+    if not wish.on_behalf_of:
+        return who.name
+    named = _is_person_name(wish.on_behalf_of)
+    if named is None:
+        raise InvalidError("on_behalf_of", "has to be the name of a person: a-z, 0-9, '.', '_' and '-'")
+    person = f"user:{named[1]}"
+    if who.kind == "person" and person != who.name:
+        raise InvalidError("on_behalf_of", f"people act for themselves, and you are {who.name}")
+    return person
+
+
+def _run_id(who: Principal, key: str) -> str:
+    if not key:
+        return new_run_id()
+    if _is_key(key) is None:
+        raise InvalidError("Idempotency-Key", "has to have 1 to 200 visible ASCII characters")
+    return "run_" + sha256(f"interlock/idempotency/v1\n{who.name}\n{key}".encode()).hexdigest()[:32]
+
+
+def _over(row: RunRow) -> ConflictError:
+    status = RUN_STATUS[row.state]
+    return ConflictError(
+        "run_ended",
+        f"{row.run_id} is {status} and cannot be cancelled. Nothing was changed.",
+        {"current": status, "attempted": "cancel"},
+    )

@@ -1,0 +1,260 @@
+"""The file of the index may be lost, damaged or of something else: it is made anew, and nobody notices."""
+
+import asyncio
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from interlock import MemoryLog, SqliteLog
+from interlock.domain.event import RunCompleted
+from interlock.service import index_activity
+from interlock.service.index import Index, IndexFailedError
+from interlock.service.live import LiveEvent
+from interlock.service.rows import RunQuery
+
+from .index_runs import asking, assert_rows_are_those_of_the_ledgers, begun, granted, paused
+
+
+def _log(count: int = 3) -> MemoryLog:
+    log = MemoryLog()
+    for number in range(count):
+        paused(log, f"run_{number}")
+    return log
+
+
+async def _built(path: Path, log: MemoryLog) -> None:
+    index = Index(path, log)
+    await index.catch_up()
+    await index.close()
+
+
+async def _assert_right(path: Path, log: MemoryLog) -> None:
+    index = Index(path, log)
+    await assert_rows_are_those_of_the_ledgers(index, await log.run_ids())
+    assert len((await index.runs(RunQuery())).rows) == len(await log.run_ids())
+    await index.close()
+
+
+def _damage(path: Path, how: str) -> None:
+    match how:
+        case "deleted":
+            path.unlink()
+        case "empty":
+            path.write_bytes(b"")
+        case "garbage":
+            path.write_bytes(os.urandom(5_000))
+        case "cut":
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        case "overwritten":
+            path.write_bytes(path.read_bytes()[:4096] + b"\xaa" * (path.stat().st_size - 4096))
+        case _:
+            with sqlite3.connect(path) as connection:
+                connection.execute(how)
+            connection.close()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "deleted",
+        "empty",
+        "garbage",
+        "cut",
+        "overwritten",
+        "PRAGMA user_version = 99",
+        "DROP TABLE place",
+        "UPDATE place SET position = 1000000",
+        "UPDATE place SET hash = X'00'",
+        "UPDATE place SET run_id = 'run_other'",
+    ],
+)
+async def test_a_file_that_cannot_be_used_is_made_anew(tmp_path: Path, how: str) -> None:
+    path, log = tmp_path / "index.db", _log()
+    await _built(path, log)
+
+    await asyncio.to_thread(_damage, path, how)
+
+    await _assert_right(path, log)
+
+
+async def test_the_file_of_another_log_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "index.db"
+    await _built(path, _log(5))
+    other = MemoryLog()
+    begun(other, "run_other").add(*asking("c1", "act_1"), RunCompleted())
+
+    await _assert_right(path, other)
+
+
+async def test_a_file_that_is_damaged_while_it_is_open_is_made_anew_and_nobody_is_told_twice(tmp_path: Path) -> None:
+    path, log = tmp_path / "index.db", _log(40)
+    index = Index(path, log)
+    told: list[int] = []
+    index.on_change(lambda page: told.extend(live.position for live in page))
+    await index.catch_up()
+
+    await asyncio.to_thread(_overwrite_open, path)
+    paused(log, "run_new")
+
+    assert len((await index.runs(RunQuery(limit=100))).rows) == 41
+    await assert_rows_are_those_of_the_ledgers(index, await log.run_ids())
+    assert told == list(range(1, len(await log.feed()) + 1))
+    await index.close()
+
+
+def _overwrite_open(path: Path) -> None:
+    """All that is in the file, and nothing in the files beside it."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.write(b"\xaa" * size)
+
+
+async def test_a_place_where_no_file_can_be_made_is_said_in_words(tmp_path: Path) -> None:
+    index = Index(tmp_path / "no" / "folder" / "index.db", _log())
+
+    with pytest.raises(IndexFailedError, match="cannot be made"):
+        await index.run("run_0")
+    await index.close()
+
+
+async def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
+    path = tmp_path / "index.db"
+
+    await _built(path, _log())
+
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+async def test_two_processes_with_one_file_apply_an_event_once(tmp_path: Path) -> None:
+    log = MemoryLog()
+    one, other = Index(tmp_path / "index.db", log), Index(tmp_path / "index.db", log)
+    run = begun(log, "run_1")
+    told: dict[str, list[int]] = {"one": [], "other": []}
+    one.on_change(lambda page: told["one"].extend(live.entry.seq for live in page))
+    other.on_change(lambda page: told["other"].extend(live.entry.seq for live in page))
+    for index in (one, other, other, one):
+        await index.catch_up()
+        run.add(*asking(f"c{run.next_seq}", f"act_{run.next_seq}"))
+
+    await asyncio.gather(one.catch_up(), other.catch_up())
+
+    for index in (one, other):
+        await assert_rows_are_those_of_the_ledgers(index, ["run_1"])
+        await index.close()
+    assert told["one"] == list(range(run.next_seq))
+    assert told["other"] == list(range(run.next_seq))[2:] or told["other"] == list(range(run.next_seq))
+
+
+async def test_a_reader_sees_what_it_wrote(tmp_path: Path) -> None:
+    async with SqliteLog(tmp_path / "runs.db") as log:
+        memory = MemoryLog()
+        run = paused(memory, "run_1")
+        index = Index(tmp_path / "index.db", log)
+        written = await memory.read("run_1")
+        for count, entry in enumerate(written, 1):
+            appended = log.append("run_1", [entry])
+            assert appended is not None
+            await appended
+            row = await index.run("run_1")
+            assert row is not None
+            assert row.last_seq == count - 1
+        assert run.next_seq == len(written)
+        await index.close()
+
+
+async def test_when_nobody_wrote_the_log_is_not_read(tmp_path: Path) -> None:
+    log = _log()
+    index = Index(tmp_path / "index.db", log)
+    await index.catch_up()
+    reads: list[object] = []
+    log.feed = lambda *given, **named: reads.append(given)  # pyright: ignore[reportAttributeAccessIssue]
+
+    for _ in range(3):
+        await index.run("run_1")
+        await index.counts()
+
+    assert reads == []
+    await index.close()
+
+
+async def test_callers_at_once_share_a_pass_and_one_that_goes_away_does_not_stop_it(tmp_path: Path) -> None:
+    log = _log(200)
+    index = Index(tmp_path / "index.db", log)
+    told: list[int] = []
+    index.on_change(lambda page: told.extend(live.position for live in page))
+    impatient = asyncio.create_task(index.catch_up())
+    await asyncio.wait([impatient], timeout=0)
+    impatient.cancel()
+
+    await asyncio.gather(*(index.catch_up() for _ in range(20)))
+
+    assert told == list(range(1, len(await log.feed()) + 1))
+    await index.close()
+
+
+async def test_a_listener_that_fails_keeps_nothing_from_the_others_and_an_ended_one_is_not_told(tmp_path: Path) -> None:
+    log = _log(1)
+    index = Index(tmp_path / "index.db", log)
+    told: list[LiveEvent] = []
+    faults: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, about: faults.append(about.get("exception")))
+    error = RuntimeError("a bug")
+
+    def fail(page: object) -> None:
+        raise error
+
+    index.on_change(fail)
+    end = index.on_change(told.extend)
+    await index.catch_up()
+    end()
+    end()
+    paused(log, "run_new")
+    await index.catch_up()
+
+    assert [live.entry for live in told] == await log.read("run_0")
+    assert faults == [error, error]
+    await index.close()
+
+
+@pytest.mark.requirement("R168")
+async def test_recent_activity_is_of_all_runs_that_one_may_see_newest_first(tmp_path: Path) -> None:
+    log = MemoryLog()
+    ada, bob = paused(log, "run_a", requester="user:ada"), paused(log, "run_b", agent="clerk", requester="user:bob")
+    ada.add(granted("act_run_a"))
+    bob.add(granted("act_run_b"))
+    index = Index(tmp_path / "index.db", log)
+
+    everything = await index.recent(10)
+    own = await index.recent(10, agents=frozenset(), person="user:ada")
+
+    assert [(row.run_id, row.type) for row in everything] == [
+        ("run_b", "APPROVAL_GRANTED"),
+        ("run_a", "APPROVAL_GRANTED"),
+        ("run_b", "APPROVAL_REQUIRED"),
+        ("run_a", "APPROVAL_REQUIRED"),
+    ]
+    assert [row.run_id for row in own] == ["run_a", "run_a"]
+    assert (own[1].tool, own[1].action_id, own[1].text, own[1].seq) == ("change", "act_run_a", "May it?", 5)
+    assert await index.recent(1, agents=frozenset({"clerk"})) == everything[:1]
+    await index.close()
+
+
+async def test_of_recent_activity_the_last_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_activity, "KEPT", 10)
+    monkeypatch.setattr(index_activity, "SPARE", 5)
+    log = MemoryLog()
+    index = Index(tmp_path / "index.db", log)
+    for number in range(50):
+        paused(log, f"run_{number}")
+        await index.catch_up()
+
+    kept = await index.recent(1_000)
+
+    assert len(kept) == 10
+    assert kept[0].run_id == "run_49"
+    await index.close()

@@ -1,0 +1,202 @@
+"""Every cell of the table of permissions, written out here a second time, and what no cell may ever allow."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interlock.domain.lifecycle import RunState
+from interlock.service.permissions import BONDS, PERMISSIONS, Operation, RunFacts, may, visible
+from interlock.service.principal import Principal, Role
+from interlock.service.rows import RunRow
+
+#: What a request is about, as somebody sees it who owns the agent `mine`:
+#: O a run of an agent they own, M such a run that they made themselves, X a run of another agent,
+#: F one of another agent that acts for them, B one of another agent that they made, N no run at all.
+ABOUT = "OMXFBN"
+
+#: Whoever owns one agent. `nobody` is a person without roles, `key` a key with the role of an operator.
+OWNERS_OF_ONE = """
+    operation          agent   key     operator  auditor  admin   nobody
+    runs.list          OMXFBN  OMXFBN  OMXFBN    OMXFBN   OMXFBN  OMXFBN
+    questions.list     -       OMXFBN  OMXFBN    OMXFBN   OMXFBN  OMXFBN
+    runs.read          OM      OM      OMFB      OMFB     OMFB    MFB
+    questions.read     -       OM      OMFB      OMFB     OMFB    MFB
+    runs.create        OM      OM      OM        -        OM      -
+    runs.cancel        M       OM      OMFB      MFB      OMFB    MFB
+    questions.decide   -       OM      OM        -        OM      -
+    questions.answer   -       OM      OM        -        OM      -
+    consents.give      -       -       F         F        F       F
+    consents.own       -       -       OMXFBN    OMXFBN   OMXFBN  OMXFBN
+    policy.read        -       OM      OM        OM       OM      -
+    audit.export       -       -       -         OM       OM      -
+    audit.forward      -       -       -         OM       OM      -
+    audit.verify_run   -       OM      OM        OM       OM      -
+    audit.verify       -       -       -         -        -       -
+    audit.checkpoints  -       -       -         -        -       -
+    audit.forwarders   -       -       -         -        -       -
+    audit.journal      -       -       -         -        -       -
+    keys.read          -       -       -         -        -       -
+    keys.manage        -       -       -         -        -       -
+    accounts.read      -       -       -         -        -       -
+    accounts.manage    -       -       -         -        -       -
+    identity.own       OMXFBN  OMXFBN  OMXFBN    OMXFBN   OMXFBN  OMXFBN
+    accounts.own       -       -       OMXFBN    OMXFBN   OMXFBN  OMXFBN
+    published.read     OMXFBN  OMXFBN  OMXFBN    OMXFBN   OMXFBN  OMXFBN
+"""
+
+#: The same for whoever owns all agents. A person without roles owns nothing by that.
+OWNERS_OF_ALL = """
+    operation          agent   key     operator  auditor  admin   nobody
+    runs.list          OMXFBN  OMXFBN  OMXFBN    OMXFBN   OMXFBN  OMXFBN
+    questions.list     -       OMXFBN  OMXFBN    OMXFBN   OMXFBN  OMXFBN
+    runs.read          OMXFB   OMXFB   OMXFB     OMXFB    OMXFB   MFB
+    questions.read     -       OMXFB   OMXFB     OMXFB    OMXFB   MFB
+    runs.create        OMXFB   OMXFB   OMXFB     -        OMXFB   -
+    runs.cancel        MB      OMXFB   OMXFB     MFB      OMXFB   MFB
+    questions.decide   -       OMXFB   OMXFB     -        OMXFB   -
+    questions.answer   -       OMXFB   OMXFB     -        OMXFB   -
+    consents.give      -       -       F         F        F       F
+    consents.own       -       -       OMXFBN    OMXFBN   OMXFBN  OMXFBN
+    policy.read        -       OMXFB   OMXFB     OMXFB    OMXFB   -
+    audit.export       -       -       -         OMXFB    OMXFB   -
+    audit.forward      -       -       -         OMXFB    OMXFB   -
+    audit.verify_run   -       OMXFB   OMXFB     OMXFB    OMXFB   -
+    audit.verify       -       -       -         OMXFBN   OMXFBN  -
+    audit.checkpoints  -       -       -         OMXFBN   OMXFBN  -
+    audit.forwarders   -       -       -         OMXFBN   OMXFBN  -
+    audit.journal      -       -       -         OMXFBN   OMXFBN  -
+    keys.read          -       -       -         OMXFBN   OMXFBN  -
+    keys.manage        -       -       -         -        OMXFBN  -
+    accounts.read      -       -       -         OMXFBN   OMXFBN  -
+    accounts.manage    -       -       -         -        OMXFBN  -
+    identity.own       OMXFBN  OMXFBN  OMXFBN    OMXFBN   OMXFBN  OMXFBN
+    accounts.own       -       -       OMXFBN    OMXFBN   OMXFBN  OMXFBN
+    published.read     OMXFBN  OMXFBN  OMXFBN    OMXFBN   OMXFBN  OMXFBN
+"""
+
+WHO = {
+    "agent": Principal(name="key:bot", kind="key", roles=frozenset({Role.AGENT})),
+    "key": Principal(name="key:desk", kind="key", roles=frozenset({Role.OPERATOR})),
+    "operator": Principal(name="user:olga", kind="person", roles=frozenset({Role.OPERATOR})),
+    "auditor": Principal(name="user:aude", kind="person", roles=frozenset({Role.AUDITOR})),
+    "admin": Principal(name="user:adam", kind="person", roles=frozenset({Role.ADMIN})),
+    "nobody": Principal(name="user:nick", kind="person"),
+}
+
+DECISIONS = (Operation.DECIDE, Operation.ANSWER, Operation.CONSENT)
+
+
+def with_agents(who: Principal, agents: frozenset[str] | None) -> Principal:
+    return Principal(name=who.name, kind=who.kind, roles=who.roles, agents=agents)
+
+
+def run_of(letter: str, who: Principal) -> RunFacts | None:
+    match letter:
+        case "O":
+            return RunFacts(agent="mine", requester="user:else", created_by="key:else")
+        case "M":
+            return RunFacts(agent="mine", requester="user:else", created_by=who.name)
+        case "X":
+            return RunFacts(agent="theirs", requester="user:else", created_by="key:else")
+        case "F":
+            return RunFacts(agent="theirs", requester=who.name, created_by="key:else")
+        case "B":
+            return RunFacts(agent="theirs", requester="user:else", created_by=who.name)
+        case _:
+            return None
+
+
+def rows(table: str) -> Iterator[tuple[str, dict[str, str]]]:
+    heads, *lines = (line.split() for line in table.strip().splitlines())
+    for operation, *cells in lines:
+        yield operation, dict(zip(heads[1:], ("" if cell == "-" else cell for cell in cells), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("table", "agents"), [(OWNERS_OF_ONE, frozenset({"mine"})), (OWNERS_OF_ALL, None)], ids=["one agent", "all agents"]
+)
+def test_every_cell_says_what_is_written_here(table: str, agents: frozenset[str] | None) -> None:
+    actual = {
+        operation: {
+            role: "".join(letter for letter in ABOUT if may(who, Operation(operation), run_of(letter, who)))
+            for role, who in ((role, with_agents(who, agents)) for role, who in WHO.items())
+        }
+        for operation, _ in rows(table)
+    }
+
+    assert actual == dict(rows(table))
+
+
+@pytest.mark.parametrize("table", [OWNERS_OF_ONE, OWNERS_OF_ALL], ids=["one agent", "all agents"])
+def test_every_operation_is_in_the_tables(table: str) -> None:
+    assert {operation for operation, _ in rows(table)} == set(Operation)
+    assert set(PERMISSIONS) == set(Operation)
+    assert set(BONDS) <= set(Operation)
+    assert all(set(row) == set(Role) for row in PERMISSIONS.values())
+
+
+AGENTS = st.sampled_from(("mine", "theirs", "third"))
+NAMES = st.sampled_from(("user:ada", "user:bob", "key:bot", "schedule:nightly", ""))
+ROLES = st.frozensets(st.sampled_from(Role))
+OWNED = st.none() | st.frozensets(AGENTS)
+RUNS = st.builds(RunFacts, agent=AGENTS, requester=NAMES, created_by=NAMES)
+PRINCIPALS = st.builds(
+    Principal,
+    name=st.sampled_from(("user:ada", "key:bot", "schedule:nightly")),
+    kind=st.sampled_from(("person", "key", "system")),
+    roles=ROLES,
+    agents=OWNED,
+)
+OPERATIONS = st.sampled_from(Operation)
+
+
+@given(PRINCIPALS, OPERATIONS, st.none() | RUNS, st.frozensets(AGENTS))
+def test_owning_fewer_agents_never_allows_more(
+    who: Principal, operation: Operation, run: RunFacts | None, fewer: frozenset[str]
+) -> None:
+    narrowed = with_agents(who, fewer if who.agents is None else who.agents & fewer)
+
+    assert may(who, operation, run) or not may(narrowed, operation, run)
+
+
+@given(PRINCIPALS, OPERATIONS, st.none() | RUNS, st.sampled_from([role for role in Role if role is not Role.AGENT]))
+def test_one_more_role_takes_nothing_away(
+    who: Principal, operation: Operation, run: RunFacts | None, more: Role
+) -> None:
+    promoted = Principal(name=who.name, kind=who.kind, roles=who.roles | {more}, agents=who.agents)
+
+    assert may(promoted, operation, run) or not may(who, operation, run)
+
+
+@given(PRINCIPALS, st.none() | RUNS)
+def test_the_role_of_an_agent_never_decides_whatever_else_is_with_it(who: Principal, run: RunFacts | None) -> None:
+    agent = Principal(name=who.name, kind=who.kind, roles=who.roles | {Role.AGENT}, agents=who.agents)
+    alone = Principal(name=who.name, kind=who.kind, roles=frozenset({Role.AGENT}), agents=who.agents)
+
+    assert not any(may(agent, operation, run) for operation in DECISIONS)
+    assert all(may(agent, operation, run) == may(alone, operation, run) for operation in Operation)
+
+
+@given(PRINCIPALS, RUNS)
+def test_consent_is_only_ever_given_by_the_person_whom_the_run_acts_for(who: Principal, run: RunFacts) -> None:
+    if may(who, Operation.CONSENT, run):
+        assert who.kind == "person"
+        assert who.name == run.requester
+
+
+@given(PRINCIPALS, RUNS)
+def test_a_list_shows_exactly_the_runs_that_may_be_read(who: Principal, run: RunFacts) -> None:
+    agents, person = visible(who)
+    in_list = (agents is None and person is None) or (
+        run.agent in (agents or ()) or (person is not None and person in (run.requester, run.created_by))
+    )
+
+    assert in_list == may(who, Operation.READ_RUN, run)
+
+
+def test_a_row_of_a_list_can_be_asked_about_as_it_is() -> None:
+    row = RunRow(run_id="run_1", agent="mine", state=RunState.RUNNING, created_at=1, updated_at=1, last_seq=0)
+
+    assert may(with_agents(WHO["operator"], frozenset({"mine"})), Operation.CANCEL_RUN, row)
