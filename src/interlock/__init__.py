@@ -21,6 +21,7 @@ _NAMES = {
     "approvals.terminal": ("TerminalInteractionProvider",),
     "artifacts.files": ("FileArtifacts",),
     "artifacts.memory": ("MemoryArtifacts",),
+    "consents.interface": ("Consents",),
     "domain.call": (
         "Answer",
         "Question",
@@ -28,6 +29,7 @@ _NAMES = {
         "Waiting",
     ),
     "domain.chain": ("Entry",),
+    "domain.consent": ("Consent",),
     "domain.conversation": (
         "AssistantMessage",
         "ProposedCall",
@@ -50,6 +52,7 @@ _NAMES = {
         "AnswerRefusedError",
         "ArtifactError",
         "ConfigurationError",
+        "ConsentError",
         "DecisionConflictError",
         "DuplicateToolError",
         "InterlockError",
@@ -226,6 +229,7 @@ _NAMES = {
         "CommandSandbox",
         "Confinement",
     ),
+    "service.agents": ("ServedAgent",),
     "tools.skills": ("skills",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names} | {

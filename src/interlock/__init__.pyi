@@ -8,8 +8,10 @@ from .approvals.interface import InteractionProvider
 from .approvals.terminal import TerminalInteractionProvider
 from .artifacts.files import FileArtifacts
 from .artifacts.memory import MemoryArtifacts
+from .consents.interface import Consents
 from .domain.call import Answer, Question, ToolIntent, Waiting
 from .domain.chain import Entry
+from .domain.consent import Consent
 from .domain.conversation import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
 from .domain.decision import Decision, Verdict
 from .domain.decision import Decision as PolicyDecision
@@ -20,6 +22,7 @@ from .domain.errors import (
     AnswerRefusedError,
     ArtifactError,
     ConfigurationError,
+    ConsentError,
     DecisionConflictError,
     DuplicateToolError,
     InterlockError,
@@ -110,6 +113,7 @@ from .runs.result import AgentResult
 from .runs.runner import Runner
 from .runtime import BatchResult, ToolRuntime
 from .sandbox.interface import CommandLimits, CommandSandbox, Confinement
+from .service.agents import ServedAgent
 from .tools.skills import skills
 
 __version__: str
@@ -145,6 +149,9 @@ __all__ = [
     "CommandSandbox",
     "ConfigurationError",
     "Confinement",
+    "Consent",
+    "ConsentError",
+    "Consents",
     "Decision",
     "DecisionConflictError",
     "Desk",
@@ -216,6 +223,7 @@ __all__ = [
     "SandboxDeniedError",
     "SandboxSetupError",
     "ScriptedProvider",
+    "ServedAgent",
     "SideEffect",
     "Situation",
     "SqliteLog",

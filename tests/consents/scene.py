@@ -97,16 +97,14 @@ async def at_provider(
     async with server:
         endpoint.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         clock, kept = Clock(), MemoryTokens() if store is None else store
-        provider = OAuthProvider(
-            name="mail",
-            client_id="interlock",
-            **{
-                "authorization_endpoint": f"{endpoint.url}/auth",
-                "token_endpoint": f"{endpoint.url}/token",
-                "revocation_endpoint": f"{endpoint.url}/revoke",
-                **more,
-            },
-        )
+        configured: dict[str, Any] = {
+            "name": "mail",
+            "client_id": "interlock",
+            "authorization_endpoint": f"{endpoint.url}/auth",
+            "token_endpoint": f"{endpoint.url}/token",
+            "revocation_endpoint": f"{endpoint.url}/revoke",
+        }
+        provider = OAuthProvider(**{**configured, **more})
         consents = OAuthConsents([provider], kept, SealingKeys([b"k" * 32]), clock, {"SECRET": "s3cret +&%"})
         yield Scene(endpoint, clock, kept, consents)
         await consents.close()

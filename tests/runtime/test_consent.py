@@ -57,7 +57,7 @@ class Mail:
         self.tool = send_mail
 
     def runtime(self, access: Any, **options: Any) -> ToolRuntime:
-        about = {"requester": "ada", "interaction": HeadlessInteractionProvider("wait")} | options
+        about: dict[str, Any] = {"requester": "ada", "interaction": HeadlessInteractionProvider("wait")} | options
         return ToolRuntime(tools=[self.tool], consents=access, **about)
 
 

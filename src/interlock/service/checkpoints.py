@@ -2,8 +2,8 @@
 
 One says, of every run that changed since the last one, how many events it has and the hash of the last. So the cost is
 that of what is new, never of what there is. They are numbered and name each other; those that went out with an export
-are about that run alone and are in the same order, so everything that the key ever signed is listed. A copy of each goes
-to a file outside if one is named: whoever changes the log and this database cannot change that.
+are about that run alone and are in the same order, so everything that the key ever signed is listed. A copy of each
+goes to a file outside if one is named: whoever changes the log and this database cannot change that.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from typing import TypeAlias
 import msgspec
 
 from ..domain.chain import Entry, genesis, link
-from ..history.exports.checkpoint import CheckpointFlaw, Followed, Head, Statement, canonical, follow
+from ..history.exports.checkpoint import CheckpointFlaw, Followed, Head, Statement, canonical, follow, read_statement
 from ..history.exports.keys import keys_by_id
 from ..history.exports.proof import Proof, prove
 from ..history.exports.signed_line import SignedCheckpoint
@@ -135,14 +135,16 @@ class Checkpoints:
         """Are its events what was written, and what was ever signed about them?"""
         entries = await self._log.read(run_id)
         keys = keys_by_id(self._signer.keys())
-        return await asyncio.to_thread(prove, entries, run_id, self._about(run_id), keys, check=is_signature)
+        said = (read_statement(signed, keys, is_signature) for signed in self._about(run_id))
+        return await asyncio.to_thread(prove, entries, run_id, said)
 
     async def verify(self) -> Verified:
         """Are the checkpoints all there, and does the log have every event that they name? Reads all of them."""
         keys = keys_by_id(self._signer.keys())
         so_far, runs, wrong = Followed(), set[str](), list[str]()
         while page := await self._db.run(partial(_listed, after=so_far.number, limit=_MAX_LISTED)):
-            so_far, statements = await asyncio.to_thread(follow, so_far, page, keys, is_signature)
+            read = [(signed, read_statement(signed, keys, is_signature)) for signed in page]
+            so_far, statements = follow(so_far, read, keys)
             for statement in statements:
                 runs |= statement.runs.keys()
                 wrong += await self._contradictions(statement)
@@ -172,7 +174,7 @@ class Checkpoints:
         if not there or there[0].position != said.position:
             return False
         entry = there[0].entry
-        return said.runs.get(entry.run_id) in (None, Head(entry.seq + 1, entry.hash.hex()))
+        return not said.runs or said.runs.get(entry.run_id) == Head(entry.seq + 1, entry.hash.hex())
 
     async def _heads_after(self, position: int) -> tuple[dict[str, Head], int]:
         heads: dict[str, Head] = {}

@@ -40,6 +40,8 @@ class Hub:
         self._readers: dict[str | None, set[Reader]] = {}
         self._listening = 0
         self._looking: asyncio.Task[None] | None = None
+        #: With those that were told to end and have not yet.
+        self._looks: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._end_told = index.on_change(self._tell)
         #: Of runs seen lately, whose they are. It does not change.
@@ -105,15 +107,16 @@ class Hub:
         for readers in self._readers.values():
             for reader in readers:
                 reader.end()
-        looking = self._looking
         self._look_or_not()
-        if looking is not None:
-            await asyncio.wait([looking])
+        if self._looks:
+            await asyncio.wait(self._looks)
 
     def _look_or_not(self) -> None:
         wanted = (self._readers or self._listening) and not self._is_closed
         if wanted and self._looking is None:
             self._looking = asyncio.create_task(self._look())
+            self._looks.add(self._looking)
+            self._looking.add_done_callback(self._looks.discard)
         elif not wanted and self._looking is not None:
             self._looking.cancel()
             self._looking = None

@@ -40,6 +40,10 @@ class Reader:
         self._queued_bytes = 0
         self._woken = asyncio.Event()
 
+    @property
+    def queued(self) -> int:
+        return len(self._queue)
+
     def push(self, page: Sequence[LiveEvent]) -> None:
         """There is something new. Never waits."""
         if self._is_behind:

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from ..domain.errors import ConfigurationError
-from ..history.exports.keys import PublicKey, key_id, read_key
+from ..history.exports.keys import PublicKey, key_id, read_keys
 from ..history.exports.times import utc
 
 _MAX_BYTES = 1 << 20
@@ -99,13 +99,11 @@ def public_keys_path(key_path: Path) -> Path:
 def read_public_keys(path: Path) -> tuple[PublicKey, ...]:
     """`ConfigurationError` when the file is not what was written; nothing when there is none."""
     try:
-        lines = _read(path).splitlines()
+        return read_keys(_read(path))
     except FileNotFoundError:
         return ()
-    found = [read_key(line) for line in lines]
-    if None in found:
-        raise ConfigurationError(f"Line {found.index(None) + 1} of {path} is no public key. Restore it from a copy.")
-    return tuple(key for key in found if key is not None)
+    except ValueError as error:
+        raise ConfigurationError(f"{path} cannot be used: {error}. Restore it from a copy.") from None
 
 
 def is_signature(public: bytes, document: bytes, signature: bytes) -> bool:

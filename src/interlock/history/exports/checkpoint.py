@@ -4,7 +4,7 @@ The document is RFC 8785 JSON. Checkpoints are numbered, and each names the hash
 missing is seen.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -89,13 +89,12 @@ class Followed(msgspec.Struct, frozen=True):
 
 
 def follow(
-    so_far: Followed, page: Sequence[SignedCheckpoint], keys: Mapping[str, PublicKey], check: Check = is_signed
+    so_far: Followed, page: Iterable[tuple[SignedCheckpoint, Statement | Doubt]], keys: Iterable[str]
 ) -> tuple[Followed, list[Statement]]:
-    """Some more of them, and what they say. `keys` are in the order of their use."""
+    """Some more of them, each with what was read in it, and what they say. `keys` are in the order of their use."""
     found: list[Statement] = []
     order = {key: place for place, key in enumerate(keys)}
-    for signed in page:
-        said = read_statement(signed, keys, check)
+    for signed, said in page:
         wrong = said.message if isinstance(said, Doubt) else _misfit(so_far, said, order)
         if wrong or isinstance(said, Doubt):
             flaw = CheckpointFlaw(so_far.number + 1, wrong)

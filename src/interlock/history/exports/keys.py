@@ -31,8 +31,16 @@ def key_id(public: bytes) -> str:
     return sha256(public).hexdigest()[:_KEY_ID_CHARS]
 
 
-def read_key(line: bytes) -> PublicKey | None:
-    """As it is kept, one on a line; None for what is none, or has another name than its own."""
+def read_keys(written: bytes) -> tuple[PublicKey, ...]:
+    """As they are kept, one on a line, the oldest first. `ValueError` in words for a line that is no key."""
+    found = [_read_key(line) for line in written.splitlines()]
+    if None in found:
+        raise ValueError(f"line {found.index(None) + 1} is no public key")
+    return tuple(key for key in found if key is not None)
+
+
+def _read_key(line: bytes) -> PublicKey | None:
+    """None for what has another name than its own, too."""
     try:
         found = _decode(line)
         right = len(found.raw) == PUBLIC_BYTES and found.key == key_id(found.raw)

@@ -1,0 +1,53 @@
+"""`interlock serve`: REST, console and the worker behind them, in one process on one machine."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from ..domain.errors import ConfigurationError
+from .places import find_places
+from .server_files import ServerLog, server_files, the_only_server
+from .server_process import prepare, run_server
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+_EXITS = "Exit codes: 0 stopped by a signal; 2 the server could not start."
+
+
+@app.command(epilog=_EXITS)
+def serve(  # noqa: PLR0913, PLR0917 - the options of the command
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="Settings of the server. Default: serve.toml beside the user's settings."),
+    ] = None,
+    agents: Annotated[
+        list[str] | None, typer.Option("--agent", "-a", help="An agent to serve: package.module:name. Repeatable.")
+    ] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Serve two agents that need no model and no network.")] = False,
+    host: Annotated[str | None, typer.Option(help="Where to listen. Default: 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Default: 8321; 0 takes any that is free.")] = None,
+    log: ServerLog = None,
+) -> None:
+    """Serve runs to people and programs: REST, console, approvals, audit.
+
+    The first start makes the account `admin` and shows its password once.
+    """
+    changes: dict[str, Any] = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    settings, served = prepare(_config(config), agents or [], demo)
+    settings = msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, **changes))
+    files = server_files(log)
+    with the_only_server(files.state):
+        asyncio.run(run_server(settings, served, files))
+
+
+def _config(named: Path | None) -> Path | None:
+    if named is not None:
+        return named
+    try:
+        usual = find_places().settings_file.with_name("serve.toml")
+    except ConfigurationError:
+        return None
+    return usual if usual.exists() else None

@@ -1,0 +1,72 @@
+"""Agents by their names: from the configuration, from what is named at the start, and from installed packages.
+
+A package offers agents as entry points of the group `interlock.agents`. Whatever is named may be an `Agent`, a
+`ServedAgent`, or a function without parameters that makes one.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+import msgspec
+
+from ..agent.agent import Agent
+from ..domain.errors import ConfigurationError
+from .agents import ServedAgent
+from .settings import AgentTable
+
+GROUP = "interlock.agents"
+
+
+def load_agents(tables: Mapping[str, AgentTable], named: Iterable[str]) -> list[ServedAgent]:
+    """What the configuration and the command name. Where they name nothing: what installed packages offer."""
+    _import_from_here()
+    found = [_with_table(_load(table.object), name, table) for name, table in tables.items()]
+    found += [_load(each) for each in named]
+    return found or [_served(point.load(), f"entry point {point.name}") for point in entry_points(group=GROUP)]
+
+
+def _load(named: str) -> ServedAgent:
+    module, colon, name = named.partition(":")
+    if not (module and colon and name):
+        raise ConfigurationError(f"{named!r} names no agent: it has to be like `package.module:name`.")
+    try:
+        loaded: Any = import_module(module)
+        for part in name.split("."):
+            loaded = getattr(loaded, part)
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(f"The agent {named!r} cannot be loaded: {error}. Nothing was started.") from error
+    return _served(loaded, named)
+
+
+def _served(loaded: Any, named: str) -> ServedAgent:
+    if callable(loaded) and not isinstance(loaded, Agent | ServedAgent):
+        loaded = loaded()
+    if isinstance(loaded, Agent):
+        return ServedAgent(agent=loaded)
+    if isinstance(loaded, ServedAgent):
+        return loaded
+    raise ConfigurationError(f"{named!r} is a {type(loaded).__name__}, and has to be an Agent. Nothing was started.")
+
+
+def _with_table(served: ServedAgent, name: str, table: AgentTable) -> ServedAgent:
+    """The name in the configuration is the one that runs, keys and lists know."""
+    fields = {field: getattr(served.agent, field) for field in served.agent.__struct_fields__}
+    fields["name"] = name
+    said = {
+        "description": table.description,
+        "on_rejection": table.on_rejection,
+        "mode": table.mode,
+        "workspace": table.workspace,
+    }
+    changes: dict[str, Any] = {key: value for key, value in said.items() if value}
+    return msgspec.structs.replace(served, agent=Agent(**fields), **changes)
+
+
+def _import_from_here() -> None:
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)

@@ -1,0 +1,92 @@
+"""Tokens in the server's database: kept across restarts, bound to their rows, and not readable there."""
+
+from pathlib import Path
+
+import msgspec
+
+from interlock.consents.flow import Callback
+from interlock.consents.oauth import Finished, OAuthConsents
+from interlock.service.database import Database
+from interlock.service.sealing import SealingKeys
+from interlock.service.token_table import TABLES, TokenTable
+from tests.consents.scene import ADA, READ, REDIRECT, at_provider, gives
+
+SECRETS = ("a-very-secret-access-token", "a-very-secret-refresh-token")
+
+
+async def test_tokens_outlive_the_process_and_are_found_by_the_same_key_only(tmp_path: Path) -> None:
+    database = Database(tmp_path / "server.db", TABLES)
+    async with at_provider(store=TokenTable(database)) as scene:
+        await scene.consent()
+        database.close()
+
+        reopened = Database(tmp_path / "server.db", TABLES)
+        provider = scene.consents._clients["mail"].provider  # pyright: ignore[reportPrivateUsage]
+        for key, token in ((b"k" * 32, "access-1"), (b"x" * 32, None)):
+            consents = OAuthConsents([provider], TokenTable(reopened), SealingKeys([key]), scene.clock)
+            assert await consents.token("user:ada", "read_mail", READ) == token
+        reopened.close()
+
+
+async def test_neither_tokens_nor_states_are_in_the_bytes_of_the_database(tmp_path: Path) -> None:
+    database = Database(tmp_path / "server.db", TABLES)
+    access, refresh = SECRETS
+    async with at_provider(store=TokenTable(database), answer=gives(access, refresh_token=refresh)) as scene:
+        begun = await scene.consents.begin(ADA, REDIRECT, "a-session-id")
+        await scene.consents.finish(Callback(state=begun.state, code="a-code"), "user:ada", "a-session-id")
+        waiting = await scene.consents.begin(ADA, REDIRECT, "a-session-id")
+        scene.clock.forward(3600)
+        await scene.consents.token("user:ada", "read_mail", READ)
+        verifier = scene.endpoint.forms[0]["code_verifier"]
+
+    files = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    for secret in (*SECRETS, begun.state, waiting.state, verifier, "a-session-id", "a-code"):
+        assert secret.encode() not in files
+    assert b"read_mail" in files
+    database.close()
+
+
+async def test_a_row_in_the_place_of_another_is_worth_nothing() -> None:
+    database = Database(":memory:", TABLES)
+    table = TokenTable(database)
+    async with at_provider(store=table) as scene:
+        await scene.consent()
+        kept = await table.load("user:ada", "read_mail")
+        assert kept
+        await table.save(msgspec.structs.replace(kept, user="user:eve"))
+        await table.save(msgspec.structs.replace(kept, tool="send_mail"))
+
+        assert await scene.consents.token("user:eve", "read_mail", READ) is None
+        assert await scene.consents.token("user:ada", "send_mail", READ) is None
+        assert await scene.consents.token("user:ada", "read_mail", READ) == "access-1"
+    database.close()
+
+
+async def test_what_a_row_says_in_plain_decides_nothing() -> None:
+    database = Database(":memory:", TABLES)
+    table = TokenTable(database)
+    async with at_provider(store=table, answer=gives(scope="mail.read")) as scene:
+        await scene.consent()
+        kept = await table.load("user:ada", "read_mail")
+        assert kept
+        await table.save(msgspec.structs.replace(kept, scopes=("mail.read", "mail.send"), expires_at=2**60))
+
+        more = msgspec.structs.replace(READ, scopes=("mail.send",))
+        assert await scene.consents.token("user:ada", "read_mail", more) is None
+        scene.clock.forward(3600)
+        assert await scene.consents.needs("user:ada", "read_mail", READ)
+    database.close()
+
+
+async def test_of_a_way_that_is_over_nothing_is_kept() -> None:
+    database = Database(":memory:", TABLES)
+    async with at_provider(store=TokenTable(database)) as scene:
+        assert isinstance(await scene.consent(), Finished)
+        await scene.consents.begin(ADA, REDIRECT, "session")
+        flows = "SELECT sealed IS NULL FROM oauth_flows ORDER BY number"
+        assert database.run_now(lambda connection: connection.execute(flows).fetchall()) == [(1,), (0,)]
+
+        scene.clock.forward(600)
+        await scene.consents.begin(ADA, REDIRECT, "session")
+        assert database.run_now(lambda connection: connection.execute(flows).fetchall()) == [(0,)]
+    database.close()
