@@ -40,7 +40,7 @@ demo: $(READY) ## Repair a failing project, with a question and a crash: offline
 .PHONY: test
 test: check ## Check everything, then run the tests
 	@echo "tests"
-	@$(BIN)/python -m tests.models.aimock.install
+	@$(BIN)/python -m tests.models.aimock.install && $(BIN)/python -m tests.node.install && $(BIN)/python -m tests.console.install
 	@$(PYTEST) -n $(JOBS) --dist worksteal --durations 5 --durations-min 1
 
 .PHONY: check
@@ -81,7 +81,7 @@ shape: $(READY) ## Show the largest modules and functions
 
 .PHONY: cover
 cover: $(READY) ## Run the tests and show the branches they miss
-	@$(BIN)/python -m tests.models.aimock.install
+	@$(BIN)/python -m tests.models.aimock.install && $(BIN)/python -m tests.node.install && $(BIN)/python -m tests.console.install
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest -q --no-header --inline-snapshot=disable -n $(JOBS) --dist worksteal
 	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report

@@ -6,7 +6,7 @@ Then one writer appends 200 events per second for some seconds, and 50 readers f
 
 import asyncio
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
@@ -104,7 +104,7 @@ async def _pause_runs(log: SqliteLog, count: int) -> None:
 
 
 @asynccontextmanager
-async def _indexed(folder: Path, count: int) -> Any:
+async def _indexed(folder: Path, count: int) -> AsyncGenerator[Index]:
     async with SqliteLog(folder / f"{count}.db") as log:
         await _pause_runs(log, count)
         index = Index(folder / f"{count}.index", log)
@@ -148,8 +148,7 @@ async def measure_lists(folder: Path, count: int) -> Lists:
         await index.catch_up()
         rate = index.position / (perf_counter() - began)
         milliseconds = {name: await _median_ms(read, index) for name, read in READS.items()}
-        size = sum(Path(path).stat().st_size for path in index.own_paths[:2] if Path(path).exists())
-        return Lists(rate, milliseconds, _resident_mib(), size / count)
+        return Lists(rate, milliseconds, _resident_mib(), _size_bytes(index.own_paths) / count)
 
 
 async def _median_ms(read: Callable[[Index], Awaitable[Any]], index: Index) -> float:
@@ -213,6 +212,10 @@ async def _collect(reader: Reader, seen: list[int], arrived: list[float], total:
             arrived[live.entry.seq] = max(arrived[live.entry.seq], now)
         if len(seen) >= total:
             return
+
+
+def _size_bytes(paths: tuple[str, ...]) -> int:
+    return sum(Path(path).stat().st_size for path in paths if Path(path).exists())
 
 
 def _resident_mib() -> float:

@@ -71,13 +71,11 @@ class Packages:
 
 
 PAGE_TOOLS = Packages(
-    name="oidc-provider",
+    name="oidc-provider with axe-core",
     declared=Path(__file__).parent,
     folder=_KEPT / "node-tests",
     program=Path("node_modules") / "oidc-provider" / "lib" / "index.js",
 )
-#: The script that pages are checked with, in the folder of `PAGE_TOOLS`.
-AXE = Path("node_modules") / "axe-core" / "axe.min.js"
 
 
 @cache

@@ -88,7 +88,8 @@ async function control(provider, url, response) {
 
 const server = createServer();
 server.listen(0, '127.0.0.1', () => {
-  const issuer = `http://127.0.0.1:${server.address().port}`;
+  // By this name it is another site than 127.0.0.1, as a real provider is: browsers keep cookies apart.
+  const issuer = `http://localhost:${server.address().port}`;
   const provider = new Provider(issuer, configuration);
   provider.on('grant.saved', (grant) => grants.add(grant.jti));
   provider.use(async (ctx, next) => {

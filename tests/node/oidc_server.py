@@ -4,6 +4,9 @@ Its pages, for a browser. The first is headed "Sign-in": fill `input[name=login]
 `input[name=password]` (anything), and press the button "Sign-in". The next is headed "Authorize" and lists the scopes:
 press the button "Continue". Either has a link "[ Cancel ]", which is a no. A browser that is signed in does not see the
 first page again, and the second only for what was not consented to before, unless it is sent with `prompt=consent`.
+
+It is at `localhost`, and whoever asks it at 127.0.0.1: to a browser these are two sites, as in real life, so a cookie
+with `SameSite=Strict` does not come along when somebody is sent back.
 """
 
 import re

@@ -98,7 +98,8 @@ def granted(action_id: str, call_id: str = "c1") -> Fact:
 
 def begun(log: MemoryLog, run_id: str, task: str = "Do it.", **about: Any) -> Written:
     run = Written(log, run_id)
-    run.add(RunStarted(schema=1, **{"agent": "boss", **about}), UserSaid(text=task))
+    told: dict[str, Any] = {"agent": "boss", **about}
+    run.add(RunStarted(schema=1, **told), UserSaid(text=task))
     return run
 
 

@@ -14,6 +14,10 @@ from tests.consents.scene import ADA, READ, REDIRECT, at_provider, gives
 SECRETS = ("a-very-secret-access-token", "a-very-secret-refresh-token")
 
 
+def _bytes_in(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.iterdir())
+
+
 async def test_tokens_outlive_the_process_and_are_found_by_the_same_key_only(tmp_path: Path) -> None:
     database = Database(tmp_path / "server.db", TABLES)
     async with at_provider(store=TokenTable(database)) as scene:
@@ -39,7 +43,7 @@ async def test_neither_tokens_nor_states_are_in_the_bytes_of_the_database(tmp_pa
         await scene.consents.token("user:ada", "read_mail", READ)
         verifier = scene.endpoint.forms[0]["code_verifier"]
 
-    files = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    files = _bytes_in(tmp_path)
     for secret in (*SECRETS, begun.state, waiting.state, verifier, "a-session-id", "a-code"):
         assert secret.encode() not in files
     assert b"read_mail" in files

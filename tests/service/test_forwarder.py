@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.domain.chain import Entry
+from interlock.domain.chain import Entry, decode_event
 from interlock.domain.event import Event
+from interlock.history.exports.schemas import renderers
 from interlock.log.interface import Placed
 from interlock.log.memory import MemoryLog
 from interlock.service.database import Database
@@ -156,6 +157,19 @@ async def test_an_event_that_cannot_be_shown_is_set_aside_and_holds_up_nothing(d
     assert [(one.run_id, one.seq) for one in aside] == [("a", 1), ("b", 0)]
     assert "ZeroDivisionError: a bug" in aside[0].problem
     assert isinstance(await forward.retry(2), Rejected)
+
+
+@pytest.mark.requirement("R172")
+@pytest.mark.parametrize("schema", ["interlock", "splunk_hec", "ecs", "ocsf", "cef"])
+async def test_every_schema_of_an_export_can_be_forwarded_one_event_per_line(db: Database, schema: str) -> None:
+    log, sender = MemoryLog(), Told()
+    await add_run(log, "a", 9)
+    forward = Forwarder(log, db, DISK, renderers()[schema], sender=sender, pace=PACE)
+
+    await drain(forward)
+
+    assert await forward.set_aside() == []
+    assert sender.lines == [renderers()[schema](entry, decode_event(entry)) for entry in await log.read("a")]
 
 
 async def test_only_runs_of_its_agents_reach_a_destination(db: Database) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from interlock import MemoryLog, SqliteLog
+from interlock.domain.errors import LogError
 from interlock.domain.event import RunCompleted
+from interlock.log.interface import Placed
 from interlock.service import index_activity
 from interlock.service.index import Index, IndexFailedError
 from interlock.service.live import LiveEvent
@@ -65,7 +67,9 @@ def _damage(path: Path, how: str) -> None:
         "overwritten",
         "PRAGMA user_version = 99",
         "DROP TABLE place",
+        "DELETE FROM place",
         "UPDATE place SET position = 1000000",
+        "UPDATE place SET position = -7",
         "UPDATE place SET hash = X'00'",
         "UPDATE place SET run_id = 'run_other'",
     ],
@@ -122,6 +126,33 @@ async def test_a_place_where_no_file_can_be_made_is_said_in_words(tmp_path: Path
     await index.close()
 
 
+async def test_after_closing_nothing_is_opened_again(tmp_path: Path) -> None:
+    index = Index(tmp_path / "index.db", _log())
+    await index.catch_up()
+    await index.close()
+    await index.close()
+
+    with pytest.raises(IndexFailedError, match="is closed"):
+        await index.run("run_0")
+
+
+async def test_a_log_that_cannot_be_read_at_first_is_read_later(tmp_path: Path) -> None:
+    path, log = tmp_path / "index.db", _log()
+    await _built(path, log)
+    index, feed = Index(path, log), log.feed
+
+    async def failing(after: int = 0, limit: int | None = None) -> list[Placed]:
+        raise LogError("cannot read the log")
+
+    log.feed = failing
+    with pytest.raises(LogError):
+        await index.run("run_0")
+    log.feed = feed
+
+    await assert_rows_are_those_of_the_ledgers(index, await log.run_ids())
+    await index.close()
+
+
 async def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
     path = tmp_path / "index.db"
 
@@ -171,8 +202,13 @@ async def test_when_nobody_wrote_the_log_is_not_read(tmp_path: Path) -> None:
     log = _log()
     index = Index(tmp_path / "index.db", log)
     await index.catch_up()
-    reads: list[object] = []
-    log.feed = lambda *given, **named: reads.append(given)  # pyright: ignore[reportAttributeAccessIssue]
+    reads: list[int] = []
+
+    async def feed(after: int = 0, limit: int | None = None) -> list[Placed]:
+        reads.append(after)
+        return []
+
+    log.feed = feed
 
     for _ in range(3):
         await index.run("run_1")

@@ -1,6 +1,6 @@
 """What `interlock audit verify` finds: each run against its chain, and against what was signed about it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -158,7 +158,9 @@ def mark(audit: Audit) -> str:
     return f"{audit.count}:{audit.head_hash.hex()}" if audit.ok else ""
 
 
-def _read(found: Iterable[SignedCheckpoint], keys: Mapping[str, PublicKey]) -> list[Read]:
+def _read(found: Collection[SignedCheckpoint], keys: Mapping[str, PublicKey]) -> list[Read]:
     """Each signature is looked at once, with the faster one of two ways if it is there."""
+    if not found:
+        return []
     check = import_module("..service.signing", __package__).is_signature if find_spec("cryptography") else is_signed
     return [Read(signed, read_statement(signed, keys, check)) for signed in found]

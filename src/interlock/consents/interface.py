@@ -1,4 +1,4 @@
-"""Access that users gave to tools: tokens, by user and tool. Whoever asks for one gets one that is good now, or none."""
+"""Access that users gave to tools: tokens, by user and tool. Whoever asks gets one that is good now, or none."""
 
 from typing import Protocol
 

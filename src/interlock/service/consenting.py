@@ -156,6 +156,14 @@ class Consenting:
         await self._record(who, "consent.revoked", tool, "done", provider=provider, at_provider=at_provider)
         return confirmed
 
+    async def catch_up(self) -> int:
+        """After a restart: answer the questions whose person had consented before that was recorded. How many."""
+        answered = 0
+        async with aclosing(self._open_questions(None)) as rows:
+            async for row in rows:
+                answered += bool(row.requester) and await self._say_yes(row)
+        return answered
+
     async def _own(self, who: Principal, action_id: str) -> ActionRow | ConsentProblem:
         row = await self._questions.action(action_id)
         if row is None or row.kind != "consent":
@@ -188,7 +196,7 @@ class Consenting:
 
     async def _answer_covered(self, who: Principal, row: ActionRow) -> Answered | ConsentProblem:
         """Answer the question, and each other one of this person about the tool that what they gave is enough for."""
-        if not await self._say_yes(who, row):
+        if not await self._say_yes(row):
             now = await self._questions.action(row.action_id) or row
             if now.state not in {ActionState.APPROVED, ActionState.EXECUTED}:
                 return _closed(now, "consent")
@@ -196,16 +204,16 @@ class Consenting:
         async with aclosing(self._open_questions(who.name)) as rows:
             async for other in rows:
                 is_alike = other.tool == row.tool and other.action_id != row.action_id
-                if is_alike and await self._say_yes(who, other):
+                if is_alike and await self._say_yes(other):
                     also.append(other.action_id)
         return Answered(run_id=row.run_id, action_id=row.action_id, approved=True, also=tuple(also))
 
-    async def _say_yes(self, who: Principal, row: ActionRow) -> bool:
-        """If it is open, and what the person gave is enough for it."""
+    async def _say_yes(self, row: ActionRow) -> bool:
+        """For the person that it asks, if it is open and what they gave is enough for it."""
         consent = await self._consent_of(row) if row.state is _OPEN else None
         with suppress(ConsentError):
-            if consent and not await self._consents.needs(who.name, row.tool, consent):
-                yes = Answer(approved=True, by=who.name, reason=_GIVEN.format(consent.provider))
+            if consent and not await self._consents.needs(row.requester, row.tool, consent):
+                yes = Answer(approved=True, by=row.requester, reason=_GIVEN.format(consent.provider))
                 return await self._answer(row, yes)
         return False
 
@@ -216,9 +224,10 @@ class Consenting:
             return True
         return False
 
-    async def _open_questions(self, person: str) -> AsyncGenerator[ActionRow]:
+    async def _open_questions(self, person: str | None) -> AsyncGenerator[ActionRow]:
+        """Of one person, within bounds, or of everybody."""
         cursor, listed = "", 0
-        while listed < _MAX_LISTED:
+        while person is None or listed < _MAX_LISTED:
             page = await self._questions.actions(
                 ActionQuery(
                     statuses=frozenset({_OPEN.name}),
@@ -229,7 +238,7 @@ class Consenting:
                 )
             )
             for row in page.rows:
-                if row.requester == person:
+                if person in {None, row.requester}:
                     yield row
             cursor, listed = page.next_cursor, listed + len(page.rows)
             if not cursor:

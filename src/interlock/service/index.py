@@ -4,6 +4,7 @@ up with the log first: whoever wrote there finds it here."""
 import asyncio
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from .index_activity import ActivityRow
 from .index_file import IndexFailedError, IndexFile
 from .index_lists import (
     ACTION_COLUMNS,
+    KINDS,
     RUN_COLUMNS,
     RUN_WORDS,
     BadCursorError,
@@ -26,6 +28,7 @@ from .index_lists import (
     page_of_runs,
     run_row,
     visible,
+    visible_parts,
 )
 from .index_pass import IndexPass, Listener
 from .rows import ActionQuery, ActionRow, Page, RunQuery, RunRow
@@ -38,9 +41,9 @@ _RUN = f"SELECT {RUN_COLUMNS} FROM runs WHERE run_id = ?"  # noqa: S608
 #: A fork tells the questions of the run that it comes from anew: the first one is the question itself.
 _ACTION = f"SELECT {ACTION_COLUMNS} FROM actions WHERE action_id = ? ORDER BY number LIMIT 1"  # noqa: S608
 _ACTION_IN_RUN = f"SELECT {ACTION_COLUMNS} FROM actions WHERE run_id = ? AND action_id = ?"  # noqa: S608
-_OPEN = "status = 'PENDING' AND expires_at > 0"
-_NEXT_EXPIRY = f"SELECT min(expires_at) FROM actions WHERE {_OPEN}"  # noqa: S608
-_EXPIRED = f"SELECT DISTINCT run_id FROM actions WHERE {_OPEN} AND expires_at <= ?"  # noqa: S608
+_EXPIRING = "FROM actions INDEXED BY actions_by_expiry WHERE status = 'PENDING' AND expires_at > 0"
+_NEXT_EXPIRY = f"SELECT expires_at {_EXPIRING} ORDER BY expires_at LIMIT 1"
+_EXPIRED = f"SELECT DISTINCT run_id {_EXPIRING} AND expires_at <= ?"
 
 
 class Index:
@@ -93,17 +96,12 @@ class Index:
 
     async def counts(self, agents: Collection[str] | None = None, person: str | None = None) -> dict[str, int]:
         """How many runs have each status, without those inside of others."""
-        where = visible(agents, person)
-        sql = f"SELECT status, count(*) FROM runs WHERE inside = 0 AND {where.sql} GROUP BY status"  # noqa: S608
-        found = await self._all(sql, where.parameters)
-        return dict.fromkeys(RUN_WORDS, 0) | dict(found)
+        return dict.fromkeys(RUN_WORDS, 0) | await self._counted("status", "runs WHERE inside = 0", agents, person)
 
     async def open_questions(self, agents: Collection[str] | None = None, person: str | None = None) -> dict[str, int]:
         """How many questions of each kind wait for an answer."""
-        where = visible(agents, person)
-        sql = f"SELECT kind, count(*) FROM actions WHERE status = 'PENDING' AND {where.sql} GROUP BY kind"  # noqa: S608
-        found = await self._all(sql, where.parameters)
-        return {"approval": 0, "input": 0, "consent": 0} | dict(found)
+        found = await self._counted("kind", "actions WHERE status = 'PENDING'", agents, person)
+        return dict.fromkeys(KINDS, 0) | found
 
     async def recent(
         self, limit: int = 50, agents: Collection[str] | None = None, person: str | None = None
@@ -123,7 +121,7 @@ class Index:
     async def next_expiry(self) -> int:
         """When the next open question expires; 0: none does."""
         row = await self._find(_NEXT_EXPIRY)
-        return (row[0] if row else 0) or 0
+        return row[0] if row else 0
 
     async def expired(self, now: int) -> list[str]:
         """The runs in which an open question has expired by then."""
@@ -131,7 +129,7 @@ class Index:
         return [run_id for (run_id,) in found]
 
     async def close(self) -> None:
-        """Closing twice is fine."""
+        """Nothing can be read afterwards. Closing twice is fine."""
         await self._pass.close()
 
     async def _page(self, statement: Statement, make: Callable[[Sequence[Any]], _T]) -> Page[_T]:
@@ -142,6 +140,18 @@ class Index:
             return Page(tuple(make(row[1:]) for row in rows), more)
 
         return await self._read(read)
+
+    async def _counted(
+        self, column: str, rows: str, agents: Collection[str] | None, person: str | None
+    ) -> Counter[str]:
+        def count(connection: sqlite3.Connection) -> Counter[str]:
+            counted: Counter[str] = Counter()
+            for part in visible_parts(agents, person):
+                sql = f"SELECT {column}, count(*) FROM {rows} AND {part.sql} GROUP BY {column}"  # noqa: S608
+                counted.update(dict(connection.execute(sql, bound(part.parameters)).fetchall()))
+            return counted
+
+        return await self._read(count)
 
     async def _all(self, sql: str, parameters: Sequence[Value]) -> list[Any]:
         return await self._read(lambda connection: connection.execute(sql, bound(parameters)).fetchall())

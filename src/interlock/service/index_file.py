@@ -16,8 +16,8 @@ from threading import Lock
 
 import msgspec
 
-from ..domain.chain import Entry
 from ..domain.errors import InterlockError
+from ..log.interface import Placed
 
 #: Raise it with every change of the tables or of what is put into them.
 VERSION = 1
@@ -84,8 +84,9 @@ class Place(msgspec.Struct, frozen=True):
     seq: int = -1
     hash: bytes = b""
 
-    def is_of(self, entry: Entry) -> bool:
-        return (entry.run_id, entry.seq, entry.hash) == (self.run_id, self.seq, self.hash)
+    def is_at(self, placed: Placed) -> bool:
+        entry = placed.entry
+        return self == Place(placed.position, entry.run_id, entry.seq, entry.hash)
 
 
 class IndexFile:
@@ -114,8 +115,11 @@ class IndexFile:
 
 
 def delete(path: Path) -> None:
-    for ending in _ENDINGS:
-        path.with_name(path.name + ending).unlink(missing_ok=True)
+    try:
+        for ending in _ENDINGS:
+            path.with_name(path.name + ending).unlink(missing_ok=True)
+    except OSError as error:
+        raise IndexFailedError(f"The index {path} cannot be made anew: {error}. Nothing is lost with it.") from error
 
 
 def is_spoiled(error: sqlite3.Error) -> bool:
@@ -129,8 +133,8 @@ def _open(path: Path) -> sqlite3.Connection | None:
         return None
     with suppress(sqlite3.DatabaseError), ExitStack() as opened:
         connection = opened.enter_context(closing(_connect(path)))
-        connection.execute("SELECT position, run_id, seq, hash FROM place").fetchone()
-        if connection.execute("PRAGMA user_version").fetchone() == (VERSION,):
+        places = connection.execute("SELECT 1 FROM place WHERE typeof(position) = 'integer'").fetchall()
+        if len(places) == 1 and connection.execute("PRAGMA user_version").fetchone() == (VERSION,):
             opened.pop_all()
             return connection
     return None

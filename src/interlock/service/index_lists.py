@@ -26,6 +26,7 @@ _MAX_WORDS = 8
 _MAX_CURSOR_CHARS = 32
 _MAX_NUMBER = (1 << 63) - 1
 
+KINDS = ("approval", "input", "consent")
 RUN_WORDS = tuple(sorted(frozenset(RUN_STATUS.values())))
 _ACTION_WORDS = (*(state.name for state in ActionState), LEFT)
 
@@ -111,6 +112,21 @@ def visible(agents: Collection[str] | None, person: str | None) -> _Condition:
     """Of these agents, or of this person; without both: all."""
     (condition,) = _visible(agents, person) or [_Condition("1")]
     return condition
+
+
+def visible_parts(agents: Collection[str] | None, person: str | None) -> list[_Condition]:
+    """The same in parts that have no row in common, each with an index of its own."""
+    if agents is None and person is None:
+        return [_Condition("1")]
+    owned = tuple(sorted(agents or ()))
+    parts = [_Condition("agent = ?", (agent,)) for agent in owned]
+    if person is not None:
+        others = f"+agent NOT IN ({_marks(owned)})"
+        parts += [
+            _Condition(f"requester = ? AND {others}", (person, *owned)),
+            _Condition(f"created_by = ? AND +requester != ? AND {others}", (person, person, *owned)),
+        ]
+    return parts
 
 
 def sees(agents: Collection[str] | None, person: str | None, row: RunRow) -> bool:

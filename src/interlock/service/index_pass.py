@@ -19,7 +19,7 @@ from typing import TypeAlias, TypeVar
 
 from ..log.interface import EventLog
 from . import index_activity, index_facts
-from .index_file import IndexFailedError, IndexFile, Place, delete, is_spoiled
+from .index_file import IndexFailedError, IndexFile, delete, is_spoiled
 from .index_rows import Rows
 from .live import LiveEvent, live
 
@@ -39,6 +39,7 @@ class IndexPass:
         self._log = log
         self._file: IndexFile | None = None
         self._is_spoiled = False
+        self._is_closed = False
         #: The version of the log up to which it was read; None: it has to be read whatever the version is.
         self._seen: int | None = None
         #: Of the last event that listeners were told of.
@@ -56,6 +57,8 @@ class IndexPass:
         return end
 
     async def catch_up(self) -> None:
+        if self._is_closed:
+            raise IndexFailedError(f"The index {self._path} is closed.")
         if self._log.version() == self._seen:
             return
         if self._passing is not None:
@@ -84,6 +87,7 @@ class IndexPass:
         raise IndexFailedError(f"The index {self._path} cannot be read: {fault or 'it is closed'}.") from fault
 
     async def close(self) -> None:
+        self._is_closed = True
         if self._passing is not None:
             with suppress(Exception):  # whoever waits for the pass gets it
                 await asyncio.shield(self._passing)
@@ -116,20 +120,22 @@ class IndexPass:
             delete(self._path)
         if self._file is None:
             file = await asyncio.to_thread(IndexFile, self._path)
-            place = file.place()
-            if not await self._is_in_log(place):
+            if not await self._is_of_this_log(file):
                 file.close()
                 delete(self._path)
-                file, place = await asyncio.to_thread(IndexFile, self._path), Place(0)
-            self._file, self.position, self._is_spoiled = file, place.position, False
+                file = await asyncio.to_thread(IndexFile, self._path)
+            self._file, self.position, self._is_spoiled = file, file.place().position, False
         return self._file
 
-    async def _is_in_log(self, place: Place) -> bool:
-        """Is it the log that the file was made from?"""
-        if place.position == 0:
-            return True
-        found = await self._log.feed(place.position - 1, 1)
-        return any(placed.position == place.position and place.is_of(placed.entry) for placed in found)
+    async def _is_of_this_log(self, file: IndexFile) -> bool:
+        """Does the log have the event that the file ends with, in its place?"""
+        try:
+            place = file.place()
+            found = await self._log.feed(place.position - 1, 1) if place.position else []
+        except BaseException:
+            file.close()
+            raise
+        return place.position == 0 or [place.is_at(placed) for placed in found] == [True]
 
     async def _read_log(self, file: IndexFile) -> None:
         is_full = True

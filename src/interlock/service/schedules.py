@@ -118,11 +118,11 @@ class Schedules:
         name = due.schedule.name
         try:
             await self._start(due)
-        except (InterlockError, OSError) as error:
+            await self._db.run(lambda connection: _mark(connection, due.schedule, due.due_at))
+        except (InterlockError, OSError, sqlite3.Error) as error:
             self._problems[name] = str(error)
             self._rest_until[name] = now + RETRY_SECONDS * SECOND
             return False
-        await self._db.run(lambda connection: _mark(connection, due.schedule, due.due_at))
         self._marks[name] = due.due_at
         self._problems.pop(name, None)
         self._rest_until.pop(name, None)

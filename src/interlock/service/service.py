@@ -5,7 +5,6 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from time import time_ns
 from types import TracebackType
@@ -14,11 +13,9 @@ from ..artifacts.interface import Artifacts
 from ..consents.interface import Consents
 from ..consents.none import NoConsents
 from ..consents.oauth import OAuthConsents
-from ..domain.chain import Entry
 from ..domain.consent import Consent
 from ..domain.errors import InterlockError
-from ..domain.event import Event
-from ..history.exports.schemas import SCHEMAS, SchemaName, render
+from ..history.exports.schemas import renderers
 from ..history.fold import load
 from ..log.interface import EventLog
 from ..pipeline.parts import Clock, Limits
@@ -33,7 +30,6 @@ from .deciding import Deciding
 from .fleet import Fleet
 from .forwarding import positions
 from .forwarding.forwarders import Forwarders
-from .forwarding.interface import Render
 from .guard import Guard
 from .hub import Hub
 from .index import Index
@@ -106,8 +102,9 @@ class Service:
         self.sign_in = None if settings.sign_in is None else self._sign_in(settings.sign_in, tokens, seal, environ)
         self.schedules = Schedules(self.database, settings.schedules, self._fire, now)
         self.webhooks = Webhooks(settings.webhooks, environ)
-        self.forwarders = Forwarders(log, self.database, settings.forward, _renders(), environ=environ)
+        self.forwarders = Forwarders(log, self.database, settings.forward, renderers(), environ=environ)
         self._tasks: list[asyncio.Task[None]] = []
+        self._deaf: Callable[[], None] = lambda: None
         self.started = False
 
     @property
@@ -122,7 +119,10 @@ class Service:
         await self.index.catch_up()
         await self.schedules.open()
         await self.worker.start()
+        if self.consenting is not None:
+            await self.consenting.catch_up()
         self.forwarders.start()
+        self._deaf = self.hub.on_change(lambda page: self.forwarders.wake())
         self._tasks = [asyncio.create_task(self._fire_schedules())]
         self.started = True
 
@@ -133,9 +133,12 @@ class Service:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.worker.stop(self.settings.server.stop_seconds)
+        self._deaf()
         await self.forwarders.stop()
         await self.hub.close()
         await self.fleet.close()
+        if self._oauth is not None:
+            await self._oauth.close()
         await self.index.close()
         await asyncio.to_thread(self.database.close)
 
@@ -206,11 +209,3 @@ class Service:
             clock=self.now,
             environment=environ,
         )
-
-
-def _renders() -> dict[str, Render]:
-    return {name: partial(_rendered, name) for name in SCHEMAS}
-
-
-def _rendered(schema: SchemaName, entry: Entry, event: Event) -> bytes:
-    return render(entry, schema)

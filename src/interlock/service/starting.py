@@ -26,7 +26,7 @@ from .principal import Principal
 from .rows import RunRow
 from .worker import Worker
 
-MAX_TASK_CHARS = 100_000
+MAX_TASK_CHARS = 1_000_000
 _is_person_name = re.compile(r"(?:user:)?([a-z0-9][a-z0-9._-]{0,63})").fullmatch
 _is_key = re.compile(r"[!-~]{1,200}").fullmatch
 

@@ -1,0 +1,87 @@
+"""Who looks at a page: the person whose sign-in the cookie names. Without one, the way leads to the sign-in page."""
+
+from typing import Annotated, cast
+from urllib.parse import quote
+
+from fastapi import Depends
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from ..service.service import Service
+from ..service.sessions import SignedIn, is_csrf
+
+#: Over TLS the browser itself holds the cookie to this host and to https.
+SECURE_COOKIE = "__Host-interlock"
+PLAIN_COOKIE = "interlock_session"
+HOME = "/console/"
+_MAX_NEXT_CHARS = 2_000
+
+
+class NotSignedInError(Exception):
+    """Nobody is signed in. Says where they wanted to go."""
+
+    def __init__(self, wanted: str) -> None:
+        super().__init__("Nobody is signed in.")
+        self.wanted = wanted
+
+
+class ForgedFormError(Exception):
+    """A form came without the token of its page."""
+
+
+def service_of(request: Request) -> Service:
+    return cast(Service, request.app.state.service)
+
+
+def session_token(request: Request) -> str:
+    return request.cookies.get(SECURE_COOKIE if is_secure(request) else PLAIN_COOKIE, "")
+
+
+def is_secure(request: Request) -> bool:
+    """Does the browser speak TLS, to us or to a proxy in front of us?"""
+    return request.url.scheme == "https" or service_of(request).public_url.startswith("https://")
+
+
+async def maybe_signed_in(request: Request) -> SignedIn | None:
+    token = session_token(request)
+    return await service_of(request).sessions.authenticate(token) if token else None
+
+
+async def signed_in(request: Request) -> SignedIn:
+    found = await maybe_signed_in(request)
+    if found is None:
+        raise NotSignedInError(request.url.path + (f"?{request.url.query}" if request.url.query else ""))
+    return found
+
+
+Visitor = Annotated[SignedIn, Depends(signed_in)]
+
+
+def check_form(visitor: SignedIn, token: str) -> None:
+    if not is_csrf(visitor.csrf, token):
+        raise ForgedFormError("This form is too old, or was not made by the console. Nothing was done. Load it again.")
+
+
+def to_sign_in(wanted: str) -> RedirectResponse:
+    after = f"?next={quote(wanted)}" if wanted not in ("", HOME) else ""
+    return RedirectResponse(f"/console/login{after}", 303)
+
+
+def safe_next(wanted: str) -> str:
+    """A page of the console, and never a way out of it."""
+    is_ours = wanted.startswith("/console/") and "\\" not in wanted and "//" not in wanted and wanted.isprintable()
+    return wanted if is_ours and len(wanted) <= _MAX_NEXT_CHARS else HOME
+
+
+def set_session(response: Response, request: Request, token: str) -> None:
+    secure = is_secure(request)
+    response.set_cookie(
+        SECURE_COOKIE if secure else PLAIN_COOKIE, token, path="/", httponly=True, samesite="strict", secure=secure
+    )
+
+
+def end_session(response: Response, request: Request) -> None:
+    secure = is_secure(request)
+    response.delete_cookie(
+        SECURE_COOKIE if secure else PLAIN_COOKIE, path="/", httponly=True, samesite="strict", secure=secure
+    )

@@ -1,0 +1,70 @@
+"""The list of runs: newest first, by status, agent, person and words, page by page."""
+
+from urllib.parse import urlencode
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..service.errors import InvalidError
+from ..service.index import BadCursorError
+from ..service.rows import Page, RunQuery, RunRow
+from ..service.service import Service
+from .dashboard_page import TILES
+from .entrance import Visitor
+from .pages import Pages
+
+_PER_PAGE = 50
+_MAX_WORDS = 200
+_STATUSES = tuple((word, words) for word, words, _ in TILES)
+
+
+def routes(service: Service, pages: Pages) -> APIRouter:
+    router = APIRouter()
+
+    async def show(  # noqa: PLR0913 - one for each filter
+        request: Request,
+        visitor: Visitor,
+        status: str = "",
+        agent: str = "",
+        requester: str = "",
+        q: str = "",
+        inside: str = "",
+        cursor: str = "",
+    ) -> Response:
+        given = {"status": status, "agent": agent, "requester": requester, "q": q, "inside": inside}
+        chosen = {name: value[:_MAX_WORDS] for name, value in given.items() if value}
+        page = await _page(service, visitor, chosen, cursor)
+        more = urlencode(chosen | {"cursor": page.next_cursor}) if page.next_cursor else ""
+        return await pages.page(
+            request,
+            visitor,
+            "runs.html",
+            rows=page.rows,
+            given={name: chosen.get(name, "") for name in given},
+            is_filtered=bool(chosen),
+            statuses=_STATUSES,
+            agents=await service.reading.agents(visitor.principal),
+            more=more,
+            is_first=not cursor,
+        )
+
+    router.add_api_route("/runs", show, methods=["GET"])
+    return router
+
+
+async def _page(service: Service, visitor: Visitor, chosen: dict[str, str], cursor: str) -> Page[RunRow]:
+    status = chosen.get("status", "")
+    query = RunQuery(
+        statuses=frozenset((status,)) if status else None,
+        agent=chosen.get("agent"),
+        requester=chosen.get("requester"),
+        text=chosen.get("q"),
+        inside=bool(chosen.get("inside")),
+        limit=_PER_PAGE,
+        cursor=cursor,
+    )
+    try:
+        return await service.reading.runs(visitor.principal, query)
+    except BadCursorError as error:
+        raise InvalidError("cursor", str(error)) from None

@@ -1,0 +1,94 @@
+// What every page has: words for times, the theme, the menu, and the way to the API.
+import { start } from "./live.js";
+
+const STEPS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+
+/** Seconds in two words at most: 3 h 12 min. */
+export function span(seconds) {
+  const whole = Math.max(0, Math.floor(seconds));
+  const at = STEPS.findIndex(([, size]) => whole >= size);
+  if (at < 0) return "0 s";
+  const [unit, size] = STEPS[at];
+  const words = `${Math.floor(whole / size)} ${unit}`;
+  const next = STEPS[at + 1];
+  if (at > 1 || !next) return words;
+  const rest = Math.floor((whole % size) / next[1]);
+  return rest ? `${words} ${rest} ${next[0]}` : words;
+}
+
+export function tellTimes(root = document) {
+  const now = Date.now() / 1000;
+  for (const time of root.querySelectorAll("time[data-ago], time[data-left]")) {
+    const at = Date.parse(time.dateTime) / 1000;
+    const words = "ago" in time.dataset ? ago(now - at) : at > now ? `in ${span(at - now)}` : "over";
+    if (time.textContent !== words) time.textContent = words;
+  }
+}
+
+function ago(seconds) {
+  return seconds < 5 ? "just now" : `${span(seconds)} ago`;
+}
+
+/** Ask the API. What it answers, or an Error with the words that it gave and `fields` by name. */
+export async function ask(method, path, body, headers = {}) {
+  const token = document.querySelector('meta[name="csrf-token"]')?.content ?? "";
+  const response = await fetch(path, {
+    method,
+    credentials: "same-origin",
+    redirect: "error",
+    headers: { Accept: "application/json", "Content-Type": "application/json", "X-CSRF-Token": token, ...headers },
+    body: body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body),
+  });
+  const answer = response.status === 204 ? null : await response.json().catch(() => null);
+  if (response.ok) return answer;
+  const error = new Error(answer?.error?.message ?? `The server answered ${response.status}. Nothing is known to be done.`);
+  error.status = response.status;
+  error.code = answer?.error?.code ?? "";
+  error.details = answer?.error?.details ?? {};
+  error.fields = error.details.fields ?? [];
+  throw error;
+}
+
+/** Build an element: text is only ever text. */
+export function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+/** Say something at the edge of the page, also to those who only listen. */
+export function notify(words, tone = "good") {
+  const note = element("p", { class: `note ${tone}` }, words);
+  document.getElementById("notices").append(note);
+  setTimeout(() => note.remove(), 8000);
+}
+
+function theme() {
+  const root = document.documentElement;
+  const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = isDark ? "light" : "dark";
+  try {
+    localStorage.setItem("theme", root.dataset.theme);
+  } catch {
+    // It holds for this page only.
+  }
+}
+
+document.addEventListener("click", (event) => {
+  if (event.target.closest("[data-theme-toggle]")) theme();
+  for (const menu of document.querySelectorAll("details[data-menu][open]")) {
+    if (!menu.contains(event.target)) menu.open = false;
+  }
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  const menu = document.querySelector("details[data-menu][open]");
+  if (!menu) return;
+  menu.open = false;
+  menu.querySelector("summary").focus();
+});
+
+tellTimes();
+setInterval(tellTimes, 1000);
+start((regions) => regions.forEach((region) => tellTimes(region)));

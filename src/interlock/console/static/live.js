@@ -1,0 +1,137 @@
+// The page as it is now. One stream tells that something happened; then the page is fetched again, and the parts that
+// say so (`data-region`) are put in the place of the old ones. So there is one way in which anything is drawn, which is
+// the server's, and after a connection that broke nothing can be missed: the first thing is to look again.
+//
+// Parts are parsed by the browser as a document of their own (XMLHttpRequest), in which nothing runs.
+const WAIT_MS = 250;
+const RETRY_MS = [500, 1000, 2000, 4000, 8000, 15000];
+
+let position = document.querySelector('meta[name="live-after"]')?.content ?? "";
+let source = null;
+let tries = 0;
+let timer = 0;
+let busy = false;
+let again = false;
+let told = () => {};
+
+export function start(onChange) {
+  if (!position) return;
+  told = onChange;
+  connect();
+  addEventListener("pagehide", () => source?.close());
+  addEventListener("pageshow", (event) => {
+    if (event.persisted) connect();
+  });
+}
+
+/** Look again soon; many wishes at once are one. */
+export function refreshSoon() {
+  if (!timer) timer = setTimeout(refresh, WAIT_MS);
+}
+
+function connect() {
+  source?.close();
+  source = new EventSource(`/events/stream?after=${encodeURIComponent(position)}`);
+  source.onopen = () => {
+    say("on", "live");
+    if (tries) refreshSoon();
+    tries = 0;
+  };
+  source.onerror = () => {
+    source.close();
+    say("again", "reconnecting");
+    setTimeout(connect, RETRY_MS[Math.min(tries++, RETRY_MS.length - 1)]);
+  };
+  source.onmessage = heard;
+  for (const name of document.querySelector('meta[name="live-events"]')?.content.split(" ") ?? []) {
+    source.addEventListener(name, heard);
+  }
+}
+
+function heard(event) {
+  if (event.lastEventId) position = event.lastEventId;
+  document.dispatchEvent(new CustomEvent("interlock:event", { detail: event }));
+  if (document.querySelector("[data-region]")) refreshSoon();
+}
+
+function say(state, words) {
+  const mark = document.getElementById("live");
+  if (!mark) return;
+  mark.dataset.state = state;
+  mark.querySelector(".words").textContent = words;
+}
+
+async function refresh() {
+  timer = 0;
+  if (busy) {
+    again = true;
+    return;
+  }
+  busy = true;
+  try {
+    const now = await fetched(location.href);
+    if (now) replace(now);
+  } finally {
+    busy = false;
+    if (again) {
+      again = false;
+      refreshSoon();
+    }
+  }
+}
+
+function fetched(url) {
+  return new Promise((resolve) => {
+    const request = new XMLHttpRequest();
+    request.open("GET", url);
+    request.responseType = "document";
+    request.onloadend = () => {
+      const isThere = request.status === 200 && new URL(request.responseURL).pathname === location.pathname;
+      resolve(isThere ? request.responseXML : null);
+    };
+    request.send();
+  });
+}
+
+function replace(now) {
+  const changed = [];
+  for (const old of document.querySelectorAll("[data-region]")) {
+    const fresh = now.querySelector(`[data-region="${CSS.escape(old.dataset.region)}"]`);
+    if (!fresh || fresh.dataset.version === old.dataset.version) continue;
+    old.dataset.version = fresh.dataset.version;
+    const isKeyed = fresh.querySelector("[data-key]") !== null && old.querySelector("[data-key]") !== null;
+    if (isKeyed) replaceRows(old, fresh);
+    else old.replaceChildren(...adopted(fresh.childNodes));
+    changed.push(old);
+  }
+  if (changed.length) {
+    told(changed);
+    document.dispatchEvent(new CustomEvent("interlock:replaced", { detail: changed }));
+  }
+}
+
+/** Rows keep their place, their focus and what was done to them, unless they are another one now. */
+function replaceRows(old, fresh) {
+  const focused = old.contains(document.activeElement) ? document.activeElement.closest("[data-key]")?.dataset.key : null;
+  const known = new Map([...old.querySelectorAll("[data-key]")].map((row) => [row.dataset.key, row]));
+  const rows = [...fresh.querySelectorAll("[data-key]")].map((row) => {
+    const same = known.get(row.dataset.key);
+    if (same && same.dataset.version === row.dataset.version) return same;
+    const made = document.adoptNode(row);
+    made.classList.add("fresh");
+    return made;
+  });
+  const holder = old.querySelector("[data-key]").parentElement;
+  rows.forEach((row, at) => {
+    if (holder.children[at] !== row) holder.insertBefore(row, holder.children[at] ?? null);
+  });
+  while (holder.children.length > rows.length) holder.lastElementChild.remove();
+  if (focused && !old.contains(document.activeElement)) {
+    const row = old.querySelector(`[data-key="${CSS.escape(focused)}"]`);
+    (row?.matches("a, button") ? row : row?.querySelector("a, button"))?.focus();
+  }
+}
+
+function adopted(nodes) {
+  return [...nodes].map((node) => document.adoptNode(node));
+}

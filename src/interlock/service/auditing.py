@@ -1,0 +1,207 @@
+"""What auditors take with them and check: exports, proofs, forwarding, and what people did to the server itself.
+
+Every export that is taken, and every run that is sent somewhere, is in the journal with who did it.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from time import monotonic
+
+import msgspec
+
+from ..domain.chain import Entry
+from ..domain.errors import LogCorruptError
+from ..history.export import event_line
+from ..history.exports.keys import PublicKey
+from ..history.exports.proof import Proof
+from ..history.exports.schemas import MEDIA_TYPES, SCHEMAS, FormName, SchemaName, export
+from ..history.exports.signed_line import SignedCheckpoint
+from ..history.verify import verify
+from ..log.interface import EventLog
+from .checkpoints import Checkpoints, Verified
+from .errors import BusyError, ConflictError, unknown
+from .forwarding.forwarder import ForwardStatus, RunForwarded
+from .forwarding.forwarders import Forwarders
+from .guard import Guard
+from .journal import Journal, JournalCheck, JournalEntry
+from .permissions import Operation
+from .principal import Principal
+from .signing import Signer
+
+_CHUNK_BYTES = 64 * 1024
+_MAX_FLAWS = 100
+#: How long one check of everything may go on before it says how far it came.
+CHECK_SECONDS = 60.0
+
+
+class Export(msgspec.Struct, frozen=True, kw_only=True):
+    media_type: str
+    file_name: str
+    count: int
+    #: The checkpoint that ends it, where its schema has a place for one.
+    signed: SignedCheckpoint | None
+    chunks: AsyncGenerator[bytes]
+
+
+class RunFlaw(msgspec.Struct, frozen=True, kw_only=True):
+    run_id: str
+    seq: int
+    problem: str
+    message: str
+
+
+class ServerCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether everything is what was written and signed."""
+
+    ok: bool
+    #: False: it took too long, and only so many runs were looked at.
+    finished: bool
+    runs: int
+    events: int
+    flaws: tuple[RunFlaw, ...]
+    checkpoints: Verified
+    journal: JournalCheck
+
+
+class Auditing:
+    def __init__(  # noqa: PLR0913 - what it joins
+        self,
+        *,
+        guard: Guard,
+        log: EventLog,
+        journal: Journal,
+        checkpoints: Checkpoints,
+        signer: Signer,
+        forwarders: Forwarders,
+        host: str = "",
+    ) -> None:
+        self._guard = guard
+        self._log = log
+        self._journal = journal
+        self._checkpoints = checkpoints
+        self._signer = signer
+        self._forwarders = forwarders
+        self._host = host
+        self._checking = asyncio.Lock()
+
+    async def export(
+        self, who: Principal, run_id: str, schema: SchemaName = "interlock", form: FormName | None = None
+    ) -> Export:
+        """The whole trail of a run. In the schema `interlock` it can be verified, and is signed."""
+        await self._guard.run(who, run_id, Operation.EXPORT_RUN)
+        entries = await self._log.read(run_id)
+        chosen = form or SCHEMAS[schema].form
+        signed = None
+        if schema == "interlock":
+            _check_lines(entries)
+            signed = await self._checkpoints.of_run(run_id, entries)
+        detail = {"schema": schema, "format": chosen, "events": str(len(entries))}
+        await self._journal.add(who.name, "audit.exported", run_id, detail=detail)
+        ending = "json" if chosen == "json" else "ndjson" if SCHEMAS[schema].is_json else "log"
+        return Export(
+            media_type=MEDIA_TYPES[chosen],
+            file_name=f"{_plain(run_id)}.{schema}.{ending}",
+            count=len(entries),
+            signed=signed,
+            chunks=_chunks(export(entries, schema, chosen, signed=signed, host=self._host)),
+        )
+
+    async def verify_run(self, who: Principal, run_id: str) -> Proof:
+        await self._guard.run(who, run_id, Operation.VERIFY_RUN)
+        return await self._checkpoints.verify_run(run_id)
+
+    async def verify_all(self, who: Principal) -> ServerCheck:
+        """Every run, the journal, and what was signed. One check at a time."""
+        await self._guard.check(who, Operation.VERIFY_SERVER)
+        if self._checking.locked():
+            raise BusyError("already_checking", "Everything is being checked right now. Try again when that is done.")
+        async with self._checking:
+            return await self._check_all()
+
+    async def forward(self, who: Principal, run_id: str, destination: str) -> RunForwarded:
+        """Send all events of a run to a configured destination now."""
+        await self._guard.run(who, run_id, Operation.FORWARD_RUN)
+        forwarder = self._forwarders.get(destination)
+        if forwarder is None:
+            raise unknown("destination", destination)
+        came = await forwarder.forward_run(run_id)
+        await self._journal.add(
+            who.name,
+            "audit.forwarded",
+            run_id,
+            outcome="failed" if came.problem else "done",
+            detail={"destination": destination, "sent": str(came.sent), "total": str(came.total)},
+        )
+        return came
+
+    async def forwarders(self, who: Principal) -> list[ForwardStatus]:
+        await self._guard.check(who, Operation.READ_FORWARDERS)
+        return await self._forwarders.statuses()
+
+    async def checkpoints(self, who: Principal, after: int = 0, limit: int = 100) -> Sequence[SignedCheckpoint]:
+        await self._guard.check(who, Operation.READ_CHECKPOINTS)
+        return await self._checkpoints.list(after, limit)
+
+    async def keys(self) -> tuple[PublicKey, ...]:
+        """What signatures are checked with, the oldest first. Public."""
+        return await asyncio.to_thread(self._signer.keys)
+
+    async def journal(self, who: Principal, after: int = 0, limit: int = 100) -> tuple[JournalEntry, ...]:
+        await self._guard.check(who, Operation.READ_JOURNAL)
+        return await self._journal.read(after, limit)
+
+    async def _check_all(self) -> ServerCheck:
+        runs = events = 0
+        flaws: list[RunFlaw] = []
+        finished, end = True, monotonic() + CHECK_SECONDS
+        for run_id in await self._log.run_ids():
+            if monotonic() > end:
+                finished = False
+                break
+            entries = await self._log.read(run_id)
+            audit = await asyncio.to_thread(verify, entries, run_id)
+            runs, events = runs + 1, events + len(entries)
+            if audit.flaw is not None and len(flaws) < _MAX_FLAWS:
+                flaw = audit.flaw
+                flaws.append(RunFlaw(run_id=run_id, seq=flaw.seq, problem=flaw.problem, message=flaw.message))
+        checkpoints, journal = await self._checkpoints.verify(), await self._journal.verify()
+        return ServerCheck(
+            ok=not flaws and checkpoints.ok and not journal.problem,
+            finished=finished,
+            runs=runs,
+            events=events,
+            flaws=tuple(flaws),
+            checkpoints=checkpoints,
+            journal=journal,
+        )
+
+
+def _check_lines(entries: list[Entry]) -> None:
+    """Before the first byte goes out: an export is whole or it is none."""
+    try:
+        for entry in entries:
+            event_line(entry)
+    except LogCorruptError as error:
+        raise ConflictError("log_damaged", f"{error}. Nothing was exported; verify the run.") from None
+
+
+async def _chunks(lines: Iterator[bytes]) -> AsyncGenerator[bytes]:
+    """Rendered in a thread, a good piece at a time."""
+    while chunk := await asyncio.to_thread(_gather, lines):
+        yield chunk
+
+
+def _gather(lines: Iterator[bytes]) -> bytes:
+    found, size = list[bytes](), 0
+    for line in lines:
+        found.append(line)
+        size += len(line)
+        if size >= _CHUNK_BYTES:
+            break
+    return b"".join(found)
+
+
+def _plain(run_id: str) -> str:
+    """As part of a file's name."""
+    kept = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "_" for letter in run_id)
+    return kept[:100].lstrip(".") or "run"
