@@ -13,6 +13,7 @@ class LogAround:
         self.immediate = inner.immediate
         self.run_ids = inner.run_ids
         self.ends = inner.ends
+        self.feed = inner.feed
         self.claim = inner.claim
         self.release = inner.release
         self.holders = inner.holders

@@ -127,6 +127,25 @@ async def test_an_answer_that_was_too_late_names_the_one_that_stands() -> None:
     assert action_id in warned.message
 
 
+async def test_an_answer_that_was_left_after_another_one_was_taken_names_the_one_that_stands() -> None:
+    """Whoever has the run recorded the other answer between the look at the log and the note."""
+    log = Between()
+    action_id = await waiting(log)
+    await log.claim(RUN)
+
+    async def taken_there() -> None:
+        await log.let_go()
+        await desk_of(log).decide(RUN, action_id, YES)
+        await MemoryLog.claim(log, RUN)
+
+    log.before_post = taken_there
+    with pytest.raises(DecisionConflictError, match="approved, by ann"):
+        await desk_of(log).decide(RUN, action_id, NO)
+
+    assert await answers_in(log) == [YES]
+    assert await log.notes(RUN) == []
+
+
 async def test_a_desk_that_loses_the_run_while_it_writes_leaves_the_answer_for_whoever_has_it() -> None:
     log = Between()
     action_id = await waiting(log)

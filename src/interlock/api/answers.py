@@ -61,18 +61,20 @@ def no_content() -> Response:
 def answers(kind: Any, *, status: int = 200, more: Mapping[int | str, dict[str, Any]] | None = None) -> dict[str, Any]:
     """For the declaration of a route: what it answers with, and how it fails."""
     failures: dict[int | str, dict[str, Any]] = {
-        code: {"description": words, "content": {JSON: {"schema": ref(ErrorAnswer)}}}
-        for code, words in _PROBLEMS.items()
+        code: described(ErrorAnswer, words) for code, words in _PROBLEMS.items()
     }
-    success: dict[str, Any] = {"description": "Done."}
-    if kind is not None:
-        success["content"] = {JSON: {"schema": ref(kind)}}
+    success = {"description": "Done."} if kind is None else described(kind, "Done.")
     return {
         "status_code": status,
         "response_model": None,
         "response_class": Response,
         "responses": {status: success, **failures, **(more or {})},
     }
+
+
+def described(kind: Any, words: str) -> dict[str, Any]:
+    """One answer in a description."""
+    return {"description": words, "content": {JSON: {"schema": ref(kind)}}}
 
 
 def components() -> dict[str, Any]:

@@ -13,7 +13,7 @@ import msgspec
 from fastapi import Depends, Request
 
 from ..service.permissions import BONDS, PERMISSIONS, Bond, Operation, Reach
-from ..service.principal import Principal, Role
+from ..service.principal import Principal
 from ..service.service import Service
 from ..service.sessions import SignedIn, is_csrf
 from .errors import ApiError
@@ -86,7 +86,7 @@ async def identify(request: Request, service: Service) -> Caller:
         key = given[0][len(_BEARER) :].strip() if given[0].lower().startswith(_BEARER) else ""
         is_one = len(given) == 1 and 0 < len(key) <= _MAX_CREDENTIAL_CHARS
         return await _with_key(request, service, key if is_one else "")
-    token = request.cookies.get(cookie_name(service), "")[:_MAX_CREDENTIAL_CHARS]
+    token = request.cookies.get(cookie_name(request), "")[:_MAX_CREDENTIAL_CHARS]
     signed_in = await service.sessions.authenticate(token) if token else None
     if signed_in is None:
         raise _refused(request)
@@ -107,17 +107,14 @@ def check_csrf(signed_in: SignedIn, given: str) -> None:
         )
 
 
-def is_secure(service: Service) -> bool:
-    """Do people reach it over TLS?"""
-    return service.public_url.startswith("https://")
+def is_secure(request: Request) -> bool:
+    """Does the browser speak TLS, to us or to a proxy in front of us?"""
+    return request.url.scheme == "https" or service_of(request).public_url.startswith("https://")
 
 
-def cookie_name(service: Service) -> str:
-    return "__Host-interlock" if is_secure(service) else "interlock_session"
-
-
-def is_agent(who: Principal) -> bool:
-    return Role.AGENT in who.roles
+def cookie_name(request: Request) -> str:
+    """Over TLS the browser itself holds the cookie to this host and to https."""
+    return "__Host-interlock" if is_secure(request) else "interlock_session"
 
 
 async def _with_key(request: Request, service: Service, key: str) -> Caller:

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..service.service import Service
 from .body import MAX_BODY_BYTES, too_large
-from .caller import SAFE_METHODS, is_secure
+from .caller import SAFE_METHODS
 from .errors import ApiError, answer_error
 
 logger = logging.getLogger("interlock.server")
@@ -45,7 +45,7 @@ class Safety:
         self._app = app
         self._hosts = Hosts(service)
         self._headers = dict(HEADERS)
-        if is_secure(service):
+        if service.public_url.startswith("https://"):
             self._headers["Strict-Transport-Security"] = _HSTS
         self._max_at_once = max_at_once
         self._now = 0

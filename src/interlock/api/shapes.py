@@ -1,7 +1,7 @@
 """Runs, their events and their questions as REST shows them. Field names here are a promise to programs."""
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -21,6 +21,9 @@ from .times import moment, when
 
 Status = Literal["RUNNING", "PAUSED_APPROVAL", "PAUSED_CONSENT", "COMPLETED", "FAILED"]
 ActionStatus = Literal["PENDING", "APPROVED", "REJECTED", "EXPIRED", "EXECUTED", "VOID"]
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,12 +112,17 @@ class StoredEvent(Shape, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, entry: Entry) -> "StoredEvent":
-        return cls(seq=entry.seq, hash=entry.hash.hex(), event=msgspec.Raw(entry.body))
+        try:
+            _decode(entry.body)
+            event = msgspec.Raw(entry.body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            event = msgspec.Raw(_encode({"unreadable": entry.body.decode(errors="backslashreplace")}))
+        return cls(seq=entry.seq, hash=entry.hash.hex(), event=event)
 
 
 class EventList(Shape, frozen=True, kw_only=True):
-    #: As operators see them, or as they are stored (`view=log`).
-    events: list[EventShape] | list[dict[str, Any]]
+    #: As operators see them.
+    events: list[EventShape]
     #: What to ask for next, as `after_seq`.
     next_after_seq: int
     last_seq: int
@@ -221,12 +229,12 @@ class AskedShape(Shape, frozen=True, kw_only=True):
     @classmethod
     def of(cls, action: Action) -> "AskedShape":
         return cls(
-            status=_status(action.status),
+            status=action_status(action.status),
             answer=None if action.answer is None else AnswerShape.of(action.answer),
             asked_seq=action.asked_seq,
             answered_seq=action.answered_seq,
             executed_seq=action.executed_seq,
-            **_of_question(action.question),
+            **of_question(action.question),
         )
 
 
@@ -344,7 +352,7 @@ def _of_row(row: ActionRow) -> dict[str, Any]:
         "capability": row.capability,
         "kind": row.kind,
         "payload_hash": row.payload_hash,
-        "status": _status(row.status),
+        "status": action_status(row.status),
         "risk": list(row.risk),
         "created_at": moment(row.asked_at),
         "expires_at": when(row.expires_at),
@@ -354,7 +362,7 @@ def _of_row(row: ActionRow) -> dict[str, Any]:
     }
 
 
-def _of_question(question: Question) -> dict[str, Any]:
+def of_question(question: Question) -> dict[str, Any]:
     return {
         "action_id": question.action_id,
         "run_id": question.run_id,
@@ -383,5 +391,6 @@ def _of_question(question: Question) -> dict[str, Any]:
     }
 
 
-def _status(word: str) -> Any:
-    return word
+def action_status(word: str) -> ActionStatus:
+    """As it is told from the names of its states."""
+    return cast(ActionStatus, word)

@@ -29,7 +29,11 @@ _MAX_WARNINGS = 10
 
 Style: TypeAlias = Literal["title", "label", "payload", "fact", "risk", "warning", "loud", "hash", "hint"]
 
-_TITLES = {"approval": "May this call run?", "input": "This call needs a value."}
+_TITLES = {
+    "approval": "May this call run?",
+    "input": "This call needs a value.",
+    "consent": "This call needs a user's consent, which they give at the provider.",
+}
 _CARRIED_ON = "  > "
 #: By profile, what it leaves to a call.
 _PROFILES = {

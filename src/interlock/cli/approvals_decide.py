@@ -148,12 +148,21 @@ async def _decided(how: str, wanted: str, given: Mapping[str, Any], options: Aro
 
 
 def _approval(question: Question, given: Mapping[str, Any]) -> Answer:
+    _check_not_consent(question)
     if question.kind == "input":
         name = short(question.action_id)
         raise ConfigurationError(f"{name} asks for a value: `interlock approvals answer {name} VALUE`.")
     _check_hash(question, given["shown_hash"])
     arguments = edited_arguments(question.arguments, given["edit"], given["changes"])
     return Answer(approved=True, scope=given["scope"], arguments=arguments)
+
+
+def _check_not_consent(question: Question) -> None:
+    if question.kind == "consent":
+        raise ConfigurationError(
+            f"{short(question.action_id)} waits for the consent of a user at {question.provider}, who gives or refuses "
+            "it in the server's console. Nothing was answered. To end it: `interlock runs cancel`."
+        )
 
 
 def _value(question: Question, given: Mapping[str, Any]) -> Answer:
@@ -165,6 +174,7 @@ def _value(question: Question, given: Mapping[str, Any]) -> Answer:
 
 
 def _rejection(question: Question, given: Mapping[str, Any]) -> Answer:
+    _check_not_consent(question)
     return Answer(approved=False)
 
 

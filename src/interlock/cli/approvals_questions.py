@@ -203,6 +203,8 @@ def _around(found: Found, now: int, width: int, log: Path | None) -> Iterator[Li
 def _answers(question: Question) -> list[str]:
     name = short(question.action_id)
     start = question.payload_hash.rpartition(":")[2][:8]
+    if question.kind == "consent":
+        return []
     if question.kind == "input":
         return [f"interlock approvals answer {name} VALUE", f"interlock approvals reject {name} --reason WHY"]
     sure = f" --hash {start}" if high_risk(question) else ""

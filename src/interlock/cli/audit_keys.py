@@ -37,7 +37,8 @@ def signing() -> tuple[Any, Path]:
         return import_module(".audit_sign", __package__), find_places().make_state() / _KEY
     except ImportError as missing:
         raise ConfigurationError(
-            f"Signing needs the package {missing.name!r}, which is not installed: pip install 'interlock[server]'"
+            f"Signing needs the package {(missing.name or '').partition('.')[0]!r}, which is not installed: "
+            "pip install 'interlock[server]'"
         ) from missing
 
 

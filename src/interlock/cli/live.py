@@ -64,7 +64,7 @@ class LiveView:
             facts.ModelAnswered: self._answered,
             facts.ModelFailed: self._failed,
             facts.CallProposed: self._proposed,
-            **dict.fromkeys((facts.ApprovalRequested, facts.InputRequested), self._requested),
+            **dict.fromkeys((facts.ApprovalRequested, facts.InputRequested, facts.ConsentRequested), self._requested),
             **dict.fromkeys(_DECISIONS, self._decided),
             facts.ActionVoided: self._voided,
             facts.InvocationStarted: self._started,
@@ -138,7 +138,7 @@ class LiveView:
         match event.fact:
             case facts.CallProposed() as fact:
                 self._proposed(fact, event)
-            case facts.ApprovalRequested() | facts.InputRequested() as fact:
+            case facts.ApprovalRequested() | facts.InputRequested() | facts.ConsentRequested() as fact:
                 self._requested(fact, event)
             case facts.CallObserved() as fact:
                 self._calls.pop(fact.observation.call_id, None)
@@ -212,7 +212,7 @@ class LiveView:
                 fact.tool, acts_on(written), progress=self._early.pop(fact.call_id, "")
             )
 
-    def _requested(self, fact: facts.ApprovalRequested | facts.InputRequested, event: Event) -> None:
+    def _requested(self, fact: Any, event: Event) -> None:
         self._change(fact.call_id, waits=True)
         self._questions.setdefault(fact.question.action_id, asyncio.Event()).set()
 
@@ -269,4 +269,7 @@ _DECISIONS: Mapping[type, str] = {
     facts.InputProvided: "answered elsewhere",
     facts.InputRefused: "refused elsewhere",
     facts.InputExpired: "not answered in time: refused",
+    facts.ConsentGranted: "consented elsewhere",
+    facts.ConsentRefused: "consent refused",
+    facts.ConsentExpired: "consent not given in time",
 }

@@ -101,6 +101,9 @@ _ANSWERS: Mapping[type, str] = {
     facts.InputProvided: "gave a value",
     facts.InputRefused: "gave no value",
     facts.InputExpired: "not answered in time",
+    facts.ConsentGranted: "consented",
+    facts.ConsentRefused: "did not consent",
+    facts.ConsentExpired: "did not consent in time",
 }
 
 _WORDS: Mapping[type, Callable[[Story, Any], Told | None]] = {

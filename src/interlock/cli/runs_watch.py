@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
-from ..domain.event import ApprovalRequested, Event, InputRequested, UserSaid
+from ..domain.event import ApprovalRequested, ConsentRequested, Event, InputRequested, UserSaid
 from ..history.fold import load
 from .exit_codes import ExitCode
 from .live import LiveView, said_lines
@@ -68,7 +68,11 @@ class _Watched:
         match event.fact:
             case UserSaid(text=text, by=by):
                 self.view.show(*said_lines(by or "you", text, self._region.width))
-            case ApprovalRequested(question=question) | InputRequested(question=question):
+            case (
+                ApprovalRequested(question=question)
+                | InputRequested(question=question)
+                | ConsentRequested(question=question)
+            ):
                 self.view.say("  waits for a person:", "yellow")
                 self._say_command(f"interlock approvals show {short(question.action_id)}")
             case _:

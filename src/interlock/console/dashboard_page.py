@@ -61,7 +61,10 @@ async def _health(service: Service, who: Principal) -> list[tuple[str, bool]]:
         lines += [
             (f"{status.name}: {status.waiting:,} events behind, {status.failures} failures", False)
             if status.last_error
-            else (f"{status.name}: up to date" if not status.waiting else f"{status.name}: {status.waiting:,} to go", True)
+            else (
+                f"{status.name}: up to date" if not status.waiting else f"{status.name}: {status.waiting:,} to go",
+                True,
+            )
             for status in await service.forwarders.statuses()
         ]
     return lines

@@ -7,12 +7,10 @@ from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from ..api.caller import cookie_name, is_secure
 from ..service.service import Service
 from ..service.sessions import SignedIn, is_csrf
 
-#: Over TLS the browser itself holds the cookie to this host and to https.
-SECURE_COOKIE = "__Host-interlock"
-PLAIN_COOKIE = "interlock_session"
 HOME = "/console/"
 _MAX_NEXT_CHARS = 2_000
 
@@ -33,17 +31,8 @@ def service_of(request: Request) -> Service:
     return cast(Service, request.app.state.service)
 
 
-def session_token(request: Request) -> str:
-    return request.cookies.get(SECURE_COOKIE if is_secure(request) else PLAIN_COOKIE, "")
-
-
-def is_secure(request: Request) -> bool:
-    """Does the browser speak TLS, to us or to a proxy in front of us?"""
-    return request.url.scheme == "https" or service_of(request).public_url.startswith("https://")
-
-
 async def maybe_signed_in(request: Request) -> SignedIn | None:
-    token = session_token(request)
+    token = request.cookies.get(cookie_name(request), "")
     return await service_of(request).sessions.authenticate(token) if token else None
 
 
@@ -74,14 +63,10 @@ def safe_next(wanted: str) -> str:
 
 
 def set_session(response: Response, request: Request, token: str) -> None:
-    secure = is_secure(request)
     response.set_cookie(
-        SECURE_COOKIE if secure else PLAIN_COOKIE, token, path="/", httponly=True, samesite="strict", secure=secure
+        cookie_name(request), token, path="/", httponly=True, samesite="strict", secure=is_secure(request)
     )
 
 
 def end_session(response: Response, request: Request) -> None:
-    secure = is_secure(request)
-    response.delete_cookie(
-        SECURE_COOKIE if secure else PLAIN_COOKIE, path="/", httponly=True, samesite="strict", secure=secure
-    )
+    response.delete_cookie(cookie_name(request), path="/", httponly=True, samesite="strict", secure=is_secure(request))

@@ -1,23 +1,25 @@
 """Signing in and out. Both are plain forms, which work without scripts.
 
-Somebody who is not signed in has no token to send back; that a sign-in comes from this page is told by its origin, which
-the server looks at before anything else.
+Somebody who is not signed in has no token to send back; that a sign-in comes from this page is told by its origin,
+which the server looks at before anything else.
 """
 
 from secrets import token_urlsafe
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Form
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from ..api.caller import is_secure
 from ..domain.errors import InterlockError
 from ..service.service import Service
+from ..service.sessions import NewSession
+from ..service.sign_in_oidc import OidcSignIn
 from .entrance import (
     Visitor,
     check_form,
     end_session,
-    is_secure,
     maybe_signed_in,
     safe_next,
     set_session,
@@ -34,6 +36,11 @@ _OIDC_SECONDS = 600
 _Field = Annotated[str, Form(max_length=_MAX_FIELD_CHARS)]
 
 
+class _Problem(NamedTuple):
+    status: int
+    words: str
+
+
 def routes(service: Service, pages: Pages) -> APIRouter:
     router = APIRouter()
     oidc = "" if service.settings.sign_in is None else service.settings.sign_in.provider.name
@@ -41,25 +48,17 @@ def routes(service: Service, pages: Pages) -> APIRouter:
     def form(wanted: str, problem: str = "", name: str = "", status: int = 200) -> HTMLResponse:
         return pages.open_page("login.html", status=status, wanted=wanted, problem=problem, name=name, oidc=oidc)
 
-    async def show(request: Request, next: str = "") -> Response:  # noqa: A002 - the word in the address
+    async def show(request: Request, next: str = "") -> Response:
         if await maybe_signed_in(request) is not None:
             return RedirectResponse(safe_next(next), 303)
         return form(safe_next(next))
 
     async def sign_in(request: Request, name: _Field = "", password: _Field = "", wanted: _Field = "") -> Response:
-        address = request.client.host if request.client else ""
-        wait = service.attempts.start(name, address)
-        if wait > 0:
-            words = f"There were too many attempts. Try again in {int(wait) + 1} seconds."
-            return form(safe_next(wanted), words, name, 429)
-        who = await service.accounts.authenticate(name, password)
-        new = None if who is None else await service.sessions.start(name, detail={"address": address})
-        if new is None:
-            await service.journal.add(f"user:{name}", "session.refused", outcome="refused", detail={"address": address})
-            return form(safe_next(wanted), _WRONG, name, 401)
-        service.attempts.succeeded(name, address)
+        tried = await _tried(service, name, password, request.client.host if request.client else "")
+        if isinstance(tried, _Problem):
+            return form(safe_next(wanted), tried.words, name, tried.status)
         response = RedirectResponse(safe_next(wanted), 303)
-        set_session(response, request, new.token)
+        set_session(response, request, tried.token)
         return response
 
     async def sign_out(request: Request, visitor: Visitor, csrf_token: _Field = "") -> Response:
@@ -73,20 +72,34 @@ def routes(service: Service, pages: Pages) -> APIRouter:
         """Where somebody else vouches for people: they are sent there, and come back to the API's callback."""
         if service.sign_in is None:
             return form("", "Nobody else vouches for people here. Use a name and a password.", status=404)
-        browser = token_urlsafe(32)
         try:
-            address = await service.sign_in.begin(browser)
+            return await _to_provider(service.sign_in, is_secure(request))
         except InterlockError as error:
             return form("", str(error), status=502)
-        response = RedirectResponse(address, 303)
-        # Lax: it has to come along when the provider sends the browser back.
-        response.set_cookie(
-            OIDC_COOKIE, browser, _OIDC_SECONDS, path="/", httponly=True, samesite="lax", secure=is_secure(request)
-        )
-        return response
 
     router.add_api_route("/login", show, methods=["GET"])
     router.add_api_route("/login", sign_in, methods=["POST"])
     router.add_api_route("/login/provider", to_provider, methods=["POST"])
     router.add_api_route("/logout", sign_out, methods=["POST"])
     return router
+
+
+async def _tried(service: Service, name: str, password: str, address: str) -> NewSession | _Problem:
+    wait = service.attempts.start(name, address)
+    if wait > 0:
+        return _Problem(429, f"There were too many attempts. Try again in {int(wait) + 1} seconds.")
+    who = await service.accounts.authenticate(name, password)
+    new = None if who is None else await service.sessions.start(name, detail={"address": address})
+    if new is None:
+        await service.journal.add(f"user:{name}", "session.refused", outcome="refused", detail={"address": address})
+        return _Problem(401, _WRONG)
+    service.attempts.succeeded(name, address)
+    return new
+
+
+async def _to_provider(provider: OidcSignIn, secure: bool) -> Response:
+    browser = token_urlsafe(32)
+    response = RedirectResponse(await provider.begin(browser), 303)
+    # Lax: it has to come along when the provider sends the browser back.
+    response.set_cookie(OIDC_COOKIE, browser, _OIDC_SECONDS, path="/", httponly=True, samesite="lax", secure=secure)
+    return response

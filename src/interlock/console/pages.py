@@ -1,11 +1,11 @@
 """Pages: templates, and what all of them are given.
 
-Templates escape everything, and make all text visible first (`markup.finalized`): what somebody forgot to think about is
-shown harmlessly. A name that a template misspells is an error.
+Templates escape everything, and make all text visible first (`markup.finalized`): what somebody forgot to think about
+is shown harmlessly. A name that a template misspells is an error.
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -68,7 +68,7 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.globals["asset"] = assets.url
+        cast(dict[str, Any], self._environment.globals)["asset"] = assets.url
         self._environment.filters |= {
             "shown": markup.shown,
             "line": markup.shown_line,

@@ -73,6 +73,7 @@ def routes(service: Service, pages: Pages) -> APIRouter:
     router.add_api_route("/runs/{run_id}", page.whole, methods=["GET"])
     router.add_api_route("/runs/{run_id}/calls/{call_id:path}", page.with_call, methods=["GET"])
     router.add_api_route("/runs/{run_id}/actions/{action_id}", page.with_action, methods=["GET"])
+    router.add_api_route("/runs/{run_id}/artifacts", page.artifacts, methods=["GET"])
     router.add_api_route("/runs/{run_id}/artifacts/{artifact_id}", page.artifact, methods=["GET"])
     router.add_api_route("/runs/{run_id}/parts/timeline", page.timeline_part, methods=["GET"])
     router.add_api_route("/runs/{run_id}/parts/at", page.at_part, methods=["GET"])
@@ -122,6 +123,11 @@ class _RunPage:
         values: dict[str, Any] = {"run": run, "call": call_shown(call), "lens": "model", "event": None}
         return await self._pages.page(request, visitor, "run_part_details.html", **values)
 
+    async def artifacts(self, request: Request, run_id: str, visitor: Visitor) -> Response:
+        run = await self._reading.run(visitor.principal, run_id)
+        kept = await self._reading.artifacts(visitor.principal, run_id)
+        return await self._pages.page(request, visitor, "run_artifacts.html", run=run, artifacts=kept)
+
     async def artifact(
         self,
         request: Request,
@@ -153,6 +159,7 @@ class _RunPage:
         run = await self._reading.run(who, run_id)
         here = run.last_seq if at is None else min(at, run.last_seq)
         around = max(-1, (run.last_seq if at is None else here + WINDOW // 2) - WINDOW)
+        inside = await self._reading.runs(who, RunQuery(parent_run_id=run_id, inside=True, limit=_MAX_CHILDREN))
         values = await self._as_of(who, run_id, here)
         values |= {
             "run": run,
@@ -160,8 +167,7 @@ class _RunPage:
             "window": await self._window(who, run, around, WINDOW),
             "beginning": await self._beginning(run_id),
             "final": await self._reading.state(who, run_id),
-            "children": (await self._reading.runs(who, RunQuery(parent_run_id=run_id, inside=True, limit=100))).rows,
-            "artifacts": await self._reading.artifacts(who, run_id),
+            "children": inside.rows,
             "may_cancel": bool(RUN_TRANSITIONS[run.state]) and may(who, Operation.CANCEL_RUN, run),
             "may_export": may(who, Operation.EXPORT_RUN, run),
             "call": None,

@@ -6,14 +6,17 @@ import msgspec
 
 from ..domain.json import JsonObject
 from ..history.call_view import Asked, CallView, Ran
+from .edit_diff import DiffLine, EditDiff, edit_diff
 from .markup import OutlineLine, outline
-from .run_page_diff import DiffLine, changed_lines, diff_lines
+from .run_page_diff import changed_lines, diff_lines
 from .run_page_event import pretty
 
 
 class QuestionShown(msgspec.Struct, frozen=True, kw_only=True):
     asked: Asked
     arguments: list[OutlineLine]
+    #: What it would do to a file, where its arguments say that.
+    edit: EditDiff | None
     #: What the person wrote instead, against what they were asked about.
     edited: list[DiffLine]
     value: list[OutlineLine]
@@ -66,6 +69,7 @@ def _question(asked: Asked) -> QuestionShown:
     return QuestionShown(
         asked=asked,
         arguments=outline(arguments),
+        edit=edit_diff(arguments, asked.question.bound.surroundings.files),
         edited=[] if edited is None else changed_lines(arguments, edited),
         value=[] if value is None else outline({"value": value}),
     )

@@ -3,22 +3,13 @@
 from collections.abc import Iterator
 from difflib import unified_diff
 from json import dumps
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-import msgspec
+from .edit_diff import DiffLine, LineKind
 
-LineKind: TypeAlias = Literal["added", "removed", "same", "place"]
-_SIGNS: dict[str, tuple[LineKind, str]] = {"+": ("added", "added"), "-": ("removed", "removed"), " ": ("same", "")}
+_KINDS: dict[str, LineKind] = {"+": "added", "-": "removed", " ": "same"}
 #: Comparing takes the square of this at worst.
 _MAX_COMPARED_LINES = 1_000
-
-
-class DiffLine(msgspec.Struct, frozen=True):
-    kind: LineKind
-    sign: str
-    #: For those who listen; empty: the line is as it was.
-    words: str
-    text: str
 
 
 def diff_lines(text: str) -> list[DiffLine]:
@@ -32,7 +23,7 @@ def changed_lines(was: Any, now: Any) -> list[DiffLine]:
     if before == after or max(len(before), len(after)) > _MAX_COMPARED_LINES:
         return []
     compared = unified_diff(before, after, lineterm="", n=2)
-    return [line for line in _lines(list(compared)[2:])]
+    return list(_lines(list(compared)[2:]))
 
 
 def _lines(lines: list[str]) -> Iterator[DiffLine]:
@@ -40,15 +31,14 @@ def _lines(lines: list[str]) -> Iterator[DiffLine]:
     for line in lines:
         if line.startswith("@@"):
             inside = True
-            yield DiffLine("place", "", "place", line)
-        elif inside and line[:1] in _SIGNS:
-            kind, words = _SIGNS[line[:1]]
-            yield DiffLine(kind, line[:1], words, line[1:])
+            yield DiffLine("place", line)
+        elif inside and line[:1] in _KINDS:
+            yield DiffLine(_KINDS[line[:1]], line[1:])
         elif inside and not line:
-            yield DiffLine("same", "", "", "")
+            yield DiffLine("same", "")
         else:
             inside = inside and line.startswith("\\")
-            yield DiffLine("place", "", "", line)
+            yield DiffLine("place", line)
 
 
 def _written(value: Any) -> list[str]:

@@ -16,24 +16,17 @@ from .pages import Pages
 
 _PER_PAGE = 50
 _MAX_WORDS = 200
+_FILTERS = ("status", "agent", "requester", "q", "inside")
 _STATUSES = tuple((word, words) for word, words, _ in TILES)
 
 
 def routes(service: Service, pages: Pages) -> APIRouter:
     router = APIRouter()
 
-    async def show(  # noqa: PLR0913 - one for each filter
-        request: Request,
-        visitor: Visitor,
-        status: str = "",
-        agent: str = "",
-        requester: str = "",
-        q: str = "",
-        inside: str = "",
-        cursor: str = "",
-    ) -> Response:
-        given = {"status": status, "agent": agent, "requester": requester, "q": q, "inside": inside}
-        chosen = {name: value[:_MAX_WORDS] for name, value in given.items() if value}
+    async def show(request: Request, visitor: Visitor) -> Response:
+        given = request.query_params
+        cursor = given.get("cursor", "")[:_MAX_WORDS]
+        chosen = {name: value[:_MAX_WORDS] for name in _FILTERS if (value := given.get(name))}
         page = await _page(service, visitor, chosen, cursor)
         more = urlencode(chosen | {"cursor": page.next_cursor}) if page.next_cursor else ""
         return await pages.page(
@@ -41,7 +34,7 @@ def routes(service: Service, pages: Pages) -> APIRouter:
             visitor,
             "runs.html",
             rows=page.rows,
-            given={name: chosen.get(name, "") for name in given},
+            given={name: chosen.get(name, "") for name in _FILTERS},
             is_filtered=bool(chosen),
             statuses=_STATUSES,
             agents=await service.reading.agents(visitor.principal),

@@ -23,6 +23,8 @@ from .recording import FORM, End, Objection, PastAnswer, PastCall, PastRequest, 
 _STANDING = "standing approval"
 #: The layer that asks whether a call may run again after a crash. What is said to that is not about the call itself.
 _RECOVERY = "recovery"
+#: The layer that asks a user for consent; the policy is asked anew after that.
+_CONSENT = "consent"
 
 _ENDS: Mapping[type, End] = {
     facts.RunCompleted: "completed",
@@ -211,7 +213,7 @@ def _validated(reading: _Reading, fact: facts.CallValidated, seq: int) -> None:
 
 
 def _judged(reading: _Reading, fact: facts.CallJudged, seq: int) -> None:
-    if fact.decision.layer == _RECOVERY:
+    if fact.decision.layer in (_RECOVERY, _CONSENT):
         return
     reading.change(fact.call_id, decision=_of_policy(fact.decision), judged_seq=seq)
 

@@ -28,6 +28,8 @@ Said: TypeAlias = Literal["granted", "edited", "rejected", "expired", "none"]
 #: The layer of a decision that an earlier yes made, where the policy itself asked.
 _STANDING = "standing approval"
 _NOBODY = frozenset({"headless", "fallback", "clock"})
+#: A user was asked, and policy was asked anew after that.
+_CONSENT = "consent"
 _RISKS: frozenset[str] = frozenset(Risk)
 
 
@@ -103,7 +105,7 @@ class _Reading:
 
     def _about(self, call: _Call, fact: facts.Fact) -> None:
         match fact:
-            case facts.CallJudged():
+            case facts.CallJudged() if fact.decision.layer != _CONSENT:
                 call.tool, call.decision, call.question, call.said = fact.tool, fact.decision, None, "none"
                 call.situation = self._situations[call.run_id]
                 # Beside risks, a decision has other words for the person who is asked.

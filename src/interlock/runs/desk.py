@@ -168,11 +168,21 @@ class Desk:
             what = f"{note.action_id} has an answer" if isinstance(note, AnswerNote) else f"{run_id} is to be cancelled"
             raise DecisionConflictError(f"{what} already, which is on its way. That one stands.")
         if not await self.take_notes(run_id):
+            await self._check_first(run_id, note)
             return "left"
         if any(other.key == key_of(note) for other in await self._log.notes(run_id)):
             return "left"
         self._check_taken(note, await self.ledger(run_id))
         return "recorded"
+
+    async def _check_first(self, run_id: str, note: NoteBody) -> None:
+        """Another answer may have been recorded, and its note taken away, right before this one was left."""
+        if isinstance(note, AnswerNote):
+            ledger = await self.ledger(run_id)
+            action = ledger.actions.get(note.action_id)
+            if action is not None and action.answer is not None and not is_recorded(note, ledger):
+                await self._log.take_away(run_id, key_of(note))
+                self._check_taken(note, ledger)
 
     def _check_taken(self, note: NoteBody, ledger: Ledger) -> None:
         """The note is gone. Raises where the log does not have what it said."""

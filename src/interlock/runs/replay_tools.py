@@ -39,6 +39,7 @@ def _recorded(tool: ToolDefinition, calls: dict[str, PastCall]) -> ToolDefinitio
         tool,
         check=None if tool.check is None else _Found(calls),
         normalize=_result_of,
+        consent=None,
         reconcile=None,
         pre_hooks=(),
         middleware=(),

@@ -28,11 +28,10 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
         return self.agent.name
 
     def as_run_here(self) -> Agent:
-        """With the fail-safe rules of runs on a server: a person's no ends the run, and a model that gives no answer
-        now does not."""
+        """With the fail-safe rules of runs on a server: a person's no ends the run, unless somebody says otherwise."""
         own = self.agent.fail_safe
         after = self.on_rejection or own.rejection_policy
-        if after is None and own == FailSafeConfig():
+        if after is None and own.approval_denial_policy == FailSafeConfig().approval_denial_policy:
             after = "fail"
         fail_safe = msgspec.structs.replace(own, rejection_policy=after)
         fields: dict[str, Any] = {name: getattr(self.agent, name) for name in self.agent.__struct_fields__}

@@ -10,7 +10,7 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -20,7 +20,7 @@ import msgspec
 
 from ..domain.chain import Entry, genesis, link
 from ..history.exports.checkpoint import CheckpointFlaw, Followed, Head, Statement, canonical, follow, read_statement
-from ..history.exports.keys import keys_by_id
+from ..history.exports.keys import PublicKey, keys_by_id
 from ..history.exports.proof import Proof, prove
 from ..history.exports.signed_line import SignedCheckpoint
 from ..history.exports.times import utc
@@ -143,8 +143,7 @@ class Checkpoints:
         keys = keys_by_id(self._signer.keys())
         so_far, runs, wrong = Followed(), set[str](), list[str]()
         while page := await self._db.run(partial(_listed, after=so_far.number, limit=_MAX_LISTED)):
-            read = [(signed, read_statement(signed, keys, is_signature)) for signed in page]
-            so_far, statements = follow(so_far, read, keys)
+            so_far, statements = await asyncio.to_thread(_follow, so_far, page, keys)
             for statement in statements:
                 runs |= statement.runs.keys()
                 wrong += await self._contradictions(statement)
@@ -269,6 +268,13 @@ def _copy_page(connection: sqlite3.Connection, path: str) -> bool:
             os.fsync(descriptor)
         connection.execute(_SET_COPIED, (path, _decode(page[-1].document).number))
     return len(page) == _MAX_LISTED
+
+
+def _follow(
+    so_far: Followed, page: Sequence[SignedCheckpoint], keys: Mapping[str, PublicKey]
+) -> tuple[Followed, list[Statement]]:
+    read = [(signed, read_statement(signed, keys, is_signature)) for signed in page]
+    return follow(so_far, read, keys)
 
 
 def _is_chain(entries: Sequence[Entry], run_id: str) -> bool:

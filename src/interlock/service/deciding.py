@@ -1,5 +1,5 @@
 """People answer what runs ask. The first answer stands; the same answer again is the same; another one is a conflict
-that names both."""
+that names both. Nobody has to wake the run: its worker hears of every answer in the log, wherever it was given."""
 
 from typing import Any
 
@@ -9,17 +9,18 @@ from ..domain.call import Answer, Question
 from ..domain.decision import Scope
 from ..domain.errors import AnswerRefusedError, DecisionConflictError, RunEndedError
 from ..domain.json import JsonObject
-from ..domain.ledger import ActionEntry
+from ..domain.ledger import ActionEntry, Ledger
 from ..domain.lifecycle import ActionState
+from ..domain.notes import AnswerNote
 from ..history.fold import load
 from ..runs.desk import Taken
+from ..runs.note_taking import is_recorded, read_note
 from .errors import ConflictError, InvalidError, unknown
 from .fleet import Fleet
 from .guard import Guard
 from .permissions import Operation
 from .principal import Principal
 from .rows import ActionRow
-from .worker import Worker
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,12 +42,13 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 class Deciding:
-    def __init__(self, fleet: Fleet, guard: Guard, worker: Worker) -> None:
+    def __init__(self, fleet: Fleet, guard: Guard) -> None:
         self._fleet = fleet
         self._guard = guard
-        self._worker = worker
 
     async def approve(self, who: Principal, action_id: str, wish: Approval) -> Decided:
+        if not wish.payload_hash:
+            raise InvalidError("payload_hash", "has to be that of what is approved, as the question shows it")
         answer = Answer(
             approved=True,
             reason=wish.reason,
@@ -72,50 +74,68 @@ class Deciding:
 
     async def consent(self, run_id: str, action_id: str, answer: Answer) -> None:
         """What a user said at a provider, or that they refused. Whoever calls this has proved that it was they."""
-        await self._fleet.desk((await load(self._fleet.log, run_id)).ledger.agent).decide(run_id, action_id, answer)
-        self._worker.wake(run_id)
+        agent = (await load(self._fleet.log, run_id)).ledger.agent
+        await self._fleet.desk(agent).decide(run_id, action_id, answer)
 
     async def _decide(self, who: Principal, action_id: str, kind: str, answer: Answer, payload_hash: str) -> Decided:
         operation = Operation.DECIDE if kind == "approval" else Operation.ANSWER
         row, run = await self._guard.action(who, action_id, operation)
-        entry = await self._entry(row)
+        ledger = (await load(self._fleet.log, row.run_id)).ledger
+        entry = _entry(ledger, action_id)
         if entry.question.kind != kind:
-            raise ConflictError(
-                "wrong_kind",
-                f"{action_id} waits for {entry.question.kind}, and this is an answer to a question for {kind}. "
-                "Nothing was decided.",
-                {"expected": entry.question.kind, "actual": kind},
-            )
+            raise _other_kind(entry.question, kind)
         await self._guard.second_person(who, row, entry.question.layer, run)
         if payload_hash and payload_hash != entry.question.payload_hash:
             raise _other_payload(entry.question, payload_hash)
         if entry.state is not ActionState.PENDING:
-            return _known(row, entry, answer)
+            return _known(row, ledger, answer)
         try:
             taken = await self._fleet.desk(run.agent).decide(row.run_id, action_id, answer, payload_hash)
         except AnswerRefusedError as error:
-            raise InvalidError("arguments" if answer.arguments is not None else "answer", str(error)) from None
+            raise InvalidError(_field(answer), str(error)) from None
         except (DecisionConflictError, RunEndedError):
-            entry = await self._entry(row)
-            if entry.state is ActionState.PENDING:
-                raise _not_open(row, entry, answer) from None
-            return _known((await self._guard.action(who, action_id))[0], entry, answer)
-        self._worker.wake(row.run_id)
+            return await self._after_all((await self._guard.action(who, action_id))[0], answer)
         return Decided((await self._guard.action(who, action_id))[0], taken)
 
-    async def _entry(self, row: ActionRow) -> ActionEntry:
-        entry = (await load(self._fleet.log, row.run_id)).ledger.actions.get(row.action_id)
-        if entry is None:
-            raise unknown("action", row.action_id)
-        return entry
+    async def _after_all(self, row: ActionRow, answer: Answer) -> Decided:
+        """It was not taken: somebody was faster, or its time or its run is over."""
+        ledger = (await load(self._fleet.log, row.run_id)).ledger
+        entry = _entry(ledger, row.action_id)
+        if entry.state is not ActionState.PENDING:
+            return _known(row, ledger, answer)
+        notes = [read_note(note) for note in await self._fleet.log.notes(row.run_id)]
+        for note in notes:
+            if isinstance(note, AnswerNote) and note.action_id == row.action_id and _is_same(note.answer, answer):
+                return Decided(row, "left")
+        raise _not_open(row, entry, answer)
 
 
-def _known(row: ActionRow, entry: ActionEntry, answer: Answer) -> Decided:
+def _entry(ledger: Ledger, action_id: str) -> ActionEntry:
+    entry = ledger.actions.get(action_id)
+    if entry is None:
+        raise unknown("action", action_id)
+    return entry
+
+
+def _field(answer: Answer) -> str:
+    """What of the answer was most likely refused."""
+    if answer.arguments is not None:
+        return "arguments"
+    return "value" if answer.value is not None else "scope" if answer.scope != "once" else "answer"
+
+
+def _is_same(one: Answer, other: Answer) -> bool:
+    """But for the reason, and what was taken out of it."""
+    parts = ("approved", "by", "scope", "value", "arguments")
+    return all(getattr(one, part) == getattr(other, part) for part in parts)
+
+
+def _known(row: ActionRow, ledger: Ledger, answer: Answer) -> Decided:
     """It was answered before: by them, and in the same way, or not."""
-    given = entry.answer
-    same = given is not None and (given.approved, given.by) == (answer.approved, answer.by)
-    if same and given is not None and given.scope == answer.scope:
+    entry = _entry(ledger, row.action_id)
+    if is_recorded(AnswerNote(row.action_id, answer), ledger):
         return Decided(row, "recorded")
+    given = entry.answer
     by = given.by if given is not None else ""
     raise ConflictError(
         "already_decided",
@@ -133,6 +153,15 @@ def _not_open(row: ActionRow, entry: ActionEntry, answer: Answer) -> ConflictErr
         f"{row.action_id} can no longer be answered: its run is over, its time is over, or an answer is on its way. "
         "Nothing was changed.",
         {"current": entry.state.name, "attempted": "APPROVED" if answer.approved else "REJECTED"},
+    )
+
+
+def _other_kind(question: Question, kind: str) -> ConflictError:
+    return ConflictError(
+        "wrong_kind",
+        f"{question.action_id} waits for {question.kind}, and this is an answer to a question for {kind}. "
+        "Nothing was decided.",
+        {"expected": question.kind, "actual": kind},
     )
 
 

@@ -35,6 +35,7 @@ MAX_DETAILS = 16
 
 _LAST = "SELECT seq, CAST(hash AS BLOB) FROM journal ORDER BY seq DESC LIMIT 1"
 _READ = "SELECT seq, CAST(body AS BLOB), CAST(hash AS BLOB) FROM journal WHERE seq > ? ORDER BY seq LIMIT ?"
+_HASH_OF = "SELECT CAST(hash AS BLOB) FROM journal WHERE seq = ?"
 _ADD = "INSERT INTO journal (seq, body, hash) VALUES (?, ?, ?)"
 
 #: The secret of a key, wherever somebody pasted one.
@@ -97,6 +98,15 @@ class Journal:
     async def head(self) -> tuple[int, bytes]:
         """How many rows there are, and the hash over all of them."""
         return await self._database.run(_last)
+
+    async def hash_of(self, seq: int) -> bytes | None:
+        """The hash over all rows up to that one; None: there is none."""
+
+        def find(connection: sqlite3.Connection) -> bytes | None:
+            row = connection.execute(_HASH_OF, (seq,)).fetchone()
+            return row[0] if row else None
+
+        return await self._database.run(find)
 
     async def verify(self) -> JournalCheck:
         """Go through all rows, a page at a time; what is added meanwhile is looked at, too."""

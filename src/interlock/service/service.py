@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import time_ns
@@ -19,11 +19,13 @@ from ..history.exports.schemas import renderers
 from ..history.fold import load
 from ..log.interface import EventLog
 from ..pipeline.parts import Clock, Limits
-from . import account_rows, api_keys, journal, schedules, sessions, token_table
+from . import account_rows, api_keys, checkpoints, journal, schedules, sessions, token_table
 from .accounts import Accounts
 from .agents import ServedAgent
 from .api_keys import ApiKeys
 from .attempts import Attempts
+from .auditing import Auditing
+from .checkpoints import Checkpoints
 from .consenting import Consenting
 from .database import Database
 from .deciding import Deciding
@@ -34,13 +36,16 @@ from .guard import Guard
 from .hub import Hub
 from .index import Index
 from .journal import Journal
+from .policies import Policies
 from .principal import Principal, Role
+from .reading import Reading
 from .rows import ActionRow
 from .schedules import Due, Schedules
 from .sealing import SealingKeys, sealing_keys
 from .sessions import Sessions
 from .settings import ServerSettings
 from .sign_in_oidc import OidcSignIn, SignInSettings
+from .signing import Signer
 from .starting import NewRun, Starting
 from .token_table import TokenTable
 from .webhooks import Triggered, Webhooks
@@ -56,8 +61,11 @@ _TABLES = (
     *token_table.TABLES,
     *schedules.TABLES,
     *positions.TABLES,
+    *checkpoints.TABLES,
 )
 _LOOK_SECONDS = 1.0
+#: After something of the background failed.
+_REST_SECONDS = 10.0
 
 
 class Service:
@@ -78,34 +86,49 @@ class Service:
         self.log = log
         self.artifacts = artifacts
         self.now = now
+        self.started = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._deaf: Callable[[], None] = lambda: None
         self.database = Database(state / "server.db", _TABLES)
+        try:
+            self._join(served, environ)
+        except BaseException:
+            self.database.close()
+            raise
+
+    def _join(self, served: Sequence[ServedAgent], environ: Mapping[str, str]) -> None:
+        settings, state, now = self.settings, self.state, self.now
         self.journal = Journal(self.database, now)
         self.accounts = Accounts(self.database, now)
         self.keys = ApiKeys(self.database, now)
         self.sessions = Sessions(self.database, now)
         self.attempts = Attempts()
-        self.index = Index(state / "index.db", log)
+        self.index = Index(state / "index.db", self.log)
         self.hub = Hub(self.index, max_readers=settings.server.max_readers)
         tokens, seal = TokenTable(self.database), sealing_keys(state / "sealing.key", environ)
         self._oauth = OAuthConsents(settings.providers, tokens, seal, now, environ) if settings.providers else None
-        consents: Consents = self._oauth or NoConsents()
-        limits = Limits(
-            approval_seconds=settings.server.approval_seconds, consent_seconds=settings.server.consent_seconds
-        )
-        self.fleet = Fleet(served, log, artifacts, consents, limits=limits, clock=Clock(now=now))
-        self.fleet.keep_off([str(state)])
+        self.fleet = self._fleet(served)
         self.guard = Guard(self.index, self.journal, settings.server.four_eyes)
         self.worker = Worker(self.fleet, self.index, self.hub, now)
         self.starting = Starting(self.fleet, self.index, self.guard, self.worker, settings.server.max_live_runs)
-        self.deciding = Deciding(self.fleet, self.guard, self.worker)
+        self.deciding = Deciding(self.fleet, self.guard)
+        self.reading = Reading(self.fleet, self.index, self.guard)
+        self.policies = Policies(self.fleet, self.index, self.guard)
         self.consenting = None if self._oauth is None else self._consenting(self._oauth)
         self.sign_in = None if settings.sign_in is None else self._sign_in(settings.sign_in, tokens, seal, environ)
         self.schedules = Schedules(self.database, settings.schedules, self._fire, now)
         self.webhooks = Webhooks(settings.webhooks, environ)
-        self.forwarders = Forwarders(log, self.database, settings.forward, renderers(), environ=environ)
-        self._tasks: list[asyncio.Task[None]] = []
-        self._deaf: Callable[[], None] = lambda: None
-        self.started = False
+        self.forwarders = Forwarders(self.log, self.database, settings.forward, renderers(), environ=environ)
+        self.signer = Signer(state / "signing.key", now=now)
+        self.checkpoints = self._checkpoints()
+        self.auditing = Auditing(
+            guard=self.guard,
+            log=self.log,
+            journal=self.journal,
+            checkpoints=self.checkpoints,
+            signer=self.signer,
+            forwarders=self.forwarders,
+        )
 
     @property
     def public_url(self) -> str:
@@ -123,16 +146,20 @@ class Service:
             await self.consenting.catch_up()
         self.forwarders.start()
         self._deaf = self.hub.on_change(lambda page: self.forwarders.wake())
-        self._tasks = [asyncio.create_task(self._fire_schedules())]
+        chores = {"Schedules": self._fire_schedules, "Checkpoints": self._take_checkpoint}
+        self._tasks = [asyncio.create_task(_for_ever(name, chore)) for name, chore in chores.items()]
         self.started = True
 
     async def stop(self) -> None:
         """What runs is given a moment to end, and everything is kept as it is."""
-        self.started = False
+        was_started, self.started = self.started, False
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.worker.stop(self.settings.server.stop_seconds)
+        if was_started:
+            with suppress(Exception):  # the next start signs it
+                await self.checkpoints.take()
         self._deaf()
         await self.forwarders.stop()
         await self.hub.close()
@@ -172,13 +199,15 @@ class Service:
         who = Principal(name=f"schedule:{schedule.name}", kind="system", roles=frozenset((Role.OPERATOR,)))
         await self.starting.create(who, NewRun(agent=schedule.agent, task=schedule.task), due.run_id)
 
-    async def _fire_schedules(self) -> None:
-        while True:
-            due = self.schedules.next_due()
-            if due is not None and due <= self.now():
-                await self.schedules.fire_due(self.now())
-            left = _LOOK_SECONDS if due is None else (due - self.now()) / 1e9
-            await asyncio.sleep(min(_LOOK_SECONDS, max(0.05, left)))
+    async def _fire_schedules(self) -> float:
+        due = self.schedules.next_due()
+        if due is not None and due <= self.now():
+            await self.schedules.fire_due(self.now())
+        return _LOOK_SECONDS if due is None else min(_LOOK_SECONDS, max(0.05, (due - self.now()) / 1e9))
+
+    async def _take_checkpoint(self) -> float:
+        await self.checkpoints.take()
+        return self.settings.server.checkpoint_seconds
 
     async def _consent_of(self, row: ActionRow) -> Consent | None:
         """What a question asks for, as the log has it."""
@@ -186,6 +215,26 @@ class Service:
         if action is None or action.question.kind != "consent":
             return None
         return Consent(provider=action.question.provider, scopes=action.question.scopes)
+
+    def _fleet(self, served: Sequence[ServedAgent]) -> Fleet:
+        consents: Consents = self._oauth or NoConsents()
+        server = self.settings.server
+        limits = Limits(approval_seconds=server.approval_seconds, consent_seconds=server.consent_seconds)
+        fleet = Fleet(served, self.log, self.artifacts, consents, limits=limits, clock=Clock(now=self.now))
+        fleet.keep_off([str(self.state)])
+        return fleet
+
+    def _checkpoints(self) -> Checkpoints:
+        copy_to = self.settings.server.checkpoint_file or None
+        return Checkpoints(
+            self.database,
+            self.log,
+            self.signer,
+            journal=self.journal.head,
+            journal_hash=self.journal.hash_of,
+            copy_to=copy_to,
+            now=self.now,
+        )
 
     def _consenting(self, oauth: OAuthConsents) -> Consenting:
         return Consenting(
@@ -209,3 +258,14 @@ class Service:
             clock=self.now,
             environment=environ,
         )
+
+
+async def _for_ever(name: str, chore: Callable[[], Awaitable[float]]) -> None:
+    """It says how long until the next time. One that failed is tried again."""
+    while True:
+        try:
+            seconds = await chore()
+        except Exception as error:
+            logger.warning("%s failed, and are tried again: %s: %s", name, type(error).__name__, error)
+            seconds = _REST_SECONDS
+        await asyncio.sleep(seconds)

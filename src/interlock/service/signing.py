@@ -148,7 +148,7 @@ def _read(path: Path) -> bytes:
         raise
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror or error}.") from None
-    with open(descriptor, "rb") as file:
+    try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise ConfigurationError(f"{path} is not a file.")
@@ -158,7 +158,9 @@ def _read(path: Path) -> bytes:
             raise ConfigurationError(
                 f"Others may get at {path}. Do `chmod 600 {path}`; if they could read the key, replace it."
             )
-        return file.read(_MAX_BYTES)
+        return os.read(descriptor, _MAX_BYTES)
+    finally:
+        os.close(descriptor)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -12,9 +12,10 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from ..domain.chain import decode_event
-from ..domain.errors import DecisionConflictError, RunEndedError
+from ..domain.errors import ConfigurationError, DecisionConflictError, RunClaimedError, RunEndedError
 from ..domain.event import UserSaid
 from ..domain.ids import new_run_id
+from ..domain.json import without_surrogates
 from ..domain.lifecycle import RUN_STATUS, RUN_TRANSITIONS, RunState
 from ..runs.runner import Runner
 from .errors import BusyError, ConflictError, InvalidError, unknown
@@ -27,6 +28,7 @@ from .rows import RunRow
 from .worker import Worker
 
 MAX_TASK_CHARS = 1_000_000
+_SHOWN_CHARS = 200
 _is_person_name = re.compile(r"(?:user:)?([a-z0-9][a-z0-9._-]{0,63})").fullmatch
 _is_key = re.compile(r"[!-~]{1,200}").fullmatch
 
@@ -48,6 +50,8 @@ class Starting:
         self._worker = worker
         self._max_live = max_live
         self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        #: Runs that are on their way to be live.
+        self._beginning = 0
 
     async def create(self, who: Principal, wish: NewRun, run_id: str = "") -> tuple[RunRow, bool]:
         """The run, and whether it was made now. `run_id`: of a trigger, which knows what it has started before."""
@@ -63,16 +67,9 @@ class Starting:
         async with lock:
             known = await self._index.run(run_id)
             if known is None:
-                await self._start(runner, wish.task, run_id, requester, who)
-            elif not await self._is_same(known, wish, requester, who):
-                raise ConflictError(
-                    "idempotency_conflict",
-                    f"This key made {run_id}, which is something else. Nothing was started. Use a new key.",
-                    {
-                        "existing": {"agent": known.agent, "task": known.task, "on_behalf_of": known.requester},
-                        "attempted": {"agent": wish.agent, "task": wish.task[:200], "on_behalf_of": requester},
-                    },
-                )
+                known = await self._start(runner, wish.task, run_id, requester, who)
+            if known is not None and not await self._is_same(known, wish, requester, who):
+                raise _other_wish(known, wish, requester)
         row = await self._index.run(run_id)
         if row is None:
             raise unknown("run", run_id)
@@ -99,21 +96,44 @@ class Starting:
             return again
         return await self._guard.run(who, run_id)
 
-    async def _start(self, runner: Runner, task: str, run_id: str, requester: str, who: Principal) -> None:
-        if len(self._fleet.live()) >= self._max_live:
+    async def _start(self, runner: Runner, task: str, run_id: str, requester: str, who: Principal) -> RunRow | None:
+        """None: it is made. Else the run of that id that another server made in the meantime."""
+        if self._worker.stopping:
+            raise BusyError("stopping", "The server is about to stop. Nothing was started. Try again in a moment.")
+        if len(self._fleet.live()) + self._beginning >= self._max_live:
             raise BusyError(
                 "too_many_runs",
                 f"{self._max_live} runs are moved on right now, and more are not begun. Nothing was started. "
                 "Try again in a moment.",
             )
-        handle = await runner.start(task, run_id=run_id, requester=requester, created_by=who.name)
+        self._beginning += 1
+        try:
+            handle = await runner.start(task, run_id=run_id, requester=requester, created_by=who.name)
+        except RunClaimedError:
+            return await self._made_elsewhere(run_id)
+        except ConfigurationError:
+            known = await self._index.run(run_id)
+            if known is None:
+                raise
+            return known
+        finally:
+            self._beginning -= 1
         self._worker.follow(handle)
+        return None
+
+    async def _made_elsewhere(self, run_id: str) -> RunRow:
+        known = await self._index.run(run_id)
+        if known is None:
+            raise BusyError(
+                "run_is_being_made", f"{run_id} is being made by another server. Nothing was started. Try again."
+            )
+        return known
 
     async def _is_same(self, row: RunRow, wish: NewRun, requester: str, who: Principal) -> bool:
         redact = self._fleet.runners[wish.agent].app.parts.redactor.redact
         first = [decode_event(entry).fact for entry in await self._fleet.log.read(row.run_id, 0, 1)]
         task = next((fact.text for fact in first if isinstance(fact, UserSaid)), "")
-        mine = (wish.agent, redact(wish.task), requester, who.name)
+        mine = (wish.agent, redact(without_surrogates(wish.task)), requester, who.name)
         return mine == (row.agent, task, row.requester, row.created_by)
 
 
@@ -135,6 +155,17 @@ def _run_id(who: Principal, key: str) -> str:
     if _is_key(key) is None:
         raise InvalidError("Idempotency-Key", "has to have 1 to 200 visible ASCII characters")
     return "run_" + sha256(f"interlock/idempotency/v1\n{who.name}\n{key}".encode()).hexdigest()[:32]
+
+
+def _other_wish(known: RunRow, wish: NewRun, requester: str) -> ConflictError:
+    return ConflictError(
+        "idempotency_conflict",
+        f"This key made {known.run_id}, which is something else. Nothing was started. Use a new key.",
+        {
+            "existing": {"agent": known.agent, "task": known.task[:_SHOWN_CHARS], "on_behalf_of": known.requester},
+            "attempted": {"agent": wish.agent, "task": wish.task[:_SHOWN_CHARS], "on_behalf_of": requester},
+        },
+    )
 
 
 def _over(row: RunRow) -> ConflictError:

@@ -3,6 +3,9 @@
 // the server's, and after a connection that broke nothing can be missed: the first thing is to look again.
 //
 // Parts are parsed by the browser as a document of their own (XMLHttpRequest), in which nothing runs.
+const EVENTS = [
+  "TOOL_CALL", "LLM_CALL", "APPROVAL_REQUIRED", "CONSENT_REQUIRED", "APPROVAL_GRANTED", "APPROVAL_REJECTED", "ERROR", "COMPLETED",
+];
 const WAIT_MS = 250;
 const RETRY_MS = [500, 1000, 2000, 4000, 8000, 15000];
 
@@ -42,10 +45,7 @@ function connect() {
     say("again", "reconnecting");
     setTimeout(connect, RETRY_MS[Math.min(tries++, RETRY_MS.length - 1)]);
   };
-  source.onmessage = heard;
-  for (const name of document.querySelector('meta[name="live-events"]')?.content.split(" ") ?? []) {
-    source.addEventListener(name, heard);
-  }
+  for (const name of EVENTS) source.addEventListener(name, heard);
 }
 
 function heard(event) {
@@ -69,7 +69,8 @@ async function refresh() {
   }
   busy = true;
   try {
-    const now = await fetched(location.href);
+    // A page may show something that its address does not name: it says which address would.
+    const now = await fetched(document.querySelector("[data-live-url]")?.dataset.liveUrl ?? location.href);
     if (now) replace(now);
   } finally {
     busy = false;
@@ -86,7 +87,7 @@ function fetched(url) {
     request.open("GET", url);
     request.responseType = "document";
     request.onloadend = () => {
-      const isThere = request.status === 200 && new URL(request.responseURL).pathname === location.pathname;
+      const isThere = request.status === 200 && new URL(request.responseURL).pathname === new URL(url, location.href).pathname;
       resolve(isThere ? request.responseXML : null);
     };
     request.send();

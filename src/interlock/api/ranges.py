@@ -1,0 +1,45 @@
+"""`Range: bytes=...` as RFC 9110 has it, for one range. What is no range is passed over; one outside is refused."""
+
+import re
+from typing import NamedTuple
+
+from .errors import ApiError
+
+_is_range = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII).fullmatch
+
+
+class Span(NamedTuple):
+    start: int
+    end: int
+    is_part: bool
+
+    @property
+    def length(self) -> int:
+        return self.end - self.start
+
+
+def read_range(header: str, size: int) -> Span:
+    """`ApiError` 416 where nothing of it is there."""
+    if size < 0:
+        raise ApiError(409, "artifact_lost", "The store does not have it any more.")
+    match = _is_range(header.strip().replace(" ", ""))
+    whole = Span(0, size, is_part=False)
+    if match is None or match[0] == "bytes=-":
+        return whole
+    first, last = match[1], match[2]
+    if not first:  # so many at the end
+        span = Span(max(0, size - int(last)), size, is_part=True)
+    else:
+        end = min(size, int(last) + 1) if last else size
+        if last and int(last) < int(first):
+            return whole
+        span = Span(int(first), end, is_part=True)
+    if span.length <= 0:
+        raise ApiError(
+            416,
+            "range_outside",
+            f"The artifact has {size} bytes, and none of them are in this range.",
+            {"size": size},
+            {"Content-Range": f"bytes */{size}"},
+        )
+    return span

@@ -1,0 +1,63 @@
+"""What needs no key: whether the server lives, and webhooks, which prove themselves by their signature."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Request
+from starlette.responses import Response
+
+from ..service.webhooks import MAX_BODY_BYTES, WebhookRefused
+from .answers import answer, answers
+from .body import read_body
+from .caller import Served, rates_of
+from .errors import ApiError
+from .shapes import Shape
+
+router = APIRouter(tags=["server"])
+
+
+class Health(Shape, frozen=True, kw_only=True):
+    status: Literal["ok"]
+
+
+class Begun(Shape, frozen=True, kw_only=True):
+    run_id: str
+
+
+@router.get("/health/live", operation_id="isAlive", **answers(Health))
+async def is_alive() -> Response:
+    return answer(Health(status="ok"))
+
+
+@router.get("/health/ready", operation_id="isReady", **answers(Health))
+async def is_ready(service: Served) -> Response:
+    """503 while it cannot take work."""
+    problems = await service.trouble()
+    if problems:
+        raise ApiError(503, "not_ready", " ".join(problems), headers={"Retry-After": "1"})
+    return answer(Health(status="ok"))
+
+
+@router.post(
+    "/hooks/{name}",
+    operation_id="callWebhook",
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": {}}},
+            "description": "Anything; its signature is in the headers.",
+        }
+    },
+    **answers(Begun, status=202),
+)
+async def call_webhook(name: Annotated[str, Path(max_length=256)], request: Request, service: Served) -> Response:
+    """Another system says that something happened. Sent again, it is the same run."""
+    address = request.client.host if request.client else ""
+    rates_of(request).take(f"hook:{address}")
+    webhook = service.webhooks.find(name)
+    body = await read_body(request, MAX_BODY_BYTES if webhook is None else webhook.max_body_bytes)
+    came = service.webhooks.accept(name, dict(request.headers), body, service.now())
+    if isinstance(came, WebhookRefused):
+        if webhook is not None:
+            await service.journal.add(f"webhook:{name}", "webhook.called", outcome="refused", detail={"why": came.code})
+        raise ApiError(came.status, came.code, came.message)
+    return answer(Begun(run_id=await service.trigger(came)), 202)

@@ -1,0 +1,205 @@
+// The inbox: keys, folds, and answers. An answer always says which payload it is an answer to.
+import { ask, notify, tellTimes } from "./base.js";
+import { dialogs, problem } from "./base.dialogs.js";
+import { refreshSoon } from "./live.js";
+
+const MS_PER_MINUTE = 60_000;
+let batch = false;
+let edited = null;
+
+dialogs();
+const said = sessionStorage.getItem("inbox-said");
+if (said) {
+  sessionStorage.removeItem("inbox-said");
+  notify(said);
+}
+
+const question = () => document.querySelector("[data-question]");
+const dialog = (id) => document.getElementById(id);
+const items = () => [...document.querySelectorAll(".queue .item")];
+
+function move(step) {
+  const all = items();
+  const at = all.findIndex((item) => item.hasAttribute("aria-current"));
+  const next = all[at < 0 ? 0 : at + step];
+  if (next) location.assign(next.href);
+}
+
+function unfold() {
+  for (const fold of document.querySelectorAll("[data-fold]")) fold.remove();
+  for (const rest of document.querySelectorAll("[data-rest]")) rest.hidden = false;
+  for (const button of document.querySelectorAll('[data-do="approve"], [data-do="batch"]')) button.disabled = false;
+  document.querySelector("[data-why-disabled]")?.remove();
+}
+
+function isAllShown() {
+  return document.querySelector("[data-rest][hidden]") === null;
+}
+
+const DO = {
+  approve() {
+    openApprove(false, null);
+  },
+  batch() {
+    openApprove(true, null);
+  },
+  reject() {
+    dialog("reject")?.showModal();
+  },
+  edit() {
+    dialog("edit")?.showModal();
+  },
+};
+
+function openApprove(many, text) {
+  const box = dialog("approve");
+  if (!box || (!isAllShown() && text === null)) return;
+  batch = many;
+  edited = text;
+  box.querySelector("[data-batch-note]").hidden = !many;
+  box.querySelector("[data-edited]").hidden = text === null;
+  box.querySelector("[data-edited-text]").textContent = text ?? "";
+  box.querySelector("[data-problem]").hidden = true;
+  box.showModal();
+  box.querySelector('button[type="submit"]').focus();
+}
+
+document.addEventListener("click", (event) => {
+  if (event.target.closest("[data-unfold]")) unfold();
+  const button = event.target.closest("[data-do]");
+  if (button && !button.disabled) DO[button.dataset.do]();
+});
+
+document.addEventListener("change", (event) => {
+  if (event.target.name !== "scope") return;
+  for (const field of document.querySelectorAll("[data-for-scope]")) field.hidden = field.dataset.forScope !== event.target.value;
+});
+
+const KEYS = {
+  j: () => move(1),
+  k: () => move(-1),
+  a: () => document.querySelector('[data-do="approve"]:not(:disabled)')?.click(),
+  d: () => document.querySelector('[data-do="reject"]')?.click(),
+  r: () => document.querySelector('[data-do="reject"]')?.click(),
+  e: () => document.querySelector('[data-do="edit"]')?.click(),
+  v: unfold,
+  o: () => question() && location.assign(question().dataset.run),
+  "/": () => document.querySelector("[data-filter]").focus(),
+  "?": () => dialog("keys").showModal(),
+};
+
+document.addEventListener("keydown", (event) => {
+  const isTyping = event.target.closest?.("input, textarea, select, [contenteditable]");
+  if (isTyping || event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
+  if (document.querySelector("dialog[open]")) return;
+  const act = KEYS[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+});
+
+/** Arguments go out as they were written: numbers and order are the person's. */
+function approval(hash, form) {
+  const scope = form.elements.scope?.value ?? "once";
+  const wish = { payload_hash: hash, scope, reason: form.elements.reason.value };
+  if (scope === "rule") wish.rule = form.elements.rule.value;
+  if (scope === "window") wish.until = new Date(Date.now() + Number(form.elements.minutes.value) * MS_PER_MINUTE).toISOString();
+  const text = JSON.stringify(wish);
+  return edited === null ? text : joined(text, "arguments", edited);
+}
+
+function joined(object, name, json) {
+  return `${object.slice(0, -1)},${JSON.stringify(name)}:${json}}`;
+}
+
+function asked() {
+  const one = question();
+  const others = batch ? [...document.querySelectorAll("[data-same] > li")] : [];
+  return [one, ...others].map((each) => ({ id: each.dataset.actionId, hash: each.dataset.hash }));
+}
+
+/** Send it, and go on with the next question. */
+async function send(form, work, words) {
+  const buttons = [...form.querySelectorAll("button")];
+  const gone = asked().map(({ id }) => id);
+  for (const button of buttons) button.disabled = true;
+  try {
+    await work();
+    goOn(words, gone);
+  } catch (error) {
+    problem(form, error);
+    if (error.status === 409) refreshSoon();
+  } finally {
+    for (const button of buttons) button.disabled = false;
+  }
+}
+
+function goOn(words, gone) {
+  const all = items();
+  const at = all.findIndex((item) => item.hasAttribute("aria-current"));
+  const isLeft = (item) => !gone.some((id) => new URL(item.href).pathname.endsWith(`/${id}`));
+  const next = all.slice(at + 1).find(isLeft) ?? all.slice(0, Math.max(at, 0)).find(isLeft);
+  sessionStorage.setItem("inbox-said", words);
+  location.assign(next ? next.href : "/console/inbox");
+}
+
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  const kind = ["approve", "reject", "edit", "valueForm"].find((name) => name in form.dataset);
+  if (!kind) return;
+  event.preventDefault();
+  SUBMIT[kind](form);
+});
+
+const SUBMIT = {
+  approve(form) {
+    const all = asked();
+    return send(
+      form,
+      async () => {
+        for (const { id, hash } of all) await ask("POST", `/approvals/${encodeURIComponent(id)}/approve`, approval(hash, form));
+      },
+      all.length > 1 ? `${all.length} approved.` : "Approved.",
+    );
+  },
+  reject(form) {
+    const { actionId, hash, kind } = question().dataset;
+    const reason = form.elements.reason.value;
+    const id = encodeURIComponent(actionId);
+    batch = false;
+    return kind === "input"
+      ? send(form, () => ask("POST", `/inputs/${id}/refuse`, { reason }), "Refused.")
+      : send(form, () => ask("POST", `/approvals/${id}/reject`, { payload_hash: hash, reason }), "Rejected.");
+  },
+  edit(form) {
+    const text = form.elements.arguments.value.trim();
+    try {
+      const value = JSON.parse(text);
+      if (value === null || typeof value !== "object" || Array.isArray(value)) throw new Error("It has to be an object: { ... }");
+    } catch (error) {
+      problem(form, { message: `This is not JSON: ${error.message}` });
+      return;
+    }
+    form.querySelector("[data-problem]").hidden = true;
+    dialog("edit").close();
+    openApprove(false, text);
+  },
+  valueForm(form) {
+    const { actionId, hash } = question().dataset;
+    const text = form.elements.value.value;
+    const isJson = form.elements.as.value === "json";
+    if (isJson) {
+      try {
+        JSON.parse(text);
+      } catch (error) {
+        problem(form, { message: `This is not JSON: ${error.message}` });
+        return;
+      }
+    }
+    const body = joined(JSON.stringify({ payload_hash: hash }), "value", isJson ? text : JSON.stringify(text));
+    batch = false;
+    return send(form, () => ask("POST", `/inputs/${encodeURIComponent(actionId)}/provide`, body), "Given.");
+  },
+};
+
+document.addEventListener("interlock:replaced", () => tellTimes());

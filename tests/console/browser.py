@@ -1,0 +1,168 @@
+"""A real browser, held to what a console must never do: every page fails its test that logs an error, breaks the content
+policy, opens a dialog, or asks another host for anything.
+
+Chromium comes from the system (`python -m tests.console.install` gets it on Debian) or from INTERLOCK_CHROMIUM. Where
+there is none, the tests that need it are skipped, and say why.
+"""
+
+import os
+import shutil
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Error, Page, Request, async_playwright
+
+from tests.console.server import PASSWORD
+from tests.node.install import AXE, PAGE_TOOLS, NoRegistryError, found
+
+VARIABLE = "INTERLOCK_CHROMIUM"
+_PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_FLAGS = (
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+)
+DESKTOP = {"width": 1280, "height": 800}
+PHONE = {"width": 390, "height": 844}
+Theme = Literal["light", "dark"]
+_RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+#: What a browser says about an answer that is not 200; tests of refusals cause them on purpose.
+_ANSWERED = "Failed to load resource: the server responded with a status of"
+
+
+@cache
+def chromium() -> str | None:
+    given = os.environ.get(VARIABLE)
+    if given:
+        return given if Path(given).is_file() else None
+    return next((path for program in _PROGRAMS if (path := shutil.which(program, path=_search_path()))), None)
+
+
+def _search_path() -> str:
+    return os.pathsep.join((os.environ.get("PATH", ""), "/usr/bin", "/usr/local/bin", "/snap/bin"))
+
+
+def needed_chromium() -> str:
+    program = chromium()
+    if program is None:
+        pytest.skip(f"no Chromium here: install Debian's chromium package, or set {VARIABLE}")
+    return program
+
+
+@asynccontextmanager
+async def browser() -> AsyncGenerator[Browser]:
+    """Closed with all that it started, also when the test fails."""
+    flags = [*_FLAGS, *(("--no-sandbox",) if os.geteuid() == 0 else ())]
+    async with async_playwright() as playwright:
+        opened = await playwright.chromium.launch(executable_path=needed_chromium(), args=flags, headless=True)
+        try:
+            yield opened
+        finally:
+            await opened.close()
+
+
+class Watch:
+    """What pages did that they must not do."""
+
+    def __init__(self, base: str) -> None:
+        self.base = base
+        self.faults: list[str] = []
+        #: Words of faults that a test causes on purpose.
+        self.expected: list[str] = []
+
+    async def follow(self, context: BrowserContext) -> None:
+        await context.add_init_script(
+            "addEventListener('securitypolicyviolation', (event) =>"
+            " console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`));"
+        )
+        context.on("page", self._page)
+        context.on("request", self._request)
+
+    def check(self) -> None:
+        assert [fault for fault in self.faults if not any(words in fault for words in self.expected)] == []
+
+    def _page(self, page: Page) -> None:
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+        page.on("dialog", self._dialog)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning") and not message.text.startswith(_ANSWERED):
+            self.faults.append(f"{message.type}: {message.text}")
+
+    async def _dialog(self, dialog: Dialog) -> None:
+        self.faults.append(f"dialog: {dialog.message}")
+        await dialog.dismiss()
+
+    def _request(self, request: Request) -> None:
+        if urlsplit(request.url).scheme != "data" and not request.url.startswith(f"{self.base}/"):
+            self.faults.append(f"off origin: {request.url}")
+
+
+@asynccontextmanager
+async def opened(
+    program: Browser, base: str, *, theme: Theme = "light", phone: bool = False, **options: Any
+) -> AsyncGenerator[tuple[Page, Watch]]:
+    """A page of a browser of its own: no cookies, no storage. Fails at its end for what `Watch` saw."""
+    size: Any = PHONE if phone else DESKTOP
+    context = await program.new_context(
+        base_url=base, viewport=size, color_scheme=theme, reduced_motion="reduce", has_touch=phone, **options
+    )
+    context.set_default_timeout(10_000)
+    watch = Watch(base)
+    await watch.follow(context)
+    try:
+        yield await context.new_page(), watch
+    finally:
+        await context.close()
+    watch.check()
+
+
+async def sign_in(page: Page, name: str, then: str = "/console/") -> None:
+    await page.goto(f"/console/login?next={then}")
+    await page.get_by_label("Name").fill(name)
+    await page.get_by_label("Password").fill(PASSWORD)
+    await page.get_by_role("button", name="Sign in", exact=True).click()
+    await page.wait_for_url(f"**{then}")
+
+
+async def is_live(page: Page) -> None:
+    await page.locator('#live[data-state="on"]').wait_for()
+
+
+async def assert_accessible(page: Page) -> None:
+    """axe finds nothing against WCAG A and AA, in light and in dark."""
+    tools = found(PAGE_TOOLS)
+    if isinstance(tools, NoRegistryError):
+        pytest.skip(str(tools))
+    script = (PAGE_TOOLS.folder / AXE).read_text(encoding="utf-8")
+    for theme in ("light", "dark"):
+        await page.emulate_media(color_scheme=theme)
+        # Evaluated by the debugger, which the page's policy does not hold back.
+        await page.evaluate(f"{script}; 0")
+        result = await page.evaluate("rules => axe.run(document, { runOnly: rules })", _RULES)
+        found_faults = [
+            f"{theme}: {fault['id']}: {fault['help']}: {node['html'][:300]} {node['failureSummary'][:300]}"
+            for fault in result["violations"]
+            for node in fault["nodes"][:3]
+        ]
+        assert found_faults == []
+    await page.emulate_media(color_scheme="light")
+
+
+async def assert_no_sideways(page: Page) -> None:
+    """Nothing is wider than the screen."""
+    wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert wide <= 0
+
+
+__all__ = ("Error", "Page", "Watch", "assert_accessible", "browser", "chromium", "opened", "sign_in")

@@ -1,0 +1,200 @@
+"""A server to look at in a browser: people with roles, and an agent that does what its task says.
+
+A task is text, and lines that begin with `>`: each is a call, as the name of a tool and its arguments in JSON. So a test
+can have any call asked for. After the calls the agent says that it is done.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from msgspec.structs import replace
+
+from interlock import FileArtifacts, Rule, RulePolicy, SqliteLog, tool
+from interlock.agent.agent import Agent
+from interlock.api.app import make_api
+from interlock.console.site import mount_console
+from interlock.domain.conversation import UserMessage
+from interlock.models.interface import ModelRequest
+from interlock.models.scripted import ScriptedProvider, Turn, proposed
+from interlock.service.agents import ServedAgent
+from interlock.service.principal import Principal, Role
+from interlock.service.rows import ActionQuery, ActionRow, RunRow
+from interlock.service.service import Service
+from interlock.service.settings import ServerSettings, ServerTable
+from interlock.service.starting import NewRun
+
+PASSWORD = "correct horse battery"
+#: By name, what people are trusted with.
+PEOPLE: dict[str, frozenset[Role]] = {
+    "olga": frozenset((Role.OPERATOR,)),
+    "audrey": frozenset((Role.AUDITOR,)),
+    "alex": frozenset((Role.ADMIN,)),
+    "sam": frozenset(),
+}
+_MAX_TURNS = 4
+
+
+@tool
+def lookup_order(order: str) -> str:
+    """What is known about an order."""
+    return f"{order}: paid 42.00 EUR, delivered"
+
+
+@tool(risk="network")
+def refund(order: str, amount: float, note: str = "") -> str:
+    """Give money back."""
+    return f"refunded {amount} for {order}"
+
+
+@tool(risk="write")
+def publish(path: str, content: str) -> str:
+    """Write a page."""
+    return f"published {path}"
+
+
+@tool(risk="write")
+def edit_page(path: str, old_string: str, new_string: str) -> str:
+    """Change a page."""
+    return f"edited {path}"
+
+
+@tool(risk="write")
+def keep(anything: dict[str, Any]) -> str:
+    """Keep whatever it is."""
+    return "kept"
+
+
+@tool
+def rename(name: str) -> str:
+    """A person gives the value."""
+    return f"renamed to {name}"
+
+
+@tool
+def fail(why: str) -> str:
+    """Does not work."""
+    raise RuntimeError(why)
+
+
+POLICY = RulePolicy(
+    [
+        Rule(id="money-needs-a-person", verdict="ask", tools="refund", reason="Money leaves the house."),
+        Rule(id="pages-need-a-look", verdict="ask", tools="publish", scope="run"),
+        Rule(id="edits-need-a-look", verdict="ask", tools="edit_page"),
+        Rule(id="keep-asks", verdict="ask", tools="keep"),
+        Rule(id="a-person-names-it", verdict="request_input", tools="rename", target_arg="name"),
+    ],
+    default="allow",
+)
+
+
+def _turn(request: ModelRequest) -> Turn:
+    said = [message.text for message in request.messages if isinstance(message, UserMessage)]
+    lines = [line.removeprefix("> ").split(" ", 1) for line in said[-1].split("\n") if line.startswith("> ")]
+    answered = sum(not isinstance(message, UserMessage) for message in request.messages)
+    if answered or not lines:
+        return Turn(text="All done.")
+    return Turn(calls=tuple(proposed(name, arguments, f"c{at}") for at, (name, arguments) in enumerate(lines)))
+
+
+def task(words: str, *calls: tuple[str, dict[str, Any]]) -> str:
+    return "\n".join([words, *(f"> {name} {json.dumps(arguments)}" for name, arguments in calls)])
+
+
+def demo_agent(name: str = "shop") -> Agent:
+    return Agent(
+        provider=ScriptedProvider([_turn] * _MAX_TURNS, by_position=True),
+        name=name,
+        tools=(lookup_order, refund, publish, edit_page, keep, rename, fail),
+        policy=POLICY,
+    )
+
+
+class House:
+    """A running server."""
+
+    def __init__(self, service: Service, base: str) -> None:
+        self.service = service
+        self.base = base
+
+    async def begin(self, words: str, *calls: tuple[str, dict[str, Any]], by: str = "key:bot", agent: str = "shop") -> str:
+        """A run of a program, for sam. The run's id."""
+        who = Principal(name=by, kind="key", roles=frozenset((Role.AGENT,)), agents=frozenset((agent,)))
+        wish = NewRun(agent=agent, task=task(words, *calls), on_behalf_of="sam")
+        return (await self.service.starting.create(who, wish))[0].run_id
+
+    async def asked(self, run_id: str, count: int = 1) -> tuple[ActionRow, ...]:
+        """The open questions of a run, once there are so many."""
+        query = ActionQuery(run_id=run_id, statuses=frozenset(("PENDING",)))
+
+        async def enough() -> tuple[ActionRow, ...]:
+            rows = (await self.service.index.actions(query)).rows
+            return rows if len(rows) >= count else ()
+
+        return await self.until(enough)
+
+    async def ended(self, run_id: str, state: str = "completed") -> RunRow:
+        async def is_over() -> RunRow | None:
+            row = await self.service.index.run(run_id)
+            return row if row is not None and row.state == state else None
+
+        return await self.until(is_over)
+
+    async def until(self, look: Any) -> Any:
+        """What `look` finds, looked for again after every event."""
+        changed = asyncio.Event()
+        end = self.service.hub.on_change(lambda _: changed.set())
+        try:
+            async with asyncio.timeout(20):
+                while not (found := await look()):
+                    await changed.wait()
+                    changed.clear()
+                return found
+        finally:
+            end()
+
+
+class _Quiet(uvicorn.Server):
+    def install_signal_handlers(self) -> None: ...
+
+
+@asynccontextmanager
+async def house(folder: Path, port: int = 0, **table: Any) -> AsyncGenerator[House]:
+    """On a loopback port that is free, or on that one; `table` is for `[server]`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = ServerSettings(server=replace(ServerTable(port=port), **table))
+    log, artifacts = SqliteLog(folder / "runs.db"), FileArtifacts(folder / "artifacts")
+    served = [ServedAgent(agent=demo_agent(), description="Orders, refunds and the shop's pages.")]
+    service = Service(settings, served, log=log, artifacts=artifacts, state=folder)
+    try:
+        async with service:
+            for name, roles in PEOPLE.items():
+                await service.accounts.create(name, PASSWORD, roles=roles, by="test")
+            app = make_api(service)
+            mount_console(app, service)
+            async with _listening(app, port) as base:
+                yield House(service, base)
+    finally:
+        await log.close()
+
+
+@asynccontextmanager
+async def _listening(app: Any, port: int) -> AsyncGenerator[str]:
+    config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", lifespan="off", ws="none")
+    server = _Quiet(config)
+    serving = asyncio.create_task(server.serve())
+    try:
+        while not server.started and not serving.done():
+            await asyncio.wait({serving}, timeout=0.01)
+        if serving.done():
+            await serving
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        server.force_exit = True
+        await serving
