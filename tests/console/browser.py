@@ -18,7 +18,7 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Error, Page, Request, async_playwright
 
 from tests.console.server import PASSWORD
-from tests.node.install import AXE, PAGE_TOOLS, NoRegistryError, found
+from tests.node.axe import axe_script
 
 VARIABLE = "INTERLOCK_CHROMIUM"
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -141,14 +141,11 @@ async def is_live(page: Page) -> None:
 
 async def assert_accessible(page: Page) -> None:
     """axe finds nothing against WCAG A and AA, in light and in dark."""
-    tools = found(PAGE_TOOLS)
-    if isinstance(tools, NoRegistryError):
-        pytest.skip(str(tools))
-    script = (PAGE_TOOLS.folder / AXE).read_text(encoding="utf-8")
+    script = axe_script().read_text(encoding="utf-8")
     for theme in ("light", "dark"):
         await page.emulate_media(color_scheme=theme)
         # Evaluated by the debugger, which the page's policy does not hold back.
-        await page.evaluate(f"{script}; 0")
+        await page.evaluate(f"{script}\n;0")
         result = await page.evaluate("rules => axe.run(document, { runOnly: rules })", _RULES)
         found_faults = [
             f"{theme}: {fault['id']}: {fault['help']}: {node['html'][:300]} {node['failureSummary'][:300]}"

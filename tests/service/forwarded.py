@@ -14,7 +14,7 @@ ENVIRON = {"SECRET": SECRET}
 AT = 1_700_000_000_000_000_000
 
 
-def render(entry: Entry, event: Event) -> bytes:
+def render(entry: Entry, event: Event, agent: str = "") -> bytes:
     return f"{entry.run_id} {entry.seq}".encode()
 
 

@@ -144,7 +144,7 @@ async def test_an_event_that_cannot_be_shown_is_set_aside_and_holds_up_nothing(d
     corrupt = chained("b", 2)[:1]
     await append(log, "b", [Entry("b", 0, b"{nonsense", corrupt[0].hash)])
 
-    def picky(entry: Entry, event: Event) -> bytes:
+    def picky(entry: Entry, event: Event, agent: str) -> bytes:
         if entry.seq == 1:
             raise ZeroDivisionError("a bug")
         return render(entry, event) + b"\r\n on two lines\n"
@@ -169,7 +169,7 @@ async def test_every_schema_of_an_export_can_be_forwarded_one_event_per_line(db:
     await drain(forward)
 
     assert await forward.set_aside() == []
-    assert sender.lines == [renderers()[schema](entry, decode_event(entry)) for entry in await log.read("a")]
+    assert sender.lines == [renderers()[schema](entry, decode_event(entry), "billing") for entry in await log.read("a")]
 
 
 async def test_only_runs_of_its_agents_reach_a_destination(db: Database) -> None:

@@ -19,7 +19,7 @@ _SECURITY = {
         "description": f"A sign-in of a browser; changes need `{CSRF_HEADER}`, too. `__Host-interlock` over TLS.",
     },
 }
-_ANY = [{"key": []}, {"session": []}]
+_ANY: list[dict[str, list[str]]] = [{"key": []}, {"session": []}]
 
 
 def operation_of(route: APIRoute) -> Operation | None:

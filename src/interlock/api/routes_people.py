@@ -66,7 +66,7 @@ async def create_account(
     made = await service.accounts.create(
         wish.name,
         wish.password,
-        roles=map(Role, wish.roles),
+        roles=map(Role, wish.roles or ()),
         agents=_agents(wish.agents),
         by=by.who.name,
     )

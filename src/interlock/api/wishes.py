@@ -87,7 +87,7 @@ class KeyWish(Wish):
 class AccountWish(Wish):
     name: Annotated[str, Field(min_length=1, max_length=64)]
     password: _Password
-    roles: _Roles = Field(default_factory=list)
+    roles: _Roles | None = None
     agents: _Agents | None = None
 
 

@@ -7,7 +7,7 @@ import msgspec
 
 from ..domain.errors import ConsentError
 from .connection import speaking
-from .providers import OAuthProvider, url_problem
+from .providers import OAuthProvider, is_loopback, url_problem
 
 _NOT_THERE = 404
 
@@ -68,6 +68,13 @@ def _places(issuer: str) -> tuple[str, str]:
     return f"{issuer.rstrip('/')}/.well-known/openid-configuration", own.geturl()
 
 
+def _leads_inside(url: str, issuer: str) -> str:
+    """A provider elsewhere must not have us send its requests, with our secret in them, to services of this host."""
+    if is_loopback(urlsplit(url).hostname) and not is_loopback(urlsplit(issuer).hostname):
+        return "is on this host, and its issuer is not."
+    return ""
+
+
 def _read(provider: OAuthProvider, found: object) -> Endpoints:
     try:
         said = msgspec.convert(found, _Document)
@@ -76,7 +83,7 @@ def _read(provider: OAuthProvider, found: object) -> Endpoints:
     if said.issuer != provider.issuer:
         raise ConsentError(f"{provider.name} describes itself as another issuer than the configured one.")
     for url in (said.authorization_endpoint, said.token_endpoint, said.revocation_endpoint, said.jwks_uri):
-        if url and (problem := url_problem(url)):
+        if url and (problem := url_problem(url) or _leads_inside(url, said.issuer)):
             raise ConsentError(f"{provider.name} describes itself wrongly: an endpoint {problem}")
     return Endpoints(
         authorization=said.authorization_endpoint,

@@ -29,6 +29,14 @@ SAID = {
     "revoked": "Access was taken back, here and at the provider.",
     "forgotten": "Access was forgotten here. The provider did not confirm that it was taken back there.",
 }
+#: Why somebody came back from a provider in vain, by the word in the address.
+TROUBLE = {
+    "unknown": "The question is not there any more.",
+    "not_yours": "Only the person that the run acts for can give access. Nothing was changed.",
+    "closed": "The question was answered before. Nothing was changed.",
+    "refused": "The provider did not give access, or this was not the browser that set out for it. The run still waits.",
+    "unavailable": "The provider could not be reached. The run still waits; try again later.",
+}
 
 
 def routes(service: Service, pages: Pages) -> APIRouter:
@@ -45,13 +53,13 @@ class _ConsentsPage:
         self._consenting = service.consenting
         self._pages = pages
 
-    async def show(self, request: Request, visitor: Visitor, said: str = "") -> Response:
+    async def show(self, request: Request, visitor: Visitor, said: str = "", problem: str = "") -> Response:
         who, consenting = visitor.principal, self._consenting
         values: dict[str, Any] = {
             "waiting": () if consenting is None else await consenting.waiting(who),
             "given": () if consenting is None else await consenting.given(who),
             "said": SAID.get(said, ""),
-            "goto": None,
+            "trouble": TROUBLE.get(problem, ""),
         }
         return await self._pages.page(request, visitor, "consents.html", **values)
 

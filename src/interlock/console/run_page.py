@@ -145,7 +145,14 @@ class _RunPage:
         text = _text(content)
         lines = None if text is None else await asyncio.to_thread(lambda: [shown_line(each) for each in text])
         end = start + len(content)
-        values = {"run": run, "artifact_id": artifact_id, "size": size, "start": start, "end": end, "lines": lines}
+        values: dict[str, Any] = {
+            "run": run,
+            "artifact_id": artifact_id,
+            "size": size,
+            "start": start,
+            "end": end,
+            "lines": lines,
+        }
         return await self._pages.page(request, visitor, "run_artifact.html", **values)
 
     async def _with(self, request: Request, run_id: str, visitor: Visitor, call: CallView, lens: str) -> Response:

@@ -13,7 +13,7 @@ import msgspec
 
 from ..domain.call import AcceptedCall, Answer, KnownCall, PermittedCall, Question, ToolIntent, ValidCall, Waiting
 from ..domain.decision import Decision, Verdict
-from ..domain.errors import ConfigurationError, ConsentError
+from ..domain.errors import ConfigurationError
 from ..domain.event import Warned
 from ..domain.failure import Failure
 from ..domain.json import encode
@@ -183,7 +183,7 @@ async def _token(valid: ValidCall, run: Run) -> str | Failure | None:
         return no_consent_here(tool, "the run acts for nobody.")
     try:
         return await asyncio.wait_for(run.parts.consents.token(user, tool, consent), run.parts.limits.check_seconds)
-    except (ConsentError, TimeoutError) as error:
+    except Exception as error:  # also of whoever keeps the tokens: the run goes on, and this call is refused
         return no_consent_here(tool, f"{consent.provider} could not be asked: {error_text(error)}.")
 
 

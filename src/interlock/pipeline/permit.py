@@ -13,7 +13,7 @@ from ..domain.ids import new_action_id
 from ..domain.json import BadJson, check
 from ..domain.payload import Bound
 from ..domain.resources import values_at
-from ..domain.tool import Guardrail, Situation, ToolContext
+from ..domain.tool import Guardrail, Risk, Situation, ToolContext
 from ..domain.words import error_text, sentence, shorten, shown
 from ..policy.interface import PolicyEngine, PolicyEvent
 
@@ -127,7 +127,9 @@ def pose(valid: ValidCall, decision: Decision, bound: Bound, situation: Situatio
 
 def _risks(valid: ValidCall, decision: Decision, bound: Bound) -> tuple[str, ...]:
     """What a person should know before they say yes."""
-    known = decision.risk or tuple(sorted(valid.tool.risk))
+    # Whoever judged may have words of their own for it, and those that others go by must not be lost by that.
+    is_named = any(word in set(Risk) for word in decision.risk)
+    known = decision.risk if is_named else (*sorted(valid.tool.risk), *decision.risk)
     unbound = [f"{file.path} cannot be held fast: {file.unbound}" for file in bound.surroundings.unbound]
     limit = f"output is cut at {valid.tool.max_output_chars} characters"
     hosts = ("hosts can be reached",) if bound.surroundings.sandbox.endswith("+network") else ()

@@ -101,7 +101,10 @@ async def is_unopened(log: EventLog, run_id: str) -> bool:
 def _retold(fact: Fact, run_id: str, at: int) -> Fact:
     match fact:
         case RunStarted():
-            return msgspec.structs.replace(fact, forked_from=run_id, forked_at=at, parent_run_id="", parent_call_id="")
+            # Nor is it of whoever made the first one: a server goes on with its own runs, and nobody asked it for this.
+            return msgspec.structs.replace(
+                fact, forked_from=run_id, forked_at=at, parent_run_id="", parent_call_id="", created_by=""
+            )
         case ApprovalGranted():
             return msgspec.structs.replace(fact, grant_key="")
         case _:

@@ -98,6 +98,7 @@ class Runner:
         if inside is not None:
             around = inside.situation
             who = ForWhom(requester=around.requester, created_by=around.created_by)
+        self._check_names(who)
         handle = RunHandle(self, self._situation(run_id or new_run_id(), inside, who))
         await handle.begin(task)
         return handle
@@ -237,6 +238,17 @@ class Runner:
         self.watch = watch
         self.desk = Desk(self.app.log, self.app.artifacts, app=self.app, moved_here=watch)
         self.waits = Waits(self.app.log, watch, self.app.parts.clock.now, chat=self.chat)
+
+    def _check_names(self, who: ForWhom) -> None:
+        """Who may decide follows from who made a run and whom it acts for: names that the log would not have as they
+        are would be nobody's."""
+        redact = self.app.parts.redactor.redact
+        names = (who.get("requester", ""), who.get("created_by", ""))
+        if who.get("created_by") and any(redact(name) != name for name in names):
+            raise ConfigurationError(
+                "The name of who made the run, or of whom it acts for, looks like a secret, and a secret is not written"
+                " down. Nothing was started. Use an account or a key of another name."
+            )
 
     def _situation(self, run_id: str, inside: ToolContext | None, who: ForWhom) -> Situation:
         redact = self.app.parts.redactor.redact

@@ -125,8 +125,9 @@ class Accounts:
     ) -> Account | Refusal:
         """The account of somebody for whom an identity provider vouches; made when they come for the first time.
 
-        They keep the name that they first had. `roles` and `agents` are what the provider says now; with `roles` None
-        it says nothing, and they stay. A name that somebody else has is refused: nobody gets an account by its name.
+        They keep the name that they first had. `roles` are what the provider says now; with None it says nothing, and
+        they stay. `agents` are for a new account: later, an admin says which they are, and signing in again must not
+        widen that. A name that somebody else has is refused: nobody gets an account by its name.
         """
         if refusal := _check_subject(issuer, subject) or _check_trust(roles or frozenset(), agents):
             return refusal
@@ -138,9 +139,9 @@ class Accounts:
             if known is None:
                 made = replace(new, roles=roles or frozenset(), agents=agents)
                 return check_name(name) or account_rows.insert(connection, made, None, by)
-            if roles is None or (known.roles, known.agents) == (roles, agents):
+            if roles is None or known.roles == roles:
                 return known
-            return account_rows.set_trust(connection, replace(known, roles=roles, agents=agents), at, by)
+            return account_rows.set_trust(connection, replace(known, roles=roles), at, by)
 
         return await self._database.run(change)
 

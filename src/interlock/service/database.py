@@ -1,7 +1,8 @@
 """What the server keeps beside the log, in one SQLite file: accounts, keys, tokens, positions, signatures.
 
 One connection, used by one thread at a time; every change is a transaction that is durable when it returns. Each module
-that keeps something names its own tables: `CREATE TABLE IF NOT EXISTS ...`.
+that keeps something names its own tables: `CREATE TABLE IF NOT EXISTS ...`. A file that a newer version wrote is left
+alone. While another process has the file, or the disk is full, whoever wants something is told so (`BusyError`).
 """
 
 import asyncio
@@ -14,10 +15,25 @@ from threading import Lock
 from typing import TypeVar
 
 from ..domain.errors import ConfigurationError
+from .errors import BusyError
 
 T = TypeVar("T")
 
-_BUSY_SECONDS = 30.0
+#: Of the tables of all modules together.
+VERSION = 1
+#: Requests wait for each other here, so nobody waits long for another process.
+_BUSY_SECONDS = 5.0
+#: Not a mistake in a statement but the state of the machine, which may pass.
+_MAY_PASS = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+    }
+)
 
 
 class Database:
@@ -32,11 +48,7 @@ class Database:
             self._connection = sqlite3.connect(
                 self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = FULL")
-            self._connection.execute("PRAGMA foreign_keys = ON")
-            for statement in tables:
-                self._connection.execute(statement)
+            self._make(tables)
         except (OSError, sqlite3.Error) as error:
             raise ConfigurationError(f"The server's database {self.path} cannot be opened: {error}.") from error
 
@@ -51,6 +63,38 @@ class Database:
         return await asyncio.to_thread(self.run_now, change)
 
     def run_now(self, change: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return self._run(change)
+        except sqlite3.Error as error:
+            # The low byte: the rest says more about the same.
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _MAY_PASS:
+                raise BusyError(
+                    "database_unavailable",
+                    f"The server's database cannot be used right now: {error}. Nothing was changed. Try again.",
+                ) from error
+            raise
+
+    def _make(self, tables: Iterable[str]) -> None:
+        connection = self._connection
+        try:
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version > VERSION:
+                raise ConfigurationError(
+                    f"The server's database {self.path} has version {version}, newer than {VERSION}: use a newer "
+                    "Interlock. Nothing was changed."
+                )
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+            for statement in tables:
+                connection.execute(statement)
+            if version < VERSION:
+                connection.execute(f"PRAGMA user_version = {VERSION}")
+        except BaseException:
+            connection.close()
+            raise
+
+    def _run(self, change: Callable[[sqlite3.Connection], T]) -> T:
         with self._using:
             self._connection.execute("BEGIN IMMEDIATE")
             try:

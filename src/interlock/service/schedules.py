@@ -3,7 +3,8 @@
 For every schedule the due time that was started last is durable. The start comes first and the mark after it, and the
 run's id is made of the schedule and the due time; so a crash between the two starts the same run again, which is no
 second run. What was due while the server was down is started once, for the latest due time. A schedule that is new,
-changed or enabled again counts from now on: nobody wants the runs of last month.
+changed or enabled again counts from now on: nobody wants the runs of last month. So does one whose mark lies ahead of
+the clock by more than an hour: the clock was wrong, and the schedule must not rest until it would have been right.
 """
 
 import sqlite3
@@ -27,6 +28,8 @@ TABLES = (
 
 #: How long a schedule rests whose run could not be started.
 RETRY_SECONDS = 60
+#: A mark that lies further ahead was made by a clock that was wrong.
+_MAX_AHEAD_SECONDS = 3600
 
 
 class Due(msgspec.Struct, frozen=True):
@@ -86,7 +89,8 @@ class Schedules:
 
     def next_due(self) -> int | None:
         """When to call `fire_due` next; None: never."""
-        times = [self._next(schedule) for schedule in self._schedules if schedule.enabled]
+        now = self._now()
+        times = [self._next(schedule, now) for schedule in self._schedules if schedule.enabled]
         return min((due_at for due_at in times if due_at is not None), default=None)
 
     async def fire_due(self, now: int) -> list[Due]:
@@ -95,7 +99,7 @@ class Schedules:
         for schedule in self._schedules:
             if not schedule.enabled or self._rest_until.get(schedule.name, 0) > now:
                 continue
-            due_at = latest_due(schedule, self._marks[schedule.name], now)
+            due_at = latest_due(schedule, self._mark_of(schedule, now), now)
             if due_at is not None:
                 due = Due(schedule, due_at, f"sched-{schedule.name}-{due_at // SECOND}")
                 if await self._fire(due, now):
@@ -103,12 +107,13 @@ class Schedules:
         return fired
 
     def statuses(self) -> list[ScheduleStatus]:
+        now = self._now()
         return [
             ScheduleStatus(
                 name=schedule.name,
                 agent=schedule.agent,
                 enabled=schedule.enabled,
-                next_due_at=(self._next(schedule) or 0) if schedule.enabled else 0,
+                next_due_at=(self._next(schedule, now) or 0) if schedule.enabled else 0,
                 problem=self._problems.get(schedule.name, ""),
             )
             for schedule in self._schedules
@@ -128,8 +133,14 @@ class Schedules:
         self._rest_until.pop(name, None)
         return True
 
-    def _next(self, schedule: Schedule) -> int | None:
-        due_at = next_due(schedule, self._marks[schedule.name])
+    def _mark_of(self, schedule: Schedule, now: int) -> int:
+        if self._marks[schedule.name] > now + _MAX_AHEAD_SECONDS * SECOND:
+            self._marks[schedule.name] = now
+            self._rest_until.pop(schedule.name, None)
+        return self._marks[schedule.name]
+
+    def _next(self, schedule: Schedule, now: int) -> int | None:
+        due_at = next_due(schedule, self._mark_of(schedule, now))
         return None if due_at is None else max(due_at, self._rest_until.get(schedule.name, 0))
 
 

@@ -48,11 +48,11 @@ def render(entry: Entry, schema: SchemaName, *, agent: str = "", tool: str = "",
     return event_line(entry) if written is None else written(tell(entry, agent=agent, tool=tool, host=host))
 
 
-def renderers(host: str = "") -> Mapping[str, Callable[[Entry, Event], bytes]]:
-    """By schema: how one event is written, for whoever sends them one by one."""
+def renderers(host: str = "") -> Mapping[str, Callable[[Entry, Event, str], bytes]]:
+    """By schema: how one event of an agent's run is written, for whoever sends them one by one."""
 
-    def written(name: SchemaName) -> Callable[[Entry, Event], bytes]:
-        return lambda entry, event: render(entry, name, host=host)
+    def written(name: SchemaName) -> Callable[[Entry, Event, str], bytes]:
+        return lambda entry, event, agent: render(entry, name, agent=agent, host=host)
 
     return {name: written(name) for name in SCHEMAS}
 

@@ -62,15 +62,15 @@ class Gathering:
         if not await self.is_for(entry.run_id):
             return None
         try:
-            return self._rendered(placed.position, entry)
+            return self._rendered(placed.position, entry, await self._agent(entry.run_id))
         except Exception as error:  # one event that cannot be shown must not hold up all that come after it
             problem = f"The event cannot be written as {self._destination.schema}: {type(error).__name__}: {error}"
             return SetAside(position=placed.position, run_id=entry.run_id, seq=entry.seq, problem=problem[:500], at=now)
 
-    def _rendered(self, position: int, entry: Entry) -> Item:
+    def _rendered(self, position: int, entry: Entry, agent: str) -> Item:
         event = decode_event(entry)
         # What is sent by lines has no other line breaks; in JSON they can only stand between values.
-        line = b" ".join(self._render(entry, event).splitlines())
+        line = b" ".join(self._render(entry, event, agent).splitlines())
         return Item(position, entry.run_id, entry.seq, event.type, event.at, line)
 
     async def _agent(self, run_id: str) -> str:

@@ -9,7 +9,8 @@ from ...domain.chain import Entry
 from ...domain.event import Event
 
 #: An event in the schema of its destination: bytes without a line break at the end.
-Render: TypeAlias = Callable[[Entry, Event], bytes]
+#: The event as it is stored and as it is read, and the agent whose run it is of.
+Render: TypeAlias = Callable[[Entry, Event, str], bytes]
 
 
 class Item(msgspec.Struct, frozen=True):
