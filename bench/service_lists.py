@@ -92,7 +92,8 @@ class Writer:
         return Entry(self.run_id, self.seq - 1, body, self._head)
 
 
-async def _pause_runs(log: SqliteLog, count: int) -> None:
+async def pause_runs(log: SqliteLog, count: int) -> None:
+    """Write runs that stopped at their first approval."""
     for begin in range(0, count, _RUNS_PER_APPEND):
         writing: list[Awaitable[None]] = []
         for number in range(begin, min(begin + _RUNS_PER_APPEND, count)):
@@ -106,7 +107,7 @@ async def _pause_runs(log: SqliteLog, count: int) -> None:
 @asynccontextmanager
 async def _indexed(folder: Path, count: int) -> AsyncGenerator[Index]:
     async with SqliteLog(folder / f"{count}.db") as log:
-        await _pause_runs(log, count)
+        await pause_runs(log, count)
         index = Index(folder / f"{count}.index", log)
         yield index
         await index.close()

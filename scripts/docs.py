@@ -26,10 +26,14 @@ import msgspec
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from interlock import MemoryArtifacts, MemoryLog
+from interlock.api import body, safety, streams
+from interlock.api.app import make_api
 from interlock.cli.doctor import Diagnosis, lines
 from interlock.cli.exit_codes import MEANINGS
 from interlock.cli.main import DOORS, app
 from interlock.cli.settings import ABOUT, PROJECT_MAY, Settings
+from interlock.consents.providers import OAuthProvider
 from interlock.domain.call import Answer, Question
 from interlock.domain.decision import Decision
 from interlock.domain.effects import SideEffect, shown
@@ -39,6 +43,7 @@ from interlock.domain.lifecycle import ACTION_TRANSITIONS, CALL_TRANSITIONS, RUN
 from interlock.domain.observation import ArtifactRef, Content, NextTool, Observation, OutputSize
 from interlock.domain.phase import Phase
 from interlock.domain.tool import ToolDefinition
+from interlock.history.exports.schemas import SCHEMAS
 from interlock.local import LocalTools
 from interlock.policy.files.document import schema_text
 from interlock.sandbox import protected
@@ -47,6 +52,16 @@ from interlock.sandbox.interface import CAPABILITIES, CommandLimits, Confinement
 from interlock.sandbox.probe import Finding
 from interlock.sandbox.programs import Program
 from interlock.sandbox.unconfined import UnconfinedSandbox
+from interlock.service import attempts, sessions, starting, webhooks
+from interlock.service.demo_agents import demo_agents
+from interlock.service.due_times import Schedule
+from interlock.service.forwarding import destination
+from interlock.service.permissions import BONDS, PERMISSIONS, Bond, Operation, Reach
+from interlock.service.principal import Role
+from interlock.service.service import Service
+from interlock.service.settings import AgentTable, ServerSettings, ServerTable
+from interlock.service.sign_in_oidc import RoleRule, SignInSettings
+from interlock.service.webhooks import Webhook
 from interlock.tools import (
     bash,
     changed_file,
@@ -70,6 +85,8 @@ EXAMPLES = (
     *("agent", "approval", "chat", "crash", "durable_run", "handoff", "local_tools", "loop", "nested_agents"),
     *("quickstart", "typed_output", "your_own_model"),
 )
+#: The same, of a server; in `examples/server/`.
+SERVER_EXAMPLES = ("client.py", "receiver.py", "serve.toml", "shop_agents.py")
 #: What a project may do to a setting, by the name of what decides it.
 _TIGHTENED = {"_theirs": "choose", "_stricter": "be stricter", "_off": "switch off", "_lower": "lower"}
 #: A policy that the docs show, and a call that it is asked about.
@@ -118,6 +135,121 @@ HOST = Host(
     landlock_abi=4,
     seccomp=True,
     cgroup="v2",
+)
+#: The tables of `serve.toml`: how each is written, and what it is about.
+SERVER_TABLES: tuple[tuple[str, type, str], ...] = (
+    ("[server]", ServerTable, "The server itself."),
+    ("[agents.NAME]", AgentTable, "An agent, under the name that runs, keys and lists know."),
+    ("[[schedules]]", Schedule, "A run by the clock."),
+    ("[[webhooks]]", Webhook, "A run because another system says so: `POST /hooks/NAME`."),
+    ("[[forward]]", destination.HecDestination, 'Audit events, to Splunk: `kind = "hec"`.'),
+    ("[[forward]]", destination.WebhookDestination, 'To anybody who takes a signed POST: `kind = "webhook"`.'),
+    ("[[forward]]", destination.SyslogDestination, 'To a collector of syslog: `kind = "syslog"`.'),
+    ("[[forward]]", destination.FileDestination, 'To a file: `kind = "file"`.'),
+    ("[[providers]]", OAuthProvider, "Where users consent to tools acting for them."),
+    ("[sign_in]", SignInSettings, "Signing in to the console with an identity provider."),
+    ("[[sign_in.roles]]", RoleRule, "Who has this value in this claim, alone or in a list, has the role."),
+)
+#: What keys are for that say nothing themselves.
+SERVER_KEYS: Mapping[str, str] = {
+    "host": "Where to listen. Elsewhere than on this machine it needs an account first.",
+    "tls_certificate": "A PEM file, for TLS without a proxy; with `tls_key`.",
+    "tls_key": "A PEM file.",
+    "four_eyes": "`off`, `high_risk` or `all`: which questions need a second person.",
+    "consent_seconds": "The same for consents.",
+    "checkpoint_seconds": "How often it is signed how far runs are.",
+    "request_burst": "See above.",
+    "max_readers": "Streams of events that are read at once.",
+    "description": "What people read about it.",
+    "on_rejection": "`continue`, `degrade` or `fail`: what a no, or no answer in time, does. None: as the agent says, or `fail`.",
+    "mode": "The permission mode of its runs: `read_only`, `default`, `accept_edits`, `trusted`.",
+    "workspace": "The folder that it works in.",
+    "name": "Letters, digits, `-`, `_`; it is in ids and in the log.",
+    "agent": "Whose run it is.",
+    "task": "What the agent is told.",
+    "every_seconds": "See above.",
+    "timezone": "For `cron`; a name like `Europe/Zurich`.",
+    "enabled": "`false`: it rests.",
+    "secret_env": "The variable that has the shared secret, or:",
+    "secret_file": "the file that has it.",
+    "token_env": "The variable that has the token, or:",
+    "token_file": "the file that has it.",
+    "max_body_bytes": "Of a request.",
+    "schema": "In whose words: `interlock`, `splunk_hec`, `ecs`, `ocsf`, `cef`.",
+    "allow_plain": "Also without TLS.",
+    "allow_private": "Also this machine and private networks. Metadata services are never called.",
+    "url": "Where to.",
+    "index": "Of Splunk.",
+    "SyslogDestination.host": "Of the collector.",
+    "SyslogDestination.port": "Of the collector.",
+    "transport": "`udp`, `tcp` or `tls`. No transport of syslog confirms, and UDP may lose.",
+    "facility": "As in RFC 5424.",
+    "path": "Absolute.",
+    "client_id": "As it is registered there.",
+    "client_secret_file": "The file that has it.",
+    "issuer": "Whose endpoints are looked up; or name them:",
+    "authorization_endpoint": "Where people are sent.",
+    "token_endpoint": "Where codes become tokens.",
+    "revocation_endpoint": "Where tokens are taken back.",
+    "token_params": "The same, to the token endpoint.",
+    "claim": "Of the signed identity.",
+    "value": "What it has to be, or to have.",
+    "role": "`operator`, `auditor` or `admin`.",
+}
+#: What somebody who may do an operation may do, in words.
+OPERATIONS: Mapping[Operation, str] = {
+    Operation.LIST_RUNS: "see lists of agents, runs and what happens in them",
+    Operation.LIST_QUESTIONS: "see the inbox",
+    Operation.READ_RUN: "see a run: events, state, calls, actions, artifacts",
+    Operation.READ_QUESTION: "see a question as the inbox shows it",
+    Operation.CREATE_RUN: "begin a run",
+    Operation.CANCEL_RUN: "cancel a run",
+    Operation.DECIDE: "approve, reject",
+    Operation.ANSWER: "provide a value, or refuse to",
+    Operation.CONSENT: "give a consent, or refuse it",
+    Operation.OWN_CONSENTS: "see what oneself consented to, and take it back",
+    Operation.READ_POLICY: "see, explain and backtest the policy of an agent",
+    Operation.EXPORT_RUN: "export a run",
+    Operation.FORWARD_RUN: "send a run to a destination again",
+    Operation.VERIFY_RUN: "verify a run",
+    Operation.VERIFY_SERVER: "verify everything",
+    Operation.READ_CHECKPOINTS: "see signed checkpoints",
+    Operation.READ_FORWARDERS: "see how forwarding goes",
+    Operation.READ_JOURNAL: "see the journal",
+    Operation.READ_KEYS: "see the list of keys",
+    Operation.MANAGE_KEYS: "make and revoke keys",
+    Operation.READ_ACCOUNTS: "see the list of accounts",
+    Operation.MANAGE_ACCOUNTS: "make and change accounts",
+    Operation.OWN_IDENTITY: "see who one is; sign out",
+    Operation.OWN_ACCOUNT: "change one's own password",
+    Operation.READ_PUBLISHED: "see the public keys of checkpoints",
+}
+REACHES: Mapping[Reach, str] = {
+    Reach.NONE: "",
+    Reach.MADE: "made by it",
+    Reach.OWN: "own agents",
+    Reach.LIST: "own agents",
+    Reach.ALL: "owns all",
+}
+WITHOUT_ROLES: Mapping[Bond, str] = {
+    Bond.KNOWN: "everybody",
+    Bond.PERSON: "every person",
+    Bond.REQUESTER: "whom the run acts for",
+    Bond.INVOLVED: "whom the run acts for, or who made it",
+}
+#: Limits of the server, with what they are about. What can be set is in the settings.
+SERVER_LIMITS = (
+    ("a body of a request", body.MAX_BODY_BYTES, "bytes"),
+    ("the body of a webhook", webhooks.MAX_BODY_BYTES, "bytes"),
+    ("time for a body to arrive", body.BODY_SECONDS, "seconds"),
+    ("time for a reader of a stream to take a piece", streams.SEND_SECONDS, "seconds"),
+    ("requests at the same moment, of everybody together", safety.MAX_AT_ONCE, ""),
+    ("characters of a task", starting.MAX_TASK_CHARS, ""),
+    ("failed sign-ins before one has to wait", attempts.FREE_FAILURES, ""),
+    ("the longest such wait", attempts.MAX_WAIT_SECONDS, "seconds"),
+    ("a sign-in, without a request", sessions.IDLE_NS / 1e9, "seconds"),
+    ("a sign-in, at most", sessions.LIFETIME_NS / 1e9, "seconds"),
+    ("sign-ins of one person at a time", sessions.MAX_PER_PERSON, ""),
 )
 #: What facts are made of, besides plain values.
 SHAPES: tuple[type, ...] = (
@@ -363,6 +495,131 @@ def doctor_example() -> str:
     return "\n".join(["```console", "$ interlock doctor", *lines(found), "```"])
 
 
+def server_settings() -> str:
+    """Every key of `serve.toml`."""
+    parts: list[str] = []
+    for written, kind, about in SERVER_TABLES:
+        parts += [f"**`{written}`** {about}", _table(("key", "default", "what"), _setting_rows(kind))]
+    return "\n\n".join(parts)
+
+
+def _setting_rows(kind: type) -> list[tuple[str, ...]]:
+    defaults = {field.name: field for field in msgspec.structs.fields(kind)}
+    told = {field.name: field.meaning for base in reversed(kind.__mro__[:-2]) for field in _own_fields(base)}
+    rows: list[tuple[str, ...]] = []
+    for name, field in defaults.items():
+        meaning = told.get(name, "")
+        if meaning in {"", "See `Reach`."}:
+            meaning = SERVER_KEYS.get(f"{kind.__name__}.{name}") or SERVER_KEYS[name]
+        rows.append((f"`{name}`", _set_to(field), meaning))
+    return rows
+
+
+def _own_fields(kind: type) -> list[Field]:
+    return fields(kind) if kind.__module__.startswith("interlock.") else []
+
+
+def _set_to(field: msgspec.structs.FieldInfo) -> str:
+    if field.required:
+        return "required"
+    value: Any = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    shown_value = msgspec.json.encode(value).decode() if value not in ("", None, (), {}) else ""
+    return f"`{shown_value}`" if shown_value else "none"
+
+
+def server_permissions() -> str:
+    """Who may do what, as the server's own table says it."""
+    rows = [
+        (f"`{operation}`", OPERATIONS[operation], *(REACHES[row[role]] for role in Role), _unbound(operation))
+        for operation, row in PERMISSIONS.items()
+    ]
+    return _table(("operation", "to", *(f"`{role}`" for role in Role), "without a role"), rows)
+
+
+def _unbound(operation: Operation) -> str:
+    return WITHOUT_ROLES[BONDS[operation]] if operation in BONDS else ""
+
+
+def server_limits() -> str:
+    return _table(("limit", "is"), [(what, _amount(number, unit)) for what, number, unit in SERVER_LIMITS])
+
+
+def export_schemas() -> str:
+    rows = [
+        (f"`{name}`", schema.about, f"`{schema.form}`", "yes" if schema.render is None else "no")
+        for name, schema in SCHEMAS.items()
+    ]
+    return _table(("schema", "what", "format", "can be verified"), rows)
+
+
+def rest_reference() -> str:
+    """Every address of the API, as its own description has it."""
+    paths: dict[str, dict[str, dict[str, Any]]] = _description()["paths"]
+    told = [(path, method, answer) for path, row in paths.items() for method, answer in row.items()]
+    if not any("x-interlock-operation" in answer for _, _, answer in told):
+        raise RuntimeError("the description of the API does not say who may call what")
+    rows = [
+        (
+            f"`{method.upper()} {path}`",
+            _described(answer),
+            ", ".join(_asked(answer)),
+            f"`{answer['x-interlock-operation']}`" if "x-interlock-operation" in answer else "anybody",
+            _answered(answer),
+        )
+        for path, method, answer in told
+    ]
+    return _table(("request", "does", "takes", "who", "answers"), rows)
+
+
+def _description() -> dict[str, Any]:
+    with TemporaryDirectory() as folder:
+        service = Service(
+            ServerSettings(), demo_agents(), log=MemoryLog(), artifacts=MemoryArtifacts(), state=Path(folder)
+        )
+        try:
+            return make_api(service).openapi()
+        finally:
+            asyncio.run(service.stop())
+
+
+def _described(answer: Mapping[str, Any]) -> str:
+    return " ".join(str(answer.get("description") or answer["summary"]).split()).rstrip(".")
+
+
+def _asked(answer: Mapping[str, Any]) -> Iterator[str]:
+    for given in answer.get("parameters", ()):
+        if given["in"] != "path":
+            yield f"`{given['name']}`"
+    for media in answer.get("requestBody", {}).get("content", {}).values():
+        name = media["schema"].get("$ref", "").rpartition("/")[2]
+        yield f"a body: `{name}`" if name else "a body"
+
+
+def _answered(answer: Mapping[str, Any]) -> str:
+    """The status of an answer that is what was asked for, and its shape."""
+    status, told = next((status, told) for status, told in answer["responses"].items() if status.startswith("2"))
+    names = {media["schema"].get("$ref", "").rpartition("/")[2] for media in told.get("content", {}).values()}
+    return " ".join([status, *(f"`{name}`" for name in sorted(names) if name)])
+
+
+def rest_errors() -> str:
+    """Every status that is not what was asked for, as the API describes it."""
+    paths: dict[str, dict[str, dict[str, Any]]] = _description()["paths"]
+    found = {
+        status: told["description"]
+        for row in paths.values()
+        for answer in row.values()
+        for status, told in answer["responses"].items()
+        if status >= "4"
+    }
+    return _table(("status", "means"), [(status, found[status]) for status in sorted(found)])
+
+
+def server_example(name: str) -> str:
+    language = {"py": "python", "toml": "toml"}[name.rpartition(".")[2]]
+    return f"```{language}\n{(ROOT / 'examples' / 'server' / name).read_text('utf-8')}```"
+
+
 def _names(kind: type) -> list[str]:
     return [field.name for field in fields(kind)]
 
@@ -500,15 +757,22 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "doctor-example": doctor_example,
     "error-codes": code_table,
     "events": event_table,
+    "export-schemas": export_schemas,
     "local-tools": local_tools,
     "make-targets": make_targets,
     "policy-explained": policy_explained,
     "policy-file": policy_file,
     "protected-names": protected_names,
+    "rest-errors": rest_errors,
+    "rest-reference": rest_reference,
+    "server-limits": server_limits,
+    "server-permissions": server_permissions,
+    "server-settings": server_settings,
     "stages": stage_table,
     "tool-limits": tool_limits,
     "way": way,
     **{f"example-{name}": partial(example, name) for name in EXAMPLES},
+    **{f"server-{name}": partial(server_example, name) for name in SERVER_EXAMPLES},
 }
 
 

@@ -7,6 +7,7 @@ else's.
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -211,15 +212,14 @@ async def running_server(
     **table: Any,
 ) -> AsyncGenerator[Running]:
     """On a free loopback port. `table` is for `[server]`; `mount` adds to the application, as the console does."""
-    folder.mkdir(parents=True, exist_ok=True)
     chosen = settings or ServerSettings()
     fast = {"port": 0, "requests_per_second": 1_000_000, "request_burst": 1_000_000}
     chosen = replace(chosen, server=replace(chosen.server, **(fast | table)))
     served = agents or [ServedAgent(agent=demo_agent(name), description=f"The {name}.") for name in ("shop", "other")]
+    state = folder / "state"
+    os.makedirs(state, exist_ok=True)
     log = SqliteLog(folder / "runs.db")
     try:
-        state = folder / "state"
-        state.mkdir(exist_ok=True)
         artifacts = FileArtifacts(folder / "artifacts")
         service = Service(chosen, served, log=log, artifacts=artifacts, state=state)
         async with service, AsyncExitStack() as stack:

@@ -7,8 +7,10 @@ import msgspec
 import pytest
 
 from interlock import ConfigurationError
+from interlock.consents.endpoints import endpoints_of
 from interlock.consents.providers import OAuthProvider, client_secret, url_problem
 from interlock.domain.consent import Consent
+from interlock.domain.errors import ConsentError
 
 _MINIMAL: dict[str, Any] = {"name": "mail", "client_id": "us", "issuer": "https://provider.example"}
 
@@ -121,3 +123,24 @@ def test_a_secret_that_is_not_there_is_an_error_that_does_not_repeat_it(tmp_path
 
 def test_a_configuration_shows_no_secret() -> None:
     assert "from the variable" not in repr(provider(client_secret_env="MAIL"))
+
+
+@pytest.mark.parametrize("inside", ["http://127.0.0.1:9200/_bulk", "https://localhost/token", "http://[::1]:8080/"])
+@pytest.mark.parametrize("field", ["authorization_endpoint", "token_endpoint", "revocation_endpoint", "jwks_uri"])
+async def test_a_provider_elsewhere_cannot_lead_us_to_services_of_this_host(
+    field: str, inside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {
+        "issuer": _MINIMAL["issuer"],
+        "authorization_endpoint": "https://provider.example/auth",
+        "token_endpoint": "https://provider.example/token",
+        field: inside,
+    }
+
+    async def published(provider: OAuthProvider, url: str) -> Any:
+        return said
+
+    monkeypatch.setattr("interlock.consents.endpoints.get_json", published)
+
+    with pytest.raises(ConsentError, match="an endpoint is on this host, and its issuer is not"):
+        await endpoints_of(provider())

@@ -1,4 +1,4 @@
-"""A real browser, held to what a console must never do: every page fails its test that logs an error, breaks the content
+"""A real browser, held to what a console must never do: a test fails when a page logs an error, breaks the content
 policy, opens a dialog, or asks another host for anything.
 
 Chromium comes from the system (`python -m tests.console.install` gets it on Debian) or from INTERLOCK_CHROMIUM. Where
@@ -15,9 +15,9 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Error, Page, Request, async_playwright
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, async_playwright
 
-from tests.console.server import PASSWORD
+from tests.console.server import PASSWORD, House
 from tests.node.axe import axe_script
 
 VARIABLE = "INTERLOCK_CHROMIUM"
@@ -135,6 +135,16 @@ async def sign_in(page: Page, name: str, then: str = "/console/") -> None:
     await page.wait_for_url(f"**{then}")
 
 
+@asynccontextmanager
+async def opened_as(name: str, program: Browser, house: House, **options: Any) -> AsyncGenerator[tuple[Page, Watch]]:
+    """A page on which somebody is signed in already."""
+    new = await house.service.sessions.start(name)
+    assert new is not None
+    async with opened(program, house.base, **options) as (page, watch):
+        await page.context.add_cookies([{"name": "interlock_session", "value": new.token, "url": house.base}])
+        yield page, watch
+
+
 async def is_live(page: Page) -> None:
     await page.locator('#live[data-state="on"]').wait_for()
 
@@ -160,6 +170,3 @@ async def assert_no_sideways(page: Page) -> None:
     """Nothing is wider than the screen."""
     wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wide <= 0
-
-
-__all__ = ("Error", "Page", "Watch", "assert_accessible", "browser", "chromium", "opened", "sign_in")

@@ -1,15 +1,19 @@
 """A server to look at in a browser: people with roles, and an agent that does what its task says.
 
-A task is text, and lines that begin with `>`: each is a call, as the name of a tool and its arguments in JSON. So a test
-can have any call asked for. After the calls the agent says that it is done.
+Which calls a task is about is kept here by the words of the task, so a test can have any call asked for. A task may
+also say it itself, in lines that begin with `>`: the name of a tool and its arguments in JSON. After the calls the
+agent says that it is done.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+import sqlite3
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any
+from time import time_ns
+from typing import Any, TypeAlias
 
 import uvicorn
 from msgspec.structs import replace
@@ -18,10 +22,13 @@ from interlock import FileArtifacts, Rule, RulePolicy, SqliteLog, tool
 from interlock.agent.agent import Agent
 from interlock.api.app import make_api
 from interlock.console.site import mount_console
-from interlock.domain.conversation import UserMessage
+from interlock.domain.conversation import AssistantMessage, UserMessage
 from interlock.models.interface import ModelRequest
 from interlock.models.scripted import ScriptedProvider, Turn, proposed
+from interlock.service import account_rows
+from interlock.service.account_rows import Account
 from interlock.service.agents import ServedAgent
+from interlock.service.passwords import hash_password
 from interlock.service.principal import Principal, Role
 from interlock.service.rows import ActionQuery, ActionRow, RunRow
 from interlock.service.service import Service
@@ -37,6 +44,9 @@ PEOPLE: dict[str, frozenset[Role]] = {
     "sam": frozenset(),
 }
 _MAX_TURNS = 4
+Call: TypeAlias = tuple[str, dict[str, Any]]
+#: By the words of a task, the calls of its run.
+_PLANS: dict[str, tuple[Call, ...]] = {}
 
 
 @tool
@@ -95,15 +105,17 @@ POLICY = RulePolicy(
 
 def _turn(request: ModelRequest) -> Turn:
     said = [message.text for message in request.messages if isinstance(message, UserMessage)]
-    lines = [line.removeprefix("> ").split(" ", 1) for line in said[-1].split("\n") if line.startswith("> ")]
-    answered = sum(not isinstance(message, UserMessage) for message in request.messages)
-    if answered or not lines:
+    calls = _PLANS.get(said[-1]) or tuple(_written(said[-1]))
+    if not calls or any(isinstance(message, AssistantMessage) for message in request.messages):
         return Turn(text="All done.")
-    return Turn(calls=tuple(proposed(name, arguments, f"c{at}") for at, (name, arguments) in enumerate(lines)))
+    return Turn(calls=tuple(proposed(name, arguments, f"c{at}") for at, (name, arguments) in enumerate(calls)))
 
 
-def task(words: str, *calls: tuple[str, dict[str, Any]]) -> str:
-    return "\n".join([words, *(f"> {name} {json.dumps(arguments)}" for name, arguments in calls)])
+def _written(task: str) -> Iterator[Call]:
+    for line in task.split("\n"):
+        if line.startswith("> "):
+            name, arguments = line.removeprefix("> ").split(" ", 1)
+            yield name, json.loads(arguments)
 
 
 def demo_agent(name: str = "shop") -> Agent:
@@ -115,17 +127,52 @@ def demo_agent(name: str = "shop") -> Agent:
     )
 
 
+class _Quiet(uvicorn.Server):
+    def install_signal_handlers(self) -> None: ...
+
+
 class House:
     """A running server."""
 
-    def __init__(self, service: Service, base: str) -> None:
+    def __init__(self, service: Service, app: Any) -> None:
         self.service = service
-        self.base = base
+        #: Where it listens, or did.
+        self.base = ""
+        self._app = app
+        self._server: _Quiet | None = None
+        self._gone = asyncio.Event()
 
-    async def begin(self, words: str, *calls: tuple[str, dict[str, Any]], by: str = "key:bot", agent: str = "shop") -> str:
-        """A run of a program, for sam. The run's id."""
+    @asynccontextmanager
+    async def listening(self, port: int) -> AsyncGenerator[None]:
+        config = uvicorn.Config(self._app, host="127.0.0.1", port=port, log_level="error", lifespan="off", ws="none")
+        self._server = server = _Quiet(config)
+        serving = asyncio.create_task(server.serve())
+        serving.add_done_callback(lambda _: self._gone.set())
+        self._gone.clear()
+        try:
+            while not server.started and not serving.done():
+                await asyncio.wait({serving}, timeout=0.01)
+            if serving.done():
+                await serving
+            self.base = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+            yield
+        finally:
+            server.should_exit = server.force_exit = True
+            await serving
+
+    async def stop_listening(self) -> None:
+        """All connections break; runs go on."""
+        assert self._server is not None
+        self._server.should_exit = self._server.force_exit = True
+        await self._gone.wait()
+
+    async def begin(
+        self, words: str, *calls: Call, by: str = "key:bot", agent: str = "shop", on_behalf_of: str = "sam"
+    ) -> str:
+        """A run that a program makes for somebody. The run's id."""
         who = Principal(name=by, kind="key", roles=frozenset((Role.AGENT,)), agents=frozenset((agent,)))
-        wish = NewRun(agent=agent, task=task(words, *calls), on_behalf_of="sam")
+        _PLANS[words] = calls
+        wish = NewRun(agent=agent, task=words, on_behalf_of=on_behalf_of)
         return (await self.service.starting.create(who, wish))[0].run_id
 
     async def asked(self, run_id: str, count: int = 1) -> tuple[ActionRow, ...]:
@@ -159,42 +206,34 @@ class House:
             end()
 
 
-class _Quiet(uvicorn.Server):
-    def install_signal_handlers(self) -> None: ...
+@cache
+def _hashed() -> str:
+    """Made once: it is meant to take long."""
+    return hash_password(PASSWORD)
+
+
+def _add_people(connection: sqlite3.Connection) -> None:
+    for name, roles in PEOPLE.items():
+        new = Account(name=name, roles=roles, created_at=time_ns(), has_password=True)
+        if account_rows.by_name(connection, name) is None:
+            account_rows.insert(connection, new, _hashed(), "test")
 
 
 @asynccontextmanager
 async def house(folder: Path, port: int = 0, **table: Any) -> AsyncGenerator[House]:
     """On a loopback port that is free, or on that one; `table` is for `[server]`."""
-    folder.mkdir(parents=True, exist_ok=True)
+    await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
     settings = ServerSettings(server=replace(ServerTable(port=port), **table))
     log, artifacts = SqliteLog(folder / "runs.db"), FileArtifacts(folder / "artifacts")
     served = [ServedAgent(agent=demo_agent(), description="Orders, refunds and the shop's pages.")]
     service = Service(settings, served, log=log, artifacts=artifacts, state=folder)
     try:
         async with service:
-            for name, roles in PEOPLE.items():
-                await service.accounts.create(name, PASSWORD, roles=roles, by="test")
+            await service.database.run(_add_people)
             app = make_api(service)
             mount_console(app, service)
-            async with _listening(app, port) as base:
-                yield House(service, base)
+            served_here = House(service, app)
+            async with served_here.listening(port):
+                yield served_here
     finally:
         await log.close()
-
-
-@asynccontextmanager
-async def _listening(app: Any, port: int) -> AsyncGenerator[str]:
-    config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", lifespan="off", ws="none")
-    server = _Quiet(config)
-    serving = asyncio.create_task(server.serve())
-    try:
-        while not server.started and not serving.done():
-            await asyncio.wait({serving}, timeout=0.01)
-        if serving.done():
-            await serving
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        server.force_exit = True
-        await serving

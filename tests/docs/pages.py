@@ -1,11 +1,14 @@
 """The pages that people read, and what can be checked about them."""
 
+import ast
 import re
 from pathlib import Path
+from types import CodeType
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+SERVER_EXAMPLES = sorted((ROOT / "examples" / "server").glob("*.py"))
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -30,6 +33,11 @@ def text_of(page: Path | str) -> str:
 def python_blocks(text: str) -> list[Block]:
     found = [fence for fence in _FENCE.finditer(text) if fence[1] == "python"]
     return [Block(text.count("\n", 0, fence.start(2)) + 1, fence[2]) for fence in found]
+
+
+def compiled(code: str, page: str, line: int) -> CodeType:
+    """With the page's line numbers, for tracebacks, and with `await` on top, as in `python -m asyncio`."""
+    return compile("\n" * (line - 1) + code, page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 def yaml_blocks(text: str) -> list[str]:

@@ -1,12 +1,10 @@
 """What the pages say is so: their code runs, their links lead somewhere, their lists are complete."""
 
-import ast
 import asyncio
 import importlib
 import inspect
 import re
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 import pytest
@@ -22,7 +20,9 @@ from .pages import (
     EXAMPLES,
     PAGES,
     ROOT,
+    SERVER_EXAMPLES,
     anchors,
+    compiled,
     links,
     name_of,
     python_blocks,
@@ -33,21 +33,18 @@ from .pages import (
 )
 
 _COMMAND = re.compile(r"interlock policy (\w+)")
-_SHOWN_AS_THEY_ARE = {example.read_text("utf-8") for example in EXAMPLES}
+_SHOWN_AS_THEY_ARE = {example.read_text("utf-8") for example in (*EXAMPLES, *SERVER_EXAMPLES)}
+#: Pages whose code needs a server: see `test_server_pages.py`.
+_SERVED = ("docs/rest.md",)
 
 
-def _compiled(code: str, page: Path, line: int) -> CodeType:
-    """With the page's line numbers, for tracebacks, and with `await` on top, as in `python -m asyncio`."""
-    return compile("\n" * (line - 1) + code, name_of(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [page for page in PAGES if name_of(page) not in _SERVED], ids=name_of)
 async def test_code_blocks_are_examples_or_run_one_after_the_other(page: Path) -> None:
     namespace: dict[str, Any] = {"__name__": "page"}
     async with asyncio.timeout(20):
         for line, code in python_blocks(text_of(page)):
             if code not in _SHOWN_AS_THEY_ARE:
-                running = eval(_compiled(code, page, line), namespace)  # noqa: S307 - it is our own page
+                running = eval(compiled(code, name_of(page), line), namespace)  # noqa: S307 - it is our own page
                 if inspect.isawaitable(running):
                     await running
 

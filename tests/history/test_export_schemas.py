@@ -253,8 +253,8 @@ def test_who_sends_events_one_by_one_gets_the_same_lines() -> None:
     senders = renderers("host-1")
 
     assert senders.keys() == SCHEMAS.keys()
-    assert senders["interlock"](ENTRIES[0], decode_event(ENTRIES[0])) == event_line(ENTRIES[0])
-    assert json.loads(senders["ecs"](ENTRIES[3], decode_event(ENTRIES[3])))["event"]["sequence"] == 3
+    assert senders["interlock"](ENTRIES[0], decode_event(ENTRIES[0]), "") == event_line(ENTRIES[0])
+    assert json.loads(senders["ecs"](ENTRIES[3], decode_event(ENTRIES[3]), "a"))["event"]["sequence"] == 3
 
 
 def test_each_schema_has_the_form_that_its_readers_take() -> None:

@@ -254,6 +254,17 @@ async def test_what_the_provider_says_of_roles_counts_and_the_name_stays(account
     assert await accounts.link(ISSUER, "sub-1", "ada", roles=frozenset()) == replace(first, roles=frozenset())
 
 
+async def test_signing_in_again_does_not_give_back_the_agents_that_an_admin_took_away(accounts: Accounts) -> None:
+    await accounts.link(ISSUER, "sub-1", "ada", roles=frozenset())
+    await accounts.set_roles("ada", frozenset(), frozenset({"billing"}), by="user:root")
+
+    again = await accounts.link(ISSUER, "sub-1", "ada", roles=OPERATOR)
+
+    assert isinstance(again, Account)
+    assert (again.roles, again.agents) == (OPERATOR, frozenset({"billing"}))
+    assert await accounts.get("ada") == again
+
+
 @pytest.mark.parametrize(("issuer", "subject"), [("", "sub"), (ISSUER, ""), (ISSUER, "\ud800"), (ISSUER, "x" * 2_000)])
 async def test_a_provider_that_names_nobody_is_refused(accounts: Accounts, issuer: str, subject: str) -> None:
     assert isinstance(await accounts.link(issuer, subject, "ada"), Refusal)

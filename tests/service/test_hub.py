@@ -230,7 +230,8 @@ async def test_there_are_no_more_readers_than_there_may_be(tmp_path: Path) -> No
         assert hub.reader_count == 1
 
 
-async def test_of_all_runs_one_follows_those_that_one_may_see(tmp_path: Path) -> None:
+async def test_of_all_runs_one_follows_those_that_one_may_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("interlock.service.hub._MAX_KNOWN_RUNS", 2)
     log = MemoryLog()
     async with (
         _hub(tmp_path, log) as hub,

@@ -1,5 +1,7 @@
 """Rows of the index are what the ledgers of the runs say, after every event; and one bad run does not stop the rest."""
 
+import asyncio
+import sqlite3
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -7,8 +9,9 @@ from uuid import uuid4
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from interlock import MemoryLog
+from interlock import MemoryLog, SqliteLog
 from interlock.domain import event as facts
 from interlock.domain.errors import IllegalTransitionError
 from interlock.domain.event import Event, Fact, RunCancelled, RunCompleted, RunFailed, RunResumed, RunStarted, Warned
@@ -16,6 +19,7 @@ from interlock.domain.ledger import Ledger
 from interlock.domain.lifecycle import ActionState, RunState
 from interlock.service.index import Index
 from interlock.service.rows import ActionQuery
+from tests.log.runs import append
 
 from .index_runs import (
     T0,
@@ -179,6 +183,53 @@ async def test_what_comes_after_damage_is_applied_and_the_first_damage_stays_tol
     assert (row.state, row.last_seq) == (RunState.FAILED, 4)
     assert row.message.startswith("The log of this run is damaged at event 2: RunState 'running' has no transition")
     await index.close()
+
+
+@pytest.mark.parametrize(
+    ("misfit", "why"),
+    [
+        (RunStarted(schema=1), "run_1 started twice"),
+        (asking("c1", "act_run_1")[3], "act_run_1 was asked twice"),
+        (granted("act_other"), "act_other was never asked"),
+    ],
+)
+async def test_a_fact_that_does_not_fit_changes_nothing_but_the_message(tmp_path: Path, misfit: Fact, why: str) -> None:
+    log = MemoryLog()
+    run = paused(log, "run_1")
+    index = Index(tmp_path / "index.db", log)
+    before, asked = await index.run("run_1"), await index.action("act_run_1")
+    assert before is not None
+
+    run.add(misfit)
+
+    assert await index.run("run_1") == replace(
+        before, last_seq=7, updated_at=T0 + 7, message=f"The log of this run is damaged at event 7: {why}."
+    )
+    assert await index.action("act_run_1") == asked
+    await index.close()
+
+
+async def test_an_event_that_somebody_took_out_of_the_log_is_told_and_the_rest_is_applied(tmp_path: Path) -> None:
+    memory, path = MemoryLog(), tmp_path / "runs.db"
+    paused(memory, "run_1").add(granted("act_run_1"), RunResumed(), RunCompleted(message="Done."))
+    async with SqliteLog(path) as log:
+        await append(log, "run_1", await memory.read("run_1"))
+    await asyncio.to_thread(_execute, path, "DELETE FROM events WHERE seq = 1")
+    async with SqliteLog(path) as log:
+        index = Index(tmp_path / "index.db", log)
+
+        row = await index.run("run_1")
+
+        assert row is not None
+        assert row.state is RunState.COMPLETED
+        assert row.message == "The log of this run is damaged at event 1: event 2 comes in its place."
+        await index.close()
+
+
+def _execute(path: Path, statement: str) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute(statement)
+    connection.close()
 
 
 _BODIES = st.one_of(

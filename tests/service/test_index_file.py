@@ -108,6 +108,40 @@ async def test_a_file_that_is_damaged_while_it_is_open_is_made_anew_and_nobody_i
     await index.close()
 
 
+async def test_whoever_reads_a_damaged_file_gets_what_the_log_says(tmp_path: Path) -> None:
+    path, log = tmp_path / "index.db", _log(40)
+    index = Index(path, log)
+    await index.catch_up()
+
+    await asyncio.to_thread(_overwrite_open, path)
+
+    assert len((await index.runs(RunQuery(limit=100))).rows) == 40
+    await assert_rows_are_those_of_the_ledgers(index, await log.run_ids())
+    await index.close()
+
+
+async def test_a_page_that_cannot_be_written_changes_nothing_and_is_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = _log(1)
+    index = Index(tmp_path / "index.db", log)
+    told: list[int] = []
+    index.on_change(lambda page: told.extend(live.position for live in page))
+
+    def fail(connection: object, page: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(index_activity, "keep", fail)
+        with pytest.raises(IndexFailedError, match="disk is full"):
+            await index.run("run_0")
+        assert told == []
+
+    await assert_rows_are_those_of_the_ledgers(index, ["run_0"])
+    assert told == list(range(1, len(await log.feed()) + 1))
+    await index.close()
+
+
 def _overwrite_open(path: Path) -> None:
     """All that is in the file, and nothing in the files beside it."""
     with sqlite3.connect(path) as connection:

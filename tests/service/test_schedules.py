@@ -150,6 +150,28 @@ async def test_a_clock_that_is_set_back_starts_nothing_twice(db: Database) -> No
     assert len(starts.asked) == 1
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_clock_that_was_far_ahead_for_a_moment_does_not_silence_a_schedule(
+    db: Database, is_restarted: bool
+) -> None:
+    starts, now = Starts(), NOON
+    schedules = Schedules(db, [EVERY_5], starts, now=lambda: now)
+    await schedules.open()
+    now = NOON + 366 * 24 * 60 * MINUTE
+    await schedules.fire_due(now)
+    now = NOON + MINUTE
+    if is_restarted:
+        schedules = Schedules(db, [EVERY_5], starts, now=lambda: now)
+        await schedules.open()
+
+    assert schedules.next_due() == (due_at := NOON + 5 * MINUTE)
+    now = due_at
+    await schedules.fire_due(now)
+    await schedules.fire_due(now)
+
+    assert starts.asked[1:] == [f"sched-nightly-{due_at // SECOND}"]
+
+
 @pytest.mark.parametrize(
     ("cron", "zone", "after", "due"),
     [

@@ -35,6 +35,7 @@ from .serving import (
     World,
     approve,
     asked,
+    breath,
     create,
     kinds,
     scripted,
@@ -148,7 +149,7 @@ async def test_the_first_of_two_answers_is_carried_out_without_the_second(tmp_pa
         first, second = await asked(service, run_id, 2)
 
         await approve(service, first)
-        await asked(service, run_id, 1)
+        await until(service, lambda: changed_to(world, "x"))
         await service.deciding.reject(BOB, second.action_id, "No.")
         await status(service, run_id, "FAILED")
 
@@ -295,7 +296,6 @@ async def test_two_answers_inside_a_call_are_carried_out_one_by_one(tmp_path: Pa
         first, second = await asked(service, run_id, 2)
 
         await approve(service, first)
-        await asked(service, run_id, 1)
         await until(service, lambda: changed_to(world, "a"))
         await approve(service, second)
         await status(service, run_id, "COMPLETED")
@@ -360,7 +360,7 @@ async def test_an_effect_is_not_repeated_when_a_run_is_woken_again_and_again(tmp
         await approve(service, row)
         for _ in range(50):
             service.worker.wake(run_id)
-            await service.index.catch_up()
+            await breath()
         await status(service, run_id, "COMPLETED")
         facts = await told(service, run_id)
 

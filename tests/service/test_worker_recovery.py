@@ -185,14 +185,13 @@ async def test_what_a_server_left_behind_is_found_by_another_one(
 ) -> None:
     monkeypatch.setattr(worker, "_SEARCH_SECONDS", 0.01)
     path = tmp_path / "runs.db"
-    async with SqliteLog(path) as log, SqliteLog(path) as other_log:
-        async with serving(tmp_path, world.one(), log=log) as service:
-            await service.worker.recovered.wait()
-            run_id = await left_running(other_log, world, "user:ada")
+    async with SqliteLog(path) as other_log, serving(tmp_path, world.one()) as service:
+        await service.worker.recovered.wait()
+        run_id = await left_running(other_log, world, "user:ada")
 
-            (row,) = await asked(service, run_id)
-            await approve(service, row)
-            await status(service, run_id, "COMPLETED")
+        (row,) = await asked(service, run_id)
+        await approve(service, row)
+        await status(service, run_id, "COMPLETED")
 
     assert world.changes == ["x"]
 

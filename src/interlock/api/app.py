@@ -1,6 +1,7 @@
 """The REST API as one ASGI application. Everything that it does, it asks the service for."""
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 
 from .. import __version__
 from ..service.service import Service
@@ -21,7 +22,7 @@ from .description import describe
 from .rate import Rates
 from .safety import Safety
 
-_ROUTERS = (
+ROUTERS = (
     routes_open.router,
     routes_runs.router,
     routes_streams.router,
@@ -33,6 +34,11 @@ _ROUTERS = (
     routes_people.router,
     routes_session.router,
 )
+
+
+def api_routes() -> list[APIRoute]:
+    """Every address that the API has."""
+    return [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
 
 
 def make_api(service: Service) -> FastAPI:
@@ -49,9 +55,9 @@ def make_api(service: Service) -> FastAPI:
     server = service.settings.server
     app.state.service = service
     app.state.rates = Rates(server.requests_per_second, server.request_burst)
-    for router in _ROUTERS:
+    for router in ROUTERS:
         app.include_router(router)
     errors.install(app)
     app.add_middleware(Safety, service=service)
-    describe(app)
+    describe(app, api_routes())
     return app

@@ -1,5 +1,6 @@
 """The OpenAPI description: what FastAPI knows of the routes, the schemas of our own types, and who may call what."""
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 from fastapi import FastAPI
@@ -28,26 +29,26 @@ def operation_of(route: APIRoute) -> Operation | None:
     return next((call.operation for call in found if isinstance(call, ForOperation)), None)
 
 
-def describe(app: FastAPI) -> None:
+def describe(app: FastAPI, routes: Sequence[APIRoute]) -> None:
     """Have `app.openapi` give it, made once."""
     made: dict[str, Any] = {}
 
     def openapi() -> dict[str, Any]:
         if not made:
-            made.update(_described(app))
+            made.update(_described(app, routes))
         return made
 
     app.openapi = openapi
 
 
-def _described(app: FastAPI) -> dict[str, Any]:
+def _described(app: FastAPI, routes: Sequence[APIRoute]) -> dict[str, Any]:
     found = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     components: dict[str, Any] = found.setdefault("components", {})
     schemas: dict[str, Any] = components.setdefault("schemas", {})
     schemas.update(answers.components(), **body.components())
     components["securitySchemes"] = _SECURITY
-    for route in app.routes:
-        if isinstance(route, APIRoute) and route.include_in_schema and (operation := operation_of(route)):
+    for route in routes:
+        if route.include_in_schema and (operation := operation_of(route)):
             for method in route.methods or ():
                 told = cast(dict[str, Any], found["paths"][route.path_format][method.lower()])
                 told["security"] = _ANY

@@ -17,7 +17,7 @@ from .answers import answers
 from .caller import Caller, Served, caller
 from .errors import FieldProblem, invalid
 from .shapes import EventShape, StoredEvent
-from .streams import MEDIA_TYPE, Follow, event_stream, message
+from .streams import HEARTBEAT_SECONDS, MEDIA_TYPE, Follow, event_stream, message
 
 router = APIRouter(tags=["live"])
 
@@ -78,6 +78,7 @@ async def stream_run(
             show=lambda told: told.once(f"run:{filters.view}", lambda one: show(one, one.entry.seq)),
             over=over,
             allowed=allowed,
+            heartbeat_seconds=HEARTBEAT_SECONDS,
         )
     )
 
@@ -105,6 +106,7 @@ async def stream_all(
             show=lambda told: told.once(f"all:{filters.view}", lambda one: show(one, one.position)),
             over=_never,
             allowed=allowed,
+            heartbeat_seconds=HEARTBEAT_SECONDS,
         )
     )
 

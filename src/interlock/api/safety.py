@@ -7,7 +7,7 @@
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from secrets import token_hex
 from urllib.parse import urlsplit
 
@@ -43,7 +43,7 @@ _HSTS = "max-age=31536000"
 class Safety:
     def __init__(self, app: ASGIApp, service: Service, max_at_once: int = MAX_AT_ONCE) -> None:
         self._app = app
-        self._hosts = Hosts(service)
+        self._hosts = hosts_of(service)
         self._headers = dict(HEADERS)
         if service.public_url.startswith("https://"):
             self._headers["Strict-Transport-Security"] = _HSTS
@@ -103,17 +103,9 @@ class Safety:
 class Hosts:
     """The names that this server has. With a port, that port; without one, any."""
 
-    def __init__(self, service: Service) -> None:
-        server = service.settings.server
-        own = urlsplit(service.public_url)
-        names = {name.lower() for name in server.hosts}
-        names.add(own.netloc.lower() if server.port or server.public_url else (own.hostname or ""))
-        if own.port == _DEFAULT_PORTS.get(own.scheme):
-            names.add(own.hostname or "")
-        if server.is_loopback:
-            names |= {f"{name}:{server.port}" if server.port else name for name in _LOOPBACK}
-        self._names = frozenset(names)
-        self._own_origin = f"{own.scheme}://{own.netloc}".lower()
+    def __init__(self, names: Iterable[str], own_origin: str) -> None:
+        self._names = frozenset(name.lower() for name in names)
+        self._own_origin = own_origin.lower()
 
     def check(self, headers: Headers) -> None:
         given = headers.getlist("host")
@@ -138,6 +130,16 @@ class Hosts:
     def _is_own_origin(self, origin: str) -> bool:
         scheme, _, host = origin.lower().partition("://")
         return origin.lower() == self._own_origin or (scheme in _DEFAULT_PORTS and bool(host) and self._is_own(host))
+
+
+def hosts_of(service: Service) -> Hosts:
+    server, own = service.settings.server, urlsplit(service.public_url)
+    names = {*server.hosts, own.netloc if server.port or server.public_url else own.hostname or ""}
+    if own.port == _DEFAULT_PORTS.get(own.scheme):
+        names.add(own.hostname or "")
+    if server.is_loopback:
+        names |= {f"{name}:{server.port}" if server.port else name for name in _LOOPBACK}
+    return Hosts(names, f"{own.scheme}://{own.netloc}")
 
 
 def _without_port(host: str) -> str:

@@ -34,7 +34,7 @@ TROUBLE = {
     "unknown": "The question is not there any more.",
     "not_yours": "Only the person that the run acts for can give access. Nothing was changed.",
     "closed": "The question was answered before. Nothing was changed.",
-    "refused": "The provider did not give access, or this was not the browser that set out for it. The run still waits.",
+    "refused": "The provider gave no access, or another browser set out for it. The run still waits.",
     "unavailable": "The provider could not be reached. The run still waits; try again later.",
 }
 

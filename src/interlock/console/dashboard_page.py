@@ -12,7 +12,7 @@ from .entrance import Visitor
 from .pages import Pages
 
 _OLDEST = 6
-_RECENT = 14
+_RECENT = 10
 _FAILED = 5
 #: Words of the API with what a person calls them, and the state whose colour they have.
 TILES = (

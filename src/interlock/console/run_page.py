@@ -17,7 +17,7 @@ from starlette.responses import Response
 from ..domain import event as facts
 from ..domain.chain import Entry, decode_event
 from ..domain.errors import ArtifactError
-from ..domain.lifecycle import RUN_TRANSITIONS
+from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
 from ..history.call_view import CallView
 from ..service.errors import NotFoundError, unknown
 from ..service.permissions import Operation, may
@@ -167,13 +167,15 @@ class _RunPage:
         here = run.last_seq if at is None else min(at, run.last_seq)
         around = max(-1, (run.last_seq if at is None else here + WINDOW // 2) - WINDOW)
         inside = await self._reading.runs(who, RunQuery(parent_run_id=run_id, inside=True, limit=_MAX_CHILDREN))
+        final = await self._reading.state(who, run_id)
         values = await self._as_of(who, run_id, here)
         values |= {
             "run": run,
             "pinned": at is not None,
             "window": await self._window(who, run, around, WINDOW),
             "beginning": await self._beginning(run_id),
-            "final": await self._reading.state(who, run_id),
+            "final": final,
+            "open_questions": [each for each in final.questions if each.status == ActionState.PENDING.name],
             "children": inside.rows,
             "may_cancel": bool(RUN_TRANSITIONS[run.state]) and may(who, Operation.CANCEL_RUN, run),
             "may_export": may(who, Operation.EXPORT_RUN, run),

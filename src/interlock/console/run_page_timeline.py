@@ -138,15 +138,15 @@ def _validated(fact: facts.CallValidated) -> Told:
 
 _JUDGED: Mapping[Verdict, tuple[str, Tone, str]] = {
     Verdict.ALLOW: ("✓", "good", "Allowed"),
-    Verdict.ASK: ("?", "wait", "A person has to say yes"),
-    Verdict.REQUEST_INPUT: ("?", "wait", "A person has to give a value"),
+    Verdict.ASK: ("?", "wait", "Asks a person"),
+    Verdict.REQUEST_INPUT: ("?", "wait", "Asks a person for a value"),
     Verdict.DENY: ("✗", "bad", "Denied"),
 }
 
 
 def _judged(fact: facts.CallJudged) -> Told:
     icon, tone, title = _JUDGED[fact.decision.verdict]
-    return Told(icon, tone, f"{title} by {_by(fact.decision)}", excerpt(fact.decision.reason))
+    return Told(icon, tone, f"{title} ({_by(fact.decision)})", excerpt(fact.decision.reason))
 
 
 def _by(decision: Decision) -> str:

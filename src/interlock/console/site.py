@@ -7,7 +7,17 @@ from starlette.responses import RedirectResponse, Response
 
 from ..service.errors import ConflictError, InvalidError, NotFoundError, RefusedError, ServiceError
 from ..service.service import Service
-from . import admin_page, dashboard_page, inbox_page, login_page, runs_page
+from . import (
+    admin_page,
+    audit_page,
+    consents_page,
+    dashboard_page,
+    inbox_page,
+    login_page,
+    policy_page,
+    run_page,
+    runs_page,
+)
 from .assets import Assets
 from .entrance import HOME, ForgedFormError, NotSignedInError, maybe_signed_in, to_sign_in
 from .pages import Pages
@@ -39,7 +49,17 @@ def make_console(service: Service) -> FastAPI:
 
 
 def _routers(service: Service, pages: Pages) -> list[APIRouter]:
-    modules = (login_page, dashboard_page, runs_page, inbox_page, admin_page)
+    modules = (
+        login_page,
+        dashboard_page,
+        runs_page,
+        run_page,
+        inbox_page,
+        policy_page,
+        consents_page,
+        audit_page,
+        admin_page,
+    )
     return [module.routes(service, pages) for module in modules]
 
 

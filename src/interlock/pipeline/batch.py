@@ -214,7 +214,8 @@ def _close(siblings: Siblings, run: Run) -> None:
 def _pause(siblings: Siblings, run: Run) -> None:
     """For what is waited for now, which need not be what it paused for before."""
     open_kinds = {action.question.kind for action in run.ledger.actions.values() if action.state is ActionState.PENDING}
-    kind: QuestionKind = min(open_kinds, key=list(_PAUSES).index, default="approval")
+    usual: QuestionKind = "approval"
+    kind = next((kind for kind in _PAUSES if kind in open_kinds), usual)
     if run.ledger.state not in (RunState.RUNNING, _PAUSES[kind]):
         run.recorder.add(RunResumed())
     if run.ledger.state is RunState.RUNNING:

@@ -230,8 +230,9 @@ class Worker:
             wait = _LOOK_SECONDS
             with suppress(InterlockError, OSError):  # it is looked again
                 wait = await self._wake_late()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), wait)
+            with suppress(TimeoutError):  # `wait_for` of Python 3.11 may lose that it was cancelled
+                async with asyncio.timeout(wait):
+                    await self._changed.wait()
 
     async def _wake_late(self) -> float:
         """Those whose time is over, once; how long until the next look."""

@@ -279,8 +279,8 @@ function pressed(event) {
     if (by) {
       event.preventDefault();
       stepLens(target, by);
+      return;
     }
-    return;
   }
   if (target.closest("input, textarea, select, [contenteditable]")) return;
   const isInTimeline = target.closest("#events-scroll") !== null;

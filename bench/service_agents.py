@@ -1,0 +1,60 @@
+"""The agents of the server that is measured: offline, their models say what they were told to.
+
+`asker` wants to write once, which a person has to approve; its tool says when it starts, to whoever measures. `busy`
+works for as long as nobody ends it. `reporter` is for the server's own lists.
+"""
+
+import asyncio
+import os
+import socket
+from time import time_ns
+
+from interlock import Agent, Rule, RulePolicy, ScriptedProvider, Turn, tool
+from interlock.domain.conversation import UserMessage
+from interlock.models.interface import ModelRequest
+from interlock.models.scripted import proposed
+
+#: Where the start of a tool is told: the UDP port of whoever measures, on this machine.
+REPORT_VARIABLE = "INTERLOCK_BENCH_PORT"
+#: How long each step of a busy run takes.
+STEP_SECONDS = 0.25
+_MAX_STEPS = 2_000
+
+
+@tool(risk="write")
+async def write_file(path: str, content: str) -> str:
+    """Say that it starts."""
+    began = time_ns()
+    port = os.environ.get(REPORT_VARIABLE)
+    if port:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as telling:
+            telling.sendto(f"{path} {began}".encode(), ("127.0.0.1", int(port)))
+    return "written"
+
+
+@tool(risk="read")
+async def look(path: str) -> str:
+    """Take a moment."""
+    await asyncio.sleep(STEP_SECONDS)
+    return f"{path}: 42 lines"
+
+
+def _asks(request: ModelRequest) -> Turn:
+    """The task is the path."""
+    task = next(message.text for message in request.messages if isinstance(message, UserMessage))
+    return Turn(calls=(proposed("write_file", {"path": task, "content": "x" * 200}),))
+
+
+def asker() -> Agent:
+    rule = Rule(id="writes-need-a-person", verdict="ask", tools="write_file")
+    return Agent(
+        name="asker",
+        provider=ScriptedProvider([_asks, Turn(text="Done.")], by_position=True),
+        tools=[write_file],
+        policy=RulePolicy([rule], default="allow"),
+    )
+
+
+def busy() -> Agent:
+    step = Turn(calls=(proposed("look", {"path": "src/parser.py"}),))
+    return Agent(name="busy", provider=ScriptedProvider([step] * _MAX_STEPS, by_position=True), tools=[look])

@@ -1,0 +1,123 @@
+"""Who may do what, as a table: every address, for everybody, with what is theirs and with what is somebody else's.
+
+A cell is the status of the answer. Requests are made so that whoever may, gets an answer that changes nothing: a wrong
+hash (409), a run that is over (409), a body or a name that cannot be (422, 404). So 401, 403 and, with what is somebody
+else's, 404 are refusals; everything else was let through.
+
+`own`: a run of the agent `shop`, made by the key `agent` for the person `sam`. `other`: one of the agent `other`, made
+by another key for somebody else. The keys `agent` to `admin` are for `shop` alone, those with `_all` for all agents;
+`sam` is a person without any role, who signed in.
+"""
+
+from typing import Any, NamedTuple
+
+WHO = ("", "agent", "operator", "auditor", "admin", "operator_all", "auditor_all", "admin_all", "sam")
+
+
+class Row(NamedTuple):
+    method: str
+    path: str
+    own: str
+    #: Empty: it is not about a run or an agent.
+    other: str = ""
+    body: dict[str, Any] | None = None
+
+
+#                        none agnt oper audi admi op.a au.a ad.a sam
+_OPEN_200 = "            200  200  200  200  200  200  200  200  200"
+_OPEN_404 = "            404  404  404  404  404  404  404  404  404"
+_OPEN_422 = "            422  422  422  422  422  422  422  422  422"
+_LISTS = "               401  200  200  200  200  200  200  200  200"
+_INBOX = "               401  403  200  200  200  200  200  200  200"
+_READ_OWN = "            401  200  200  200  200  200  200  200  200"
+_READ_OTHER = "          401  404  404  404  404  200  200  200  404"
+_ASKED_OWN = "           401  403  200  200  200  200  200  200  200"
+_MAKE_OWN = "            401  422  422  403  422  422  403  422  403"
+_MAKE_OTHER = "          401  403  403  403  403  422  403  422  403"
+_CANCEL_OWN = "          401  409  409  403  409  409  403  409  409"
+_CANCEL_OTHER = "        401  404  404  404  404  409  403  409  404"
+_DECIDE_OWN = "          401  403  409  403  409  409  403  409  403"
+_DECIDE_OTHER = "        401  404  404  404  404  409  403  409  404"
+# The question is one for approval: whoever may consent is told that there is none for consent.
+_CONSENT_OWN = "         401  403  403  403  403  403  403  403  404"
+_CONSENT_OTHER = "       401  404  404  404  404  403  403  403  404"
+_PERSON_200 = "          401  403  403  403  403  403  403  403  200"
+_PERSON_404 = "          401  403  403  403  403  403  403  403  404"
+_PERSON_422 = "          401  403  403  403  403  403  403  403  422"
+_EXPORT_OWN = "          401  403  403  200  200  403  200  200  403"
+_EXPORT_OTHER = "        401  404  404  404  404  403  200  200  404"
+_FORWARD_OWN = "         401  403  403  404  404  403  404  404  403"
+_FORWARD_OTHER = "       401  404  404  404  404  403  404  404  404"
+_VERIFY_OWN = "          401  403  200  200  200  200  200  200  403"
+_POLICY_OWN = "          401  403  200  200  200  200  200  200  403"
+_POLICY_OTHER = "        401  403  403  403  403  200  200  200  403"
+_SERVER = "              401  403  403  403  403  403  200  200  403"
+_ADMIN_422 = "           401  403  403  403  403  403  403  422  403"
+_ADMIN_404 = "           401  403  403  403  403  403  403  404  403"
+_KNOWN = "               401  200  200  200  200  200  200  200  200"
+_SIGN_OUT = "            401  204  204  204  204  204  204  204  204"
+# Without a cookie, the page that loads the address again.
+_CALLBACK = "            200  200  200  200  200  200  200  200  404"
+
+_BLANK = {"task": "  "}
+_WRONG_HASH = {"payload_hash": "sha256:0"}
+
+MATRIX = (
+    Row("GET", "/health/live", _OPEN_200),
+    Row("GET", "/health/ready", _OPEN_200),
+    Row("POST", "/hooks/{name}", _OPEN_404, body={}),
+    Row("POST", "/session", _OPEN_422, body={}),
+    Row("GET", "/session/start", _OPEN_404),
+    Row("GET", "/session/callback", _OPEN_404),
+    Row("GET", "/agents", _LISTS),
+    Row("GET", "/runs", _LISTS),
+    Row("POST", "/runs", _MAKE_OWN, _MAKE_OTHER, {"agent": "{agent}", **_BLANK}),
+    Row("POST", "/agents/{agent}/invoke", _MAKE_OWN, _MAKE_OTHER, _BLANK),
+    Row("GET", "/activity", _LISTS),
+    Row("GET", "/events/stream", _LISTS),
+    Row("GET", "/runs/{run_id}", _READ_OWN, _READ_OTHER),
+    Row("POST", "/runs/{run_id}/cancel", _CANCEL_OWN, _CANCEL_OTHER, {}),
+    Row("GET", "/runs/{run_id}/events", _READ_OWN, _READ_OTHER),
+    Row("GET", "/runs/{run_id}/events/stream", _READ_OWN, _READ_OTHER),
+    Row("GET", "/runs/{run_id}/state", _READ_OWN, _READ_OTHER),
+    Row("GET", "/runs/{run_id}/calls", _READ_OWN, _READ_OTHER),
+    Row("GET", "/runs/{run_id}/calls/{call_id}", _READ_OWN, _READ_OTHER),
+    Row("GET", "/runs/{run_id}/actions", _READ_OWN, _READ_OTHER),
+    Row("GET", "/runs/{run_id}/actions/{action_id}", _READ_OWN, _READ_OTHER),
+    Row("GET", "/runs/{run_id}/artifacts", _READ_OWN, _READ_OTHER),
+    Row("GET", "/runs/{run_id}/artifacts/{artifact_id}", _READ_OWN, _READ_OTHER),
+    Row("GET", "/approvals", _INBOX),
+    Row("GET", "/approvals/{action_id}", _ASKED_OWN, _READ_OTHER),
+    Row("POST", "/approvals/{action_id}/approve", _DECIDE_OWN, _DECIDE_OTHER, _WRONG_HASH),
+    Row("POST", "/approvals/{action_id}/reject", _DECIDE_OWN, _DECIDE_OTHER, {"reason": "No.", **_WRONG_HASH}),
+    Row("GET", "/inputs", _INBOX),
+    Row("GET", "/inputs/{action_id}", _ASKED_OWN, _READ_OTHER),
+    # Of the wrong kind: the question is one for approval.
+    Row("POST", "/inputs/{action_id}/provide", _DECIDE_OWN, _DECIDE_OTHER, {"value": 1}),
+    Row("POST", "/inputs/{action_id}/refuse", _DECIDE_OWN, _DECIDE_OTHER, {}),
+    Row("GET", "/consents", _PERSON_200),
+    Row("GET", "/consents/callback", _CALLBACK),
+    Row("POST", "/consents/{action_id}/start", _CONSENT_OWN, _CONSENT_OTHER),
+    Row("POST", "/consents/{action_id}/refuse", _CONSENT_OWN, _CONSENT_OTHER, {}),
+    Row("DELETE", "/consents/{provider}/{tool}", _PERSON_404),
+    Row("GET", "/runs/{run_id}/audit/export", _EXPORT_OWN, _EXPORT_OTHER),
+    Row("GET", "/runs/{run_id}/audit/verify", _VERIFY_OWN, _READ_OTHER),
+    Row("POST", "/runs/{run_id}/audit/forward", _FORWARD_OWN, _FORWARD_OTHER, {"destination": "nowhere"}),
+    Row("GET", "/audit/forwarders", _SERVER),
+    Row("GET", "/audit/checkpoints", _SERVER),
+    Row("GET", "/audit/journal", _SERVER),
+    Row("GET", "/audit/verify", _SERVER),
+    Row("GET", "/audit/key", _KNOWN),
+    Row("GET", "/policy/{agent}", _POLICY_OWN, _POLICY_OTHER),
+    Row("POST", "/policy/{agent}/explain", _POLICY_OWN, _POLICY_OTHER, {"tool": "lookup", "arguments": {"order": "7"}}),
+    Row("POST", "/policy/{agent}/backtest", _POLICY_OWN, _POLICY_OTHER, {"runs": 1}),
+    Row("GET", "/keys", _SERVER),
+    Row("POST", "/keys", _ADMIN_422, body={}),
+    Row("DELETE", "/keys/{key_id}", _ADMIN_404),
+    Row("GET", "/accounts", _SERVER),
+    Row("POST", "/accounts", _ADMIN_422, body={}),
+    Row("PATCH", "/accounts/{name}", _ADMIN_404, body={}),
+    Row("GET", "/me", _KNOWN),
+    Row("POST", "/me/password", _PERSON_422, body={"current": "wrong", "new": "another password"}),
+    Row("DELETE", "/session", _SIGN_OUT),
+)

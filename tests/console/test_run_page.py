@@ -1,0 +1,170 @@
+"""The page of a run in a real browser: what it shows, to whom, and that it is only ever shown."""
+
+import json
+from collections.abc import AsyncGenerator
+
+import pytest
+import pytest_asyncio
+
+from interlock.approvals.visible import unseen
+from tests.console.browser import assert_accessible, assert_no_sideways
+from tests.console.visits import ADMIN, Stage, edited_refund, stage, visit
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def on(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
+    async with stage(tmp_path_factory.mktemp("house")) as made:
+        yield made
+
+
+async def test_a_call_is_shown_in_three_lenses_that_do_not_mix(on: Stage) -> None:
+    run_id = await edited_refund(on.house)
+    async with visit(on, path=f"/console/runs/{run_id}/calls/c0") as (page, _):
+        panels = {name: page.locator(f"#lens-{name}") for name in ("model", "person", "happened")}
+        assert [await panel.is_visible() for panel in panels.values()] == [True, False, False]
+        model = await panels["model"].inner_text()
+        await page.get_by_role("tab", name="The person saw").click()
+        person = await panels["person"].inner_text()
+        await page.get_by_role("tab", name="What happened").click()
+        happened = await panels["happened"].inner_text()
+        assert not await panels["person"].is_visible()
+    assert "amount = 10.0" in model
+    assert "money-needs-a-person" in person
+    assert "user:olga" in person
+    assert "Half is enough." in person
+    assert "What ran is not what the model wrote" in happened
+    assert 'removed: "amount": 10.0' in " ".join(happened.split())
+    assert 'added: "amount": 5.0' in " ".join(happened.split())
+
+
+async def test_every_id_has_an_address_that_leads_to_it(on: Stage) -> None:
+    run_id = await edited_refund(on.house)
+    (action,) = await on.house.service.reading.actions(ADMIN, run_id)
+    async with visit(on) as (page, _):
+        await page.goto(f"/console/runs/{run_id}?at=4")
+        assert await page.locator("#details-title").inner_text() == "Event 4: Model answered: 1 call"
+        await page.goto(f"/console/runs/{run_id}#event-6")
+        await page.locator("#details-title", has_text="Event 6: Model proposed refund").wait_for()
+        await page.goto(f"/console/runs/{run_id}/calls/c0")
+        assert await page.locator("#details-title").inner_text() == "Call: refund"
+        await page.goto(f"/console/runs/{run_id}/actions/{action.action_id}")
+        assert await page.get_by_role("tab", name="The person saw").get_attribute("aria-selected") == "true"
+        assert action.payload_hash in await page.locator("#lens-person").inner_text()
+
+
+async def test_an_event_is_there_as_json_with_the_hash_of_the_log(on: Stage) -> None:
+    run_id = await edited_refund(on.house)
+    entry = (await on.house.service.log.read(run_id, 3, 1))[0]
+    async with visit(on, path=f"/console/runs/{run_id}?at=4") as (page, _):
+        await page.get_by_text("Raw JSON").click()
+        text = await page.locator("#raw-event").inner_text()
+        assert entry.hash.hex() in await page.locator("#details").inner_text()
+    assert json.loads(text) == json.loads(entry.body)
+
+
+async def test_who_may_not_see_a_run_is_told_that_there_is_none(on: Stage) -> None:
+    run_id = await edited_refund(on.house)
+    async with visit(on, "sam", f"/console/runs/{run_id}") as (page, _):
+        assert await page.locator("h1").inner_text() == "Run of shop"
+        assert not await page.get_by_text("Export", exact=True).is_visible()
+    await on.house.service.accounts.create("zoe", "correct horse battery", by="test")
+    async with visit(on, "zoe") as (page, _):
+        for path in ("", "/calls/c0", "/artifacts", "/parts/at?at=1", "/parts/timeline", "/parts/calls/c0"):
+            answer = await page.request.get(f"/console/runs/{run_id}{path}")
+            assert answer.status == 404
+
+
+async def test_a_run_is_cancelled_with_a_reason_by_those_who_may(on: Stage) -> None:
+    run_id = await on.house.begin("Wait.", ("refund", {"order": "C", "amount": 1.0}))
+    await on.house.asked(run_id)
+    async with visit(on, "audrey", f"/console/runs/{run_id}") as (page, _):
+        assert await page.get_by_role("button", name="Cancel run").count() == 0
+    async with visit(on, "olga", f"/console/runs/{run_id}") as (page, _):
+        await page.get_by_role("button", name="Cancel run").click()
+        await page.get_by_label("Why").fill("Not today.")
+        await page.get_by_role("button", name="Cancel the run").click()
+        await page.locator("#run-status", has_text="Cancelled").wait_for()
+        await page.locator("#events .title", has_text="Run cancelled by user:olga").wait_for()
+
+
+async def test_artifacts_are_listed_shown_as_text_and_downloaded(on: Stage) -> None:
+    run_id = await edited_refund(on.house)
+    (first, *_) = await on.house.service.reading.artifacts(ADMIN, run_id)
+    async with visit(on, path=f"/console/runs/{run_id}/artifacts") as (page, _):
+        await page.get_by_role("link", name="View").first.click()
+        assert "lookup_order" in await page.get_by_role("region", name="Content").inner_text()
+        async with page.expect_download() as came:
+            await page.get_by_role("link", name="Download").click()
+        kept = (await (await came.value).path()).read_bytes()
+    assert len(kept) == first.size_bytes
+
+
+#: Each would do something if any part of a page took it for more than text.
+HOSTILE = (
+    "<script>fetch('/approvals/1/approve',{method:'POST'})</script>",
+    "<svg/onload=alert(1)>",
+    "[x](java\tscript:alert(1)) [y](JaVaScRiPt&colon;alert(1)) https://attacker.example/",
+    "<form action=/approvals/1/approve method=post><button style='position:fixed;inset:0;opacity:0'>x</button></form>",
+    '<iframe srcdoc="<script>parent.approve()</script>"></iframe>',
+    "<meta http-equiv=refresh content='0;url=https://attacker.example/'>",
+    "{{constructor.constructor('alert(1)')()}} ${7*7} <%= 7*7 %>",
+    "<input id=details name=payload_hash value=0000><div id=events data-first=0>",
+    '<math><mtext><table><mglyph><style><!--</style><img title="--&gt;&lt;img src=x onerror=alert(1)&gt;">',
+    "safe\u202e gpj.exe \u200b\u2066 \U000e0041 end",
+)
+
+
+async def test_hostile_text_stays_text_in_every_part_of_the_page(on: Stage) -> None:
+    calls = [("fail", {"why": text}) for text in HOSTILE]
+    run_id = await on.house.begin(" ".join(HOSTILE), *calls)
+    await on.house.ended(run_id)
+    last = (await on.house.service.reading.run(ADMIN, run_id)).last_seq
+    async with visit(on, path=f"/console/runs/{run_id}") as (page, watch):
+        for at, text in enumerate(HOSTILE):
+            await page.goto(f"/console/runs/{run_id}/calls/c{at}")
+            assert unseen(await page.locator("#lens-model .outline .rest").first.inner_text()) == text
+            await page.get_by_role("tab", name="What happened").click()
+        await page.goto(f"/console/runs/{run_id}")
+        for seq in range(last - 1, 0, -9):
+            await page.keyboard.type("k" if seq == last - 1 else "k" * 9)
+            await page.locator("#details-title", has_text=f"Event {seq}:").wait_for()
+        links = await page.locator("main a").evaluate_all("all => all.map((each) => each.href)")
+        assert await page.locator("main form").count() == 1
+        assert watch.faults == []
+    assert all(link.startswith(on.house.base) for link in links)
+
+
+async def test_it_can_be_read_without_scripts(on: Stage) -> None:
+    run_id = await edited_refund(on.house)
+    async with visit(on, java_script_enabled=False) as (page, _):
+        await page.goto(f"/console/runs/{run_id}")
+        await page.get_by_role("link", name="Event 8").click()
+        assert "money-needs-a-person" in await page.locator("#details-title").inner_text()
+        await page.get_by_role("button", name="Event after").click()
+        assert await page.locator("#details-title").inner_text() == "Event 9: Asked for approval"
+        await page.get_by_role("link", name="its call").click()
+        assert await page.locator(".lens").count() == 3
+        assert await page.locator("#lens-happened").is_visible()
+
+
+async def test_everybody_can_use_it(on: Stage) -> None:
+    run_id = await edited_refund(on.house)
+    asking = await on.house.begin("Wait.", ("edit_page", {"path": "a", "old_string": "x\ny", "new_string": "x\nz"}))
+    await on.house.asked(asking)
+    async with visit(on) as (page, _):
+        for path in (f"{run_id}", f"{run_id}/artifacts", f"{asking}/calls/c0"):
+            await page.goto(f"/console/runs/{path}")
+            if path.endswith("c0"):
+                await page.get_by_role("tab", name="The person saw").click()
+            await assert_accessible(page)
+
+
+async def test_it_fits_a_narrow_phone(on: Stage) -> None:
+    run_id = await edited_refund(on.house)
+    async with visit(on, phone=True) as (page, _):
+        await page.set_viewport_size({"width": 360, "height": 740})
+        for path in (f"{run_id}", f"{run_id}/calls/c0", f"{run_id}/artifacts"):
+            await page.goto(f"/console/runs/{path}")
+            await assert_no_sideways(page)

@@ -1,0 +1,134 @@
+"""The list of runs and the dashboard, as they change while somebody looks; and every page for every reader."""
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from interlock.domain.lifecycle import RunState
+from interlock.service.principal import Principal, Role
+from interlock.service.rows import RunQuery
+from tests.console.browser import assert_accessible, assert_no_sideways, is_live, opened_as
+from tests.console.scenes import REFUND, make_scene
+from tests.console.screenshots import PAGES
+from tests.console.server import House, house
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+_ALEX = Principal(name="user:alex", kind="person", roles=frozenset((Role.ADMIN,)))
+#: Of the pages that are shown in the docs.
+_OWN = (
+    "dashboard",
+    "runs",
+    "inbox",
+    "approval",
+    "approval-diff",
+    "approval-long",
+    "approval-hostile",
+    "input",
+    "admin",
+)
+
+
+async def test_runs_appear_and_change_their_status_while_somebody_looks(operator: Page, served: House) -> None:
+    await operator.goto("/console/runs")
+    await is_live(operator)
+    await expect(operator.get_by_text("No runs here.")).to_be_visible()
+
+    run_id = await served.begin("Give Mia her money back.", REFUND)
+    row = operator.locator(f'tr[data-key="{run_id}"]')
+    await expect(row).to_contain_text("Waits for approval")
+    await served.service.fleet.desk("shop").cancel(run_id, "Enough.", "user:olga")
+
+    await expect(row).to_contain_text("Cancelled")
+
+
+async def test_runs_are_filtered_and_come_page_by_page(operator: Page, served: House) -> None:
+    done = await served.begin("Look at A-1", ("lookup_order", {"order": "A-1"}))
+    asks = await served.begin("Give it back", REFUND)
+    for at in range(60):
+        await served.begin(f"Small talk {at}")
+    await served.asked(asks)
+    await served.ended(done)
+
+    await operator.goto("/console/runs?status=PAUSED_APPROVAL")
+    await expect(operator.locator("tbody tr")).to_have_count(1)
+    await operator.get_by_label("Status").select_option("")
+    await operator.get_by_label("Words").fill("look at")
+    await operator.get_by_role("button", name="Filter").click()
+    await expect(operator.locator("tbody tr")).to_have_count(1)
+    await expect(operator.locator("tbody")).to_contain_text(done)
+    await operator.get_by_role("link", name="Clear").click()
+    await expect(operator.locator("tbody tr")).to_have_count(50)
+    await operator.get_by_role("link", name="Older").click()
+    await expect(operator.locator("tbody tr")).to_have_count(12)
+    await expect(operator.locator("tbody tr").last).to_contain_text(done)
+
+
+async def test_a_run_is_begun_from_the_console(operator: Page, served: House) -> None:
+    await operator.goto("/console/runs")
+    await operator.get_by_role("button", name="New run").click()
+    form = operator.get_by_role("dialog")
+    await form.get_by_label("Task").fill("Say hello.")
+    await form.get_by_role("button", name="Begin").click()
+
+    await expect(operator).to_have_url(re.compile("/console/runs/run_"))
+    (row,) = (await served.service.index.runs(RunQuery())).rows
+    assert (row.task, row.created_by, row.requester) == ("Say hello.", "user:olga", "user:olga")
+
+
+async def test_after_the_server_was_away_the_page_is_as_if_it_had_not(program: Browser, tmp_path: Path) -> None:
+    async with house(tmp_path / "state") as first:
+        port = int(first.base.rpartition(":")[2])
+        async with opened_as("olga", program, first) as (page, watch):
+            watch.expected = ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET"]
+            await page.goto("/console/")
+            await is_live(page)
+            await first.stop_listening()
+            await expect(page.locator("#live")).to_have_text("reconnecting")
+            run_id = await first.begin("Meanwhile.", REFUND)
+            (question,) = await first.asked(run_id)
+            async with first.listening(port):
+                await is_live(page)
+                await expect(page.locator(f'a[href*="{question.action_id}"]')).to_be_visible()
+
+
+async def test_the_dashboard_counts_and_shows_what_happens(operator: Page, served: House) -> None:
+    await operator.goto("/console/")
+    await is_live(operator)
+    run_id = await served.begin("Give Mia her money back.", REFUND)
+    (question,) = await served.asked(run_id)
+
+    await expect(operator.locator(".tile", has_text="Wait for approval")).to_contain_text("1")
+    await expect(operator.get_by_text("Asks for approval: refund")).to_be_visible()
+    await served.service.deciding.reject(_ALEX, question.action_id, "No.")
+    await served.ended(run_id, RunState.FAILED)
+
+    await expect(operator.locator(".tile", has_text="Failed")).to_contain_text("1")
+    await expect(operator.get_by_role("region", name="Failed last")).to_contain_text("Give Mia her money back.")
+
+
+async def test_every_page_can_be_used_by_everybody_in_light_and_dark(program: Browser, served: House) -> None:
+    scene = await make_scene(served)
+    async with opened_as("alex", program, served) as (page, _):
+        for name in (*_OWN, "login"):
+            await PAGES[name](page, scene)
+            await assert_accessible(page)
+
+
+async def test_no_page_is_wider_than_a_phone(program: Browser, served: House) -> None:
+    scene = await make_scene(served)
+    async with opened_as("alex", program, served, phone=True) as (page, _):
+        await page.set_viewport_size({"width": 360, "height": 740})
+        for name in _OWN:
+            await PAGES[name](page, scene)
+            await assert_no_sideways(page)
+
+
+async def test_the_theme_that_was_chosen_stays(operator: Page, served: House) -> None:
+    await operator.goto("/console/")
+    await operator.get_by_role("button", name="Change between light and dark").click()
+    await operator.goto("/console/runs")
+
+    await expect(operator.locator("html")).to_have_attribute("data-theme", "dark")

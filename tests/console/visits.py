@@ -1,0 +1,69 @@
+"""A server and a browser for the tests of a module, and ways into pages that cost no sign-in form."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from playwright.async_api import Browser, Page
+
+from interlock.domain.chain import Entry, encode_event, genesis, link
+from interlock.domain.event import Event, Fact
+from interlock.service.deciding import Approval
+from interlock.service.principal import Principal, Role
+from tests.console.browser import Watch, browser, opened
+from tests.console.server import House, house
+
+OPERATOR = Principal(name="user:olga", kind="person", roles=frozenset((Role.OPERATOR,)))
+ADMIN = Principal(name="user:alex", kind="person", roles=frozenset((Role.ADMIN,)))
+
+
+class Stage(NamedTuple):
+    house: House
+    browser: Browser
+
+
+@asynccontextmanager
+async def stage(folder: Path) -> AsyncGenerator[Stage]:
+    async with house(folder) as served, browser() as program:
+        yield Stage(served, program)
+
+
+@asynccontextmanager
+async def visit(on: Stage, name: str = "alex", path: str = "", **options: Any) -> AsyncGenerator[tuple[Page, Watch]]:
+    """A page of somebody who is signed in."""
+    async with opened(on.browser, on.house.base, **options) as (page, watch):
+        await enter(page, on.house, name)
+        if path:
+            await page.goto(path)
+        yield page, watch
+
+
+async def enter(page: Page, served: House, name: str) -> None:
+    new = await served.service.sessions.start(name)
+    assert new is not None
+    cookie: Any = {"name": "interlock_session", "value": new.token, "url": served.base}
+    await page.context.add_cookies([cookie])
+
+
+async def edited_refund(served: House) -> str:
+    """A run that is over: a person was asked, and gave less than the model wanted."""
+    run_id = await served.begin("Give it back.", ("refund", {"order": "B-7", "amount": 10.0}))
+    (asked,) = await served.asked(run_id)
+    less = Approval(
+        payload_hash=asked.payload_hash, reason="Half is enough.", arguments={"order": "B-7", "amount": 5.0, "note": ""}
+    )
+    await served.service.deciding.approve(OPERATOR, asked.action_id, less)
+    await served.ended(run_id)
+    return run_id
+
+
+def written(run_id: str, facts: list[Fact]) -> list[Entry]:
+    """Events as a log has them."""
+    entries: list[Entry] = []
+    head = genesis(run_id)
+    for seq, fact in enumerate(facts):
+        body = encode_event(Event(seq, run_id, 1_700_000_000_000_000_000 + seq, run_id, None, fact))
+        head = link(head, body)
+        entries.append(Entry(run_id, seq, body, head))
+    return entries

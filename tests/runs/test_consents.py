@@ -1,0 +1,241 @@
+"""Runs that wait for consent, beside whatever else they wait for: in every order, after every crash, and for whom."""
+
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from interlock import MemoryLog, RunState, ToolContext, tool
+from interlock.artifacts.memory import MemoryArtifacts
+from interlock.domain.call import Answer, Question
+from interlock.domain.chain import Entry, decode_event
+from interlock.domain.consent import Consent
+from interlock.domain.decision import Decision, Verdict
+from interlock.domain.errors import ConfigurationError
+from interlock.domain.event import ConsentRequested, Fact, InvocationStarted, RunStarted
+from interlock.domain.ledger import Ledger
+from interlock.policy.interface import PolicyEvent
+from interlock.runs.fork import fork
+from interlock.runs.runner import Runner
+
+from .support import agent_of, calls, facts_of
+
+ADA = "user:ada"
+TOKEN = "opaque-access-token-of-ada"
+
+
+class Access:
+    """Tokens by user and tool, as somebody gives and takes them."""
+
+    asks = True
+
+    def __init__(self) -> None:
+        self.held: dict[tuple[str, str], str] = {}
+        self.fault: Exception | None = None
+
+    async def token(self, user: str, tool: str, consent: Consent) -> str | None:
+        if self.fault is not None:
+            raise self.fault
+        return self.held.get((user, tool))
+
+
+class Verdicts:
+    """What policy says, by tool."""
+
+    digest = "sha256:one"
+
+    def __init__(self, **verdicts: Decision) -> None:
+        self._verdicts = verdicts
+
+    def evaluate(self, event: PolicyEvent) -> Decision:
+        return self._verdicts.get(event.tool.name, Decision(verdict=Verdict.ALLOW, reason="Fine."))
+
+
+ASK = Decision(verdict=Verdict.ASK, reason="Somebody looks.")
+VALUE = Decision(verdict=Verdict.REQUEST_INPUT, reason="A person says where.", target_arg="to")
+
+
+class World:
+    def __init__(self, *made: str, log: MemoryLog | None = None, **verdicts: Decision) -> None:
+        self.log, self.artifacts, self.access = log or MemoryLog(), MemoryArtifacts(), Access()
+        self.done: list[tuple[str, str, str]] = []
+        self._made = made or ("send",)
+        self._policy = Verdicts(**verdicts)
+
+    def runner(self) -> Runner:
+        need = Consent(provider="mail", scopes=("mail.send",))
+
+        def effect(name: str, to: str, token: str) -> str:
+            self.done.append((name, to, token))
+            return "done"
+
+        @tool(consent=need, risk="network")
+        def send(to: str, context: ToolContext) -> str:
+            """Send."""
+            return effect("send", to, context.access_token)
+
+        @tool(risk="network")
+        def post(to: str) -> str:
+            """Post."""
+            return effect("post", to, "")
+
+        @tool(risk="network")
+        def move(to: str) -> str:
+            """Move."""
+            return effect("move", to, "")
+
+        proposed = [(f"c_{name}", name, {"to": "bob"}) for name in self._made]
+        agent = agent_of(calls(*proposed), "Done.", tools=[send, post, move], policy=self._policy)
+        return Runner(agent, log=self.log, artifacts=self.artifacts, consents=self.access)
+
+    async def answer(self, runner: Runner, question: Question, *, approved: bool = True) -> None:
+        if approved and question.kind == "consent":
+            self.access.held[ADA, question.tool_name] = TOKEN
+        value = "carl" if approved and question.kind == "input" else None
+        by = ADA if question.kind == "consent" else "user:bob"
+        await runner.desk.decide(question.run_id, question.action_id, Answer(approved=approved, value=value, by=by))
+
+    async def begun(self, runner: Runner, **who: Any) -> tuple[str, dict[str, Question]]:
+        handle = await runner.start("Do it.", **{"requester": ADA, "created_by": "key:bot"} | who)
+        return handle.run_id, {question.kind: question for question in (await handle.result()).questions}
+
+
+def walked(run_id: str, entries: list[Entry]) -> list[tuple[RunState, RunState]]:
+    """From which state to which one the run went."""
+    ledger, steps = Ledger(run_id=run_id), list[tuple[RunState, RunState]]()
+    for entry in entries:
+        before = ledger.state
+        ledger.apply(decode_event(entry))
+        steps += [(before, ledger.state)] if ledger.state is not before else []
+    return steps
+
+
+@pytest.mark.requirement("R135", "R137", "R157")
+@pytest.mark.parametrize("refused", ["", "consent", "approval", "input"])
+@pytest.mark.parametrize("order", list(permutations(("approval", "consent", "input"))))
+async def test_whatever_is_waited_for_at_once_is_answered_in_any_order(order: tuple[str, ...], refused: str) -> None:
+    world = World("send", "post", "move", post=ASK, move=VALUE)
+    async with world.runner() as runner:
+        run_id, questions = await world.begun(runner)
+        for at, kind in enumerate(order):
+            await world.answer(runner, questions[kind], approved=kind != refused)
+            result = await (await runner.open(run_id)).result()
+            assert {question.kind for question in result.questions} == set(order[at + 1 :])
+        steps = walked(run_id, await world.log.read(run_id))
+
+    wanted = {
+        "consent": ("send", "bob", TOKEN),
+        "approval": ("post", "bob", ""),
+        "input": ("move", "carl", ""),
+    }
+    assert sorted(world.done) == sorted(effect for kind, effect in wanted.items() if kind != refused)
+    assert result.state is RunState.COMPLETED
+    assert all(RunState.RUNNING in step for step in steps)
+
+
+@pytest.mark.requirement("P06", "R156")
+async def test_a_process_that_dies_at_any_event_loses_no_consent_and_sends_nothing_twice() -> None:
+    world = World("send", "post", send=ASK, post=ASK)
+    async with world.runner() as runner:
+        run_id, _ = await world.begun(runner)
+        while questions := (await (await runner.open(run_id)).result()).questions:
+            await world.answer(runner, questions[0])
+    entries = await world.log.read(run_id)
+    types = [decode_event(entry).type for entry in entries]
+    assert len(world.done) == 2
+
+    # What is planned of a batch is written in one piece.
+    for last in {*range(1, len(entries))} - {*range(types.index("tool.intent"), types.index("consent.requested"))}:
+        began = {fact.tool for fact in map(_fact, entries[: last + 1]) if isinstance(fact, InvocationStarted)}
+        done, state = await _after_a_crash(run_id, entries[: last + 1])
+        assert sorted(name for name, _, _ in done) == sorted({"post", "send"} - began), last
+        assert {token for name, _, token in done if name == "send"} <= {TOKEN}, last
+        assert state is RunState.COMPLETED, last
+
+
+def _fact(entry: Entry) -> Fact:
+    return decode_event(entry).fact
+
+
+async def _after_a_crash(run_id: str, entries: list[Entry]) -> tuple[list[tuple[str, str, str]], RunState]:
+    """What a new process does, which has the tokens that were given until then."""
+    cut = MemoryLog()
+    cut.append(run_id, entries)
+    world = World("send", "post", log=cut, send=ASK, post=ASK)
+    if any(decode_event(entry).type == "consent.granted" for entry in entries):
+        world.access.held[ADA, "send"] = TOKEN
+    async with world.runner() as runner:
+        while questions := (result := await (await runner.open(run_id)).result()).questions:
+            await world.answer(runner, questions[0])
+    return world.done, result.state
+
+
+async def test_a_yes_without_a_token_asks_the_user_again_and_starts_nothing() -> None:
+    world = World()
+    async with world.runner() as runner:
+        run_id, questions = await world.begun(runner)
+        for _ in range(3):
+            yes = Answer(approved=True, by="user:operator")
+            await runner.desk.decide(run_id, questions["consent"].action_id, yes)
+            result = await (await runner.open(run_id)).result()
+            [again] = result.questions
+            assert (again.kind, result.state) == ("consent", RunState.PAUSED_CONSENT)
+            assert again.action_id != questions["consent"].action_id
+            questions = {again.kind: again}
+
+    assert world.done == []
+
+
+async def test_what_another_user_or_another_tool_was_given_is_not_used() -> None:
+    world = World()
+    world.access.held = {("user:bob", "send"): TOKEN, (ADA, "post"): TOKEN, ("ada", "send"): TOKEN}
+    async with world.runner() as runner:
+        _, questions = await world.begun(runner)
+
+    assert (list(questions), world.done) == (["consent"], [])
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_fault_of_whoever_keeps_the_tokens_refuses_the_call_and_the_run_goes_on(is_late: bool) -> None:
+    world = World(send=ASK)
+    world.access.fault = None if is_late else OSError("disk full")
+    world.access.held[ADA, "send"] = TOKEN
+    async with world.runner() as runner:
+        run_id, questions = await world.begun(runner)
+        if is_late:
+            world.access.fault = OSError("disk full")
+            await world.answer(runner, questions["approval"])
+        result = await (await runner.open(run_id)).result()
+
+    assert (result.state, world.done) == (RunState.COMPLETED, [])
+    assert [seen.code for seen in result.observations] == ["consent_unavailable"]
+
+
+@pytest.mark.parametrize("who", [{"created_by": "user:ghp_" + "a1b2c3" * 6}, {"requester": "user:ghp_" + "a1b2c3" * 6}])
+async def test_a_name_that_the_log_would_not_have_as_it_is_starts_nothing(who: dict[str, str]) -> None:
+    world = World()
+    async with world.runner() as runner:
+        with pytest.raises(ConfigurationError, match="looks like a secret.*Nothing was started"):
+            await world.begun(runner, **who)
+
+    assert await world.log.run_ids() == []
+
+
+async def test_a_fork_was_made_by_nobody_whom_a_server_knows() -> None:
+    world = World()
+    async with world.runner() as runner:
+        run_id, _ = await world.begun(runner)
+        forked = await fork(world.log, run_id)
+        [begun] = await facts_of(RunStarted, world.log, forked)
+        asked = await facts_of(ConsentRequested, world.log, run_id)
+
+    assert (begun.created_by, begun.forked_from, len(asked)) == ("", run_id, 1)
+
+
+@pytest.mark.parametrize("said", [(), ("it costs money",)])
+async def test_a_question_has_the_words_of_its_tools_risk_whatever_else_is_said(said: tuple[str, ...]) -> None:
+    world = World("post", post=Decision(verdict=Verdict.ASK, reason="Look.", risk=said))
+    async with world.runner() as runner:
+        _, questions = await world.begun(runner)
+
+    assert {"network", *said} <= set(questions["approval"].risk)
