@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from interlock.api import routes_streams, streams
+from interlock.service.live import LiveEvent
 from tests.api.server import LOOKUP, NOTE, Running, running_server
 
 
@@ -131,7 +132,11 @@ async def test_a_reader_who_takes_nothing_is_cut_off_and_leaves_nothing_behind(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "SEND_SECONDS", 0.2)
-    monkeypatch.setattr(routes_streams, "_SHOWN", {"run": lambda *_: b"x" * 4_000_000, "log": lambda *_: b""})
+
+    def long(told: LiveEvent, place: int) -> bytes:
+        return b"x" * 4_000_000
+
+    monkeypatch.setattr(routes_streams, "_SHOWN", {"run": long})
     host, port = server.base.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port), limit=1_024)
     try:

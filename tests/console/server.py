@@ -157,13 +157,16 @@ class House:
             self.base = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
             yield
         finally:
-            server.should_exit = server.force_exit = True
+            await self.stop_listening()
             await serving
 
     async def stop_listening(self) -> None:
         """All connections break; runs go on."""
         assert self._server is not None
         self._server.should_exit = self._server.force_exit = True
+        for connection in list(self._server.server_state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
         await self._gone.wait()
 
     async def begin(

@@ -12,7 +12,7 @@ from interlock.consents.flow import Callback
 from interlock.consents.oauth import Finished
 from interlock.domain.call import Answer
 from interlock.domain.consent import Consent
-from interlock.domain.errors import DecisionConflictError
+from interlock.domain.errors import DecisionConflictError, LogCorruptError
 from interlock.domain.lifecycle import ActionState
 from interlock.service.consenting import Answered, Consenting, ConsentProblem, Goto
 from interlock.service.database import Database
@@ -34,6 +34,8 @@ class Board:
     rows: dict[str, ActionRow] = field(default_factory=dict[str, ActionRow])
     asks_for: dict[str, Consent] = field(default_factory=dict[str, Consent])
     decided: list[tuple[str, str, Answer]] = field(default_factory=list[tuple[str, str, Answer]])
+    #: Questions of runs whose events are not what was written.
+    damaged: set[str] = field(default_factory=set[str])
 
     def ask(self, action_id: str, consent: Consent = READ, **more: str) -> None:
         row = ActionRow(
@@ -71,6 +73,8 @@ class Board:
         return Page(tuple(page), str(page[-1].asked_at) if len(fit) > len(page) else "")
 
     async def consent_of(self, row: ActionRow) -> Consent | None:
+        if row.action_id in self.damaged:
+            raise LogCorruptError("event 1 is not what was written")
         return self.asks_for.get(row.action_id)
 
     async def decide(self, run_id: str, action_id: str, answer: Answer) -> None:
@@ -345,6 +349,22 @@ async def test_after_a_restart_questions_are_answered_whose_person_consented_jus
 
     assert [(action_id, answer.by) for _, action_id, answer in desk.board.decided] == [("act_1", "user:ada")]
     assert await desk.consenting.catch_up() == 0
+
+
+async def test_a_run_whose_events_are_damaged_keeps_nobody_from_the_others(desk: Desk) -> None:
+    for action_id in ("act_1", "act_2", "act_3"):
+        desk.board.ask(action_id)
+    desk.board.damaged.add("act_1")
+
+    assert [one.question.action_id for one in await desk.consenting.waiting(ADA)] == ["act_2", "act_3"]
+    refused = await desk.consenting.start(ADA, "act_1", "session")
+    given = await desk.give("act_2")
+    assert await desk.consenting.catch_up() == 0
+
+    assert isinstance(refused, ConsentProblem)
+    assert (refused.code, "damaged" in refused.message) == ("unavailable", True)
+    assert isinstance(given, Answered)
+    assert (given.approved, given.also) == (True, ("act_3",))
 
 
 async def test_nothing_that_is_shown_or_noted_holds_a_token(desk: Desk) -> None:

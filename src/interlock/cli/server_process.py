@@ -4,7 +4,6 @@ import logging
 import secrets
 import socket
 from collections.abc import Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -54,6 +53,7 @@ def prepare(config: Path | None, named: Sequence[str], demo: bool) -> tuple[Serv
 async def run_server(settings: ServerSettings, served: Sequence[ServedAgent], files: ServerFiles) -> None:
     """Until a signal. Calls under way are given a moment; every run can be gone on with."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     sock = _listen(settings.server.host, settings.server.port)
     settings = msgspec.structs.replace(
         settings, server=msgspec.structs.replace(settings.server, port=sock.getsockname()[1])
@@ -72,18 +72,13 @@ async def run_server(settings: ServerSettings, served: Sequence[ServedAgent], fi
             say(f"Sign in as {FIRST_ACCOUNT} with the password {password}")
             say("It is shown only now. `interlock accounts` makes more accounts, `interlock keys` keys for programs.")
         say("Ctrl-C stops it; runs are kept and gone on with at the next start.")
-        await server.serve(sockets=[sock])
+        async with service:
+            await server.serve(sockets=[sock])
 
 
 def make_app(service: Service) -> FastAPI:
-    """REST and console of a service, whose life is that of the application."""
-
-    @asynccontextmanager
-    async def life(app: FastAPI):
-        async with service:
-            yield
-
-    app = make_api(service, lifespan=life)
+    """REST and console of a service that its owner starts and stops."""
+    app = make_api(service)
     mount_console(app, service)
     return app
 
@@ -95,8 +90,8 @@ async def first_account(service: Service) -> str:
         return ""
     if not service.settings.server.is_loopback:
         raise ConfigurationError(
-            f"There is no account yet, so the server does not listen on {service.settings.server.host}. Make one first: "
-            "interlock accounts add NAME --role admin. Nothing was started."
+            f"There is no account yet, so the server does not listen on {service.settings.server.host}. Make one "
+            "first: interlock accounts add NAME --role admin. Nothing was started."
         )
     password = secrets.token_urlsafe(18)
     made = await service.accounts.create(FIRST_ACCOUNT, password, roles=(Role.ADMIN, Role.OPERATOR), by="system")
@@ -123,7 +118,7 @@ def _uvicorn_config(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         date_header=True,
-        lifespan="on",
+        lifespan="off",
         timeout_keep_alive=5,
         timeout_graceful_shutdown=int(server.stop_seconds) + 1,
         h11_max_incomplete_event_size=_MAX_HEADER_BYTES,

@@ -9,7 +9,7 @@ End. The outcomes are in model order, one per intent, and durable. Cancelling th
 at once and shows the model nothing; how the handlers end is noticed in the background.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -42,11 +42,11 @@ from .schedule import claim
 from .siblings import Ending, Outcome, Siblings
 
 #: What a run with several open questions is said to wait for: the first of these.
-_PAUSES: Mapping[QuestionKind, RunState] = {
-    "approval": RunState.PAUSED_APPROVAL,
-    "input": RunState.PAUSED_INPUT,
-    "consent": RunState.PAUSED_CONSENT,
-}
+_PAUSES: tuple[tuple[QuestionKind, RunState], ...] = (
+    ("approval", RunState.PAUSED_APPROVAL),
+    ("input", RunState.PAUSED_INPUT),
+    ("consent", RunState.PAUSED_CONSENT),
+)
 
 
 class BatchOutcome(msgspec.Struct, frozen=True):
@@ -214,9 +214,8 @@ def _close(siblings: Siblings, run: Run) -> None:
 def _pause(siblings: Siblings, run: Run) -> None:
     """For what is waited for now, which need not be what it paused for before."""
     open_kinds = {action.question.kind for action in run.ledger.actions.values() if action.state is ActionState.PENDING}
-    usual: QuestionKind = "approval"
-    kind = next((kind for kind in _PAUSES if kind in open_kinds), usual)
-    if run.ledger.state not in (RunState.RUNNING, _PAUSES[kind]):
+    kind, state = next((pause for pause in _PAUSES if pause[0] in open_kinds), _PAUSES[0])
+    if run.ledger.state not in (RunState.RUNNING, state):
         run.recorder.add(RunResumed())
     if run.ledger.state is RunState.RUNNING:
         run.recorder.add(RunPaused(kind=kind, waiting=tuple(siblings.waiting)))

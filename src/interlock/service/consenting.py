@@ -2,7 +2,7 @@
 
 Only the person that a run acts for may answer its question, and they answer it at the provider. Once they did, every
 open question that this covers is answered with it, and the runs go on. Whoever comes back in a strange way is refused,
-and the journal says so.
+and the journal says so. A run whose events are damaged cannot be answered, and keeps nobody from the others.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -16,7 +16,14 @@ from ..consents.grants import Given
 from ..consents.oauth import OAuthConsents, Wanted
 from ..domain.call import Answer
 from ..domain.consent import Consent
-from ..domain.errors import AnswerRefusedError, ConsentError, DecisionConflictError, RunEndedError
+from ..domain.errors import (
+    AnswerRefusedError,
+    ConsentError,
+    DecisionConflictError,
+    LogCorruptError,
+    LogError,
+    RunEndedError,
+)
 from ..domain.lifecycle import ActionState
 from .journal import Journal, Outcome
 from .principal import Principal
@@ -103,7 +110,7 @@ class Consenting:
         found: list[WaitingConsent] = []
         async with aclosing(self._open_questions(who.name)) as rows:
             async for row in rows:
-                if consent := await self._consent_of(row):
+                if consent := await self._asks_for(row):
                     found.append(WaitingConsent(question=row, consent=consent))
         return tuple(found)
 
@@ -116,9 +123,11 @@ class Consenting:
         row = await self._own(who, action_id)
         if isinstance(row, ConsentProblem):
             return row
-        consent = await self._consent_of(row) if row.state is _OPEN else None
-        if consent is None:
+        if row.state is not _OPEN:
             return _closed(row, "consent")
+        consent = await self._asks_for(row)
+        if consent is None:
+            return _DAMAGED
         try:
             if not await self._consents.needs(who.name, row.tool, consent):
                 return await self._answer_covered(who, row)
@@ -161,7 +170,8 @@ class Consenting:
         answered = 0
         async with aclosing(self._open_questions(None)) as rows:
             async for row in rows:
-                answered += bool(row.requester) and await self._say_yes(row)
+                with suppress(LogError):
+                    answered += bool(row.requester) and await self._say_yes(row)
         return answered
 
     async def _own(self, who: Principal, action_id: str) -> ActionRow | ConsentProblem:
@@ -210,12 +220,18 @@ class Consenting:
 
     async def _say_yes(self, row: ActionRow) -> bool:
         """For the person that it asks, if it is open and what they gave is enough for it."""
-        consent = await self._consent_of(row) if row.state is _OPEN else None
+        consent = await self._asks_for(row) if row.state is _OPEN else None
         with suppress(ConsentError):
             if consent and not await self._consents.needs(row.requester, row.tool, consent):
                 yes = Answer(approved=True, by=row.requester, reason=_GIVEN.format(consent.provider))
                 return await self._answer(row, yes)
         return False
+
+    async def _asks_for(self, row: ActionRow) -> Consent | None:
+        """None: its run is damaged, so nobody knows."""
+        with suppress(LogCorruptError):
+            return await self._consent_of(row)
+        return None
 
     async def _answer(self, row: ActionRow, answer: Answer) -> bool:
         """False: it was answered meanwhile, or its run is over."""
@@ -246,6 +262,11 @@ class Consenting:
 
     async def _record(self, who: Principal, action: str, target: str, outcome: Outcome, **detail: str) -> None:
         await self._journal.add(who.name, action, target, outcome=outcome, detail=detail)
+
+
+_DAMAGED = ConsentProblem(
+    code="unavailable", message="The run's events are damaged, so its question cannot be answered. Nothing was changed."
+)
 
 
 def _closed(row: ActionRow, attempted: str) -> ConsentProblem:
