@@ -23,6 +23,7 @@ Series: TypeAlias = dict[str, list[float]]
 
 _MS, _US = 1e3, 1e6
 _LISTS = 20
+_IDLE_LOOKS = 5
 _LIST = "/runs?status=PAUSED_APPROVAL&limit=1000"
 _AT_ONCE = 16
 _WAIT_SECONDS = 60.0
@@ -34,7 +35,7 @@ class Sizes(NamedTuple):
     rounds: int = 5
     #: Paused runs in the list.
     listed: int = 1_000
-    #: Runs that are made over HTTP, twice: the second half says what a paused run costs.
+    #: Runs that are made over HTTP, three times. The first ones warm up.
     made: int = 1_000
     readers: int = 50
     events_per_second: int = 200
@@ -45,6 +46,8 @@ class Sizes(NamedTuple):
     connections: int = 32
     load_seconds: float = 3.0
     logins: int = 10
+    #: A server is measured when it had nothing to do for so long.
+    look_seconds: float = 1.0
     #: Paused runs at the start of a server.
     starts: tuple[int, ...] = (1_000, 10_000, 100_000)
 
@@ -53,7 +56,7 @@ async def measure_lists(folder: Path, sizes: Sizes) -> Series:
     """A server that found so many paused runs, asked for all of them."""
     keys = await _paused_log(folder, sizes.listed)
     async with interlock_server(folder) as server, Client(server.port, keys.operator).connections(1) as (connection,):
-        await server.settled()
+        await server.settled(sizes.look_seconds)
         request, taken = Client(server.port, keys.operator).request("GET", _LIST), list[float]()
         cpu = server.cpu_seconds()
         for _ in range(_LISTS):
@@ -62,7 +65,10 @@ async def measure_lists(folder: Path, sizes: Sizes) -> Series:
             taken.append((perf_counter() - began) * _MS)
             assert len(answer.json()["runs"]) == min(sizes.listed, 1_000)
         cpu = (server.cpu_seconds() - cpu) / _LISTS * _MS
-    return {"listed": [median(taken)], "listed at worst": [max(taken)], "listed cpu": [cpu]}
+        idle, began = server.cpu_seconds(), perf_counter()
+        await asyncio.sleep(_IDLE_LOOKS * sizes.look_seconds)
+        idle = (server.cpu_seconds() - idle) / (perf_counter() - began)
+    return {"listed": [median(taken)], "listed at worst": [max(taken)], "listed cpu": [cpu], "idle": [idle]}
 
 
 async def measure_making(folder: Path, sizes: Sizes) -> Series:
@@ -74,7 +80,7 @@ async def measure_making(folder: Path, sizes: Sizes) -> Series:
             await _make_runs(server, keys, "asker", sizes.made)
             rates.append(sizes.made / (perf_counter() - began))
             await _until_paused(server, keys, sizes.made * len(rates))
-            await server.settled()
+            await server.settled(sizes.look_seconds)
             resident.append(server.resident_bytes())
         logins = [await _sign_in(server) for _ in range(sizes.logins)]
     return {
@@ -105,7 +111,7 @@ async def measure_live(folder: Path, sizes: Sizes) -> Series:
             await client.follow(paths[number % 2], lambda text, now, number=number: told(number, text, now))
             for number in range(sizes.readers)
         ]
-        await server.settled()
+        await server.settled(sizes.look_seconds)
         cpu, began = server.cpu_seconds(), perf_counter()
         wrote_seconds = await writing()
         await _within(complete.wait())
@@ -149,7 +155,7 @@ async def measure_load(folder: Path, sizes: Sizes) -> Series:
     async with interlock_server(folder / "ours") as ours, empty_server(folder / "empty") as empty:
         run = Client(ours.port, keys.operator).request("GET", f"/runs/run_{7 % sizes.listed:032x}")
         sides = [("ours", ours, run), ("empty", empty, Client(empty.port).request("GET", "/"))]
-        await ours.settled()
+        await ours.settled(sizes.look_seconds)
         for number in range(sizes.rounds + 1):
             for name, server, request in sides[:: 1 if number % 2 else -1]:
                 figures = await _loaded(server, request, sizes)
@@ -169,10 +175,10 @@ async def measure_starts(folder: Path, sizes: Sizes) -> Series:
         await _paused_log(place, paused)
         async with interlock_server(place) as server:
             found[f"anew {paused}"] = [server.started_seconds]
-            await server.settled()
+            await server.settled(sizes.look_seconds)
         async with interlock_server(place) as server:
             found[f"again {paused}"] = [server.started_seconds]
-            found[f"settled {paused}"] = [await server.settled()]
+            found[f"settled {paused}"] = [await server.settled(sizes.look_seconds)]
             resident.append((paused, server.resident_bytes()))
     found["resident"] = [resident[-1][1] / (1 << 20)]
     grown = resident[-1][1] - resident[0][1]

@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _START_SECONDS = 300.0
 _STOP_SECONDS = 30.0
+_SETTLE_SECONDS = 120.0
 _IDLE_SHARE = 0.08
 _AGENTS = {"asker": "asker", "busy": "busy", **{f"agent-{number}": "asker" for number in range(10)}}
 
@@ -56,13 +57,13 @@ class Server:
         lines = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
 
-    async def settled(self, seconds: float = 120.0) -> float:
-        """Returns when it has nothing to do, or after so long. The seconds until then."""
+    async def settled(self, look_seconds: float) -> float:
+        """Returns when it had nothing to do for so long. The seconds until then, to that many."""
         began = monotonic()
-        while monotonic() < began + seconds:
+        while monotonic() < began + _SETTLE_SECONDS:
             before = self.cpu_seconds()
-            await asyncio.sleep(1.0)
-            if self.cpu_seconds() - before < _IDLE_SHARE:
+            await asyncio.sleep(look_seconds)
+            if self.cpu_seconds() - before <= max(_IDLE_SHARE * look_seconds, 2 / _TICKS_PER_SECOND):
                 break
         return monotonic() - began
 

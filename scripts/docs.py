@@ -23,12 +23,15 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, get_args
 
 import msgspec
+from annotated_types import MaxLen
+from pydantic import BaseModel
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from interlock import MemoryArtifacts, MemoryLog
-from interlock.api import body, safety, streams
+from interlock.api import body, safety
 from interlock.api.app import make_api
+from interlock.api.wishes import RunTask
 from interlock.cli.doctor import Diagnosis, lines
 from interlock.cli.exit_codes import MEANINGS
 from interlock.cli.main import DOORS, app
@@ -52,7 +55,7 @@ from interlock.sandbox.interface import CAPABILITIES, CommandLimits, Confinement
 from interlock.sandbox.probe import Finding
 from interlock.sandbox.programs import Program
 from interlock.sandbox.unconfined import UnconfinedSandbox
-from interlock.service import attempts, sessions, starting, webhooks
+from interlock.service import attempts, sessions, webhooks
 from interlock.service.demo_agents import demo_agents
 from interlock.service.due_times import Schedule
 from interlock.service.forwarding import destination
@@ -158,16 +161,14 @@ SERVER_KEYS: Mapping[str, str] = {
     "four_eyes": "`off`, `high_risk` or `all`: which questions need a second person.",
     "consent_seconds": "The same for consents.",
     "checkpoint_seconds": "How often it is signed how far runs are.",
-    "request_burst": "See above.",
     "max_readers": "Streams of events that are read at once.",
     "description": "What people read about it.",
-    "on_rejection": "`continue`, `degrade` or `fail`: what a no, or no answer in time, does. None: as the agent says, or `fail`.",
+    "on_rejection": "`continue`, `degrade` or `fail`: after a no, or none in time. None: as the agent says, or `fail`.",
     "mode": "The permission mode of its runs: `read_only`, `default`, `accept_edits`, `trusted`.",
     "workspace": "The folder that it works in.",
     "name": "Letters, digits, `-`, `_`; it is in ids and in the log.",
     "agent": "Whose run it is.",
     "task": "What the agent is told.",
-    "every_seconds": "See above.",
     "timezone": "For `cron`; a name like `Europe/Zurich`.",
     "enabled": "`false`: it rests.",
     "secret_env": "The variable that has the shared secret, or:",
@@ -180,13 +181,21 @@ SERVER_KEYS: Mapping[str, str] = {
     "allow_private": "Also this machine and private networks. Metadata services are never called.",
     "url": "Where to.",
     "index": "Of Splunk.",
+    "ServerTable.requests_per_second": "Requests that one key or person may make over time.",
+    "ServerTable.request_burst": "And at once.",
+    "Schedule.cron": "As in `*/5 * * * *`, in its time zone; or:",
+    "Schedule.every_seconds": "every so many seconds, counted from 1970.",
+    "Webhook.scheme": "`interlock`, or `github` for `X-Hub-Signature-256`, as GitHub and others sign.",
+    "HecDestination.url": "As in `https://splunk.example.com:8088/services/collector/event`.",
+    "HecDestination.schema": "Splunk takes no other.",
+    "OAuthProvider.client_secret_env": "The variable that has its secret, if it has one; or:",
+    "OAuthProvider.client_secret_file": "the file that has it.",
     "SyslogDestination.host": "Of the collector.",
     "SyslogDestination.port": "Of the collector.",
     "transport": "`udp`, `tcp` or `tls`. No transport of syslog confirms, and UDP may lose.",
     "facility": "As in RFC 5424.",
     "path": "Absolute.",
     "client_id": "As it is registered there.",
-    "client_secret_file": "The file that has it.",
     "issuer": "Whose endpoints are looked up; or name them:",
     "authorization_endpoint": "Where people are sent.",
     "token_endpoint": "Where codes become tokens.",
@@ -237,14 +246,21 @@ WITHOUT_ROLES: Mapping[Bond, str] = {
     Bond.REQUESTER: "whom the run acts for",
     Bond.INVOLVED: "whom the run acts for, or who made it",
 }
+
+
+def _max_length(model: type[BaseModel], name: str) -> int:
+    (found,) = [each.max_length for each in model.model_fields[name].metadata if isinstance(each, MaxLen)]
+    return found
+
+
 #: Limits of the server, with what they are about. What can be set is in the settings.
 SERVER_LIMITS = (
     ("a body of a request", body.MAX_BODY_BYTES, "bytes"),
     ("the body of a webhook", webhooks.MAX_BODY_BYTES, "bytes"),
     ("time for a body to arrive", body.BODY_SECONDS, "seconds"),
-    ("time for a reader of a stream to take a piece", streams.SEND_SECONDS, "seconds"),
+    ("time for a client to take a piece of an answer", safety.SEND_SECONDS, "seconds"),
     ("requests at the same moment, of everybody together", safety.MAX_AT_ONCE, ""),
-    ("characters of a task", starting.MAX_TASK_CHARS, ""),
+    ("characters of a task", _max_length(RunTask, "task"), ""),
     ("failed sign-ins before one has to wait", attempts.FREE_FAILURES, ""),
     ("the longest such wait", attempts.MAX_WAIT_SECONDS, "seconds"),
     ("a sign-in, without a request", sessions.IDLE_NS / 1e9, "seconds"),
@@ -510,8 +526,8 @@ def _setting_rows(kind: type) -> list[tuple[str, ...]]:
     for name, field in defaults.items():
         meaning = told.get(name, "")
         if meaning in {"", "See `Reach`."}:
-            meaning = SERVER_KEYS.get(f"{kind.__name__}.{name}") or SERVER_KEYS[name]
-        rows.append((f"`{name}`", _set_to(field), meaning))
+            meaning = SERVER_KEYS.get(name, "")
+        rows.append((f"`{name}`", _set_to(field), SERVER_KEYS.get(f"{kind.__name__}.{name}") or meaning))
     return rows
 
 
@@ -583,7 +599,7 @@ def _description() -> dict[str, Any]:
 
 
 def _described(answer: Mapping[str, Any]) -> str:
-    return " ".join(str(answer.get("description") or answer["summary"]).split()).rstrip(".")
+    return " ".join(str(answer.get("description") or answer["summary"].capitalize()).split()).rstrip(".")
 
 
 def _asked(answer: Mapping[str, Any]) -> Iterator[str]:

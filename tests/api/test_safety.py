@@ -341,3 +341,17 @@ def test_no_other_name_is_taken_for_ones_own(host: str) -> None:
 def is_one(name: str) -> bool:
     own = {"localhost:8321", "127.0.0.1:8321", "[::1]:8321", "interlock.example"}
     return name in own or name.startswith("interlock.example:")
+
+
+async def test_who_comes_back_from_a_provider_is_led_on_by_a_page_that_repeats_nothing_harmful(server: Running) -> None:
+    client = await server.client()
+    hostile = {"state": '"><script>alert(1)</script>', "code": "x' onload='", "next": "https://evil.example"}
+    page = await client.get("/consents/callback", params=hostile)
+
+    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert page.headers["content-security-policy"].startswith("default-src 'none'")
+    assert "<script" not in page.text
+    assert "evil.example" not in page.text
+    assert "url=/consents/callback?state=" in page.text
+    again = await client.get("/consents/callback", params=hostile | {"arrived": "1"})
+    assert code_of(again) == (401, "no_credentials")

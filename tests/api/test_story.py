@@ -3,8 +3,13 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from interlock.agent.agent import Agent
+from interlock.domain.payload import Bound, Payload, canonical_payload, hash_payload
+from interlock.models.scripted import ScriptedProvider
+from interlock.service.agents import ServedAgent
 from tests.api.server import LOOKUP, NOTE, REFUND, RENAME, Running, running_server, task
 
 
@@ -319,3 +324,52 @@ async def test_somebody_may_not_decide_what_was_done_for_them(tmp_path: Path) ->
         journal = (await (await server.client("auditor_all")).get("/audit/journal")).json()["entries"]
         refusals = [(each["by"], each["action"]) for each in journal if each["outcome"] == "refused"]
         assert refusals == [("user:olga", "decision.four_eyes")]
+
+
+@pytest.mark.requirement("R145", "R158", "R159", "R167")
+async def test_the_hash_is_over_what_is_shown_and_what_runs_has_the_same(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server:
+        run_id = await server.begin(NOTE)
+        asked = await server.asked(run_id)
+        bound = msgspec.convert(asked["bound"], Bound)
+        payload = Payload(run_id, asked["call_id"], asked["tool"], asked["arguments"], bound)
+        assert hash_payload(canonical_payload(payload)) == asked["payload_hash"]
+
+        operator = await server.client("operator")
+        wish = {"payload_hash": asked["payload_hash"]}
+        await operator.post(f"/approvals/{asked['action_id']}/approve", json=wish)
+        await server.status(run_id, "COMPLETED")
+
+        call = (await operator.get(f"/runs/{run_id}/calls/c0")).json()
+        assert call["happened"]["runs"][0]["started"]["payload_hash"] == asked["payload_hash"]
+        action = (await operator.get(f"/runs/{run_id}/actions/{asked['action_id']}")).json()
+        assert (action["payload_hash"], action["call_id"], action["run_id"]) == (asked["payload_hash"], "c0", run_id)
+
+
+@pytest.mark.requirement("R126", "R139")
+async def test_the_description_has_exactly_the_words_for_statuses_and_events(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server:
+        told = (await (await server.client()).get("/openapi.json")).json()
+    filters = {each["name"]: each["schema"] for each in told["paths"]["/runs"]["get"]["parameters"]}
+    (listed, _) = filters["status"]["anyOf"]
+    assert set(listed["items"]["enum"]) == {"RUNNING", "PAUSED_APPROVAL", "PAUSED_CONSENT", "COMPLETED", "FAILED"}
+    events = told["components"]["schemas"]["EventShape"]["properties"]["type"]["enum"]
+    assert set(events) == {
+        "TOOL_CALL",
+        "LLM_CALL",
+        "APPROVAL_REQUIRED",
+        "CONSENT_REQUIRED",
+        "APPROVAL_GRANTED",
+        "APPROVAL_REJECTED",
+        "ERROR",
+        "COMPLETED",
+    }
+
+
+@pytest.mark.requirement("R128", "R141")
+async def test_a_run_whose_model_gives_no_answer_fails_with_an_error(tmp_path: Path) -> None:
+    broken = Agent(provider=ScriptedProvider([]), name="shop")
+    async with running_server(tmp_path, [ServedAgent(agent=broken)]) as server:
+        run_id = await server.begin("Do it.")
+        await server.status(run_id, "FAILED")
+        assert (await types_of(server, run_id))[-1] == "ERROR"

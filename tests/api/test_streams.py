@@ -11,7 +11,7 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from interlock.api import routes_streams, streams
+from interlock.api import routes_streams, safety
 from interlock.service.live import LiveEvent
 from tests.api.server import LOOKUP, NOTE, Running, running_server
 
@@ -131,7 +131,7 @@ async def test_readers_who_leave_give_their_place_back_and_too_many_are_told_so(
 async def test_a_reader_who_takes_nothing_is_cut_off_and_leaves_nothing_behind(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "SEND_SECONDS", 0.2)
+    monkeypatch.setattr(safety, "SEND_SECONDS", 0.2)
 
     def long(told: LiveEvent, place: int) -> bytes:
         return b"x" * 4_000_000

@@ -117,6 +117,21 @@ async def test_edited_arguments_are_checked_by_the_server_and_are_what_runs(oper
     assert await _ran(served, run_id) == [{"order": "A-1042", "amount": 1.0, "note": "half"}]
 
 
+async def test_a_yes_reaches_as_far_as_was_chosen(operator: Page, served: House) -> None:
+    call = ("publish", {"path": "a.html", "content": "Hello."})
+    run_id, action_id = await _question(served, "Publish it.", call)
+    await operator.goto(f"/console/inbox/{action_id}")
+    await is_live(operator)
+
+    await operator.keyboard.press("a")
+    await operator.get_by_label("A yes to").select_option("run")
+    await operator.get_by_label("Reason (optional)").fill("Harmless.")
+    await operator.get_by_role("button", name="Yes, run it").click()
+
+    await served.ended(run_id)
+    assert await _answer(served, action_id) == Answer(approved=True, by="user:olga", scope="run", reason="Harmless.")
+
+
 async def test_a_rejection_has_a_reason_and_ends_the_run(operator: Page, served: House) -> None:
     run_id, action_id = await _question(served, "Give Mia her money back.", REFUND)
     await operator.goto(f"/console/inbox/{action_id}")

@@ -1,12 +1,15 @@
 """Signing in, and what somebody who is signed in may look at."""
 
 import re
+from collections.abc import AsyncGenerator
 
+import httpx2
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from interlock.console.bodies import MAX_FORM_BYTES
 from interlock.console.pages import POLICY
-from tests.console.browser import opened, opened_as, sign_in
+from tests.console.browser import is_live, opened, opened_as, sign_in
 from tests.console.server import PASSWORD, House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -46,7 +49,7 @@ async def test_a_wrong_password_is_refused_and_many_are_slowed_down(program: Bro
     async with opened(program, served.base) as (page, _):
         await page.goto("/console/login")
         statuses: list[int] = []
-        for _ in range(8):
+        while 429 not in statuses and len(statuses) < 10:
             await page.get_by_label("Name").fill("olga")
             await page.get_by_label("Password").fill("wrong")
             async with page.expect_navigation() as navigation:
@@ -118,6 +121,7 @@ async def test_an_admin_makes_an_account_and_a_key_and_takes_them_back(program: 
         await form.get_by_label("Name").fill("bot")
         await form.get_by_label("Agents").fill("shop")
         await form.get_by_role("button", name="Make it").click()
+        await expect(page.locator("[data-secret]")).to_have_text(re.compile("^ik_"))
         secret = await page.locator("[data-secret]").inner_text()
         assert (await page.request.get("/me", headers={"Authorization": f"Bearer {secret}"})).status == 200
         await page.get_by_role("button", name="I have it").click()
@@ -126,3 +130,55 @@ async def test_an_admin_makes_an_account_and_a_key_and_takes_them_back(program: 
         await page.get_by_role("button", name="Revoke bot").click()
         await form.get_by_role("button", name="Revoke").click()
         await expect(page.get_by_text("Revoked")).to_be_visible()
+
+
+async def test_an_end_of_the_sign_in_is_noticed_by_an_open_page(operator: Page, served: House) -> None:
+    await operator.goto("/console/runs")
+    await is_live(operator)
+
+    await served.service.sessions.end_all("olga", by="user:alex")
+    await served.begin("Something happens.")
+
+    await expect(operator).to_have_url(re.compile(r"/console/login\?next=/console/runs"))
+
+
+async def _posted(served: House, body: bytes, *, length: bool) -> int:
+    """The status for a form that is sent bit by bit, or with its length."""
+    async with httpx2.AsyncClient(base_url=served.base) as client:
+        headers = {"Content-Type": "application/x-www-form-urlencoded", "Origin": served.base}
+        content = body if length else _pieces(body)
+        return (await client.post("/console/login", content=content, headers=headers)).status_code
+
+
+async def _pieces(body: bytes) -> AsyncGenerator[bytes]:
+    for at in range(0, len(body), 64 << 10):
+        yield body[at : at + (64 << 10)]
+
+
+@pytest.mark.parametrize("length", [True, False])
+async def test_a_form_may_be_as_long_as_a_form_is_and_no_longer(served: House, length: bool) -> None:
+    fits = b"name=olga&password=no&rest=".ljust(MAX_FORM_BYTES, b"x")
+    assert await _posted(served, fits, length=length) == 401
+    assert await _posted(served, fits + b"x", length=length) == 413
+
+
+async def test_a_form_of_another_site_is_refused(served: House) -> None:
+    async with httpx2.AsyncClient(base_url=served.base) as client:
+        form = {"name": "olga", "password": PASSWORD}
+        answer = await client.post("/console/login", data=form, headers={"Origin": "https://evil.example"})
+    assert answer.status_code == 403
+    assert "set-cookie" not in answer.headers
+
+
+async def test_nonsense_in_an_address_is_an_answer_in_words(operator: Page, served: House) -> None:
+    nonsense = (
+        "/runs?cursor=x",
+        "/runs?q=%ED%A0%80%00",
+        "/inbox/act_none",
+        "/inbox?cursor=%00",
+        "/nothing",
+        "/static/x",
+    )
+    for path in (*nonsense, "/runs?status=NOTHING&limit=-1", "/inbox?all=%F0%9F", "/runs/run_none", "/login?next=//x"):
+        response = await operator.request.get(f"/console{path}")
+        assert response.status < 500, path

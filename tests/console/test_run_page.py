@@ -7,8 +7,9 @@ import pytest
 import pytest_asyncio
 
 from interlock.approvals.visible import unseen
+from interlock.domain.event import RunStarted, UserSaid
 from tests.console.browser import assert_accessible, assert_no_sideways
-from tests.console.visits import ADMIN, Stage, edited_refund, stage, visit
+from tests.console.visits import ADMIN, Stage, edited_refund, stage, visit, written
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -39,6 +40,7 @@ async def test_a_call_is_shown_in_three_lenses_that_do_not_mix(on: Stage) -> Non
     assert 'added: "amount": 5.0' in " ".join(happened.split())
 
 
+@pytest.mark.requirement("R164")
 async def test_every_id_has_an_address_that_leads_to_it(on: Stage) -> None:
     run_id = await edited_refund(on.house)
     (action,) = await on.house.service.reading.actions(ADMIN, run_id)
@@ -52,6 +54,9 @@ async def test_every_id_has_an_address_that_leads_to_it(on: Stage) -> None:
         await page.goto(f"/console/runs/{run_id}/actions/{action.action_id}")
         assert await page.get_by_role("tab", name="The person saw").get_attribute("aria-selected") == "true"
         assert action.payload_hash in await page.locator("#lens-person").inner_text()
+        await page.locator("#lens-person").get_by_role("link", name=f"event {action.asked_seq}").click()
+        await page.get_by_role("link", name="its question").click()
+        assert page.url.endswith(f"/actions/{action.action_id}")
 
 
 async def test_an_event_is_there_as_json_with_the_hash_of_the_log(on: Stage) -> None:
@@ -117,23 +122,42 @@ HOSTILE = (
 
 
 async def test_hostile_text_stays_text_in_every_part_of_the_page(on: Stage) -> None:
-    calls = [("fail", {"why": text}) for text in HOSTILE]
-    run_id = await on.house.begin(" ".join(HOSTILE), *calls)
-    await on.house.ended(run_id)
-    last = (await on.house.service.reading.run(ADMIN, run_id)).last_seq
-    async with visit(on, path=f"/console/runs/{run_id}") as (page, watch):
-        for at, text in enumerate(HOSTILE):
-            await page.goto(f"/console/runs/{run_id}/calls/c{at}")
-            assert unseen(await page.locator("#lens-model .outline .rest").first.inner_text()) == text
-            await page.get_by_role("tab", name="What happened").click()
-        await page.goto(f"/console/runs/{run_id}")
-        for seq in range(last - 1, 0, -9):
-            await page.keyboard.type("k" if seq == last - 1 else "k" * 9)
+    everything = dict(zip("abcdefghij", HOSTILE, strict=True))
+    run_id = await on.house.begin(
+        " ".join(HOSTILE), ("fail", {"why": "\n".join(HOSTILE)}), ("keep", {"anything": everything})
+    )
+    (asked,) = await on.house.asked(run_id)
+    async with visit(on) as (page, watch):
+        await page.goto(f"/console/runs/{run_id}/actions/{asked.action_id}")
+        shown = await page.locator("#lens-person .outline .text .rest").all_inner_texts()
+        assert [unseen(text) for text in shown] == list(HOSTILE)
+        await page.goto(f"/console/runs/{run_id}/calls/c0")
+        await page.get_by_role("tab", name="What happened").click()
+        for seq in range((await on.house.service.reading.run(ADMIN, run_id)).last_seq, 0, -4):
+            await page.locator("#place").fill(str(seq))
             await page.locator("#details-title", has_text=f"Event {seq}:").wait_for()
         links = await page.locator("main a").evaluate_all("all => all.map((each) => each.href)")
-        assert await page.locator("main form").count() == 1
+        assert await page.locator("main form").count() == 2
         assert watch.faults == []
     assert all(link.startswith(on.house.base) for link in links)
+
+
+async def test_runs_inside_and_forks_are_linked_both_ways_as_far_as_the_log_says(on: Stage) -> None:
+    parent = await edited_refund(on.house)
+    inside = RunStarted(schema=1, agent="shop", requester="user:sam", parent_run_id=parent, parent_call_id="c0")
+    forked = RunStarted(schema=1, agent="shop", requester="user:sam", forked_from=parent, forked_at=4)
+    for run_id, began in (("run_inside", inside), ("run_forked", forked)):
+        done = on.house.service.log.append(run_id, written(run_id, [began, UserSaid(text="Look.")]))
+        assert done is not None
+        await done
+    async with visit(on, path=f"/console/runs/{parent}") as (page, _):
+        await page.locator(".head-facts").get_by_role("link", name="shop").click()
+        assert page.url.endswith("/console/runs/run_inside")
+        await page.get_by_role("link", name=parent, exact=True).click()
+        assert page.url.endswith(f"/console/runs/{parent}/calls/c0")
+        await page.goto("/console/runs/run_forked")
+        await page.get_by_role("link", name=f"{parent} after event 4", exact=True).click()
+        assert await page.locator("#details-title").inner_text() == "Event 4: Model answered: 1 call"
 
 
 async def test_it_can_be_read_without_scripts(on: Stage) -> None:

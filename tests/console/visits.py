@@ -11,7 +11,7 @@ from interlock.domain.chain import Entry, encode_event, genesis, link
 from interlock.domain.event import Event, Fact
 from interlock.service.deciding import Approval
 from interlock.service.principal import Principal, Role
-from tests.console.browser import Watch, browser, opened
+from tests.console.browser import Watch, browser, opened_as
 from tests.console.server import House, house
 
 OPERATOR = Principal(name="user:olga", kind="person", roles=frozenset((Role.OPERATOR,)))
@@ -32,18 +32,10 @@ async def stage(folder: Path) -> AsyncGenerator[Stage]:
 @asynccontextmanager
 async def visit(on: Stage, name: str = "alex", path: str = "", **options: Any) -> AsyncGenerator[tuple[Page, Watch]]:
     """A page of somebody who is signed in."""
-    async with opened(on.browser, on.house.base, **options) as (page, watch):
-        await enter(page, on.house, name)
+    async with opened_as(name, on.browser, on.house, **options) as (page, watch):
         if path:
             await page.goto(path)
         yield page, watch
-
-
-async def enter(page: Page, served: House, name: str) -> None:
-    new = await served.service.sessions.start(name)
-    assert new is not None
-    cookie: Any = {"name": "interlock_session", "value": new.token, "url": served.base}
-    await page.context.add_cookies([cookie])
 
 
 async def edited_refund(served: House) -> str:

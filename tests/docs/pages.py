@@ -44,6 +44,10 @@ def yaml_blocks(text: str) -> list[str]:
     return [fence[2] for fence in _FENCE.finditer(text) if fence[1] == "yaml"]
 
 
+def toml_blocks(text: str) -> list[str]:
+    return [fence[2] for fence in _FENCE.finditer(text) if fence[1] == "toml"]
+
+
 def section(text: str, heading: str) -> str:
     """What stands under a heading, up to the next one."""
     return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]

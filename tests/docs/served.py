@@ -4,19 +4,32 @@ import asyncio
 import json
 import re
 import shlex
-from collections.abc import AsyncGenerator, Iterator
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from string import Template
 from typing import Any, NamedTuple, cast
 
 import httpx2
+import pytest
+from msgspec.structs import replace
 
+from interlock.service.agent_loading import load_agents
 from interlock.service.api_keys import NewKey
+from interlock.service.deciding import Approval
 from interlock.service.demo_agents import demo_agents
-from interlock.service.principal import Role
+from interlock.service.forwarding.destination import WebhookDestination
+from interlock.service.principal import Principal, Role
+from interlock.service.settings import read_settings
+from interlock.service.starting import NewRun
 from tests.api.server import Running, running_server
 
+from .pages import ROOT
+
+SHOP = ROOT / "examples" / "server"
+SECRET = "a secret of the docs".replace(" ", "-")
 _SECONDS = 20
 _CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _REQUEST = re.compile(r"^\$ api (.+)", re.DOTALL)
@@ -37,10 +50,60 @@ async def demo_server(folder: Path) -> AsyncGenerator[Running]:
         yield server
 
 
-async def key(server: Running, name: str, *roles: Role) -> str:
-    made = await server.service.keys.create(name, roles=roles, by="test")
+@asynccontextmanager
+async def shop_server(folder: Path, monkeypatch: pytest.MonkeyPatch, receiver: str = "9") -> AsyncGenerator[Running]:
+    """The one of `examples/server`, which sends its events to that port."""
+    monkeypatch.setattr(sys, "path", [str(SHOP), *sys.path])
+    monkeypatch.setenv("SHOP_HOOK_SECRET", SECRET)
+    monkeypatch.setenv("SHOP_AUDIT_SECRET", SECRET)
+    settings = read_settings(SHOP / "serve.toml")
+    (forward,) = settings.forward
+    assert isinstance(forward, WebhookDestination)
+    forward = replace(forward, url=f"http://127.0.0.1:{receiver}/")
+    agents = load_agents(settings.agents, ())
+    async with running_server(folder, agents, replace(settings, forward=(forward,))) as server:
+        yield server
+
+
+async def key(server: Running, name: str, *roles: Role, agents: Sequence[str] | None = None) -> str:
+    owned = None if agents is None else frozenset(agents)
+    made = await server.service.keys.create(name, roles=roles, agents=owned, by="test")
     assert isinstance(made, NewKey)
     return made.secret
+
+
+async def begun(server: Running, agent: str) -> str:
+    """A run of the server itself."""
+    who = Principal(name="system:test", kind="system", roles=frozenset((Role.OPERATOR,)))
+    return (await server.service.starting.create(who, NewRun(agent=agent, task="Go.")))[0].run_id
+
+
+async def approve(server: Running, action_id: str) -> None:
+    who = Principal(name="user:olga", kind="person", roles=frozenset((Role.OPERATOR,)))
+    question = (await server.service.reading.question(who, action_id)).action.question
+    await server.service.deciding.approve(who, action_id, Approval(payload_hash=question.payload_hash))
+
+
+@asynccontextmanager
+async def started(name: str, *words: str) -> AsyncGenerator[Process]:
+    """An example as a process, which is ended with everything that it has."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-W", "error", str(SHOP / name), *words, stdout=PIPE, stderr=None
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def line_of(process: Process) -> str:
+    assert process.stdout is not None
+    async with asyncio.timeout(_SECONDS):
+        line = (await process.stdout.readline()).decode()
+    assert line, "the example ended"
+    return line.rstrip("\n")
 
 
 def exchanges(page: str) -> Iterator[Exchange]:
@@ -89,10 +152,10 @@ class Terminal:
                     await changed.wait()
                     changed.clear()
         except TimeoutError:
-            return answer
+            pass
         finally:
             end()
-        self._learn(answer)
+            self._learn(answer)
         return answer
 
     async def _answer(self, typed: str) -> str:

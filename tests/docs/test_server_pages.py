@@ -2,17 +2,34 @@
 
 import asyncio
 import inspect
+import re
+import struct
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import httpx2
 import pytest
 
+from interlock.domain.lifecycle import RUN_STATUS, ActionState
+from interlock.history.run_view import RunEventType
+from interlock.service.agent_loading import GROUP
+from interlock.service.forwarding.destination import Destination
+from interlock.service.permissions import FourEyes
 from interlock.service.principal import Role
+from interlock.service.settings import ServerSettings, read_settings
 
-from .pages import compiled, python_blocks, text_of
-from .served import Terminal, demo_server, exchanges, fits, key
+from .pages import ROOT, compiled, python_blocks, section, table_rows, text_of, toml_blocks
+from .pictures import PICTURES
+from .served import SECRET, Terminal, approve, begun, demo_server, exchanges, fits, key, line_of, shop_server, started
 
 REST = text_of("docs/rest.md")
+SERVER = text_of("docs/server.md")
+CONSENT = text_of("docs/consent.md")
+AUDIT = text_of("docs/audit.md")
+CONSOLE = text_of("docs/console.md")
 
 
 async def test_the_requests_of_the_page_are_answered_as_it_shows(tmp_path: Path) -> None:
@@ -32,3 +49,102 @@ async def test_the_python_of_the_page_runs_against_a_server(tmp_path: Path, monk
             if inspect.isawaitable(running):
                 await running
     assert namespace["told"][-1] == "end"
+
+
+async def test_the_signature_of_the_page_opens_a_webhook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (block,) = [block for block in python_blocks(SERVER) if "def signed_headers" in block.code]
+    page: dict[str, Any] = {}
+    exec(compiled(block.code, "docs/server.md", block.line), page)  # noqa: S102 - it is our own page
+    body = b'{"parcel": 7}'
+    async with shop_server(tmp_path, monkeypatch) as server, httpx2.AsyncClient(base_url=server.base) as client:
+        headers = page["signed_headers"](SECRET, "parcel-7", body)
+        taken = [await client.post("/hooks/parcel-lost", content=body, headers=headers) for _ in range(2)]
+        forged = await client.post("/hooks/parcel-lost", content=body + b" ", headers=headers)
+    assert [answer.status_code for answer in (*taken, forged)] == [202, 202, 401]
+    assert len({answer.json()["run_id"] for answer in taken}) == 1
+
+
+async def test_the_examples_work_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client begins a run and follows it, a person approves, and a receiver gets every event."""
+    monkeypatch.setenv("SHOP_AUDIT_SECRET", SECRET)
+    async with started("receiver.py", "0") as receiver:
+        port = (await line_of(receiver)).rpartition(" ")[2]
+        async with shop_server(tmp_path, monkeypatch, receiver=port) as server:
+            monkeypatch.setenv("INTERLOCK_URL", server.base)
+            monkeypatch.setenv("INTERLOCK_KEY", await key(server, "bot", Role.AGENT, agents=("support",)))
+            async with started("client.py", "support", "Settle A-1042.") as client:
+                run_id = (await line_of(client)).split()[0]
+                while not (asked := await line_of(client)).startswith("APPROVAL_REQUIRED"):
+                    assert asked in {"LLM_CALL", "TOOL_CALL"}
+                await approve(server, asked.rpartition("/")[2])
+                while not (last := await line_of(client)).startswith("COMPLETED - "):
+                    assert last in {"APPROVAL_GRANTED", "TOOL_CALL", "LLM_CALL", "COMPLETED"}
+            got = [await line_of(receiver)]
+            while not got[-1].endswith("run.completed"):
+                got.append(await line_of(receiver))
+    assert last == "COMPLETED - The order A-1042 is settled."
+    assert [line.split()[:2] for line in got] == [[run_id, str(seq)] for seq in range(len(got))]
+
+
+async def test_an_export_is_verified_as_the_page_says(tmp_path: Path) -> None:
+    async with demo_server(tmp_path) as server:
+        auditor = {"Authorization": f"Bearer {await key(server, 'audrey', Role.AUDITOR)}"}
+        run_id = await begun(server, "refunds")
+        async with httpx2.AsyncClient(base_url=server.base, headers=auditor) as client:
+            exported = await client.get(f"/runs/{run_id}/audit/export", params={"format": "ndjson"})
+            (public,) = [each["public"] for each in (await client.get("/audit/key")).json()["keys"]]
+    export = tmp_path / "export.ndjson"
+    verifier = str(ROOT / "src/interlock/history/standalone_verifier.py")
+    said: list[tuple[int, str]] = []
+    for content in (exported.content, exported.content.replace(b"A-1042", b"A-1043", 1)):
+        export.write_bytes(content)
+        command = [sys.executable, "-I", verifier, str(export), "--key", public]
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+        said.append((done.returncode, done.stdout))
+    assert said[0][0] == 0
+    assert re.fullmatch(r"OK: run_\w+: all \d+ events, as they were signed\n", said[0][1])
+    assert said[1][0] == 1
+    assert "breaks the chain" in said[1][1]
+
+
+@pytest.mark.parametrize("text", [block for page in (SERVER, CONSENT) for block in toml_blocks(page)])
+def test_the_settings_of_the_pages_can_be_read(text: str, tmp_path: Path) -> None:
+    if "entry-points" in text:
+        assert tomllib.loads(text)["project"]["entry-points"] == {GROUP: {"support": "shop_agents:support"}}
+        return
+    (tmp_path / "serve.toml").write_text(text, "utf-8")
+    assert read_settings(tmp_path / "serve.toml") != ServerSettings()
+
+
+def test_the_lists_of_the_pages_are_complete() -> None:
+    assert names(SERVER, "Who may do what", "role") == sorted(Role)
+    assert names(SERVER, "Four eyes", "`four_eyes`") == sorted(get_args(FourEyes))
+    assert names(REST, "Words", "status of a run") == sorted(set(RUN_STATUS.values()))
+    assert names(REST, "Words", "status of an action") == sorted(state.name for state in ActionState)
+    assert [word for word in get_args(RunEventType) if f"`{word}`" not in section(REST, "Words")] == []
+    assert names(AUDIT, "Forwarding", "kind") == sorted(
+        str(kind.__struct_config__.tag) for kind in get_args(Destination)
+    )
+
+
+def test_the_page_of_the_console_has_the_keys_of_the_inbox() -> None:
+    script = text_of("src/interlock/console/static/inbox.js").partition("const KEYS = {")[2].partition("};")[0]
+    handled = sorted(key.strip('"') for key in re.findall(r'^  ("?.+?"?): ?', script, re.MULTILINE))
+    rows = [row for row in table_rows(section(CONSOLE, "Keys")) if row[0] == "inbox"]
+    assert sorted(key for row in rows for key in re.findall(r"`(.)`", row[1])) == handled
+
+
+def test_the_pictures_of_the_console_are_there_and_small() -> None:
+    shown = set(re.findall(r"!\[[^\]]+\]\(images/(console-[a-z]+)\.png\)", CONSOLE))
+    assert shown == set(PICTURES)
+    for name in PICTURES:
+        picture = (ROOT / "docs/images" / f"{name}.png").read_bytes()
+        width, height = struct.unpack(">II", picture[16:24])
+        assert (width, height) in {(1280, 800), (390, 844)}
+        assert len(picture) <= 150 * 1024
+
+
+def names(page: str, heading: str, first: str) -> list[str]:
+    """The words in the first column of one of the tables under a heading."""
+    (table,) = [part for part in section(page, heading).strip().split("\n\n") if part.startswith(f"| {first} |")]
+    return sorted(word for row in table_rows(table) for word in re.findall(r'`"?(\w+)"?`', row[0]))

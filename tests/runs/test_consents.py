@@ -1,11 +1,10 @@
 """Runs that wait for consent, beside whatever else they wait for: in every order, after every crash, and for whom."""
 
 from itertools import permutations
-from typing import Any
 
 import pytest
 
-from interlock import MemoryLog, RunState, ToolContext, tool
+from interlock import FailSafeConfig, MemoryLog, RunState, ToolContext, tool
 from interlock.artifacts.memory import MemoryArtifacts
 from interlock.domain.call import Answer, Question
 from interlock.domain.chain import Entry, decode_event
@@ -13,6 +12,7 @@ from interlock.domain.consent import Consent
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.event import ConsentRequested, Fact, InvocationStarted, RunStarted
+from interlock.domain.fail_safe import FailurePolicy
 from interlock.domain.ledger import Ledger
 from interlock.policy.interface import PolicyEvent
 from interlock.runs.fork import fork
@@ -56,11 +56,17 @@ VALUE = Decision(verdict=Verdict.REQUEST_INPUT, reason="A person says where.", t
 
 
 class World:
-    def __init__(self, *made: str, log: MemoryLog | None = None, **verdicts: Decision) -> None:
+    def __init__(
+        self,
+        *made: str,
+        log: MemoryLog | None = None,
+        rejection_policy: FailurePolicy = "continue",
+        **verdicts: Decision,
+    ) -> None:
         self.log, self.artifacts, self.access = log or MemoryLog(), MemoryArtifacts(), Access()
         self.done: list[tuple[str, str, str]] = []
         self._made = made or ("send",)
-        self._policy = Verdicts(**verdicts)
+        self._about = {"policy": Verdicts(**verdicts), "fail_safe": FailSafeConfig(rejection_policy=rejection_policy)}
 
     def runner(self) -> Runner:
         need = Consent(provider="mail", scopes=("mail.send",))
@@ -85,7 +91,7 @@ class World:
             return effect("move", to, "")
 
         proposed = [(f"c_{name}", name, {"to": "bob"}) for name in self._made]
-        agent = agent_of(calls(*proposed), "Done.", tools=[send, post, move], policy=self._policy)
+        agent = agent_of(calls(*proposed), "Done.", tools=[send, post, move], **self._about)
         return Runner(agent, log=self.log, artifacts=self.artifacts, consents=self.access)
 
     async def answer(self, runner: Runner, question: Question, *, approved: bool = True) -> None:
@@ -95,8 +101,10 @@ class World:
         by = ADA if question.kind == "consent" else "user:bob"
         await runner.desk.decide(question.run_id, question.action_id, Answer(approved=approved, value=value, by=by))
 
-    async def begun(self, runner: Runner, **who: Any) -> tuple[str, dict[str, Question]]:
-        handle = await runner.start("Do it.", **{"requester": ADA, "created_by": "key:bot"} | who)
+    async def begun(
+        self, runner: Runner, *, requester: str = ADA, created_by: str = "key:bot"
+    ) -> tuple[str, dict[str, Question]]:
+        handle = await runner.start("Do it.", requester=requester, created_by=created_by)
         return handle.run_id, {question.kind: question for question in (await handle.result()).questions}
 
 
@@ -122,6 +130,7 @@ async def test_whatever_is_waited_for_at_once_is_answered_in_any_order(order: tu
             result = await (await runner.open(run_id)).result()
             assert {question.kind for question in result.questions} == set(order[at + 1 :])
         steps = walked(run_id, await world.log.read(run_id))
+        state = steps[-1][1]
 
     wanted = {
         "consent": ("send", "bob", TOKEN),
@@ -129,7 +138,7 @@ async def test_whatever_is_waited_for_at_once_is_answered_in_any_order(order: tu
         "input": ("move", "carl", ""),
     }
     assert sorted(world.done) == sorted(effect for kind, effect in wanted.items() if kind != refused)
-    assert result.state is RunState.COMPLETED
+    assert state is RunState.COMPLETED
     assert all(RunState.RUNNING in step for step in steps)
 
 
@@ -168,6 +177,27 @@ async def _after_a_crash(run_id: str, entries: list[Entry]) -> tuple[list[tuple[
         while questions := (result := await (await runner.open(run_id)).result()).questions:
             await world.answer(runner, questions[0])
     return world.done, result.state
+
+
+@pytest.mark.requirement("R134", "R151")
+@pytest.mark.parametrize("refused", ["consent", "approval"])
+async def test_a_no_ends_the_run_also_where_its_process_died_before_the_end_was_written(refused: str) -> None:
+    world = World("send", "post", post=ASK, rejection_policy="fail")
+    async with world.runner() as runner:
+        run_id, questions = await world.begun(runner)
+        await world.answer(runner, questions[refused], approved=False)
+        assert (await (await runner.open(run_id)).result()).state is RunState.FAILED
+        forked = await fork(world.log, run_id)
+        assert (await (await runner.open(forked)).result()).state is not RunState.FAILED
+    entries = await world.log.read(run_id)
+    said = next(entry.seq for entry in entries if decode_event(entry).type.endswith((".refused", ".rejected")))
+
+    for last in range(said, len(entries)):
+        again = World("send", "post", log=MemoryLog(), post=ASK, rejection_policy="fail")
+        again.log.append(run_id, entries[: last + 1])
+        async with again.runner() as runner:
+            result = await (await runner.open(run_id)).result()
+        assert (result.state, again.done) == (RunState.FAILED, []), last
 
 
 async def test_a_yes_without_a_token_asks_the_user_again_and_starts_nothing() -> None:
@@ -215,7 +245,7 @@ async def test_a_fault_of_whoever_keeps_the_tokens_refuses_the_call_and_the_run_
 async def test_a_name_that_the_log_would_not_have_as_it_is_starts_nothing(who: dict[str, str]) -> None:
     world = World()
     async with world.runner() as runner:
-        with pytest.raises(ConfigurationError, match="looks like a secret.*Nothing was started"):
+        with pytest.raises(ConfigurationError, match=r"looks like a secret.*Nothing was started"):
             await world.begun(runner, **who)
 
     assert await world.log.run_ids() == []

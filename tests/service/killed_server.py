@@ -1,9 +1,9 @@
-"""A server that is killed: its runs append to a file, which a person has to approve, and it takes orders from stdin.
+"""A server that is killed: its runs append to a file, which a person has to approve.
 
-    python -m tests.service.killed_server FOLDER
+    python -m tests.service.killed_server FOLDER COUNT
 
-It makes the runs that it is told to (`make FIRST COUNT`), each with a key of its own, approves what they ask for ever
-after, and says `done` when no run is unfinished. Whoever kills it starts it again with the same orders.
+It makes so many runs, each with a key of its own, approves what they ask meanwhile, and says `done` when all of them
+are over. Whoever kills it starts it again in the same way.
 """
 
 import asyncio
@@ -69,15 +69,18 @@ async def _approve_all(service: Service) -> None:
             with suppress(InterlockError):
                 decided = await service.deciding.approve(BOB, row.action_id, Approval(payload_hash=row.payload_hash))
                 print("approved", decided.action.run_id, row.action_id, flush=True)
-        await asyncio.sleep(0.005)
+        await _written(service)
 
 
 async def _make(service: Service, count: int) -> None:
-    for number in range(count):
-        row, _ = await service.starting.create(
-            ADA, NewRun(agent="payer", task=f"Pay {number}.", idempotency_key=f"key-{number}")
-        )
+    """All at once."""
+
+    async def make(number: int) -> None:
+        wish = NewRun(agent="payer", task=f"Pay {number}.", idempotency_key=f"key-{number}")
+        row, _ = await service.starting.create(ADA, wish)
         print("made", row.run_id, flush=True)
+
+    await asyncio.gather(*map(make, range(count)))
 
 
 async def _serve(folder: Path, count: int) -> None:
@@ -95,14 +98,26 @@ async def _serve(folder: Path, count: int) -> None:
             print("ready", flush=True)
             approving = asyncio.create_task(_approve_all(service))
             await _make(service, count)
-            while True:
-                counts = await service.index.counts()
-                if counts["COMPLETED"] + counts["FAILED"] == count:
-                    break
-                await asyncio.sleep(0.02)
+            while not await _is_done(service, count):
+                await _written(service)
             approving.cancel()
             await asyncio.gather(approving, return_exceptions=True)
             print("done", flush=True)
+
+
+async def _is_done(service: Service, count: int) -> bool:
+    counts = await service.index.counts()
+    return counts["COMPLETED"] + counts["FAILED"] == count
+
+
+async def _written(service: Service) -> None:
+    """Somebody wrote something, or soon will have."""
+    changed = asyncio.Event()
+    end = service.hub.on_change(lambda page: changed.set())
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await changed.wait()
+    end()
 
 
 if __name__ == "__main__":

@@ -305,6 +305,8 @@ async def test_a_library_with_a_client_of_its_own_is_held_to_the_same_checks() -
         ("https://user:secret@siem.example/", "user or a password"),
         ("https://2130706433/", "number"),
         ("https:///x", "no host"),
+        ("https://siem.example:65536/", "port"),
+        ("https://siem.example:0/", "port"),
         ("https://siem.example/" + "x" * 9000, "too long"),
         ("ssh://siem.example/", "https://"),
     ],

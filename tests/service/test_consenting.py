@@ -12,7 +12,7 @@ from interlock.consents.flow import Callback
 from interlock.consents.oauth import Finished
 from interlock.domain.call import Answer
 from interlock.domain.consent import Consent
-from interlock.domain.errors import DecisionConflictError, LogCorruptError
+from interlock.domain.errors import ConfigurationError, DecisionConflictError, LogCorruptError
 from interlock.domain.lifecycle import ActionState
 from interlock.service.consenting import Answered, Consenting, ConsentProblem, Goto
 from interlock.service.database import Database
@@ -365,6 +365,18 @@ async def test_a_run_whose_events_are_damaged_keeps_nobody_from_the_others(desk:
     assert (refused.code, "damaged" in refused.message) == ("unavailable", True)
     assert isinstance(given, Answered)
     assert (given.approved, given.also) == (True, ("act_3",))
+
+
+async def test_an_address_to_come_back_to_that_no_provider_may_use_is_refused_at_the_start(desk: Desk) -> None:
+    with pytest.raises(ConfigurationError, match=r"on another host\. Set `public_url`"):
+        Consenting(
+            consents=desk.scene.consents,
+            questions=desk.board,
+            consent_of=desk.board.consent_of,
+            decide=desk.board.decide,
+            journal=desk.journal,
+            redirect="http://10.0.0.7:8321/consents/callback",
+        )
 
 
 async def test_nothing_that_is_shown_or_noted_holds_a_token(desk: Desk) -> None:

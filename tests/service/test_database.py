@@ -24,7 +24,7 @@ def test_a_file_of_a_newer_version_is_not_opened_and_stays_as_it_is(tmp_path: Pa
     newer.close()
     before = path.read_bytes()
 
-    with pytest.raises(ConfigurationError, match="newer than 1: use a newer Interlock. Nothing was changed"):
+    with pytest.raises(ConfigurationError, match=r"newer than 1: use a newer Interlock\. Nothing was changed"):
         Database(path, TABLES)
     assert path.read_bytes() == before
 
@@ -44,7 +44,7 @@ async def test_while_another_process_has_the_file_whoever_asks_is_told_and_nothi
     ours, other = Database(path, TABLES), sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
 
-    with pytest.raises(BusyError, match="database is locked. Nothing was changed"):
+    with pytest.raises(BusyError, match=r"database is locked\. Nothing was changed"):
         await ours.run(lambda connection: connection.execute("INSERT INTO things VALUES ('one')"))
     other.execute("ROLLBACK")
     await ours.run(lambda connection: connection.execute("INSERT INTO things VALUES ('two')"))
@@ -59,7 +59,7 @@ async def test_on_a_full_disk_nothing_is_changed_and_it_goes_on_when_there_is_ro
     ours.run_now(lambda connection: connection.execute("INSERT INTO things VALUES ('one')"))
     await _limit_pages(ours, 1)
 
-    with pytest.raises(BusyError, match="full. Nothing was changed"):
+    with pytest.raises(BusyError, match=r"full\. Nothing was changed"):
         await ours.run(lambda connection: connection.execute("INSERT INTO things VALUES (?)", ("x" * 100_000,)))
     await _limit_pages(ours, 1_000_000)
 

@@ -31,6 +31,7 @@ _WRONG = ApiError(401, "wrong_password", "There is no such account, or this is n
 @router.post("/session", operation_id="signIn", **answers(MeShape, status=201), **takes(SignInWish))
 async def sign_in(request: Request, service: Served, wish: Annotated[SignInWish, body(SignInWish)]) -> Response:
     """Sign in with a name and a password. The answer sets the cookie, and says what to send back as `X-CSRF-Token`."""
+    _slow_down(request)
     address = request.client.host if request.client else ""
     wait = service.attempts.start(wish.name, address)
     if wait:

@@ -3,15 +3,18 @@
 1. a request id, security headers, and an answer without insides for what nobody expected;
 2. `Host` has to be one of this server's names: a page that made its own name point here (DNS rebinding) gets no answer;
 3. what changes something and comes from a browser has to come from a page of this server (`Origin`, `Sec-Fetch-Site`);
-4. a body that says it is too long is not read; so many requests at once and no more.
+4. a body that says it is too long is not read; so many requests at once and no more;
+5. whoever does not take an answer is cut off: nobody keeps it for them.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from secrets import token_hex
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..service.service import Service
@@ -22,6 +25,8 @@ from .errors import ApiError, answer_error
 logger = logging.getLogger("interlock.server")
 
 MAX_AT_ONCE = 500
+#: How long somebody may take to accept one piece of an answer.
+SEND_SECONDS = 30.0
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _SAME_SITE = frozenset({"same-origin", "none"})
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -64,11 +69,14 @@ class Safety:
             if message["type"] == "http.response.start":
                 is_begun = True
                 self._dress(message, request_id)
-            await send(message)
+            async with asyncio.timeout(SEND_SECONDS):
+                await send(message)
 
         self._now += 1
         try:
             await self._serve(scope, receive, sending)
+        except (ClientDisconnect, TimeoutError) as error:
+            logger.info("Request %s was not taken: %s", request_id, type(error).__name__)
         except Exception:
             logger.exception("Request %s failed: %s %s", request_id, scope["method"], _shown(scope["path"]))
             if is_begun:  # nothing true can be said any more: the connection is cut

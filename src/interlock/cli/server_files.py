@@ -29,11 +29,12 @@ class ServerFiles(msgspec.Struct, frozen=True):
 
 
 def server_files(named: Path | None) -> ServerFiles:
-    """Made where they are missing."""
+    """The folders are made where they are missing. For the user's own log that is where it is, with the signing key
+    that `interlock audit` knows."""
     places = find_places()
     files = run_files(named, places)
     if named is None:
-        return ServerFiles(files.log, files.artifacts, make_private(places.make_state() / "server"))
+        return ServerFiles(files.log, files.artifacts, places.make_state())
     return ServerFiles(files.log, files.artifacts, make_private(files.log.with_name(f"{files.log.name}.server")))
 
 

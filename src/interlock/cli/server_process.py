@@ -1,9 +1,12 @@
 """The process of a server: its agents, its first account, its socket, and its life until a signal ends it."""
 
+import asyncio
 import logging
 import secrets
+import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -22,7 +25,7 @@ try:
     from ..service.demo_agents import demo_agents
     from ..service.principal import Role
     from ..service.service import Service
-    from ..service.settings import ServerSettings, read_settings
+    from ..service.settings import ServerSettings, ServerTable, read_settings
     from ..service.trust import Refusal
 except ModuleNotFoundError as missing:
     raise ConfigurationError("A server needs more than the command: pip install 'interlock[server]'") from missing
@@ -32,8 +35,9 @@ from ..log.sqlite import SqliteLog
 from .server_files import ServerFiles
 
 FIRST_ACCOUNT = "admin"
-_SLOW_CLIENT_SECONDS = 30
 _MAX_HEADER_BYTES = 64 * 1024
+#: Requests under way have so long when the server stops; then they are cut off.
+_LAST_REQUESTS_SECONDS = 3
 
 
 def prepare(config: Path | None, named: Sequence[str], demo: bool) -> tuple[ServerSettings, list[ServedAgent]]:
@@ -52,32 +56,26 @@ def prepare(config: Path | None, named: Sequence[str], demo: bool) -> tuple[Serv
 
 async def run_server(settings: ServerSettings, served: Sequence[ServedAgent], files: ServerFiles) -> None:
     """Until a signal. Calls under way are given a moment; every run can be gone on with."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    sock = _listen(settings.server.host, settings.server.port)
-    settings = msgspec.structs.replace(
-        settings, server=msgspec.structs.replace(settings.server, port=sock.getsockname()[1])
-    )
-    async with SqliteLog(files.log) as log:
-        service = Service(settings, served, log=log, artifacts=FileArtifacts(files.artifacts), state=files.state)
-        try:
-            password = await first_account(service)
-        except BaseException:
-            await service.stop()
-            raise
-        app = make_app(service)
-        server = _Server(_uvicorn_config(app, settings), service)
-        say(f"Interlock serves {', '.join(service.fleet.served)} at {service.public_url}/")
-        if password:
-            say(f"Sign in as {FIRST_ACCOUNT} with the password {password}")
-            say("It is shown only now. `interlock accounts` makes more accounts, `interlock keys` keys for programs.")
-        say("Ctrl-C stops it; runs are kept and gone on with at the next start.")
-        async with service:
-            await server.serve(sockets=[sock])
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    with _listening(settings.server) as sock:
+        port = sock.getsockname()[1]
+        settings = msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, port=port))
+        async with SqliteLog(files.log) as log:
+            service = Service(settings, served, log=log, artifacts=FileArtifacts(files.artifacts), state=files.state)
+            try:
+                config = _uvicorn_config(make_app(service), settings.server)
+                password = await first_account(service)
+                await service.start()
+                server = _Server(config, service)
+                server.hear_signals()
+                _greet(service, password)
+                await server.serve(sockets=[sock])
+            finally:
+                await service.stop()
 
 
 def make_app(service: Service) -> FastAPI:
-    """REST and console of a service that its owner starts and stops."""
+    """REST and console of a service, which its owner starts and stops."""
     app = make_api(service)
     mount_console(app, service)
     return app
@@ -86,12 +84,15 @@ def make_app(service: Service) -> FastAPI:
 async def first_account(service: Service) -> str:
     """The password of the account that was made; empty where there were accounts. Elsewhere than on this machine
     nobody is let in by a password that a screen shows."""
+    server = service.settings.server
     if await service.accounts.list():
         return ""
-    if not service.settings.server.is_loopback:
+    if not server.is_loopback:
+        if service.sign_in is not None:
+            return ""
         raise ConfigurationError(
-            f"There is no account yet, so the server does not listen on {service.settings.server.host}. Make one "
-            "first: interlock accounts add NAME --role admin. Nothing was started."
+            f"There is no account yet, so the server does not listen on {server.host}. Make one first: "
+            "interlock accounts add NAME --role admin. Nothing was started."
         )
     password = secrets.token_urlsafe(18)
     made = await service.accounts.create(FIRST_ACCOUNT, password, roles=(Role.ADMIN, Role.OPERATOR), by="system")
@@ -100,19 +101,45 @@ async def first_account(service: Service) -> str:
     return password
 
 
+def _greet(service: Service, password: str) -> None:
+    server = service.settings.server
+    say(f"Interlock serves {', '.join(service.fleet.served)} at {service.public_url}/")
+    if password:
+        say(f"Sign in as {FIRST_ACCOUNT} with the password {password}")
+        say("It is shown only now. `interlock accounts` makes more accounts, `interlock keys` keys for programs.")
+    if not (server.is_loopback or server.tls_certificate or server.public_url.startswith("https:")):
+        say(
+            f"Warning: {server.host} can be reached from elsewhere, and passwords and keys are sent as they are. Set "
+            "tls_certificate and tls_key, or public_url to the https address of a proxy in front.",
+            error=True,
+        )
+    say("Ctrl-C stops it; runs are kept and gone on with at the next start.")
+
+
 class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
+
+    def hear_signals(self) -> None:
+        """A signal ends the server, and nothing more. To be called before anybody knows that it is there."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """uvicorn would send a signal to the process again afterwards, while runs are still being given a moment."""
+        yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._service.hub.close()  # those who follow events would keep it from ending
         await super().shutdown(sockets)
 
 
-def _uvicorn_config(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
-    server = settings.server
-    return uvicorn.Config(
+def _uvicorn_config(app: FastAPI, server: ServerTable) -> uvicorn.Config:
+    """`ConfigurationError` for a certificate that cannot be used."""
+    config = uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
@@ -120,17 +147,31 @@ def _uvicorn_config(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
         date_header=True,
         lifespan="off",
         timeout_keep_alive=5,
-        timeout_graceful_shutdown=int(server.stop_seconds) + 1,
+        timeout_graceful_shutdown=_LAST_REQUESTS_SECONDS,
         h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
         proxy_headers=False,
         ssl_certfile=server.tls_certificate or None,
         ssl_keyfile=server.tls_key or None,
     )
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=1024)
+        config.load()
     except OSError as error:
-        raise ConfigurationError(f"Cannot listen on {host} port {port}: {error.strerror or error}.") from None
+        raise ConfigurationError(
+            f"The certificate {server.tls_certificate} with the key {server.tls_key} cannot be used: "
+            f"{error.strerror or error}. Nothing was started."
+        ) from None
+    return config
+
+
+@contextmanager
+def _listening(server: ServerTable) -> Generator[socket.socket]:
+    family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
+    try:
+        sock = socket.create_server((server.host, server.port), family=family, backlog=1024)
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ConfigurationError(
+            f"Cannot listen on {server.host} port {server.port}: {why}. Nothing was started. --port names another one."
+        ) from None
+    with sock:
+        yield sock

@@ -15,7 +15,7 @@ from ..history.exports.proof import Proof
 from ..history.exports.schemas import SCHEMAS
 from ..history.exports.signed_line import SignedCheckpoint
 from ..service.errors import InvalidError
-from ..service.permissions import Operation, may
+from ..service.permissions import Operation, RunFacts, may
 from ..service.principal import Principal
 from ..service.service import Service
 from .entrance import Visitor
@@ -98,7 +98,9 @@ class _AuditPage:
     async def _lists(self, who: Principal, journal_before: int, checkpoints_after: int) -> dict[str, Any]:
         sees = {operation.name.lower(): may(who, operation) for operation in _SECTIONS}
         found: dict[str, Any] = {"sees": sees, "schemas": tuple(SCHEMAS), "forms": FORMS, "per_page": PER_PAGE}
-        found["may_export"] = any(may(who, Operation.EXPORT_RUN, _Any(agent)) for agent in self._service.fleet.served)
+        found["may_export"] = any(
+            may(who, Operation.EXPORT_RUN, RunFacts(agent=agent)) for agent in self._service.fleet.served
+        )
         found["keys"] = await self._auditing.keys()
         if sees["read_checkpoints"]:
             signed = await self._auditing.checkpoints(who, checkpoints_after, PER_PAGE)
@@ -111,14 +113,6 @@ class _AuditPage:
             entries = await self._auditing.journal(who, max(0, end - PER_PAGE), min(PER_PAGE, max(0, end)))
             found |= {"journal": entries[::-1], "journal_count": count}
         return found
-
-
-class _Any(msgspec.Struct, frozen=True):
-    """Some run of the agent, made by nobody."""
-
-    agent: str
-    requester: str = ""
-    created_by: str = ""
 
 
 _SECTIONS = (

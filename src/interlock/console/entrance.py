@@ -7,7 +7,7 @@ from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from ..api.caller import cookie_name, is_secure
+from ..api.caller import cookie_name, is_secure, rates_of
 from ..service.service import Service
 from ..service.sessions import SignedIn, is_csrf
 
@@ -16,11 +16,7 @@ _MAX_NEXT_CHARS = 2_000
 
 
 class NotSignedInError(Exception):
-    """Nobody is signed in. Says where they wanted to go."""
-
-    def __init__(self, wanted: str) -> None:
-        super().__init__("Nobody is signed in.")
-        self.wanted = wanted
+    """Nobody is signed in. Its text is the page that they wanted."""
 
 
 class ForgedFormError(Exception):
@@ -40,6 +36,7 @@ async def signed_in(request: Request) -> SignedIn:
     found = await maybe_signed_in(request)
     if found is None:
         raise NotSignedInError(request.url.path + (f"?{request.url.query}" if request.url.query else ""))
+    rates_of(request).take(found.principal.name)
     return found
 
 
@@ -60,12 +57,6 @@ def safe_next(wanted: str) -> str:
     """A page of the console, and never a way out of it."""
     is_ours = wanted.startswith("/console/") and "\\" not in wanted and "//" not in wanted and wanted.isprintable()
     return wanted if is_ours and len(wanted) <= _MAX_NEXT_CHARS else HOME
-
-
-def set_session(response: Response, request: Request, token: str) -> None:
-    response.set_cookie(
-        cookie_name(request), token, path="/", httponly=True, samesite="strict", secure=is_secure(request)
-    )
 
 
 def end_session(response: Response, request: Request) -> None:

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import msgspec
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from ..domain.lifecycle import ActionState
 from ..service.errors import InvalidError
@@ -52,6 +52,8 @@ def routes(service: Service, pages: Pages) -> APIRouter:
         page = await _questions(service, who, filters)
         chosen = action_id or (page.rows[0].action_id if page.rows else "")
         detail = await _detail(service, who, chosen, page.rows) if chosen else _NOTHING
+        if detail["view"] is not None and detail["view"].row.kind == "consent":
+            return RedirectResponse("/console/consents", 303)
         next_page = msgspec.structs.replace(filters, cursor=page.next_cursor).query if page.next_cursor else ""
         return await pages.page(
             request,

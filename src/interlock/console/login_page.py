@@ -4,34 +4,27 @@ Somebody who is not signed in has no token to send back; that a sign-in comes fr
 which the server looks at before anything else.
 """
 
-from secrets import token_urlsafe
 from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Form
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from ..api.caller import is_secure
-from ..domain.errors import InterlockError
+from ..api.routes_session import set_session
 from ..service.service import Service
 from ..service.sessions import NewSession
-from ..service.sign_in_oidc import OidcSignIn
 from .entrance import (
     Visitor,
     check_form,
     end_session,
     maybe_signed_in,
     safe_next,
-    set_session,
     to_sign_in,
 )
 from .pages import Pages
 
 _WRONG = "The name or the password is wrong."
 _MAX_FIELD_CHARS = 1_024
-#: Keeps a browser that goes to an identity provider apart from others until it comes back.
-OIDC_COOKIE = "interlock_sign_in"
-_OIDC_SECONDS = 600
 
 _Field = Annotated[str, Form(max_length=_MAX_FIELD_CHARS)]
 
@@ -58,7 +51,7 @@ def routes(service: Service, pages: Pages) -> APIRouter:
         if isinstance(tried, _Problem):
             return form(safe_next(wanted), tried.words, name, tried.status)
         response = RedirectResponse(safe_next(wanted), 303)
-        set_session(response, request, tried.token)
+        set_session(response, request, tried)
         return response
 
     async def sign_out(request: Request, visitor: Visitor, csrf_token: _Field = "") -> Response:
@@ -68,18 +61,8 @@ def routes(service: Service, pages: Pages) -> APIRouter:
         end_session(response, request)
         return response
 
-    async def to_provider(request: Request) -> Response:
-        """Where somebody else vouches for people: they are sent there, and come back to the API's callback."""
-        if service.sign_in is None:
-            return form("", "Nobody else vouches for people here. Use a name and a password.", status=404)
-        try:
-            return await _to_provider(service.sign_in, is_secure(request))
-        except InterlockError as error:
-            return form("", str(error), status=502)
-
     router.add_api_route("/login", show, methods=["GET"])
     router.add_api_route("/login", sign_in, methods=["POST"])
-    router.add_api_route("/login/provider", to_provider, methods=["POST"])
     router.add_api_route("/logout", sign_out, methods=["POST"])
     return router
 
@@ -91,15 +74,7 @@ async def _tried(service: Service, name: str, password: str, address: str) -> Ne
     who = await service.accounts.authenticate(name, password)
     new = None if who is None else await service.sessions.start(name, detail={"address": address})
     if new is None:
-        await service.journal.add(f"user:{name}", "session.refused", outcome="refused", detail={"address": address})
+        await service.journal.add(f"user:{name}", "session.started", outcome="refused", detail={"from": address})
         return _Problem(401, _WRONG)
     service.attempts.succeeded(name, address)
     return new
-
-
-async def _to_provider(provider: OidcSignIn, secure: bool) -> Response:
-    browser = token_urlsafe(32)
-    response = RedirectResponse(await provider.begin(browser), 303)
-    # Lax: it has to come along when the provider sends the browser back.
-    response.set_cookie(OIDC_COOKIE, browser, _OIDC_SECONDS, path="/", httponly=True, samesite="lax", secure=secure)
-    return response

@@ -100,7 +100,9 @@ class Pages:
         return self._made(template, status, {"me": None, **values})
 
     def _made(self, template: str, status: int, values: dict[str, Any]) -> HTMLResponse:
-        return HTMLResponse(self._environment.get_template(template).render(values), status, HEADERS)
+        html = self._environment.get_template(template).render(values)
+        # What is half a character can be asked for in an address; it must not keep a page from being sent.
+        return HTMLResponse(html.encode("utf-8", "replace"), status, HEADERS)
 
 
 def _sees(who: Principal, entry: NavEntry) -> bool:

@@ -32,6 +32,8 @@ _SCOPE_WORDS: dict[Scope, str] = {
     "window": "the same call again for a time",
     "rule": "and keep a rule for the next time",
 }
+#: What stands for arguments with secrets.
+_REDACTED = {"redacted"}
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
@@ -50,7 +52,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     facts: tuple[Fact, ...]
     warnings: tuple[str, ...]
     scopes: tuple[tuple[Scope, str], ...]
-    #: The arguments to be edited.
+    #: The arguments to be edited; empty where they hold secrets, which are not in the log and cannot be shown.
     text: str
 
 
@@ -66,7 +68,7 @@ def question_view(question: Question) -> Shown:
         facts=tuple(fact for fact in _facts(question) if fact.values),
         warnings=tuple(question_warnings(question)),
         scopes=tuple((scope, _SCOPE_WORDS[scope]) for scope in SCOPES[: SCOPES.index(question.scope) + 1]),
-        text=editable(question.arguments),
+        text="" if question.arguments.keys() == _REDACTED else editable(question.arguments),
     )
 
 

@@ -7,7 +7,9 @@ one.
 """
 
 import asyncio
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from fastapi import APIRouter, Query
@@ -16,10 +18,10 @@ from starlette.responses import Response
 
 from ..domain import event as facts
 from ..domain.chain import Entry, decode_event
-from ..domain.errors import ArtifactError
+from ..domain.errors import ArtifactError, IllegalTransitionError, LogCorruptError
 from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
 from ..history.call_view import CallView
-from ..service.errors import NotFoundError, unknown
+from ..service.errors import ConflictError, NotFoundError, unknown
 from ..service.permissions import Operation, may
 from ..service.principal import Principal
 from ..service.rows import RunQuery, RunRow
@@ -36,6 +38,7 @@ WINDOW = 200
 ARTIFACT_BYTES = 64 << 10
 _MAX_CHILDREN = 100
 
+_Endpoint: TypeAlias = Callable[..., Awaitable[Response]]
 At = Annotated[int | None, Query(ge=0, le=2**53)]
 
 
@@ -70,15 +73,33 @@ class Beginning(msgspec.Struct, frozen=True, kw_only=True):
 
 def routes(service: Service, pages: Pages) -> APIRouter:
     router, page = APIRouter(), _RunPage(service, pages)
-    router.add_api_route("/runs/{run_id}", page.whole, methods=["GET"])
-    router.add_api_route("/runs/{run_id}/calls/{call_id:path}", page.with_call, methods=["GET"])
-    router.add_api_route("/runs/{run_id}/actions/{action_id}", page.with_action, methods=["GET"])
-    router.add_api_route("/runs/{run_id}/artifacts", page.artifacts, methods=["GET"])
-    router.add_api_route("/runs/{run_id}/artifacts/{artifact_id}", page.artifact, methods=["GET"])
-    router.add_api_route("/runs/{run_id}/parts/timeline", page.timeline_part, methods=["GET"])
-    router.add_api_route("/runs/{run_id}/parts/at", page.at_part, methods=["GET"])
-    router.add_api_route("/runs/{run_id}/parts/calls/{call_id:path}", page.call_part, methods=["GET"])
+    endpoints: dict[str, _Endpoint] = {
+        "": page.whole,
+        "/calls/{call_id:path}": page.with_call,
+        "/actions/{action_id}": page.with_action,
+        "/artifacts": page.artifacts,
+        "/artifacts/{artifact_id}": page.artifact,
+        "/parts/timeline": page.timeline_part,
+        "/parts/at": page.at_part,
+        "/parts/calls/{call_id:path}": page.call_part,
+    }
+    for path, endpoint in endpoints.items():
+        router.add_api_route(f"/runs/{{run_id}}{path}", _told(endpoint), methods=["GET"])
     return router
+
+
+def _told(endpoint: _Endpoint) -> _Endpoint:
+    """A run that is not what was written cannot be shown, and it is said where to look."""
+
+    @wraps(endpoint)
+    async def answer(*values: Any, **named: Any) -> Response:
+        try:
+            return await endpoint(*values, **named)
+        except (LogCorruptError, IllegalTransitionError) as error:
+            words = f"{error}. The run is not what was written, and is not shown; the audit page can verify it."
+            raise ConflictError("log_damaged", words) from None
+
+    return answer
 
 
 class _RunPage:

@@ -1,11 +1,14 @@
 """The console: pages under /console, drawn by the server, kept live by the API's event stream."""
 
 from fastapi import APIRouter, FastAPI
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from ..service.errors import ConflictError, InvalidError, NotFoundError, RefusedError, ServiceError
+from ..api.errors import STATUS_OF, ApiError
+from ..api.rate import Rates
+from ..service.errors import ServiceError
 from ..service.service import Service
 from . import (
     admin_page,
@@ -19,22 +22,32 @@ from . import (
     runs_page,
 )
 from .assets import Assets
+from .bodies import BoundedBodies
 from .entrance import HOME, ForgedFormError, NotSignedInError, maybe_signed_in, to_sign_in
 from .pages import Pages
 
-_STATUS: dict[type[ServiceError], int] = {NotFoundError: 404, RefusedError: 403, ConflictError: 409, InvalidError: 422}
-_TITLES = {404: "Not here", 403: "Not allowed", 409: "Not now", 422: "Not understood"}
+_TITLES = {
+    403: "Not allowed",
+    404: "Not here",
+    405: "Not here",
+    409: "Not now",
+    422: "Not understood",
+    429: "Too many requests",
+}
 
 
 def mount_console(app: FastAPI, service: Service) -> None:
-    app.mount("/console", make_console(service))
-    app.add_api_route("/", _home, methods=["GET"], include_in_schema=False)
+    """Put it beside the API, whose limits it shares."""
+    for path in ("/", "/console"):
+        app.add_api_route(path, _home, methods=["GET"], include_in_schema=False)
+    app.mount("/console", make_console(service, app.state.rates))
 
 
-def make_console(service: Service) -> FastAPI:
+def make_console(service: Service, rates: Rates) -> FastAPI:
     """By itself, with answers of its own to what goes wrong: pages, where the API has JSON."""
     console = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    console.state.service = service
+    console.state.service, console.state.rates = service, rates
+    console.add_middleware(BoundedBodies)
     assets = Assets("/console/static")
     pages = Pages(service, assets)
     for router in _routers(service, pages):
@@ -68,29 +81,34 @@ async def _home() -> RedirectResponse:
 
 
 def _answer_problems(console: FastAPI, pages: Pages) -> None:
-    async def problem(request: Request, status: int, words: str) -> Response:
+    async def not_signed_in(_: Request, error: Exception) -> Response:
+        return to_sign_in(str(error))
+
+    async def problem(request: Request, error: Exception) -> Response:
         visitor = await maybe_signed_in(request)
         if visitor is None:
             return to_sign_in("")
+        status, words = _said(error)
         title = _TITLES.get(status, "That did not work")
         return await pages.page(request, visitor, "base_problem.html", status=status, title=title, words=words)
 
-    async def not_signed_in(request: Request, error: Exception) -> Response:
-        assert isinstance(error, NotSignedInError)  # noqa: S101 - what it is registered for
-        return to_sign_in(error.wanted)
-
-    async def refused(request: Request, error: Exception) -> Response:
-        status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 400)
-        return await problem(request, status, str(error))
-
-    async def forged(request: Request, error: Exception) -> Response:
-        return await problem(request, 403, str(error))
-
-    async def http(request: Request, error: Exception) -> Response:
-        status = error.status_code if isinstance(error, HTTPException) else 400
-        return await problem(request, status, "There is no such page, or it cannot be asked for in this way.")
-
     console.add_exception_handler(NotSignedInError, not_signed_in)
-    console.add_exception_handler(ServiceError, refused)
-    console.add_exception_handler(ForgedFormError, forged)
-    console.add_exception_handler(HTTPException, http)
+    for kind in (ServiceError, ForgedFormError, ApiError, RequestValidationError, HTTPException):
+        console.add_exception_handler(kind, problem)
+
+
+def _said(error: Exception) -> tuple[int, str]:
+    """The status, and the words for a person."""
+    match error:
+        case ServiceError():
+            return next((status for kind, status in STATUS_OF if isinstance(error, kind)), 400), str(error)
+        case ForgedFormError():
+            return 403, str(error)
+        case ApiError():
+            return error.status, error.message
+        case RequestValidationError():
+            return 422, "Something in the address or the form cannot be understood. Nothing was done."
+        case HTTPException():
+            return error.status_code, "There is no such page, or it cannot be asked for in this way."
+        case _:
+            raise error

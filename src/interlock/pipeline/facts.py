@@ -43,7 +43,7 @@ from ..domain.words import shorten
 from .accept import Received
 from .execute import Execution
 from .live import Run
-from .permit import RECOVERY
+from .permit import RECOVERY, refused
 
 _PAUSED = frozenset({RunState.PAUSED_APPROVAL, RunState.PAUSED_CONSENT, RunState.PAUSED_INPUT})
 _MAX_EDITED_CHARS = 2_000
@@ -154,8 +154,25 @@ def go_on(cause: int, run: Run, but: str = "") -> None:
 
 def _ends(action: ActionEntry, run: Run) -> bool:
     """Does its answer end the run? A no to running something again leaves its outcome unknown, and the run alive."""
-    is_no = action.state in (ActionState.REJECTED, ActionState.EXPIRED) and action.question.layer != RECOVERY
-    return is_no and run.ledger.calls[action.question.call_id].observed_seq < 0
+    return _is_no(action) and run.ledger.calls[action.question.call_id].observed_seq < 0
+
+
+def _is_no(action: ActionEntry) -> bool:
+    return action.state in (ActionState.REJECTED, ActionState.EXPIRED) and action.question.layer != RECOVERY
+
+
+def lost_end(run: Run) -> str:
+    """Why a run that is opened should have ended, where its process died between a no and the end that follows from it;
+    empty where nothing is missing. What a fork was told ended another run, not this one."""
+    ledger = run.ledger
+    if run.ended or run.parts.fail_safe.after_rejection != "fail":
+        return ""
+    for action in filter(_is_no, ledger.actions.values()):
+        call = ledger.calls[action.question.call_id]
+        is_of_now = call.observed_seq >= 0 and call.batch == ledger.batch
+        if is_of_now and action.answer is not None and action.answered_seq > ledger.checks.forked_at:
+            return f"The run ends because of an answer: {refused(action.question, action.answer).message}"
+    return ""
 
 
 def _answered(question: Question, answer: Answer, run: Run) -> Fact:

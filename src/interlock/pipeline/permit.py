@@ -127,13 +127,13 @@ def pose(valid: ValidCall, decision: Decision, bound: Bound, situation: Situatio
 
 def _risks(valid: ValidCall, decision: Decision, bound: Bound) -> tuple[str, ...]:
     """What a person should know before they say yes."""
-    # Whoever judged may have words of their own for it, and those that others go by must not be lost by that.
-    is_named = any(word in set(Risk) for word in decision.risk)
-    known = decision.risk if is_named else (*sorted(valid.tool.risk), *decision.risk)
+    known = decision.risk or tuple(sorted(valid.tool.risk))
+    # Whoever judged may have words of their own for it; those that others go by must not be lost by that.
+    declared = () if any(word in set(Risk) for word in known) else tuple(sorted(valid.tool.risk))
     unbound = [f"{file.path} cannot be held fast: {file.unbound}" for file in bound.surroundings.unbound]
     limit = f"output is cut at {valid.tool.max_output_chars} characters"
     hosts = ("hosts can be reached",) if bound.surroundings.sandbox.endswith("+network") else ()
-    return (*known, f"sandbox: {bound.surroundings.sandbox}", *hosts, limit, *unbound)
+    return (*known, f"sandbox: {bound.surroundings.sandbox}", *hosts, limit, *unbound, *declared)
 
 
 def _capability(valid: ValidCall) -> str:

@@ -40,6 +40,7 @@ from ..domain.tool import Situation, ToolContext
 from ..engine.notes import NoteWatch
 from ..history.fold import load
 from ..log.interface import Claim, Ends, EventLog
+from ..pipeline.facts import lost_end
 from .children import ask_child
 from .desk import AROUND_IS_OVER, Desk
 from .fork import is_unopened
@@ -166,6 +167,9 @@ class Runner:
         run = await self.app.open(situation, claim)
         if run.ledger.started:
             self.agent_of(run.ledger)
+        if reason := lost_end(run):
+            run.recorder.add(RunFailed(message=self.app.parts.redactor.redact(reason)))
+            await run.recorder.commit()
         session = Session(run, self.app, self.agents, chat=self.chat)
         session.child_waits = partial(self.waits.waits_for, run.ledger)
         return session

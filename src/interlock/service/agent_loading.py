@@ -26,7 +26,7 @@ def load_agents(tables: Mapping[str, AgentTable], named: Iterable[str]) -> list[
     _import_from_here()
     found = [_with_table(_load(table.object), name, table) for name, table in tables.items()]
     found += [_load(each) for each in named]
-    return found or [_served(point.load(), f"entry point {point.name}") for point in entry_points(group=GROUP)]
+    return found or [_load(point.value) for point in entry_points(group=GROUP)]
 
 
 def _load(named: str) -> ServedAgent:
@@ -37,19 +37,27 @@ def _load(named: str) -> ServedAgent:
         loaded: Any = import_module(module)
         for part in name.split("."):
             loaded = getattr(loaded, part)
-    except (ImportError, AttributeError) as error:
-        raise ConfigurationError(f"The agent {named!r} cannot be loaded: {error}. Nothing was started.") from error
+    except Exception as error:  # the module is somebody's code, and runs here
+        raise _not_loaded(named, error) from error
     return _served(loaded, named)
 
 
 def _served(loaded: Any, named: str) -> ServedAgent:
     if callable(loaded) and not isinstance(loaded, Agent | ServedAgent):
-        loaded = loaded()
+        try:
+            loaded = loaded()
+        except Exception as error:
+            raise _not_loaded(named, error) from error
     if isinstance(loaded, Agent):
         return ServedAgent(agent=loaded)
     if isinstance(loaded, ServedAgent):
         return loaded
     raise ConfigurationError(f"{named!r} is a {type(loaded).__name__}, and has to be an Agent. Nothing was started.")
+
+
+def _not_loaded(named: str, error: Exception) -> ConfigurationError:
+    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return ConfigurationError(f"The agent {named!r} cannot be loaded: {words}. Nothing was started.")
 
 
 def _with_table(served: ServedAgent, name: str, table: AgentTable) -> ServedAgent:

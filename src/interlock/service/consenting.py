@@ -14,10 +14,12 @@ import msgspec
 from ..consents.flow import Callback, Refused
 from ..consents.grants import Given
 from ..consents.oauth import OAuthConsents, Wanted
+from ..consents.providers import url_problem
 from ..domain.call import Answer
 from ..domain.consent import Consent
 from ..domain.errors import (
     AnswerRefusedError,
+    ConfigurationError,
     ConsentError,
     DecisionConflictError,
     LogCorruptError,
@@ -98,6 +100,10 @@ class Consenting:
             decide: Answers a question: run id, action id, answer.
             redirect: Where providers send people back to, as it is registered there.
         """
+        if problem := url_problem(redirect):
+            raise ConfigurationError(
+                f"Providers send people back to {redirect}, which {problem} Set `public_url`. Nothing was started."
+            )
         self._consents = consents
         self._questions = questions
         self._consent_of = consent_of

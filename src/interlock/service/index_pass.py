@@ -61,14 +61,11 @@ class IndexPass:
             raise IndexFailedError(f"The index {self._path} is closed.")
         if self._log.version() == self._seen:
             return
-        if self._passing is not None:
-            await asyncio.shield(self._passing)
+        if (passing := self._under_way()) is not None:
+            await asyncio.shield(passing)
             if self._log.version() == self._seen:
                 return
-        if self._passing is None:
-            self._passing = asyncio.create_task(self._run())
-            self._passing.add_done_callback(self._passed)
-        await asyncio.shield(self._passing)
+        await asyncio.shield(self._under_way() or self._begin())
 
     async def on_file(self, read: Callable[[IndexFile], Awaitable[_T]]) -> _T:
         """Read when the file is up to date; once more when it had to be made anew."""
@@ -93,8 +90,18 @@ class IndexPass:
                 await asyncio.shield(self._passing)
         self._shut()
 
+    def _under_way(self) -> asyncio.Task[None] | None:
+        """A pass that has just ended is none: it may have read the log before whoever asks now wrote."""
+        return None if self._passing is None or self._passing.done() else self._passing
+
+    def _begin(self) -> asyncio.Task[None]:
+        self._passing = asyncio.create_task(self._run())
+        self._passing.add_done_callback(self._passed)
+        return self._passing
+
     def _passed(self, task: asyncio.Task[None]) -> None:
-        self._passing = None
+        if self._passing is task:
+            self._passing = None
         if not task.cancelled():
             task.exception()  # everybody who waited may be gone
 

@@ -75,6 +75,8 @@ def _problem_of(url: httpx2.URL, reach: Reach) -> str:
         )
     if url.userinfo:
         return "it has a user or a password in it"
+    if url.port is not None and not 0 < url.port < 1 << 16:
+        return "its port is none"
     return host_problem(url.raw_host.decode("ascii"))
 
 

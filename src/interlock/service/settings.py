@@ -107,5 +107,5 @@ def read_settings(path: Path) -> ServerSettings:
             return msgspec.convert(tomllib.load(file), ServerSettings)
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}. Nothing was started.") from None
-    except msgspec.ValidationError as error:
-        raise ConfigurationError(f"{path}: {error}. Nothing was started.") from None
+    except (msgspec.ValidationError, ConfigurationError) as error:
+        raise ConfigurationError(f"{path}: {str(error).rstrip('.')}. Nothing was started.") from None

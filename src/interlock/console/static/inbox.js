@@ -128,7 +128,10 @@ async function send(form, work, words) {
     goOn(words, gone);
   } catch (error) {
     problem(form, error);
-    if (error.status === 409) refreshSoon();
+    if (error.status !== 409) return;
+    // It was answered meanwhile, or is another one now: the page is about to say so, and the form to go.
+    notify(error.message, "bad");
+    refreshSoon();
   } finally {
     for (const button of buttons) button.disabled = false;
   }

@@ -44,6 +44,8 @@ function connect() {
     source.close();
     say("again", "reconnecting");
     setTimeout(connect, RETRY_MS[Math.min(tries++, RETRY_MS.length - 1)]);
+    // Without a stream the page is still looked at again, if rarely; and whoever is signed out finds out.
+    if (tries > 2) refreshSoon();
   };
   for (const name of EVENTS) source.addEventListener(name, heard);
 }
@@ -87,6 +89,8 @@ function fetched(url) {
     request.open("GET", url);
     request.responseType = "document";
     request.onloadend = () => {
+      // The sign-in ended meanwhile.
+      if (request.responseURL && new URL(request.responseURL).pathname === "/console/login") location.reload();
       const isThere = request.status === 200 && new URL(request.responseURL).pathname === new URL(url, location.href).pathname;
       resolve(isThere ? request.responseXML : null);
     };

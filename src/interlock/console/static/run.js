@@ -1,6 +1,8 @@
 // The page of a run as somebody moves along its timeline. The server draws every part (`run_page.py`); here they are
 // fetched and put in place. Where the page stands is one number, `at`; as long as nobody chose one, it is the newest.
-import { ask, notify, tellTimes } from "./base.js";
+//
+// `base.js` is imported by the address that the page has it by: under another one it would start a second time.
+const { ask, notify, tellTimes } = await import(document.querySelector('script[src*="/base.js"]').src);
 
 const MAX_ROWS = 1500;
 const WINDOW = 200;

@@ -1,0 +1,128 @@
+"""What the inbox works out about a question before it is drawn."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interlock.console.drift import drift
+from interlock.console.edit_diff import diff_lines, edit_diff
+from interlock.console.question_view import OPEN_LINES, question_view, same_payload
+from interlock.domain.call import Question
+from interlock.domain.decision import Scope
+from interlock.domain.payload import FileOperand
+from interlock.service.principal import Principal, Role
+from tests.console.scenes import EDIT, REFUND
+from tests.console.server import House
+
+_replaced = msgspec.structs.replace
+_lines = st.lists(st.text("abc<", max_size=2), max_size=12).map("\n".join)
+
+
+def _question(**fields: Any) -> Question:
+    given: dict[str, Any] = {
+        "action_id": "act_1",
+        "run_id": "run_1",
+        "call_id": "c1",
+        "tool_name": "refund",
+        "kind": "approval",
+        "prompt": "Run it?",
+        "arguments": REFUND[1],
+        "payload_hash": "sha256:1",
+    }
+    return Question(**(given | fields))
+
+
+async def _asked(house: House) -> Question:
+    run_id = await house.begin("Give Mia her money back.", REFUND)
+    (row,) = await house.asked(run_id)
+    alex = Principal(name="user:alex", kind="person", roles=frozenset((Role.ADMIN,)))
+    return (await house.service.reading.question(alex, row.action_id)).action.question
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_nothing_drifts_while_nothing_changes_and_what_changed_is_named(served: House) -> None:
+    question, fleet = await _asked(served), served.service.fleet
+    who = ("user:sam", "key:bot")
+    assert await drift(question, fleet, *who) == ()
+
+    older = _replaced(question, bound=_replaced(question.bound, policy="sha256:old", tool_definition="sha256:old"))
+    changed = await drift(older, fleet, *who)
+    assert changed is not None
+    assert [change.what for change in changed] == ["tool definition", "policy"]
+    gone = await drift(_replaced(question, tool_name="gone"), fleet, *who)
+    assert gone is not None
+    assert [(change.what, change.now) for change in gone] == [("tool", "gone")]
+    assert await drift(_replaced(question, agent="elsewhere"), fleet, *who) is None
+
+
+def test_questions_are_the_same_only_when_all_but_run_call_and_time_is() -> None:
+    one = _question()
+    assert same_payload(one, _question(run_id="run_2", call_id="c9", action_id="act_2", payload_hash="sha256:2"))
+    assert not same_payload(one, _question(arguments={**REFUND[1], "amount": 1}))
+    assert not same_payload(one, _question(bound=_replaced(one.bound, policy="sha256:other")))
+    assert not same_payload(one, _question(rule_ids=("other",)))
+    assert not same_payload(one, _question(tool_name="refund_all"))
+
+
+@given(st.integers(0, 300))
+def test_every_line_is_shown_or_behind_the_fold_that_counts_it(count: int) -> None:
+    shown = question_view(_question(arguments={"list": list(range(count))}))
+    lines = [*shown.lines, *shown.rest]
+    assert len(lines) == (count + 1 if count else 1)
+    assert len(shown.lines) <= OPEN_LINES
+    assert shown.rest_chars == sum(len(line.text) for line in shown.rest)
+
+
+def test_one_very_long_line_is_behind_the_fold() -> None:
+    shown = question_view(_question(arguments={"text": "x" * 100_000}))
+    assert (len(shown.lines), len(shown.rest)) == (0, 1)
+    assert shown.rest_chars > 100_000
+
+
+@pytest.mark.parametrize(("widest", "scopes"), [("once", 1), ("run", 2), ("window", 3), ("rule", 4)])
+def test_a_yes_may_reach_as_far_as_the_rule_lets_it(widest: Scope, scopes: int) -> None:
+    assert len(question_view(_question(scope=widest)).scopes) == scopes
+
+
+@given(_lines, _lines)
+def test_a_diff_has_every_line_of_both_texts_in_order(old: str, new: str) -> None:
+    lines = list(diff_lines(old, new))
+    for text, kind in ((old, "removed"), (new, "added")):
+        kept = [line.text for line in lines if line.kind in ("same", kind)]
+        assert kept == (text.removesuffix("\n").split("\n") if text else [])
+
+
+def test_a_file_that_is_written_anew_says_whether_it_replaces_one() -> None:
+    arguments = {"path": "a.txt", "content": "one\ntwo"}
+    there, missing = FileOperand("/work/a.txt", sha256="1"), FileOperand("/work/a.txt")
+    assert [diff.remark for file in (there, missing) if (diff := edit_diff(arguments, (file,)))] == [
+        "It replaces all of the file that is there.",
+        "There is no such file yet.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"path": 1, "content": "x"},
+        {"path": "a", "edits": [1]},
+        {"path": "a", "edits": [{"old_string": 1, "new_string": "b"}]},
+        {"path": "a", "edits": []},
+        {"path": "a", "content": "x" * 200_001},
+        {"path": "a", "edits": [{"old_string": "a", "new_string": "b"}] * 101},
+    ],
+)
+def test_arguments_of_something_else_have_no_diff(arguments: dict[str, Any]) -> None:
+    assert edit_diff(arguments, ()) is None
+
+
+def test_several_edits_are_shown_one_after_the_other() -> None:
+    edits = {key: EDIT[1][key] for key in ("old_string", "new_string")}
+    diff = edit_diff({"path": "a", "edits": [edits, edits]}, ())
+    assert diff is not None
+    assert (diff.added, diff.removed) == (4, 4)
+    assert [line.text for line in diff.lines if line.kind == "place"] == ["edit 1 of 2", "edit 2 of 2"]

@@ -1,0 +1,80 @@
+"""Text as HTML: nothing is lost, nothing is hidden, nothing is markup."""
+
+import json
+import re
+from html import unescape
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jinja2 import DictLoader, Environment
+
+from interlock.approvals.visible import unseen, visible
+from interlock.console.markup import as_read, exact, finalized, outline, shown, shown_lines
+from interlock.console.question_view import editable
+from tests.corpora import injection
+
+_TAG = re.compile(r'<span class="unseen">|</span>')
+_HOSTILE = [attack.payload for attack in injection.load()] + list(injection.MORE)
+_texts = st.one_of(st.text(), st.sampled_from(_HOSTILE), st.text("<>&\"'\\ \u202e\u200b[]|=:>\n", max_size=20))
+_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | _texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_texts, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def _seen(html: str) -> str:
+    """What a browser shows of it, which has no other tags than our marks."""
+    plain = _TAG.sub("", html)
+    assert "<" not in plain
+    assert ">" not in plain
+    return unescape(plain)
+
+
+@given(_texts)
+def test_shown_text_reads_back_and_has_no_markup_but_our_marks(text: str) -> None:
+    assert unseen(_seen(shown(text))) == text
+
+
+@given(_texts)
+def test_lines_are_all_there(text: str) -> None:
+    assert "\n".join(unseen(_seen(line)) for line in shown_lines(text)) == text
+
+
+@given(st.dictionaries(_texts, _values, max_size=4))
+def test_an_outline_reads_back_as_the_same_arguments(arguments: dict[str, object]) -> None:
+    assert as_read((line.depth, line.text) for line in outline(arguments)) == arguments
+
+
+@given(_texts)
+def test_what_a_template_puts_out_without_a_word_is_visible_and_escaped(text: str) -> None:
+    environment = Environment(loader=DictLoader({"t": "{{ text }}"}), autoescape=True, finalize=finalized)
+    html = environment.get_template("t").render(text=text)
+    assert "<" not in html
+    assert unescape(html) == visible(text)
+
+
+@given(_texts)
+def test_an_attribute_gives_the_text_back_exactly(text: str) -> None:
+    assert unescape(exact(text)) == text
+    assert not set('"<>') & set(exact(text))
+
+
+@given(st.dictionaries(_texts, _values, max_size=3))
+def test_arguments_to_be_edited_are_the_arguments_and_hide_nothing(arguments: dict[str, object]) -> None:
+    text = editable(arguments)
+    assert json.loads(text) == arguments
+    assert all(visible(character) == character for character in text if not character.isascii())
+
+
+@pytest.mark.parametrize("depth", [1, 6, 7, 60])
+def test_what_is_deep_reads_back(depth: int) -> None:
+    arguments: dict[str, object] = {"end": "here | there"}
+    for _ in range(depth):
+        arguments = {"in": arguments}
+    assert as_read((line.depth, line.text) for line in outline(arguments)) == arguments

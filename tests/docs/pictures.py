@@ -1,0 +1,44 @@
+"""The pictures of `docs/console.md`, made anew with a real server and a real browser:
+
+    .venv/bin/python -m tests.docs.pictures
+
+Look at them before they are kept.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.console.screenshots import take
+
+FOLDER = Path("docs/images")
+#: By the name in the docs: the page of `tests.console.screenshots`, with its theme and size.
+PICTURES: Mapping[str, tuple[str, str]] = {
+    "console-login": ("login", "light"),
+    "console-dashboard": ("dashboard", "light"),
+    "console-runs": ("runs", "dark"),
+    "console-run": ("run-scrubbed", "light"),
+    "console-approval": ("approval", "light"),
+    "console-confirm": ("approval-confirm", "light"),
+    "console-diff": ("approval-diff", "light"),
+    "console-hostile": ("approval-hostile", "light"),
+    "console-phone": ("approval", "light-phone"),
+    "console-policy": ("policy", "light"),
+    "console-consents": ("consents", "light"),
+    "console-audit": ("audit", "light"),
+    "console-admin": ("admin", "light"),
+}
+
+
+def make() -> None:
+    with TemporaryDirectory() as folder:
+        asyncio.run(take(Path(folder), frozenset(page for page, _ in PICTURES.values())))
+        FOLDER.mkdir(exist_ok=True)
+        for name, (page, look) in PICTURES.items():
+            shutil.copyfile(Path(folder, f"{page}-{look}.png"), FOLDER / f"{name}.png")
+
+
+if __name__ == "__main__":
+    make()

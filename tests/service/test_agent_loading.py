@@ -1,0 +1,86 @@
+"""Agents by their names."""
+
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+
+import pytest
+
+from interlock.domain.errors import ConfigurationError
+from interlock.domain.tool import Mode
+from interlock.service import agent_loading
+from interlock.service.agent_loading import load_agents
+from interlock.service.settings import AgentTable
+
+MODULE = """
+from interlock.agent.agent import Agent
+from interlock.models.scripted import ScriptedProvider, Turn
+from interlock.service.agents import ServedAgent
+
+support = Agent(name="support", provider=ScriptedProvider([Turn(text="Hello.")]))
+served = ServedAgent(agent=support, description="Helps.", on_rejection="degrade")
+
+
+def make():
+    return served
+
+
+def fails():
+    raise RuntimeError("no key")
+
+
+class Shop:
+    support = support
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a module in the folder of whoever starts the server."""
+    name = f"shop_{abs(hash(tmp_path))}"
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return name
+
+
+@pytest.mark.parametrize("name", ["support", "served", "make", "Shop.support"])
+def test_an_agent_is_found_as_an_object_or_made_by_a_function(shop: str, name: str) -> None:
+    (found,) = load_agents({}, [f"{shop}:{name}"])
+
+    assert found.name == "support"
+
+
+def test_the_configuration_names_it_and_says_how_its_runs_are_treated(shop: str) -> None:
+    table = AgentTable(object=f"{shop}:make", description="Ours.", mode=Mode.PLAN)
+
+    (found,) = load_agents({"helpdesk": table}, [])
+
+    assert (found.name, found.agent.name, found.description) == ("helpdesk", "helpdesk", "Ours.")
+    assert (found.mode, found.on_rejection) == (Mode.PLAN, "degrade")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("{}:nothing", "has no attribute 'nothing'"),
+        ("{}:fails", "RuntimeError: no key"),
+        ("{}:Agent", "cannot be loaded"),
+        ("{}:MODULE.x", "cannot be loaded"),
+        ("{}", "names no agent"),
+        (":x", "names no agent"),
+        ("..:x", "cannot be loaded"),
+    ],
+)
+def test_what_is_no_agent_is_refused_in_words(shop: str, name: str, words: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load_agents({}, [name.format(shop)])
+
+    assert words in str(refused.value)
+
+
+def test_where_nobody_names_one_installed_packages_offer_theirs(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    offered = EntryPoints([EntryPoint("support", f"{shop}:support", agent_loading.GROUP)])
+    monkeypatch.setattr(agent_loading, "entry_points", lambda group: offered.select(group=group))
+
+    assert [each.name for each in load_agents({}, [])] == ["support"]
+    assert [each.description for each in load_agents({}, [f"{shop}:served"])] == ["Helps."]
