@@ -51,12 +51,12 @@ def test_an_agent_is_found_as_an_object_or_made_by_a_function(shop: str, name: s
 
 
 def test_the_configuration_names_it_and_says_how_its_runs_are_treated(shop: str) -> None:
-    table = AgentTable(object=f"{shop}:make", description="Ours.", mode=Mode.PLAN)
+    table = AgentTable(object=f"{shop}:make", description="Ours.", mode=Mode.READ_ONLY)
 
     (found,) = load_agents({"helpdesk": table}, [])
 
     assert (found.name, found.agent.name, found.description) == ("helpdesk", "helpdesk", "Ours.")
-    assert (found.mode, found.on_rejection) == (Mode.PLAN, "degrade")
+    assert (found.mode, found.on_rejection) == (Mode.READ_ONLY, "degrade")
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ task = "An order: {{payload}}"
 secret_env = "ORDERS_SECRET"
 
 [[forward]]
-type = "file"
+kind = "file"
 name = "copy"
 path = "/var/log/interlock.ndjson"
 """
@@ -66,7 +66,7 @@ def test_everything_that_a_server_has_can_be_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[server]\nport = 70000", "`<= 65535`"),
+        ("[server]\nport = 70000", "`int` <= 65535"),
         ("[server]\nport = '1'", "Expected `int`"),
         ("[server]\nfour_eyes = 'maybe'", "maybe"),
         ("[server]\nstop_seconds = 0", "> 0"),
@@ -77,6 +77,9 @@ def test_everything_that_a_server_has_can_be_said(tmp_path: Path) -> None:
         ("[server]\npublic_url = 'interlock.example.com'", "public_url has to be like"),
         ("[server]\npublic_url = 'https://x.example/path'", "public_url has to be like"),
         ("[server]\npublic_url = 'https://[::1'", "public_url has to be like"),
+        ("[server]\npublic_url = 'https://x.example:99999'", "public_url has to be like"),
+        ("[server]\npublic_url = 'https://me@x.example'", "public_url has to be like"),
+        ("[server]\npublic_url = 'ftp://x.example'", "public_url has to be like"),
         ("[[[", "cannot be read"),
         ("server = 1", "Expected `object`"),
     ],
@@ -98,8 +101,13 @@ def test_a_file_that_is_missing_or_no_text_is_told(tmp_path: Path) -> None:
             read_settings(tmp_path / name)
 
 
+@pytest.mark.parametrize("url", ["https://x.example", "http://X.example:8080/", "https://[::1]:8443"])
+def test_a_public_address_is_a_scheme_a_host_and_perhaps_a_port(url: str) -> None:
+    assert ServerSettings(server=ServerTable(public_url=url)).server.public_url == url
+
+
 @pytest.mark.parametrize(
-    ("host", "is_loopback"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("", False)]
+    ("host", "is_loopback"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("10.0.0.1", False), ("", False)]
 )
 def test_only_names_of_this_machine_are_loopback(host: str, is_loopback: bool) -> None:
     assert ServerTable(host=host).is_loopback is is_loopback

@@ -56,7 +56,7 @@ class _ConsentsPage:
     async def show(self, request: Request, visitor: Visitor, said: str = "", problem: str = "") -> Response:
         who, consenting = visitor.principal, self._consenting
         values: dict[str, Any] = {
-            "waiting": () if consenting is None else await consenting.waiting(who),
+            "asked": () if consenting is None else await consenting.waiting(who),
             "given": () if consenting is None else await consenting.given(who),
             "said": SAID.get(said, ""),
             "trouble": TROUBLE.get(problem, ""),

@@ -94,10 +94,20 @@ class ServerSettings(_Table, frozen=True, kw_only=True):
         server = self.server
         if bool(server.tls_certificate) != bool(server.tls_key):
             raise ConfigurationError("[server] tls_certificate and tls_key belong together.")
-        if server.public_url:
-            parts = urlsplit(server.public_url)
-            if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
-                raise ConfigurationError('[server] public_url has to be like "https://interlock.example.com".')
+        if server.public_url and not _is_origin(server.public_url):
+            raise ConfigurationError('[server] public_url has to be like "https://interlock.example.com".')
+
+
+def _is_origin(url: str) -> bool:
+    """Scheme, host and perhaps a port, and nothing else."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return False
+    bare = f"[{host}]" if ":" in host else host
+    exact = f"{parts.scheme}://{bare}" + (f":{port}" if port is not None else "")
+    return bool(host) and parts.scheme in ("http", "https") and url.lower().rstrip("/") == exact
 
 
 def read_settings(path: Path) -> ServerSettings:
