@@ -268,6 +268,20 @@ async def test_a_run_that_fails_by_a_rejection_fails_as_it_waits_and_never_runs_
     assert types[-1] == "run.failed"
 
 
+@pytest.mark.requirement("R133", "R137")
+async def test_a_no_beside_other_open_questions_fails_the_run_as_it_waits(scene: Scene) -> None:
+    async with scene.runtime(fail_safe=FailSafeConfig(rejection_policy="fail")) as runtime:
+        first, _ = (await runtime.execute([EDIT, call("c2", "edit", path="other.txt")])).questions
+        await runtime.decide(first.action_id, approved=False, by="bob")
+        with pytest.raises(AgentExecutionError):
+            await runtime.resume()
+        types = [step.event.type for step in await runtime.replay()]
+        states = [action.status for action in await runtime.actions()]
+
+    assert "run.resumed" not in types
+    assert (types[-1], states, scene.ran) == ("run.failed", ["REJECTED", "VOID"], [])
+
+
 @pytest.mark.requirement("D02")
 async def test_a_rejection_lets_an_in_process_run_go_on_by_default(scene: Scene) -> None:
     async with scene.runtime() as runtime:

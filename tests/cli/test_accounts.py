@@ -119,7 +119,11 @@ def test_at_a_terminal_the_password_is_asked_for_twice_and_never_shown(
     cli: Run, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = iter([PASSWORD, "something else", PASSWORD, PASSWORD])
-    monkeypatch.setattr(accounts.getpass, "getpass", lambda prompt: next(said))
+
+    def answer(prompt: str) -> str:
+        return next(said)
+
+    monkeypatch.setattr(accounts.getpass, "getpass", answer)
     monkeypatch.setattr(accounts, "is_terminal", lambda: True)
 
     refused = cli("accounts", "add", "ada", "--log", log)

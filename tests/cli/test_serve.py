@@ -115,7 +115,7 @@ def test_an_ordinary_user_can_serve() -> None:
 def project(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where files with agents are."""
     here = Path.cwd()
-    monkeypatch.syspath_prepend(here)
+    monkeypatch.setattr(sys, "path", [str(here), *sys.path])
     (here / "raises_at_once.py").write_text("1 / 0\n")
     (here / "has_a_number.py").write_text("agent = 7\n")
     (here / "broken.toml").write_text("[server]\nport = 'many'\n")

@@ -7,6 +7,7 @@ there is none, the tests that need it are skipped, and say why.
 
 import os
 import shutil
+import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import cache
@@ -62,12 +63,18 @@ def needed_chromium() -> str:
 async def browser() -> AsyncGenerator[Browser]:
     """Closed with all that it started, also when the test fails."""
     flags = [*_FLAGS, *(("--no-sandbox",) if os.geteuid() == 0 else ())]
-    async with async_playwright() as playwright:
-        opened = await playwright.chromium.launch(executable_path=needed_chromium(), args=flags, headless=True)
-        try:
-            yield opened
-        finally:
-            await opened.close()
+    program = needed_chromium()
+    # What it writes beside its profile goes where it is taken away: a home may also be missing or read-only.
+    with tempfile.TemporaryDirectory(prefix="interlock-browser-", ignore_cleanup_errors=True) as folder:
+        environment: dict[str, str | float | bool] = {**os.environ, "HOME": folder, "TMPDIR": folder}
+        async with async_playwright() as playwright:
+            opened = await playwright.chromium.launch(
+                executable_path=program, args=flags, headless=True, env=environment
+            )
+            try:
+                yield opened
+            finally:
+                await opened.close()
 
 
 class Watch:

@@ -95,9 +95,9 @@ class Death(NamedTuple):
 
 DEATHS = {
     "before the model has answered": Death("look", "model.request", asked=2, ran=1, codes=("ok",)),
-    "after an answer, before its calls are done": Death("pay", "run.resumed", asked=1, ran=1, codes=("ok",)),
+    "after an answer, before its calls are done": Death("pay", "approval.granted", asked=1, ran=1, codes=("ok",)),
     "while a person is asked": Death("pay", "run.paused", status="PAUSED_APPROVAL"),
-    "after a person said yes, before the start": Death("pay", "run.resumed", asked=1, ran=1, codes=("ok",)),
+    "after a person said yes, before the start": Death("pay", "approval.granted", asked=1, ran=1, codes=("ok",)),
     "after a start, and the tool only reads": Death("look", "tool.invocation.started", asked=1, ran=1, codes=("ok",)),
     "after a start, and the tool is `idempotent`": Death("put", "tool.invocation.started", status="PAUSED_APPROVAL"),
     "after a start, and `reconcile` says that it happened": Death(
@@ -108,7 +108,7 @@ DEATHS = {
     ),
     "after a start, and nobody can tell": Death("pay", "tool.invocation.started", asked=1, codes=("outcome_unknown",)),
     "after the end of a call": Death("pay", "model.request", number=2, asked=1, codes=("ok",)),
-    "inside an agent that another one asked": Death("delegate", "run.resumed", inside=True, asked=2, codes=("ok",)),
+    "inside an agent that another one asked": Death("delegate", "approval.granted", inside=True, asked=2, codes=("ok",)),
     "after the final answer": Death("look", "model.response", number=2, codes=("ok",)),
 }
 

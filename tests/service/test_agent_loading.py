@@ -1,5 +1,6 @@
 """Agents by their names."""
 
+import sys
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     name = f"shop_{abs(hash(tmp_path))}"
     (tmp_path / f"{name}.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     return name
 
 
@@ -80,7 +81,11 @@ def test_what_is_no_agent_is_refused_in_words(shop: str, name: str, words: str) 
 
 def test_where_nobody_names_one_installed_packages_offer_theirs(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
     offered = EntryPoints([EntryPoint("support", f"{shop}:support", agent_loading.GROUP)])
-    monkeypatch.setattr(agent_loading, "entry_points", lambda group: offered.select(group=group))
+
+    def offered_in(group: str) -> EntryPoints:
+        return offered.select(group=group)
+
+    monkeypatch.setattr(agent_loading, "entry_points", offered_in)
 
     assert [each.name for each in load_agents({}, [])] == ["support"]
     assert [each.description for each in load_agents({}, [f"{shop}:served"])] == ["Helps."]

@@ -53,7 +53,7 @@ async def test_tools_of_an_agent_cannot_touch_what_the_server_keeps(tmp_path: Pa
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "signing.key").write_text("secret")
     agent = scripted(
-        "reader", calls(("c1", "read_file", {"path": "state/signing.key"})), "Done.", tools=LocalTools(tmp_path)
+        "reader", calls(("c1", "read_file", {"path": "state/signing.key"})), "Done.", tools=[LocalTools(tmp_path)]
     )
     together = fleet(ServedAgent(agent=agent))
     together.keep_off([str(tmp_path / "state")])

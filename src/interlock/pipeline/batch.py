@@ -177,7 +177,7 @@ async def _plan(
                 permitted[call_id] = planned
             case Failure():
                 if call_id in run.ledger.calls:
-                    void(call_id, planned.message, run)
+                    void(call_id, planned.message, run, fails=siblings.ending == "fail")
                 siblings.outcomes[call_id] = observation = conclude(call_id, item.intent.tool_name, planned, run)
                 siblings.weigh(observation, observation.failure or planned)
             case Observation():

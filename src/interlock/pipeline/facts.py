@@ -203,12 +203,14 @@ def _grant_key(question: Question) -> str:
     return grant_key(question.tool_name, question.arguments, question.bound, question.rule_ids)
 
 
-def void(call_id: str, reason: str, run: Run) -> None:
-    """A question that need not be answered any more."""
+def void(call_id: str, reason: str, run: Run, *, fails: bool = False) -> None:
+    """A question that need not be answered any more. `fails`: the run is about to, and does not go on before that."""
     action_id = run.ledger.calls[call_id].action_id
     action = run.ledger.actions.get(action_id)
     if action is not None and action.state is ActionState.PENDING:
-        go_on(run.recorder.add(ActionVoided(call_id=call_id, action_id=action_id, reason=reason), call_id), run)
+        seq = run.recorder.add(ActionVoided(call_id=call_id, action_id=action_id, reason=reason), call_id)
+        if not fails:
+            go_on(seq, run)
 
 
 def started(invocation: Invocation, waited_for: tuple[str, ...], run: Run) -> InvocationStarted:

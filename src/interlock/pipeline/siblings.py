@@ -174,7 +174,7 @@ class Siblings:
             case PermittedCall():
                 return await self._carry_permitted(settled, place)
             case Failure():
-                void(valid.call_id, settled.message, self._run)
+                void(valid.call_id, settled.message, self._run, fails=self.ending == "fail")
                 return conclude(valid.call_id, valid.tool.name, settled, self._run)
             case Waiting():
                 return settled
@@ -251,7 +251,7 @@ class Siblings:
         for call_id in list(self.waiting):
             valid = self.waiting.pop(call_id).valid
             stopped = self._run.stopped(call_id) or Failure.of("skipped", self.reason)
-            void(call_id, stopped.message, self._run)
+            void(call_id, stopped.message, self._run, fails=self.ending == "fail")
             self.outcomes[call_id] = conclude(call_id, valid.tool.name, stopped, self._run)
 
     def weigh(self, observation: Observation, failure: Failure) -> None:

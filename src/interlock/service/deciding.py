@@ -84,7 +84,7 @@ class Deciding:
         entry = _entry(ledger, action_id)
         if entry.question.kind != kind:
             raise _other_kind(entry.question, kind)
-        await self._guard.second_person(who, row, entry.question.layer, run)
+        await self._guard.second_person(who, entry.question, ledger)
         if payload_hash and payload_hash != entry.question.payload_hash:
             raise _other_payload(entry.question, payload_hash)
         if entry.state is not ActionState.PENDING:

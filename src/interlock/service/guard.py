@@ -3,6 +3,7 @@
 What they may not see is not there for them. What they see and may not do is refused, and the journal says who tried.
 """
 
+from ..domain.call import Question
 from .errors import RefusedError, unknown
 from .index import Index
 from .journal import Journal
@@ -48,9 +49,9 @@ class Guard:
             await self.check(who, operation, run, action_id)
         return action, run
 
-    async def second_person(self, who: Principal, action: ActionRow, layer: str, run: RunRow) -> None:
-        """`RefusedError` where somebody else has to decide."""
-        why = four_eyes(who, action.risk, layer, run, self.four_eyes)
+    async def second_person(self, who: Principal, question: Question, about: AboutRun) -> None:
+        """`RefusedError` where somebody else has to decide. What counts is what the log says, not what a list does."""
+        why = four_eyes(who, question.risk, question.layer, about, self.four_eyes)
         if why:
-            await self._journal.add(who.name, "decision.four_eyes", action.action_id, outcome="refused")
-            raise RefusedError("four_eyes", why, {"requester": run.requester, "created_by": run.created_by})
+            await self._journal.add(who.name, "decision.four_eyes", question.action_id, outcome="refused")
+            raise RefusedError("four_eyes", why, {"requester": about.requester, "created_by": about.created_by})

@@ -7,7 +7,7 @@ import msgspec
 
 from ..domain.json import JsonObject
 from ..history.run_view import run_events
-from .index_rows import cut
+from .index_rows import cut, stored_int
 from .live import LiveEvent
 
 KEPT = 10_000
@@ -52,7 +52,7 @@ def _shown(live: LiveEvent) -> Iterable[tuple[object, ...]]:
         data = shown.data
         words = _text(data, "prompt") or _text(data, "message") or _text(data, "reason") or _text(data, "model")
         about = (shown.type, _text(data, "tool"), _text(data, "action_id"), cut(words))
-        yield live.position, live.entry.run_id, shown.seq, shown.at, *about
+        yield live.position, live.entry.run_id, stored_int(shown.seq), stored_int(shown.at), *about
 
 
 def _text(data: JsonObject, name: str) -> str:

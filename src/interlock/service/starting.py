@@ -111,10 +111,10 @@ class Starting:
             handle = await runner.start(task, run_id=run_id, requester=requester, created_by=who.name)
         except RunClaimedError:
             return await self._made_elsewhere(run_id)
-        except ConfigurationError:
+        except ConfigurationError as error:
             known = await self._index.run(run_id)
             if known is None:
-                raise
+                raise InvalidError("on_behalf_of", str(error)) from None
             return known
         finally:
             self._beginning -= 1
@@ -139,7 +139,7 @@ class Starting:
 
 def _requester(who: Principal, wish: NewRun) -> str:
     if not wish.on_behalf_of:
-        return who.name
+        return who.name if who.kind == "person" else ""  # nobody can consent for a program
     named = _is_person_name(wish.on_behalf_of)
     if named is None:
         raise InvalidError("on_behalf_of", "has to be the name of a person: a-z, 0-9, '.', '_' and '-'")
