@@ -6,23 +6,19 @@ there is none, the tests that need it are skipped, and say why.
 """
 
 import os
-import shutil
 import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import cache
-from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import pytest
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, async_playwright
 
+from tests.console.chromium import VARIABLE, chromium
 from tests.console.server import PASSWORD, House
 from tests.node.axe import axe_script
 
-VARIABLE = "INTERLOCK_CHROMIUM"
-_PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _FLAGS = (
     "--disable-gpu",
     "--disable-quic",
@@ -38,18 +34,6 @@ Theme = Literal["light", "dark"]
 _RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 #: What a browser says about an answer that is not 200; tests of refusals cause them on purpose.
 _ANSWERED = "Failed to load resource: the server responded with a status of"
-
-
-@cache
-def chromium() -> str | None:
-    given = os.environ.get(VARIABLE)
-    if given:
-        return given if Path(given).is_file() else None
-    return next((path for program in _PROGRAMS if (path := shutil.which(program, path=_search_path()))), None)
-
-
-def _search_path() -> str:
-    return os.pathsep.join((os.environ.get("PATH", ""), "/usr/bin", "/usr/local/bin", "/snap/bin"))
 
 
 def needed_chromium() -> str:

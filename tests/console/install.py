@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 
-from tests.console.browser import VARIABLE, chromium
+from tests.console.chromium import VARIABLE, chromium
 
 _SECONDS = 300
 _SKIPPED = "the tests in a browser will be skipped"
@@ -27,7 +27,6 @@ def main() -> str:
     if os.geteuid() != 0:
         return f"no Chromium here, and only root may install it (apt-get install chromium): {_SKIPPED}"
     problem = _installed(apt)
-    chromium.cache_clear()
     if problem or chromium() is None:
         return f"Chromium could not be installed ({problem or 'it is not there afterwards'}): {_SKIPPED}"
     return "installed Debian's chromium for the tests in a browser"

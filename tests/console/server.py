@@ -8,7 +8,7 @@ agent says that it is done.
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
@@ -118,13 +118,12 @@ def _written(task: str) -> Iterator[Call]:
             yield name, json.loads(arguments)
 
 
-def demo_agent(name: str = "shop") -> Agent:
-    return Agent(
-        provider=ScriptedProvider([_turn] * _MAX_TURNS, by_position=True),
-        name=name,
-        tools=(lookup_order, refund, publish, edit_page, keep, rename, fail),
-        policy=POLICY,
-    )
+def demo_agent(name: str = "shop", **declared: Any) -> Agent:
+    given: dict[str, Any] = {
+        "tools": (lookup_order, refund, publish, edit_page, keep, rename, fail),
+        "policy": POLICY,
+    }
+    return Agent(provider=ScriptedProvider([_turn] * _MAX_TURNS, by_position=True), name=name, **(given | declared))
 
 
 class _Quiet(uvicorn.Server):
@@ -165,8 +164,7 @@ class House:
         assert self._server is not None
         self._server.should_exit = self._server.force_exit = True
         for connection in list(self._server.server_state.connections):
-            if connection.transport is not None:
-                connection.transport.abort()
+            connection.transport.abort()
         await self._gone.wait()
 
     async def begin(
@@ -223,13 +221,13 @@ def _add_people(connection: sqlite3.Connection) -> None:
 
 
 @asynccontextmanager
-async def house(folder: Path, port: int = 0, **table: Any) -> AsyncGenerator[House]:
-    """On a loopback port that is free, or on that one; `table` is for `[server]`."""
+async def house(folder: Path, port: int = 0, served: Sequence[ServedAgent] = (), **table: Any) -> AsyncGenerator[House]:
+    """On a loopback port that is free, or on that one, with the demo agent, or these; `table` is for `[server]`."""
     await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
     settings = ServerSettings(server=replace(ServerTable(port=port), **table))
     log, artifacts = SqliteLog(folder / "runs.db"), FileArtifacts(folder / "artifacts")
-    served = [ServedAgent(agent=demo_agent(), description="Orders, refunds and the shop's pages.")]
-    service = Service(settings, served, log=log, artifacts=artifacts, state=folder)
+    demo = ServedAgent(agent=demo_agent(), description="Orders, refunds and the shop's pages.")
+    service = Service(settings, served or [demo], log=log, artifacts=artifacts, state=folder)
     try:
         async with service:
             await service.database.run(_add_people)

@@ -1,5 +1,6 @@
 """What the inbox works out about a question before it is drawn."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -7,15 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interlock import LocalTools
 from interlock.console.drift import drift
 from interlock.console.edit_diff import diff_lines, edit_diff
 from interlock.console.question_view import OPEN_LINES, question_view, same_payload
 from interlock.domain.call import Question
 from interlock.domain.decision import Scope
 from interlock.domain.payload import FileOperand
+from interlock.service.agents import ServedAgent
 from interlock.service.principal import Principal, Role
 from tests.console.scenes import EDIT, REFUND
-from tests.console.server import House
+from tests.console.server import Call, House, demo_agent, house
 
 _replaced = msgspec.structs.replace
 _lines = st.lists(st.text("abc<", max_size=2), max_size=12).map("\n".join)
@@ -35,8 +38,8 @@ def _question(**fields: Any) -> Question:
     return Question(**(given | fields))
 
 
-async def _asked(house: House) -> Question:
-    run_id = await house.begin("Give Mia her money back.", REFUND)
+async def _asked(house: House, call: Call = REFUND) -> Question:
+    run_id = await house.begin("Do it.", call)
     (row,) = await house.asked(run_id)
     alex = Principal(name="user:alex", kind="person", roles=frozenset((Role.ADMIN,)))
     return (await house.service.reading.question(alex, row.action_id)).action.question
@@ -45,17 +48,33 @@ async def _asked(house: House) -> Question:
 @pytest.mark.asyncio(loop_scope="module")
 async def test_nothing_drifts_while_nothing_changes_and_what_changed_is_named(served: House) -> None:
     question, fleet = await _asked(served), served.service.fleet
-    who = ("user:sam", "key:bot")
-    assert await drift(question, fleet, *who) == ()
+    assert await drift(question, fleet) == ()
 
     older = _replaced(question, bound=_replaced(question.bound, policy="sha256:old", tool_definition="sha256:old"))
-    changed = await drift(older, fleet, *who)
+    changed = await drift(older, fleet)
     assert changed is not None
     assert [change.what for change in changed] == ["tool definition", "policy"]
-    gone = await drift(_replaced(question, tool_name="gone"), fleet, *who)
+    gone = await drift(_replaced(question, tool_name="gone"), fleet)
     assert gone is not None
     assert [(change.what, change.now) for change in gone] == [("tool", "gone")]
-    assert await drift(_replaced(question, agent="elsewhere"), fleet, *who) is None
+    assert await drift(_replaced(question, agent="elsewhere"), fleet) is None
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_file_that_changed_since_it_was_asked_about_is_named(tmp_path: Path) -> None:
+    page = tmp_path / "work" / "page.html"
+    page.parent.mkdir()
+    page.write_text("old")
+    local = demo_agent(tools=LocalTools(page.parent), policy=None)
+    async with house(tmp_path / "state", served=[ServedAgent(agent=local)]) as served:
+        question = await _asked(served, ("bash", {"command": "rm page.html"}))
+        assert await drift(question, served.service.fleet) == ()
+
+        page.write_text("new")
+
+        changed = await drift(question, served.service.fleet)
+        assert changed is not None
+        assert [change.what for change in changed] == ["file page.html"]
 
 
 def test_questions_are_the_same_only_when_all_but_run_call_and_time_is() -> None:

@@ -108,7 +108,9 @@ DEATHS = {
     ),
     "after a start, and nobody can tell": Death("pay", "tool.invocation.started", asked=1, codes=("outcome_unknown",)),
     "after the end of a call": Death("pay", "model.request", number=2, asked=1, codes=("ok",)),
-    "inside an agent that another one asked": Death("delegate", "approval.granted", inside=True, asked=2, codes=("ok",)),
+    "inside an agent that another one asked": Death(
+        "delegate", "approval.granted", inside=True, asked=2, codes=("ok",)
+    ),
     "after the final answer": Death("look", "model.response", number=2, codes=("ok",)),
 }
 

@@ -1,6 +1,7 @@
 """Runs go on by themselves: when they are made, when somebody answers, when their time is over."""
 
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -91,7 +92,12 @@ async def test_an_answer_from_another_process_is_gone_on_with_here(tmp_path: Pat
         command = "from interlock.cli.main import main; main()"
         words = ["approvals", "approve", row.action_id, "--log", tmp_path / "runs.db", "--hash", row.payload_hash]
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", command, *map(str, words), stdout=subprocess.DEVNULL, env={"HOME": str(tmp_path)}
+            sys.executable,
+            "-c",
+            command,
+            *map(str, words),
+            stdout=subprocess.DEVNULL,
+            env=os.environ | {"HOME": str(tmp_path)},
         )
         assert await process.wait() == 0
         await status(service, run_id, "COMPLETED")

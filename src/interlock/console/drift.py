@@ -5,6 +5,7 @@ person: a yes to something that has changed meanwhile would be void, and they wo
 """
 
 import asyncio
+from os.path import abspath
 
 from ..app import App
 from ..domain.call import Question
@@ -16,24 +17,29 @@ from ..service.fleet import Fleet
 _SECONDS = 5.0
 
 
-async def drift(question: Question, fleet: Fleet, requester: str, created_by: str) -> tuple[Change, ...] | None:
+async def drift(question: Question, fleet: Fleet) -> tuple[Change, ...] | None:
     """None: it cannot be told here, because nobody here knows the agent, or it takes too long."""
     runner = fleet.runners.get(question.agent)
     if runner is None or question.kind != "approval":
         return None
-    situation = Situation(
-        run_id=question.run_id,
-        agent=question.agent,
-        mode=Mode(question.bound.mode),
-        workspace=fleet.served[question.agent].workspace,
-        requester=requester,
-        created_by=created_by,
-    )
+    situation = _situation(question, runner.app, fleet.served[question.agent].workspace)
     try:
         async with asyncio.timeout(_SECONDS):
             return await asyncio.to_thread(_changed, question, runner.app, situation)
     except (InterlockError, OSError, TimeoutError, ValueError):
         return None
+
+
+def _situation(question: Question, app: App, workspace: str) -> Situation:
+    """As the run has it."""
+    return Situation(
+        run_id=question.run_id,
+        agent=question.agent,
+        mode=Mode(question.bound.mode),
+        interactive=app.parts.interaction.interactive,
+        workspace=next((box.root for box in app.toolboxes), abspath(workspace) if workspace else ""),
+        requester=question.bound.requester,
+    )
 
 
 def _changed(question: Question, app: App, situation: Situation) -> tuple[Change, ...]:

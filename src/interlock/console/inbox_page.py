@@ -101,7 +101,7 @@ async def _detail(service: Service, who: Principal, action_id: str, rows: tuple[
     view = await service.reading.question(who, action_id)
     question = view.action.question
     is_open = view.row.state is ActionState.PENDING
-    drifted = await drift(question, service.fleet, view.run.requester, view.run.created_by) if is_open else None
+    drifted = await drift(question, service.fleet) if is_open else None
     return {
         "view": view,
         "question": question,

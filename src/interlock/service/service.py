@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -174,7 +175,7 @@ class Service:
         found = [] if self.started else ["The server is starting or stopping."]
         if self.hub.trouble:
             found.append(f"Events are not followed: {self.hub.trouble}")
-        with suppress(InterlockError, OSError):
+        with suppress(InterlockError, OSError, sqlite3.Error):
             await self.journal.head()
             return found
         return [*found, "The server's database cannot be read."]

@@ -202,8 +202,8 @@ class Worker:
             self._late.clear()
 
     async def _search(self, statuses: frozenset[str]) -> bool:
-        """False when the log or the index cannot be read now."""
-        with suppress(InterlockError, OSError):
+        """False when the log or the index cannot be read now: it is looked again."""
+        try:
             held = await self._fleet.log.holders()
             cursor, more = "", True
             while more:
@@ -212,8 +212,10 @@ class Worker:
                     if row.run_id not in held and await self._is_left(row):
                         self.wake(row.run_id)
                 cursor, more = page.next_cursor, bool(page.next_cursor)
-            return True
-        return False
+        except Exception as error:
+            logger.warning("Runs that were left behind were not found: %s: %s", type(error).__name__, error)
+            return False
+        return True
 
     async def _is_left(self, row: RunRow) -> bool:
         if not row.created_by or row.run_id in self._moving or row.run_id in self._failed:
@@ -228,8 +230,10 @@ class Worker:
         while True:
             self._changed.clear()
             wait = _LOOK_SECONDS
-            with suppress(InterlockError, OSError):  # it is looked again
+            try:
                 wait = await self._wake_late()
+            except Exception as error:  # it is looked again
+                logger.warning("Questions that are late were not found: %s: %s", type(error).__name__, error)
             with suppress(TimeoutError):  # `wait_for` of Python 3.11 may lose that it was cancelled
                 async with asyncio.timeout(wait):
                     await self._changed.wait()

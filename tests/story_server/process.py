@@ -1,0 +1,122 @@
+"""`interlock serve` as a process of its own, with people and a key that its first account made over HTTP."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+import httpx2
+
+from tests.story_server.agents import LEDGER
+
+PASSWORD = "correct horse battery"
+#: By name, what people are trusted with.
+PEOPLE: dict[str, list[str]] = {"olga": ["operator"], "audrey": ["auditor"], "sam": []}
+_ROOT = Path(__file__).parents[2]
+_COMMAND = [sys.executable, "-c", "from interlock.cli.main import main; main()", "serve"]
+_AGENT = "tests.story_server.agents:shop"
+_SECONDS = 50.0
+
+
+class Served:
+    """A server that runs."""
+
+    def __init__(self, process: "subprocess.Popen[str]", folder: Path, greeting: str) -> None:
+        self.process = process
+        self.folder = folder
+        self.base = re.findall(r" at (http://\S+)/", greeting)[0]
+        #: Of the account `admin`, where this start made it.
+        self.password = (re.findall(r"with the password (\S+)", greeting) or [""])[0]
+        #: With which an agent's program makes runs.
+        self.key = ""
+
+    @property
+    def port(self) -> int:
+        return int(self.base.rpartition(":")[2])
+
+    @property
+    def ledger(self) -> list[str]:
+        """What refunds were really made."""
+        path = self.folder / "ledger"
+        return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+    def begin(self, text: str, **wish: str) -> str:
+        """A run that an agent's program makes for sam. Its id."""
+        body = {"agent": "shop", "task": text, "on_behalf_of": "sam"} | wish
+        answer = self._as_agent("POST", "/runs", json=body)
+        assert (answer.status_code, answer.json()["status"]) == (201, "RUNNING"), answer.text
+        return answer.json()["run_id"]
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        return self._as_agent("GET", f"/runs/{run_id}").json()
+
+    def events(self, run_id: str, view: str = "run") -> list[dict[str, Any]]:
+        return self._as_agent("GET", f"/runs/{run_id}/events?view={view}&limit=500").json()["events"]
+
+    def kill(self) -> None:
+        """As when the machine loses its power."""
+        self.process.kill()
+        self.process.wait(timeout=10)
+
+    def stop(self) -> None:
+        """As it should: at once, and without a word."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(timeout=20) == 0
+        assert (self.folder / "stderr").read_text(encoding="utf-8") == ""
+
+    def settle(self) -> None:
+        """The people and the key."""
+        with httpx2.Client(base_url=self.base, timeout=20, trust_env=False) as admin:
+            me = admin.post("/session", json={"name": "admin", "password": self.password})
+            admin.headers["X-CSRF-Token"] = me.json()["csrf"]
+            for name, roles in PEOPLE.items():
+                made = admin.post("/accounts", json={"name": name, "password": PASSWORD, "roles": roles})
+                assert made.status_code == 201, made.text
+            key = admin.post("/keys", json={"name": "shop-bot", "roles": ["agent"], "agents": ["shop"]})
+            self.key = key.json()["secret"]
+
+    def _as_agent(self, method: str, path: str, **options: Any) -> httpx2.Response:
+        headers = {"Authorization": f"Bearer {self.key}"}
+        return httpx2.request(method, f"{self.base}{path}", headers=headers, timeout=20, trust_env=False, **options)
+
+
+@contextmanager
+def serving(folder: Path, port: int = 0) -> Generator[Served]:
+    """Ends with the test, however that ends."""
+    environ = {"HOME": str(folder), "PYTHONPATH": str(_ROOT), LEDGER: str(folder / "ledger")}
+    environ |= {name: value for name, value in os.environ.items() if name.startswith("COV")}
+    words = [*_COMMAND, "--agent", _AGENT, "--port", str(port), "--log", str(folder / "runs.db")]
+    with (
+        (folder / "stderr").open("a") as errors,
+        subprocess.Popen(words, env=environ, cwd=folder, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
+        limit = Timer(_SECONDS, process.kill)
+        limit.start()
+        try:
+            yield Served(process, folder, _greeting(process))
+        finally:
+            limit.cancel()
+            process.kill()
+
+
+def _greeting(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout
+    said = ""
+    for line in process.stdout:
+        said += line
+        if line.startswith("Ctrl-C"):
+            return said
+    raise AssertionError(f"The server did not start: {said}")
+
+
+@contextmanager
+def settled(folder: Path) -> Generator[Served]:
+    with serving(folder) as served:
+        served.settle()
+        yield served
