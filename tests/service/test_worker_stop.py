@@ -103,6 +103,7 @@ async def test_a_run_inside_a_call_is_kept_too(tmp_path: Path) -> None:
                 await breath()
             slow.may_end.set()
             await stopping
+            assert slow.count == 1
 
         async with serving(tmp_path, boss, log=log) as service:
             await status(service, run_id, "COMPLETED")

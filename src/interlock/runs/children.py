@@ -35,7 +35,8 @@ async def ask_child(runner: "Runner", task: str, context: ToolContext, *, force:
     try:
         result = await (await _handle(runner, run_id, task, context, force)).result()
     except asyncio.CancelledError:
-        await asyncio.shield(_end(runner, run_id, context))
+        if not runner.closed:
+            await asyncio.shield(_end(runner, run_id, context))
         raise
     if result.state in _PAUSED:
         raise RunSuspendedError(run_id)

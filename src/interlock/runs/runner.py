@@ -177,13 +177,27 @@ class Runner:
     async def close(self) -> None:
         """Release threads. What still runs is cancelled; runs stay as they are in the log, and can be gone on with.
         A log that was given is its owner's to close."""
-        self._closed = True
+        self._begin_to_close()
         try:
             await asyncio.gather(*(handle.stop() for handle in self.live.values()))
             for child in self._children.values():
                 await child.close()
         finally:
             await self.app.close()
+
+    @property
+    def closed(self) -> bool:
+        """Is it closed, or about to be? Then runs are left as they are."""
+        return self._closed
+
+    def _begin_to_close(self) -> None:
+        self._closed = True
+        for child in self._children.values():
+            child._begin_to_close()
+
+    def moving(self) -> list[RunHandle]:
+        """The runs that are moved on right now, with those inside their calls."""
+        return [*self.live.values(), *(handle for child in self._children.values() for handle in child.moving())]
 
     def close_sync(self) -> None:
         try:

@@ -36,6 +36,10 @@ class Fleet:
         """The runs that are moved on right now."""
         return [handle for runner in self.runners.values() for handle in runner.live.values()]
 
+    def moving(self) -> list[RunHandle]:
+        """The same, with the runs inside their calls."""
+        return [handle for runner in self.runners.values() for handle in runner.moving()]
+
     def desk(self, agent: str) -> Desk:
         """Who takes answers to the questions of its runs: somebody who knows its tools, where they are known here."""
         runner = self.runners.get(agent)

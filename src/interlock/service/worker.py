@@ -89,7 +89,7 @@ class Worker:
         self._deaf()
         for task in self._tasks:
             task.cancel()
-        for handle in self._fleet.live():
+        for handle in self._fleet.moving():
             handle.pause()
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
