@@ -1,4 +1,5 @@
 """`python -m bench`: our own figures, and those of the local tools, which `python -m bench local` prints alone.
+`python -m bench service`: what a server costs, over HTTP on this machine.
 `python -m bench peers`: ours in the same rounds as other people's.
 """
 
@@ -8,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import local_tools
+from . import local_tools, service
 from .peers import run_peers
 from .rounds import NAMES, Step, measure
 from .table import render
@@ -22,6 +23,9 @@ def main() -> int:
         return run_peers(options.source, options.only, options.sections, options.rounds)
     if options.command == "local":
         return _run_local(options.sections, options.local_rounds)
+    if options.command == "service":
+        print(service.report(options.sections or tuple(service.SECTIONS), service.Sizes()))
+        return 0
     sections = [name for name in NAMES if not options.section or name in options.section]
     load_before = os.getloadavg()[0]
     readings = measure(sections, options.rounds, _show_progress)
@@ -49,6 +53,8 @@ def _parser() -> argparse.ArgumentParser:
     local = commands.add_parser("local", help="only what the local tools cost")
     local.add_argument("sections", nargs="*", choices=(*local_tools.SECTIONS, []), metavar="SECTION")
     local.add_argument("--rounds", dest="local_rounds", type=_positive, default=_LOCAL_ROUNDS)
+    served = commands.add_parser("service", help="only what a server costs")
+    served.add_argument("sections", nargs="*", choices=(*service.SECTIONS, []), metavar="SECTION")
     return parser
 
 

@@ -29,7 +29,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from interlock import MemoryArtifacts, MemoryLog
-from interlock.api import body, safety
+from interlock.api import body, crowd, safety
 from interlock.api.app import make_api
 from interlock.api.wishes import RunTask
 from interlock.cli.doctor import Diagnosis, lines
@@ -213,6 +213,7 @@ OPERATIONS: Mapping[Operation, str] = {
     Operation.READ_QUESTION: "see a question as the inbox shows it",
     Operation.CREATE_RUN: "begin a run",
     Operation.CANCEL_RUN: "cancel a run",
+    Operation.STOP_AGENT: "end all runs of an agent at once",
     Operation.DECIDE: "approve, reject",
     Operation.ANSWER: "provide a value, or refuse to",
     Operation.CONSENT: "give a consent, or refuse it",
@@ -259,7 +260,7 @@ SERVER_LIMITS = (
     ("the body of a webhook", webhooks.MAX_BODY_BYTES, "bytes"),
     ("time for a body to arrive", body.BODY_SECONDS, "seconds"),
     ("time for a client to take a piece of an answer", safety.SEND_SECONDS, "seconds"),
-    ("requests at the same moment, of everybody together", safety.MAX_AT_ONCE, ""),
+    ("requests at the same moment, of everybody together", crowd.MAX_AT_ONCE, ""),
     ("characters of a task", _max_length(RunTask, "task"), ""),
     ("failed sign-ins before one has to wait", attempts.FREE_FAILURES, ""),
     ("the longest such wait", attempts.MAX_WAIT_SECONDS, "seconds"),
@@ -546,10 +547,16 @@ def _set_to(field: msgspec.structs.FieldInfo) -> str:
 def server_permissions() -> str:
     """Who may do what, as the server's own table says it."""
     rows = [
-        (f"`{operation}`", OPERATIONS[operation], *(REACHES[row[role]] for role in Role), _unbound(operation))
+        (f"`{operation}`", _in_words(operation), *(REACHES[row[role]] for role in Role), _unbound(operation))
         for operation, row in PERMISSIONS.items()
     ]
     return _table(("operation", "to", *(f"`{role}`" for role in Role), "without a role"), rows)
+
+
+def _in_words(operation: Operation) -> str:
+    if operation not in OPERATIONS:
+        raise RuntimeError(f"OPERATIONS in scripts/docs.py has no words for {operation}")
+    return OPERATIONS[operation]
 
 
 def _unbound(operation: Operation) -> str:

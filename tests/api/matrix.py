@@ -35,6 +35,9 @@ _ASKED_OWN = "           401  403  200  200  200  200  200  200  200"
 _MAKE_OWN = "            401  422  422  403  422  422  403  422  403"
 _MAKE_OTHER = "          401  403  403  403  403  422  403  422  403"
 _CANCEL_OWN = "          401  409  409  403  409  409  403  409  409"
+# Without a reason nothing is stopped.
+_STOP_OWN = "            401  403  422  403  422  422  403  422  403"
+_STOP_OTHER = "          401  403  403  403  403  422  403  422  403"
 _CANCEL_OTHER = "        401  404  404  404  404  409  403  409  404"
 _DECIDE_OWN = "          401  403  409  403  409  409  403  409  403"
 _DECIDE_OTHER = "        401  404  404  404  404  409  403  409  404"
@@ -73,6 +76,7 @@ MATRIX = (
     Row("GET", "/runs", _LISTS),
     Row("POST", "/runs", _MAKE_OWN, _MAKE_OTHER, {"agent": "{agent}", **_BLANK}),
     Row("POST", "/agents/{agent}/invoke", _MAKE_OWN, _MAKE_OTHER, _BLANK),
+    Row("POST", "/agents/{agent}/stop", _STOP_OWN, _STOP_OTHER, {"reason": "  "}),
     Row("GET", "/activity", _LISTS),
     Row("GET", "/events/stream", _LISTS),
     Row("GET", "/runs/{run_id}", _READ_OWN, _READ_OTHER),

@@ -117,10 +117,10 @@ async def test_a_reader_whose_key_was_revoked_is_sent_away_at_the_next_heartbeat
 
 async def test_readers_who_leave_give_their_place_back_and_too_many_are_told_so(tmp_path: Path) -> None:
     async with running_server(tmp_path, max_readers=2) as server:
-        client = await server.client("operator")
+        client, other = await server.client("operator"), await server.client("auditor")
         for _ in range(5):
-            async with listening(client, "/events/stream"), listening(client, "/events/stream"):
-                full = await client.get("/events/stream")
+            async with listening(client, "/events/stream"), listening(other, "/events/stream"):
+                full = await (await server.client("operator_all")).get("/events/stream")
                 assert (full.status_code, full.json()["error"]["code"]) == (429, "too_many_readers")
                 assert full.headers["retry-after"]
             async with asyncio.timeout(10):

@@ -5,15 +5,16 @@ Chromium comes from the system (`python -m tests.console.install` gets it on Deb
 there is none, the tests that need it are skipped, and say why.
 """
 
+import asyncio
 import os
 import tempfile
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, async_playwright
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Error, Page, Request, async_playwright
 
 from tests.console.chromium import VARIABLE, chromium
 from tests.console.server import PASSWORD, House
@@ -32,6 +33,7 @@ DESKTOP = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}
 Theme = Literal["light", "dark"]
 _RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+_CLOSE_SECONDS = 5.0
 #: What a browser says about an answer that is not 200; tests of refusals cause them on purpose.
 _ANSWERED = "Failed to load resource: the server responded with a status of"
 
@@ -114,8 +116,20 @@ async def opened(
     try:
         yield await context.new_page(), watch
     finally:
-        await context.close()
+        await _close(context)
     watch.check()
+
+
+async def _close(context: BrowserContext) -> None:
+    """Chromium may never answer when a page is closed that is on its way to another one. So it goes nowhere first; and
+    what does not close is closed with the browser."""
+    for page in context.pages:
+        with suppress(Error, TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await page.goto("about:blank")
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_CLOSE_SECONDS):
+            await context.close()
 
 
 async def sign_in(page: Page, name: str, then: str = "/console/") -> None:

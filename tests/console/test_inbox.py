@@ -113,6 +113,7 @@ async def test_edited_arguments_are_checked_by_the_server_and_are_what_runs(oper
     await expect(form.locator("[data-edited-text]")).to_contain_text('"amount": 1.0')
     await operator.keyboard.press("Enter")
 
+    await expect(operator.get_by_text("Approved.")).to_be_visible()
     await served.ended(run_id)
     assert await _ran(served, run_id) == [{"order": "A-1042", "amount": 1.0, "note": "half"}]
 
@@ -128,6 +129,7 @@ async def test_a_yes_reaches_as_far_as_was_chosen(operator: Page, served: House)
     await operator.get_by_label("Reason (optional)").fill("Harmless.")
     await operator.get_by_role("button", name="Yes, run it").click()
 
+    await expect(operator.get_by_text("Approved.")).to_be_visible()
     await served.ended(run_id)
     assert await _answer(served, action_id) == Answer(approved=True, by="user:olga", scope="run", reason="Harmless.")
 

@@ -25,6 +25,7 @@ OWNERS_OF_ONE = """
     questions.read     -       OM      OMFB      OMFB     OMFB    MFB
     runs.create        OM      OM      OM        -        OM      -
     runs.cancel        M       OM      OMFB      MFB      OMFB    MFB
+    agents.stop        -       OM      OM        -        OM      -
     questions.decide   -       OM      OM        -        OM      -
     questions.answer   -       OM      OM        -        OM      -
     consents.give      -       -       F         F        F       F
@@ -55,6 +56,7 @@ OWNERS_OF_ALL = """
     questions.read     -       OMXFB   OMXFB     OMXFB    OMXFB   MFB
     runs.create        OMXFB   OMXFB   OMXFB     -        OMXFB   -
     runs.cancel        MB      OMXFB   OMXFB     MFB      OMXFB   MFB
+    agents.stop        -       OMXFB   OMXFB     -        OMXFB   -
     questions.decide   -       OMXFB   OMXFB     -        OMXFB   -
     questions.answer   -       OMXFB   OMXFB     -        OMXFB   -
     consents.give      -       -       F         F        F       F

@@ -16,7 +16,7 @@ from interlock.models.scripted import ScriptedProvider, Turn, proposed
 
 #: The variable that names the file in which tools write down what they did.
 LEDGER = "STORY_LEDGER"
-_MAX_TURNS = 4
+MAX_TURNS = 4
 
 
 @tool
@@ -33,7 +33,7 @@ def refund(order: str, amount: float) -> str:
     return f"refunded {amount} for {order}"
 
 
-def _turn(request: ModelRequest) -> Turn:
+def turn(request: ModelRequest) -> Turn:
     if any(isinstance(message, AssistantMessage) for message in request.messages):
         told = [message.text for message in request.messages if isinstance(message, ToolMessage)]
         return Turn(text="\n".join(("I was told:", *told)))
@@ -48,7 +48,7 @@ def task(words: str, *calls: tuple[str, dict[str, Any]]) -> str:
 
 
 shop = Agent(
-    provider=ScriptedProvider([_turn] * _MAX_TURNS, by_position=True),
+    provider=ScriptedProvider([turn] * MAX_TURNS, by_position=True),
     name="shop",
     tools=(lookup, refund),
     policy=RulePolicy(

@@ -53,6 +53,27 @@ class Served:
         assert (answer.status_code, answer.json()["status"]) == (201, "RUNNING"), answer.text
         return answer.json()["run_id"]
 
+    def approve(self, run_id: str) -> None:
+        """By olga, as soon as it asks."""
+        with self.as_person("olga") as olga:
+            with olga.stream("GET", f"/runs/{run_id}/events/stream?after_seq=-1") as events:
+                next(line for line in events.iter_lines() if "APPROVAL_REQUIRED" in line)
+            (asked,) = olga.get(f"/runs/{run_id}/actions").json()["actions"]
+            wish = {"payload_hash": asked["payload_hash"], "reason": "Half is enough."}
+            answer = olga.post(f"/approvals/{asked['action_id']}/approve", json=wish)
+            assert answer.status_code == 200, answer.text
+            with olga.stream("GET", f"/runs/{run_id}/events/stream?after_seq=-1") as events:
+                next(line for line in events.iter_lines() if "COMPLETED" in line)
+
+    @contextmanager
+    def as_person(self, name: str, password: str = PASSWORD) -> Generator[httpx2.Client]:
+        """Somebody who signed in over the API."""
+        with httpx2.Client(base_url=self.base, timeout=20, trust_env=False) as client:
+            me = client.post("/session", json={"name": name, "password": password})
+            assert me.status_code == 201, me.text
+            client.headers["X-CSRF-Token"] = me.json()["csrf"]
+            yield client
+
     def run(self, run_id: str) -> dict[str, Any]:
         return self._as_agent("GET", f"/runs/{run_id}").json()
 
@@ -72,9 +93,7 @@ class Served:
 
     def settle(self) -> None:
         """The people and the key."""
-        with httpx2.Client(base_url=self.base, timeout=20, trust_env=False) as admin:
-            me = admin.post("/session", json={"name": "admin", "password": self.password})
-            admin.headers["X-CSRF-Token"] = me.json()["csrf"]
+        with self.as_person("admin", self.password) as admin:
             for name, roles in PEOPLE.items():
                 made = admin.post("/accounts", json={"name": name, "password": PASSWORD, "roles": roles})
                 assert made.status_code == 201, made.text

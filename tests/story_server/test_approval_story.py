@@ -45,9 +45,7 @@ async def test_a_run_pauses_is_approved_with_another_amount_and_completes_while_
         assert served.ledger == ["B-7 20.0"]
         # The model repeats what it was told: that it was a person, and what they made of it.
         told = served.run(run_id)["message"]
-        print(told); assert 0
-        assert "user:olga" in told
-        assert "20.0" in told
+        assert "A person (user:olga) changed the arguments before it ran" in told
         await expect(watching.locator("#events")).to_contain_text("user:olga")
     types = ["LLM_CALL", "APPROVAL_REQUIRED", "APPROVAL_GRANTED", "TOOL_CALL", "LLM_CALL", "COMPLETED"]
     events = await asyncio.to_thread(served.events, run_id)

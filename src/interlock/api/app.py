@@ -18,6 +18,7 @@ from . import (
     routes_session,
     routes_streams,
 )
+from .crowd import Crowd
 from .description import describe
 from .rate import Rates
 from .safety import Safety
@@ -55,9 +56,10 @@ def make_api(service: Service) -> FastAPI:
     server = service.settings.server
     app.state.service = service
     app.state.rates = Rates(server.requests_per_second, server.request_burst)
+    app.state.crowd = Crowd()
     for router in ROUTERS:
         app.include_router(router)
     errors.install(app)
-    app.add_middleware(Safety, service=service)
+    app.add_middleware(Safety, service=service, crowd=app.state.crowd)
     describe(app, api_routes())
     return app

@@ -38,15 +38,19 @@ async def read_body(request: Request, max_bytes: int = MAX_BODY_BYTES) -> bytes:
                     raise too_large(max_bytes)
                 found.append(chunk)
     except TimeoutError:
-        raise ApiError(
-            408,
-            "too_slow",
-            f"The body did not come within {BODY_SECONDS:g} s. Nothing was done.",
-            headers={"Connection": "close"},
-        ) from None
+        raise too_slow() from None
     except ClientDisconnect:
         raise ApiError(400, "disconnected", "The request broke off. Nothing was done.") from None
     return b"".join(found)
+
+
+def too_slow() -> ApiError:
+    return ApiError(
+        408,
+        "too_slow",
+        f"The body did not come within {BODY_SECONDS:g} s. Nothing was done.",
+        headers={"Connection": "close"},
+    )
 
 
 def too_large(max_bytes: int) -> ApiError:

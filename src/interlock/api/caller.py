@@ -16,6 +16,7 @@ from ..service.permissions import BONDS, PERMISSIONS, Bond, Operation, Reach
 from ..service.principal import Principal
 from ..service.service import Service
 from ..service.sessions import SignedIn, is_csrf
+from .crowd import Crowd
 from .errors import ApiError
 from .rate import Rates
 
@@ -53,6 +54,18 @@ async def _served(request: Request) -> Service:
     return service_of(request)
 
 
+def crowd_of(request: Request) -> Crowd:
+    return request.app.state.crowd
+
+
+def knock(request: Request) -> None:
+    """The dependency of what is open to everybody, before anything of them is read: they are known by their address."""
+    name = f"address:{request.client.host if request.client else ''}"
+    rates_of(request).take(name)
+    crowd_of(request).known(request.scope, name)
+
+
+Knocked = Annotated[None, Depends(knock)]
 Served = Annotated[Service, Depends(_served)]
 
 
@@ -67,6 +80,7 @@ class ForOperation:
         service = service_of(request)
         known = await identify(request, service)
         rates_of(request).take(known.who.name)
+        crowd_of(request).known(request.scope, known.who.name)
         if not self._is_about_a_run:
             await service.guard.check(known.who, self.operation)
         return known

@@ -131,7 +131,7 @@ def _of_http(error: HTTPException) -> ApiError:
 
 
 def _of_cursor(error: BadCursorError) -> ApiError:
-    return invalid(FieldProblem(field="cursor", problem=str(error)))
+    return invalid(FieldProblem(field="cursor", problem=str(error).rstrip(".")))
 
 
 def _of_readers(error: TooManyReadersError) -> ApiError:

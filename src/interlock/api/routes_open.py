@@ -9,7 +9,7 @@ from starlette.responses import Response
 from ..service.webhooks import MAX_BODY_BYTES, WebhookRefused
 from .answers import answer, answers
 from .body import read_body
-from .caller import Served, rates_of
+from .caller import Knocked, Served
 from .errors import ApiError
 from .shapes import Shape
 
@@ -36,7 +36,10 @@ async def is_ready(service: Served) -> Response:
     """503 while it cannot take work."""
     problems = await service.trouble()
     if problems:
-        raise ApiError(503, "not_ready", " ".join(problems), headers={"Retry-After": "1"})
+        logger.warning("Not ready: %s", " ".join(problems))  # whoever asks here is nobody that the inside is told to
+        raise ApiError(
+            503, "not_ready", "The server cannot take work now; its log says why.", headers={"Retry-After": "1"}
+        )
     return answer(Health(status="ok"))
 
 
@@ -52,10 +55,10 @@ async def is_ready(service: Served) -> Response:
     },
     **answers(Begun, status=202),
 )
-async def call_webhook(name: Annotated[str, Path(max_length=256)], request: Request, service: Served) -> Response:
+async def call_webhook(
+    name: Annotated[str, Path(max_length=256)], _: Knocked, request: Request, service: Served
+) -> Response:
     """Another system says that something happened. Sent again, it is the same run."""
-    address = request.client.host if request.client else ""
-    rates_of(request).take(f"hook:{address}")
     webhook = service.webhooks.find(name)
     body = await read_body(request, MAX_BODY_BYTES if webhook is None else webhook.max_body_bytes)
     came = service.webhooks.accept(name, dict(request.headers), body, service.now())

@@ -9,11 +9,12 @@ from starlette.responses import Response
 from ..service.permissions import Operation
 from ..service.rows import RunQuery
 from ..service.starting import NewRun
+from ..service.stopping import Stopped
 from .answers import answer, answers, described
 from .body import body, takes
 from .caller import Caller, Served, caller
 from .shapes import AgentList, AgentShape, OverviewShape, RunList, RunShape, Status
-from .wishes import CancelWish, NewRunWish, RunTask
+from .wishes import CancelWish, NewRunWish, RunTask, StopWish
 
 router = APIRouter(tags=["runs"])
 
@@ -119,6 +120,17 @@ async def cancel_run(
 ) -> Response:
     """End it, and the runs inside its calls. Once more is the same."""
     return answer(RunShape.of(await service.starting.cancel(by.who, run_id, wish.reason)))
+
+
+@router.post("/agents/{agent}/stop", operation_id="stopAgent", **answers(Stopped), **takes(StopWish))
+async def stop_agent(
+    agent: str,
+    by: Annotated[Caller, caller(Operation.STOP_AGENT)],
+    service: Served,
+    wish: Annotated[StopWish, body(StopWish)],
+) -> Response:
+    """End all of its runs at once. To keep it from beginning others, revoke its keys first."""
+    return answer(await service.starting.stop(by.who, agent, wish.reason))
 
 
 @router.get("/activity", operation_id="getActivity", **answers(OverviewShape))

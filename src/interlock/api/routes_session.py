@@ -2,6 +2,7 @@
 
 from secrets import token_urlsafe
 from typing import Annotated
+from urllib.parse import quote, unquote, urlencode
 
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
@@ -14,7 +15,7 @@ from ..service.sessions import NewSession
 from ..service.trust import Refusal
 from .answers import answer, answers, no_content
 from .body import body, takes
-from .caller import Caller, Served, caller, cookie_name, is_secure, rates_of
+from .caller import Caller, Knocked, Served, caller, cookie_name, is_secure
 from .errors import ApiError, FieldProblem, invalid
 from .routes_consents import load_again
 from .shapes_people import MeShape
@@ -22,16 +23,20 @@ from .wishes import PasswordWish, SignInWish
 
 router = APIRouter(tags=["session"])
 
-_HOME = "/console/"
+#: Whoever is signed in is led on from there to the page that they wanted.
+_SIGN_IN_PAGE = "/console/login"
+#: In the cookie, beside what the browser is known by.
+_MAX_WANTED_CHARS = 2_000
 _OIDC_COOKIE = "interlock_sign_in"
 _OIDC_SECONDS = 600
 _WRONG = ApiError(401, "wrong_password", "There is no such account, or this is not its password.")
 
 
 @router.post("/session", operation_id="signIn", **answers(MeShape, status=201), **takes(SignInWish))
-async def sign_in(request: Request, service: Served, wish: Annotated[SignInWish, body(SignInWish)]) -> Response:
+async def sign_in(
+    request: Request, _: Knocked, service: Served, wish: Annotated[SignInWish, body(SignInWish)]
+) -> Response:
     """Sign in with a name and a password. The answer sets the cookie, and says what to send back as `X-CSRF-Token`."""
-    _slow_down(request)
     address = request.client.host if request.client else ""
     wait = service.attempts.start(wish.name, address)
     if wait:
@@ -92,20 +97,19 @@ async def change_password(
 
 
 @router.get("/session/start", operation_id="startSignIn", include_in_schema=False)
-async def start_sign_in(request: Request, service: Served) -> Response:
-    """To the identity provider, where one is set up."""
-    _slow_down(request)
+async def start_sign_in(request: Request, _: Knocked, service: Served, next: str = "") -> Response:
+    """To the identity provider, where one is set up. `next` is the page of the console that is wanted afterwards."""
     if service.sign_in is None:
         raise ApiError(404, "no_provider", "Signing in with a provider is not set up here.")
     browser = token_urlsafe(32)
     try:
         url = await service.sign_in.begin(browser)
-    except ConsentError as error:
-        raise ApiError(503, "provider_unavailable", f"{error} Try again later.") from None
+    except ConsentError:
+        return _in_vain("unavailable", next)
     response = RedirectResponse(url, 303)
     response.set_cookie(
         _OIDC_COOKIE,
-        browser,
+        f"{browser}.{_written(next)}",
         max_age=_OIDC_SECONDS,
         path="/session",
         httponly=True,
@@ -116,13 +120,14 @@ async def start_sign_in(request: Request, service: Served) -> Response:
 
 
 @router.get("/session/callback", operation_id="finishSignIn", include_in_schema=False)
-async def finish_sign_in(request: Request, service: Served) -> Response:
+async def finish_sign_in(request: Request, _: Knocked, service: Served) -> Response:
     """Back from the identity provider."""
-    _slow_down(request)
-    new = await _vouched_for(request, service)
-    response = load_again(_HOME)
+    browser, _dot, wanted = unquote(request.cookies.get(_OIDC_COOKIE, "")).partition(".")
+    new = await _vouched_for(request, service, browser)
+    response = load_again(_sign_in_page(wanted)) if isinstance(new, NewSession) else _in_vain(new, wanted)
     response.delete_cookie(_OIDC_COOKIE, path="/session", httponly=True, samesite="lax", secure=is_secure(request))
-    set_session(response, request, new)
+    if isinstance(new, NewSession):
+        set_session(response, request, new)
     return response
 
 
@@ -131,20 +136,29 @@ def set_session(response: Response, request: Request, new: NewSession) -> None:
     response.set_cookie(cookie_name(request), new.token, path="/", httponly=True, samesite="strict", secure=secure)
 
 
-async def _vouched_for(request: Request, service: Service) -> NewSession:
+async def _vouched_for(request: Request, service: Service, browser: str) -> NewSession | str:
+    """A sign-in, or the word for why there is none."""
     if service.sign_in is None:
         raise ApiError(404, "no_provider", "Signing in with a provider is not set up here.")
     given = {name: request.query_params.get(name, "")[:4_096] for name in ("state", "code", "error", "iss")}
-    account = await service.sign_in.finish(Callback(**given), request.cookies.get(_OIDC_COOKIE, ""))
+    account = await service.sign_in.finish(Callback(**given), browser)
     if isinstance(account, Refused):
         await service.journal.add("", "session.started", outcome="refused", detail={"why": account.code})
-        raise ApiError(401, "not_vouched_for", f"{account.reason} Begin again at /console/login.")
-    new = await service.sessions.start(account.name, detail={"issuer": account.issuer})
-    if new is None:
-        raise ApiError(401, "not_vouched_for", "The account is disabled.")
-    return new
+        return account.code
+    return await service.sessions.start(account.name, detail={"issuer": account.issuer}) or "denied"
 
 
-def _slow_down(request: Request) -> None:
-    address = request.client.host if request.client else ""
-    rates_of(request).take(f"address:{address}")
+def _in_vain(why: str, wanted: str) -> Response:
+    """It is a person who comes this way, so the words for it are on a page."""
+    return RedirectResponse(_sign_in_page(wanted, problem=why), 303)
+
+
+def _sign_in_page(wanted: str, **more: str) -> str:
+    said = urlencode(more) + (f"&next={_written(wanted)}" if _written(wanted) else "")
+    return f"{_SIGN_IN_PAGE}?{said}"
+
+
+def _written(wanted: str) -> str:
+    """For an address or a cookie. What is too long for these is not wanted that much."""
+    written = quote(wanted, safe="", errors="replace")
+    return written if len(written) <= _MAX_WANTED_CHARS else ""

@@ -74,7 +74,7 @@ async def stream_run(
 
     return await event_stream(
         Follow(
-            reader=service.hub.reader(run_id, after),
+            reader=service.hub.reader(run_id, after, owner=by.who.name),
             show=lambda told: told.once(f"run:{filters.view}", lambda one: show(one, one.entry.seq)),
             over=over,
             allowed=allowed,
@@ -102,7 +102,7 @@ async def stream_all(
 
     return await event_stream(
         Follow(
-            reader=service.hub.reader(None, after, agents=seen.agents, person=seen.person),
+            reader=service.hub.reader(None, after, agents=seen.agents, person=seen.person, owner=by.who.name),
             show=lambda told: told.once(f"all:{filters.view}", lambda one: show(one, one.position)),
             over=_never,
             allowed=allowed,

@@ -3,7 +3,7 @@
 1. a request id, security headers, and an answer without insides for what nobody expected;
 2. `Host` has to be one of this server's names: a page that made its own name point here (DNS rebinding) gets no answer;
 3. what changes something and comes from a browser has to come from a page of this server (`Origin`, `Sec-Fetch-Site`);
-4. a body that says it is too long is not read; so many requests at once and no more;
+4. a body that says it is too long, or has two lengths, is not read; so many requests at once and no more (`crowd`);
 5. whoever does not take an answer is cut off: nobody keeps it for them.
 """
 
@@ -20,11 +20,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..service.service import Service
 from .body import MAX_BODY_BYTES, too_large
 from .caller import SAFE_METHODS
+from .crowd import Crowd
 from .errors import ApiError, answer_error
+from .incoming import Incoming
 
 logger = logging.getLogger("interlock.server")
 
-MAX_AT_ONCE = 500
 #: How long somebody may take to accept one piece of an answer.
 SEND_SECONDS = 30.0
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -46,14 +47,13 @@ _HSTS = "max-age=31536000"
 
 
 class Safety:
-    def __init__(self, app: ASGIApp, service: Service, max_at_once: int = MAX_AT_ONCE) -> None:
+    def __init__(self, app: ASGIApp, service: Service, crowd: Crowd) -> None:
         self._app = app
         self._hosts = hosts_of(service)
         self._headers = dict(HEADERS)
         if service.public_url.startswith("https://"):
             self._headers["Strict-Transport-Security"] = _HSTS
-        self._max_at_once = max_at_once
-        self._now = 0
+        self._crowd = crowd
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -72,9 +72,9 @@ class Safety:
             async with asyncio.timeout(SEND_SECONDS):
                 await send(message)
 
-        self._now += 1
+        has_room = self._crowd.arrive(scope)
         try:
-            await self._serve(scope, receive, sending)
+            await self._serve(scope, receive, sending, has_room)
         except (ClientDisconnect, TimeoutError) as error:
             logger.info("Request %s was not taken: %s", request_id, type(error).__name__)
         except Exception:
@@ -83,23 +83,23 @@ class Safety:
                 raise
             await answer_error(_unexpected(request_id))(scope, receive, sending)
         finally:
-            self._now -= 1
+            self._crowd.leave(scope)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, has_room: bool) -> None:
         try:
             headers = Headers(scope=scope)
             self._hosts.check(headers)
             if scope["method"] not in SAFE_METHODS:
                 self._hosts.check_origin(headers)
             _check_length(headers)
-            if self._now > self._max_at_once:
+            if not has_room:
                 raise ApiError(
                     503, "busy", "Too many requests at once. Nothing was done.", headers={"Retry-After": "1"}
                 )
         except ApiError as error:
             await answer_error(error)(scope, receive, send)
             return
-        await self._app(scope, receive, send)
+        await self._app(scope, Incoming(scope, headers, receive, self._crowd), send)
 
     def _dress(self, message: Message, request_id: str) -> None:
         headers = MutableHeaders(scope=message)
@@ -127,7 +127,9 @@ class Hosts:
     def check_origin(self, headers: Headers) -> None:
         """Programs send neither; browsers send both, and pages cannot change them."""
         origins, sites = headers.getlist("origin"), headers.getlist("sec-fetch-site")
-        if all(map(self._is_own_origin, origins)) and len(origins) <= 1 and set(sites) <= _SAME_SITE:
+        host = headers.get("host", "").lower()
+        is_own = all(self._is_own_origin(origin.lower(), host) for origin in origins)
+        if is_own and len(origins) <= 1 and set(sites) <= _SAME_SITE:
             return
         raise ApiError(403, "foreign_origin", "This comes from a page of another site. Nothing was done.")
 
@@ -135,9 +137,11 @@ class Hosts:
         host = host.lower()
         return host in self._names or _without_port(host) in self._names
 
-    def _is_own_origin(self, origin: str) -> bool:
-        scheme, _, host = origin.lower().partition("://")
-        return origin.lower() == self._own_origin or (scheme in _DEFAULT_PORTS and bool(host) and self._is_own(host))
+    def _is_own_origin(self, origin: str, host: str) -> bool:
+        """The address that people know, or the very one that this request went to: another port is another site. Where
+        people come by TLS, a page that came without it is one, too."""
+        schemes = ("https",) if self._own_origin.startswith("https:") else ("http", "https")
+        return origin in (self._own_origin, *(f"{scheme}://{host}" for scheme in schemes))
 
 
 def hosts_of(service: Service) -> Hosts:
@@ -157,6 +161,10 @@ def _without_port(host: str) -> str:
 
 def _check_length(headers: Headers) -> None:
     given = headers.get("content-length", "0")
+    if (
+        "content-length" in headers and "transfer-encoding" in headers
+    ):  # a proxy in front may have believed the other one
+        raise ApiError(400, "bad_length", "A body has one length. Nothing was done.", headers={"Connection": "close"})
     if not (given.isascii() and given.isdigit()):
         raise ApiError(400, "bad_length", "Content-Length is not a number. Nothing was done.")
     if len(given) > 18 or int(given) > MAX_BODY_BYTES:  # noqa: PLR2004 - digits; more are no length

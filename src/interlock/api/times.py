@@ -6,6 +6,8 @@ from functools import lru_cache
 from ..history.exports.times import sane, utc
 
 _NS_PER_US = 1_000
+#: Later ones are more nanoseconds than the log and the database count.
+_LAST_SECOND = 2**63 // 10**9 - 1
 _US_PER_SECOND = 1_000_000
 
 
@@ -30,4 +32,6 @@ def nanoseconds(at: datetime) -> int:
     if at.tzinfo is None:
         raise ValueError("has to say its time zone, as in 2030-01-31T12:00:00Z")
     whole = int(at.timestamp())
+    if not 0 <= whole <= _LAST_SECOND:
+        raise ValueError("has to lie between 1970 and 2262")
     return whole * 1_000_000_000 + at.microsecond * _NS_PER_US

@@ -30,6 +30,10 @@ class CancelWish(Wish):
     reason: _Reason = ""
 
 
+class StopWish(Wish):
+    reason: Annotated[str, Field(min_length=1, max_length=2_000)]
+
+
 class ApproveWish(Wish):
     """A yes to exactly what has this hash."""
 

@@ -168,6 +168,8 @@ def _listening(server: ServerTable) -> Generator[socket.socket]:
     family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
     try:
         sock = socket.create_server((server.host, server.port), family=family, backlog=1024)
+        # A small answer does not wait for more. asyncio sets this only for sockets that it makes itself.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise ConfigurationError(

@@ -23,7 +23,15 @@ _STATE = re.compile(r"[A-Za-z0-9_-]{43}")
 
 Purpose: TypeAlias = Literal["consent", "sign-in"]
 RefusalCode: TypeAlias = Literal[
-    "denied", "unknown_state", "used_state", "other_session", "other_issuer", "insufficient", "failed", "unavailable"
+    "denied",
+    "unknown_state",
+    "used_state",
+    "other_session",
+    "other_issuer",
+    "insufficient",
+    "failed",
+    "unavailable",
+    "no_account",
 ]
 
 
@@ -43,7 +51,8 @@ class Callback(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """Coming back led to nothing. `denied`: the user said no at the provider. `reason` can be shown to them."""
+    """Coming back led to nothing. `denied`: the user said no at the provider. `no_account`: they are known there, and
+    cannot be here. `reason` can be shown to them."""
 
     code: RefusalCode
     reason: str

@@ -25,6 +25,14 @@ from .pages import Pages
 
 _WRONG = "The name or the password is wrong."
 _MAX_FIELD_CHARS = 1_024
+_NOBODY = "Nobody was signed in."
+#: Why somebody came back from an identity provider in vain, by the word in the address.
+TROUBLE: dict[str, str] = {
+    "denied": f"You did not agree to it there, or your account here is disabled. {_NOBODY}",
+    "no_account": f"You have no account here, and one of your name cannot be made. {_NOBODY} Ask an admin.",
+    "unavailable": f"The provider cannot be reached. {_NOBODY} Try again later.",
+}
+_IN_VAIN = f"The way to the provider and back took too long, or did not begin in this browser. {_NOBODY} Try again."
 
 _Field = Annotated[str, Form(max_length=_MAX_FIELD_CHARS)]
 
@@ -41,10 +49,10 @@ def routes(service: Service, pages: Pages) -> APIRouter:
     def form(wanted: str, problem: str = "", name: str = "", status: int = 200) -> HTMLResponse:
         return pages.open_page("login.html", status=status, wanted=wanted, problem=problem, name=name, oidc=oidc)
 
-    async def show(request: Request, next: str = "") -> Response:
+    async def show(request: Request, next: str = "", problem: str = "") -> Response:
         if await maybe_signed_in(request) is not None:
             return RedirectResponse(safe_next(next), 303)
-        return form(safe_next(next))
+        return form(safe_next(next), TROUBLE.get(problem, _IN_VAIN) if problem else "")
 
     async def sign_in(request: Request, name: _Field = "", password: _Field = "", wanted: _Field = "") -> Response:
         tried = await _tried(service, name, password, request.client.host if request.client else "")

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from ..service.errors import InvalidError
 from ..service.index import BadCursorError
+from ..service.permissions import Operation, RunFacts, may
 from ..service.rows import Page, RunQuery, RunRow
 from ..service.service import Service
 from .dashboard_page import TILES
@@ -28,6 +29,7 @@ def routes(service: Service, pages: Pages) -> APIRouter:
         cursor = given.get("cursor", "")[:_MAX_WORDS]
         chosen = {name: value[:_MAX_WORDS] for name in _FILTERS if (value := given.get(name))}
         page = await _page(service, visitor, chosen, cursor)
+        agents = await service.reading.agents(visitor.principal)
         more = urlencode(chosen | {"cursor": page.next_cursor}) if page.next_cursor else ""
         return await pages.page(
             request,
@@ -37,13 +39,18 @@ def routes(service: Service, pages: Pages) -> APIRouter:
             given={name: chosen.get(name, "") for name in _FILTERS},
             is_filtered=bool(chosen),
             statuses=_STATUSES,
-            agents=await service.reading.agents(visitor.principal),
+            agents=agents,
+            to_begin=[agent for agent in agents if _may_begin(visitor, agent.name)],
             more=more,
             is_first=not cursor,
         )
 
     router.add_api_route("/runs", show, methods=["GET"])
     return router
+
+
+def _may_begin(visitor: Visitor, agent: str) -> bool:
+    return may(visitor.principal, Operation.CREATE_RUN, RunFacts(agent=agent))
 
 
 async def _page(service: Service, visitor: Visitor, chosen: dict[str, str], cursor: str) -> Page[RunRow]:

@@ -3,12 +3,15 @@
 What they may not see is not there for them. What they see and may not do is refused, and the journal says who tried.
 """
 
+from collections.abc import Mapping
+
 from ..domain.call import Question
 from .errors import RefusedError, unknown
 from .index import Index
 from .journal import Journal
 from .permissions import AboutRun, FourEyes, Operation, four_eyes, may
 from .principal import Principal
+from .refusals import Refusals
 from .rows import ActionRow, RunRow
 
 
@@ -16,18 +19,23 @@ class Guard:
     def __init__(self, index: Index, journal: Journal, four_eyes: FourEyes) -> None:
         self._index = index
         self._journal = journal
+        self._refusals = Refusals(journal)
         self.four_eyes: FourEyes = four_eyes
 
     async def check(self, who: Principal, operation: Operation, about: AboutRun | None = None, name: str = "") -> None:
         """`RefusedError` unless they may."""
         if not may(who, operation, about):
-            await self._journal.add(who.name, operation.value, name, outcome="refused")
+            await self._refusals.note(who.name, operation.value, name)
             roles = ", ".join(sorted(who.roles)) or "no role"
             raise RefusedError(
                 "not_allowed",
                 f"{who.name} has {roles} and may not do this ({operation.value}). Nothing was done.",
                 {"operation": operation.value, "by": who.name},
             )
+
+    async def done(self, who: Principal, operation: Operation, name: str, detail: Mapping[str, str]) -> None:
+        """Something that no log of a run tells as a whole."""
+        await self._journal.add(who.name, operation.value, name, detail=detail)
 
     async def run(self, who: Principal, run_id: str, operation: Operation = Operation.READ_RUN) -> RunRow:
         row = await self._index.run(run_id)
@@ -53,5 +61,5 @@ class Guard:
         """`RefusedError` where somebody else has to decide. What counts is what the log says, not what a list does."""
         why = four_eyes(who, question.risk, question.layer, about, self.four_eyes)
         if why:
-            await self._journal.add(who.name, "decision.four_eyes", question.action_id, outcome="refused")
+            await self._refusals.note(who.name, "decision.four_eyes", question.action_id)
             raise RefusedError("four_eyes", why, {"requester": about.requester, "created_by": about.created_by})

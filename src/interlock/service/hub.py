@@ -6,7 +6,7 @@ waits for a reader (`live_reader`).
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 
@@ -18,6 +18,8 @@ from .live_reader import Pick, Reader
 from .rows import RunRow
 
 MAX_READERS = 100
+#: One key or person has at most one in so many of the places.
+_SHARES = 2
 LOOK_SECONDS = 0.02
 #: After a look that failed.
 _REST_SECONDS = 1.0
@@ -38,6 +40,8 @@ class Hub:
         self._look_seconds = look_seconds
         #: By the run that they follow; None: all of them.
         self._readers: dict[str | None, set[Reader]] = {}
+        #: By whose they are.
+        self._places: Counter[str] = Counter()
         self._listening = 0
         self._looking: asyncio.Task[None] | None = None
         #: With those that were told to end and have not yet.
@@ -76,18 +80,16 @@ class Hub:
         *,
         agents: Collection[str] | None = None,
         person: str | None = None,
+        owner: str = "",
     ) -> AsyncGenerator[Reader]:
         """Follow one run after that `seq` (default: from its first event), or all runs after that position (default:
         from now on); of all runs only those of these agents or of this person, as in lists. `TooManyReadersError` when
-        there are as many as there may be."""
+        there are as many as there may be, in all or of this owner."""
         await self._index.catch_up()
-        if self.reader_count >= self._max_readers:
-            raise TooManyReadersError(
-                f"{self._max_readers} readers follow events already, which is as many as there may be. Nothing was "
-                "lost: try again later, or read the events page by page."
-            )
+        self._check_room(owner)
         new = self._of_run(run_id, after) if run_id is not None else self._of_all(after, agents, person)
         self._readers.setdefault(run_id, set()).add(new)
+        self._places[owner] += 1
         self._look_or_not()
         if self._is_closed:
             new.end()
@@ -98,6 +100,7 @@ class Hub:
             self._readers[run_id].discard(new)
             if not self._readers[run_id]:
                 del self._readers[run_id]
+            self._places -= Counter((owner,))  # and those with none are gone from it
             self._look_or_not()
 
     async def close(self) -> None:
@@ -110,6 +113,16 @@ class Hub:
         self._look_or_not()
         if self._looks:
             await asyncio.wait(self._looks)
+
+    def _check_room(self, owner: str) -> None:
+        share = max(1, self._max_readers // _SHARES)
+        if self.reader_count >= self._max_readers:
+            full = f"{self._max_readers} readers follow events already, which is as many as there may be."
+        elif owner and self._places[owner] >= share:
+            full = f"{owner} follows events {share} times already, which is as often as one may."
+        else:
+            return
+        raise TooManyReadersError(f"{full} Nothing was lost: try again later, or read the events page by page.")
 
     def _look_or_not(self) -> None:
         wanted = (self._readers or self._listening) and not self._is_closed

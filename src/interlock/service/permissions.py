@@ -28,6 +28,8 @@ class Operation(StrEnum):
     #: Needs only the agent: there is no run yet.
     CREATE_RUN = "runs.create"
     CANCEL_RUN = "runs.cancel"
+    #: All runs of an agent at once.
+    STOP_AGENT = "agents.stop"
     #: Approve, reject; provide or refuse a value.
     DECIDE = "questions.decide"
     ANSWER = "questions.answer"
@@ -93,6 +95,7 @@ PERMISSIONS: Mapping[Operation, Mapping[Role, Reach]] = {
     Operation.READ_QUESTION: _row(Reach.NONE, Reach.OWN, Reach.OWN, Reach.OWN),
     Operation.CREATE_RUN: _row(Reach.OWN, Reach.OWN, Reach.NONE, Reach.OWN),
     Operation.CANCEL_RUN: _row(Reach.MADE, Reach.OWN, Reach.NONE, Reach.OWN),
+    Operation.STOP_AGENT: _row(Reach.NONE, Reach.OWN, Reach.NONE, Reach.OWN),
     Operation.DECIDE: _row(Reach.NONE, Reach.OWN, Reach.NONE, Reach.OWN),
     Operation.ANSWER: _row(Reach.NONE, Reach.OWN, Reach.NONE, Reach.OWN),
     Operation.CONSENT: _row(Reach.NONE, Reach.NONE, Reach.NONE, Reach.NONE),

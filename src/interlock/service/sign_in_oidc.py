@@ -118,7 +118,9 @@ class OidcSignIn:
             return refused(flow, "failed", f"{error} Nobody was signed in.")
         account = await self._account(claims)
         if isinstance(account, Refusal):
-            return refused(flow, "failed", f"There is no account for you here: its {account.field} {account.problem}.")
+            return refused(
+                flow, "no_account", f"There is no account for you here: its {account.field} {account.problem}."
+            )
         if account.disabled:
             return refused(flow, "denied", "The account is disabled.")
         return account

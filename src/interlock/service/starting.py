@@ -6,6 +6,7 @@ run of the first, also after a crash. The same key for something else is a confl
 
 import asyncio
 import re
+from functools import partial
 from hashlib import sha256
 from weakref import WeakValueDictionary
 
@@ -25,6 +26,7 @@ from .index import Index
 from .permissions import Operation, RunFacts
 from .principal import Principal
 from .rows import RunRow
+from .stopping import Stopped, Stopping
 from .worker import Worker
 
 MAX_TASK_CHARS = 1_000_000
@@ -82,6 +84,22 @@ class Starting:
             return row
         if not RUN_TRANSITIONS[row.state]:
             raise _over(row)
+        return await self._end(who, reason, row)
+
+    async def stop(self, who: Principal, agent: str, reason: str) -> Stopped:
+        """End all runs of an agent that are not over. What it may begin afterwards is what its keys let it."""
+        await self._guard.check(who, Operation.STOP_AGENT, RunFacts(agent=agent), agent)
+        if not reason.strip():
+            raise InvalidError("reason", "has to say why. Nothing was stopped")
+        stopped = await Stopping(self._index, agent, partial(self._end, who, reason)).run()
+        if agent not in self._fleet.runners and not (stopped.cancelled or stopped.unfinished):
+            raise unknown("agent", agent)
+        counts = {"cancelled": str(stopped.cancelled), "unfinished": str(len(stopped.unfinished))}
+        await self._guard.done(who, Operation.STOP_AGENT, agent, counts | {"reason": reason})
+        return stopped
+
+    async def _end(self, who: Principal, reason: str, row: RunRow) -> RunRow:
+        run_id = row.run_id
         runner = self._fleet.runners.get(row.agent)
         live = None if runner is None else runner.live.get(run_id)
         try:

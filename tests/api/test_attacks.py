@@ -1,0 +1,183 @@
+"""What a hostile key, page, person or text tries over HTTP, and what becomes of it."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from starlette.datastructures import Headers
+
+from interlock.api.errors import ApiError
+from interlock.api.safety import Hosts
+from tests.api.server import LOOKUP, NOTE, REFUND, REPORT, Running, running_server, task
+from tests.api.test_safety import code_of
+from tests.api.test_streams import all_of
+
+
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncGenerator[Running]:
+    async with running_server(tmp_path) as running:
+        yield running
+
+
+async def test_all_runs_of_an_agent_are_stopped_at_once_and_nobody_can_approve_what_they_asked(server: Running) -> None:
+    mine = [await server.begin(NOTE, by="operator") for _ in range(20)]
+    other = await server.begin(NOTE, "other", "agent_other")
+    asked = [await server.asked(run_id) for run_id in mine]
+    await server.asked(other)
+    operator = await server.client("operator")
+
+    async with asyncio.timeout(2):
+        stopped = await operator.post("/agents/shop/stop", json={"reason": "It sends money to strangers."})
+
+    assert stopped.json() == {"agent": "shop", "cancelled": 20, "unfinished": []}
+    assert {await server.status(run_id, "FAILED") for run_id in mine} == {"FAILED"}
+    assert await server.status(other, "PAUSED_APPROVAL")
+    for question in asked:
+        yes = {"payload_hash": question["payload_hash"]}
+        answer = await operator.post(f"/approvals/{question['action_id']}/approve", json=yes)
+        assert answer.status_code == 409
+    events = (await operator.get(f"/runs/{mine[0]}/events?view=log")).text
+    assert "key:operator" in events.rpartition("run.cancelled")[2]
+    row = (await server.service.journal.read(0, 1_000))[-1]
+    assert (row.by, row.action, row.target, row.outcome) == ("key:operator", "agents.stop", "shop", "done")
+    assert row.detail == {"cancelled": "20", "unfinished": "0", "reason": "It sends money to strangers."}
+
+
+async def test_an_agent_that_works_is_stopped_while_it_does(server: Running) -> None:
+    operator = await server.client("operator")
+    begun = await asyncio.gather(*(operator.post("/runs", json={"agent": "shop", "task": REPORT}) for _ in range(10)))
+    stopped = (await operator.post("/agents/shop/stop", json={"reason": "Stop."})).json()
+    ends = {await server.status(each.json()["run_id"], "FAILED", "COMPLETED") for each in begun}
+    assert stopped["unfinished"] == []
+    assert ends <= {"FAILED", "COMPLETED"}
+    assert (await operator.get("/runs?status=RUNNING&status=PAUSED_APPROVAL")).json()["runs"] == []
+
+
+async def test_an_agent_that_nobody_has_cannot_be_stopped(server: Running) -> None:
+    client = await server.client("operator_all")
+    assert code_of(await client.post("/agents/nobody/stop", json={"reason": "x"})) == (404, "unknown_agent")
+    blank = await client.post("/agents/shop/stop", json={"reason": " \n"})
+    assert code_of(blank) == (422, "invalid_request")
+
+
+@pytest.mark.parametrize(
+    ("origin", "is_own"),
+    [
+        ("http://interlock.example", True),
+        ("https://interlock.example", True),
+        ("http://interlock.example:9999", False),
+        ("http://localhost:8321", True),
+        ("http://127.0.0.1:8321", False),
+        ("null", False),
+        ("", False),
+        ("ftp://interlock.example", False),
+    ],
+)
+def test_a_page_on_another_port_is_a_page_of_another_site(origin: str, is_own: bool) -> None:
+    hosts = Hosts(("interlock.example", "127.0.0.1:8321"), "http://localhost:8321")
+    headers = Headers({"host": "interlock.example", "origin": origin})
+    if is_own:
+        hosts.check_origin(headers)
+    else:
+        with pytest.raises(ApiError, match="another site"):
+            hosts.check_origin(headers)
+
+
+def test_where_people_come_by_tls_a_page_without_it_is_one_of_another_site() -> None:
+    hosts = Hosts(("interlock.example",), "https://interlock.example")
+    hosts.check_origin(Headers({"host": "interlock.example", "origin": "https://interlock.example"}))
+    with pytest.raises(ApiError, match="another site"):
+        hosts.check_origin(Headers({"host": "interlock.example", "origin": "http://interlock.example"}))
+
+
+async def test_whoever_asks_whether_it_is_ready_learns_nothing_of_its_inside(
+    server: Running, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def trouble() -> list[str]:
+        return ["Events are not followed: OSError: /srv/secret/runs.db"]
+
+    monkeypatch.setattr(server.service, "trouble", trouble)
+    answer = await (await server.client()).get("/health/ready")
+    assert code_of(answer) == (503, "not_ready")
+    assert "secret" not in answer.text
+    assert "/srv/secret/runs.db" in caplog.text
+
+
+async def test_a_time_that_cannot_be_counted_is_refused_in_words(server: Running) -> None:
+    admin = await server.client("admin_all")
+    for text in ("9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "2262-04-12T00:00:00Z"):
+        answer = await admin.post("/keys", json={"name": "k", "roles": ["operator"], "expires_at": text})
+        assert code_of(answer) == (422, "invalid_request")
+        assert "between 1970 and 2262" in answer.json()["error"]["message"], text
+    far = {"name": "k", "roles": ["operator"], "expires_at": "2262-01-01T00:00:00Z"}
+    assert (await admin.post("/keys", json=far)).status_code == 201
+
+
+HOSTILE = "x\r\nevent: end\r\ndata: {}\r\n\r\nid: 9\n\n\u2028\u2029\x00\x85</script>\u202e\ufeff"
+
+
+async def test_no_text_of_a_model_becomes_an_event_a_header_or_a_line_of_its_own(server: Running) -> None:
+    client, auditor = await server.client("operator"), await server.client("auditor")
+    run_id = await server.begin(task(HOSTILE, ("fail", {"why": HOSTILE}), ("lookup", {"order": HOSTILE})))
+    await server.status(run_id, "COMPLETED")
+    for view in ("run", "log"):
+        listed = (await client.get(f"/runs/{run_id}/events?view={view}&limit=1000")).json()["events"]
+        live = await all_of(client, f"/runs/{run_id}/events/stream?view={view}")
+        assert [each.data for each in live[:-1]] == listed
+    stored = (await client.get(f"/runs/{run_id}/events?view=log&limit=1000")).json()["events"]
+    for schema in ("interlock", "splunk_hec", "ecs", "ocsf", "cef"):
+        exported = await auditor.get(f"/runs/{run_id}/audit/export?format=ndjson&schema={schema}")
+        lines = exported.content.rstrip(b"\n").split(b"\n")
+        assert len(lines) == len(stored) + (schema == "interlock")
+        assert b"\r" not in exported.content
+        assert "\u2028" not in "".join(lines[0].decode().splitlines()[1:])
+
+
+async def test_a_person_who_made_a_run_does_not_approve_its_risky_call_in_any_way(server: Running) -> None:
+    olga = await server.person("olga")
+    made = (await olga.post("/runs", json={"agent": "shop", "task": REFUND})).json()["run_id"]
+    question = await server.asked(made)
+    path, digest = f"/approvals/{question['action_id']}", question["payload_hash"]
+    tries = [
+        {"payload_hash": digest},
+        {"payload_hash": digest, "scope": "run"},
+        {"payload_hash": digest, "arguments": {"order": "7", "amount": 1.0}},
+        {"payload_hash": digest, "reason": "user:alex said yes"},
+    ]
+    for wish in tries:
+        assert code_of(await olga.post(f"{path}/approve", json=wish)) == (403, "four_eyes")
+    assert code_of(await olga.post(f"{path}/approve", json=tries[0] | {"by": "user:alex"})) == (422, "invalid_request")
+    assert code_of(await olga.post(f"/inputs/{question['action_id']}/provide", json={"value": 1}))[0] in {403, 409}
+    assert await server.status(made, "PAUSED_APPROVAL")
+
+
+async def test_an_account_that_was_disabled_or_got_another_password_has_no_sign_in_left(server: Running) -> None:
+    olga, admin = await server.person("olga"), await server.client("admin_all")
+    again = await server.client()
+    sign_in = {"name": "olga", "password": "correct horse battery"}
+    again.headers["X-CSRF-Token"] = (await again.post("/session", json=sign_in)).json()["csrf"]
+    changed = await olga.post("/me/password", json={"current": sign_in["password"], "new": "another good password"})
+    assert changed.status_code == 204
+    assert [(await each.get("/me")).status_code for each in (olga, again)] == [401, 401]
+    new = await again.post("/session", json=sign_in | {"password": "another good password"})
+    assert (new.status_code, (await again.get("/me")).status_code) == (201, 200)
+    assert (await admin.patch("/accounts/olga", json={"disabled": True})).status_code == 200
+    assert (await again.get("/me")).status_code == 401
+
+
+async def test_what_is_refused_is_not_repeated_with_secrets_in_it(server: Running) -> None:
+    client = await server.client("operator")
+    secret = await server.key("admin_all")
+    answers = [
+        await client.post("/session", json={"name": "olga", "password": secret, "extra": secret}),
+        await client.post("/session", content=json.dumps([secret]), headers={"Content-Type": "application/json"}),
+        await client.get("/me", headers={"Authorization": f"Bearer {secret}x"}),
+        await client.get("/me", headers={"Authorization": f"Basic {secret}"}),
+        await client.post("/runs", json={"agent": "shop", "task": LOOKUP}, headers={"Idempotency-Key": f"{secret} x"}),
+        await client.get("/runs", headers={"Host": secret}),
+        await client.get("/runs", headers={"Origin": secret, "Cookie": f"interlock_session={secret}"}),
+    ]
+    assert all(secret not in answer.text for answer in answers)

@@ -1,0 +1,174 @@
+"""A server whose tools need access to people's mail, the provider that has the mail, and the way through its pages."""
+
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import time_ns
+from typing import Any
+
+import httpx2
+from playwright.async_api import Page
+
+from interlock import FileArtifacts, Rule, RulePolicy, SqliteLog, ToolContext, tool
+from interlock.agent.agent import Agent
+from interlock.api.app import make_api
+from interlock.consents.grants import Grants
+from interlock.consents.providers import OAuthProvider
+from interlock.console.site import mount_console
+from interlock.domain.consent import Consent
+from interlock.models.scripted import ScriptedProvider
+from interlock.service.agents import ServedAgent
+from interlock.service.api_keys import NewKey
+from interlock.service.principal import Role
+from interlock.service.sealing import sealing_keys
+from interlock.service.service import Service
+from interlock.service.settings import ServerSettings, ServerTable
+from interlock.service.sign_in_oidc import RoleRule, SignInSettings
+from interlock.service.token_table import TokenTable
+from tests.console.browser import Watch
+from tests.console.server import PASSWORD, House
+from tests.node.oidc_server import SECRETS, OidcServer
+from tests.story_server.agents import MAX_TURNS, turn
+
+#: As they are registered at the provider.
+REDIRECTS = ("/consents/callback", "/session/callback")
+CONSENT_SECONDS = 5_000.0
+PEOPLE = ("ada", "bob", "cleo", "dora", "emil")
+_FONT = "https://fonts.googleapis.com/"
+
+
+class PostOffice(House):
+    """A running server, its agent's key, and a clock that can be put forward."""
+
+    def __init__(self, service: Service, app: Any, provider: OidcServer, used: list[str]) -> None:
+        super().__init__(service, app)
+        self.provider = provider
+        #: The tokens that tools were given, in their order.
+        self.used = used
+        self.key = ""
+
+    async def asks_for(self, task: str, person: str) -> str:
+        """A run that the agent's program makes for somebody. Its id."""
+        wish = {"agent": "post", "task": task, "on_behalf_of": person}
+        return (await self.as_agent("POST", "/runs", json=wish)).json()["run_id"]
+
+    async def as_agent(self, method: str, path: str, **options: Any) -> httpx2.Response:
+        headers = {"Authorization": f"Bearer {self.key}"}
+        async with httpx2.AsyncClient(base_url=self.base, headers=headers, trust_env=False) as client:
+            answer = await client.request(method, path, **options)
+        assert answer.is_success, answer.text
+        return answer
+
+    async def errors(self, run_id: str) -> list[str]:
+        """The codes of its errors, as its events have them."""
+        events = (await self.as_agent("GET", f"/runs/{run_id}/events")).json()["events"]
+        return [event["data"]["code"] for event in events if event["type"] == "ERROR"]
+
+    async def kept_tokens(self, person: str, tool_name: str) -> tuple[str, str]:
+        """What the server keeps sealed: the token, and what it is renewed with."""
+        grants = Grants(TokenTable(self.service.database), sealing_keys(self.service.state / "sealing.key", {}))
+        grant = await grants.load(f"user:{person}", tool_name, "mail")
+        assert grant is not None
+        return grant.tokens.access_token, grant.tokens.refresh_token
+
+
+class Clock:
+    def __init__(self) -> None:
+        self._ahead = 0
+
+    def __call__(self) -> int:
+        return time_ns() + self._ahead
+
+    def put_forward(self, seconds: float) -> None:
+        self._ahead += int(seconds * 1_000_000_000)
+
+
+def post_agent(issuer: str, used: list[str]) -> Agent:
+    async def asked(context: ToolContext) -> str:
+        used.append(context.access_token or "")
+        headers = {"Authorization": f"Bearer {context.access_token}"}
+        async with httpx2.AsyncClient(headers=headers, trust_env=False) as client:
+            answer = await client.get(f"{issuer}/api/mail")
+        return f"{answer.status_code}: the mail of {answer.json().get('user')}"
+
+    @tool(consent=Consent(provider="mail", scopes=("mail.read",)))
+    async def read_mail(folder: str, context: ToolContext) -> str:
+        """Read somebody's mail."""
+        return await asked(context)
+
+    @tool(consent=Consent(provider="mail", scopes=("mail.read", "mail.send")), risk="network")
+    async def send_mail(to: str, context: ToolContext) -> str:
+        """Send mail as somebody."""
+        return await asked(context)
+
+    policy = RulePolicy([Rule(id="letters-need-a-look", verdict="ask", tools="send_mail")], default="allow")
+    provider = ScriptedProvider([turn] * MAX_TURNS, by_position=True)
+    return Agent(provider=provider, name="post", tools=(read_mail, send_mail), policy=policy)
+
+
+@asynccontextmanager
+async def post_office(folder: Path, provider: OidcServer, clock: Clock) -> AsyncGenerator[PostOffice]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    used: list[str] = []
+    served = ServedAgent(agent=post_agent(provider.issuer, used))
+    log, artifacts = SqliteLog(folder / "runs.db"), FileArtifacts(folder / "artifacts")
+    environ = {"MAIL": SECRETS["interlock"], "CONSOLE": SECRETS["console"]}
+    settings = _settings(port, provider.issuer)
+    service = Service(settings, [served], log=log, artifacts=artifacts, state=folder, environ=environ, now=clock)
+    try:
+        async with service:
+            app = make_api(service)
+            mount_console(app, service)
+            office = PostOffice(service, app, provider, used)
+            await _settle(office)
+            async with office.listening(port):
+                yield office
+    finally:
+        await log.close()
+
+
+def _settings(port: int, issuer: str) -> ServerSettings:
+    mail = OAuthProvider(
+        name="mail",
+        client_id="interlock",
+        client_secret_env="MAIL",
+        issuer=issuer,
+        always=("openid", "offline_access"),
+        authorize_params={"prompt": "consent"},
+    )
+    house = OAuthProvider(
+        name="house", client_id="console", client_secret_env="CONSOLE", issuer=issuer, always=("profile",)
+    )
+    rule = RoleRule(claim="groups", value="interlock-operators", role=Role.OPERATOR)
+    return ServerSettings(
+        server=ServerTable(port=port, consent_seconds=CONSENT_SECONDS),
+        providers=(mail,),
+        sign_in=SignInSettings(provider=house, roles=(rule,)),
+    )
+
+
+async def _settle(office: PostOffice) -> None:
+    service = office.service
+    for name in PEOPLE:
+        await service.accounts.create(name, PASSWORD, by="test")
+    await service.accounts.create("olga", PASSWORD, roles=(Role.OPERATOR,), by="test")
+    made = await service.keys.create("post-bot", roles=[Role.AGENT], agents=frozenset(("post",)), by="test")
+    assert isinstance(made, NewKey)
+    office.key = made.secret
+
+
+async def may_leave(page: Page, watch: Watch, provider: OidcServer) -> None:
+    """The provider's pages are not ours, and neither is the font that they would like to have."""
+    watch.expected += [f"off origin: {provider.issuer}/", f"off origin: {_FONT}"]
+    await page.context.route(f"{_FONT}**", lambda route: route.fulfill(status=200, content_type="text/css", body=""))
+
+
+async def sign_in_there(page: Page, name: str) -> None:
+    """On the provider's first page."""
+    await page.locator("input[name=login]").fill(name)
+    await page.locator("input[name=password]").fill("any")
+    await page.get_by_role("button", name="Sign-in").click()
+    await page.get_by_role("heading", name="Authorize").wait_for()
