@@ -26,7 +26,7 @@ def is_good(log: Path, secret: str) -> bool:
 
 
 def test_a_key_is_shown_once_and_works(cli: Run, log: Path) -> None:
-    made = cli("keys", "add", "bot", "--role", "agent", "--agent", "support", "--expires-days", 7, "--log", log)
+    made = cli("keys", "add", "bot", "--role", "agent", "--agents", "support", "--expires-days", 7, "--log", log)
 
     secret = made.stdout.strip()
     assert (made.exit_code, made.stdout) == (0, f"{secret}\n")
@@ -54,7 +54,7 @@ def test_what_cannot_be_a_key_is_refused_in_words(cli: Run, log: Path) -> None:
     assert "There is no key yet" in cli("keys", "list", "--log", log).stdout
     cases = [
         (("add", "bot", "--role", "agent"), 2, "must name the agents"),
-        (("add", "bot", "--role", "agent", "--role", "admin", "--agent", "a"), 2, "goes with no other role"),
+        (("add", "bot", "--role", "agent", "--role", "admin", "--agents", "a"), 2, "goes with no other role"),
         (("add", "Bot X", "--role", "admin"), 2, "name: must be"),
         (("add", "bot"), 2, "Missing option '--role'"),
         (("revoke", "nothing"), 2, "no such key"),

@@ -44,6 +44,8 @@ HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
 }
 _HSTS = "max-age=31536000"
+#: A browser would keep to it for every port of this machine.
+_THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Safety:
@@ -51,7 +53,7 @@ class Safety:
         self._app = app
         self._hosts = hosts_of(service)
         self._headers = dict(HEADERS)
-        if service.public_url.startswith("https://"):
+        if service.public_url.startswith("https://") and urlsplit(service.public_url).hostname not in _THIS_MACHINE:
             self._headers["Strict-Transport-Security"] = _HSTS
         self._crowd = crowd
 

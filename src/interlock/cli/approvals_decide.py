@@ -105,6 +105,11 @@ class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return self.answered.action.question
 
     @property
+    def served(self) -> bool:
+        """Was the run made on a server?"""
+        return bool(self.answered.ledger.created_by)
+
+    @property
     def asked_again(self) -> str:
         """The question that took its place, because something changed."""
         actions = self.answered.ledger.actions
@@ -230,7 +235,9 @@ def _lines(outcome: _Outcome, log: Path | None, goes_on: bool) -> list[str]:
     if outcome.more:
         names = ", ".join(map(short, outcome.more[:5]))
         said.append(f"{count(len(outcome.more), 'more question')} open in run {run}: {names}")
-    if answered.how == "recorded" and not goes_on:
+    if answered.how == "recorded" and outcome.served:
+        said.append(f"Run {run} was made on a server, which goes on with it.")
+    elif answered.how == "recorded" and not goes_on:
         said.append(f"No process has run {run}. To go on with it: {with_log(f'interlock runs resume {run}', log)}")
     return said
 

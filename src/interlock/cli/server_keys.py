@@ -12,7 +12,7 @@ from ..service.trust import Refusal
 from .exit_codes import ExitCode, exits
 from .options import Json
 from .server_files import ServerLog
-from .server_people import changed, in_line, iso, moment, sorted_names, whose, with_database
+from .server_people import agents_in, changed, in_line, iso, moment, sorted_names, whose, with_database
 from .show import say, say_json, say_table
 
 _EXITS = exits(
@@ -39,9 +39,10 @@ def keys() -> None:
 def add(  # noqa: PLR0913, PLR0917 - one for each option
     name: Annotated[str, typer.Argument(metavar="NAME", help="What the log calls whoever uses it: key:NAME.")],
     role: Annotated[list[Role], typer.Option("--role", help="agent, or operator, auditor, admin. Repeatable.")],
-    agent: Annotated[
-        list[str] | None, typer.Option("--agent", help="An agent that it is for. Repeatable. Default: all of them.")
-    ] = None,
+    agents: Annotated[
+        str,
+        typer.Option(metavar="A,B", help="The agents that it is for; the role agent needs them. Default: * for all."),
+    ] = "*",
     expires_days: Annotated[
         int, typer.Option("--expires-days", min=0, max=_MAX_DAYS, help="After so many days it ends. 0: never.")
     ] = 0,
@@ -49,12 +50,12 @@ def add(  # noqa: PLR0913, PLR0917 - one for each option
     as_json: Json = False,
 ) -> None:
     """Make a key, and show it: nobody can find it out later."""
-    agents = None if agent is None else frozenset(agent)
+    owned = agents_in(agents)
     until = time_ns() + expires_days * _DAY_NS if expires_days else 0
     made = changed(
         with_database(
             log,
-            lambda database: ApiKeys(database).create(name, roles=role, agents=agents, expires_at=until, by=whose()),
+            lambda database: ApiKeys(database).create(name, roles=role, agents=owned, expires_at=until, by=whose()),
         )
     )
     if as_json:
@@ -72,7 +73,7 @@ def list_keys(log: ServerLog = None, as_json: Json = False) -> None:
     if as_json:
         say_json([_told(key) for key in found])
     elif not found:
-        say("There is no key yet. `interlock keys add NAME --role agent --agent AGENT` makes one.")
+        say("There is no key yet. `interlock keys add NAME --role agent --agents AGENT` makes one.")
     else:
         rows = [
             (key.key_id, key.name, in_line(key.roles), in_line(key.agents), moment(key.last_used_at), _state(key, now))

@@ -149,7 +149,8 @@ def _uvicorn_config(app: FastAPI, server: ServerTable) -> uvicorn.Config:
         timeout_keep_alive=5,
         timeout_graceful_shutdown=_LAST_REQUESTS_SECONDS,
         h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
-        proxy_headers=False,
+        proxy_headers=bool(server.trusted_proxies),
+        forwarded_allow_ips=list(server.trusted_proxies),
         ssl_certfile=server.tls_certificate or None,
         ssl_keyfile=server.tls_key or None,
     )

@@ -4,14 +4,12 @@ Every export that is taken, and every run that is sent somewhere, is in the jour
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from time import monotonic
 
 import msgspec
 
-from ..domain.chain import Entry
 from ..domain.errors import LogCorruptError
-from ..history.export import event_line
 from ..history.exports.keys import PublicKey
 from ..history.exports.proof import Proof
 from ..history.exports.schemas import MEDIA_TYPES, SCHEMAS, FormName, SchemaName, export
@@ -27,8 +25,8 @@ from .journal import Journal, JournalCheck, JournalEntry
 from .permissions import Operation
 from .principal import Principal
 from .signing import Signer
+from .trail import Trail, walk, written
 
-_CHUNK_BYTES = 64 * 1024
 _MAX_FLAWS = 100
 #: How long one check of everything may go on before it says how far it came.
 CHECK_SECONDS = 60.0
@@ -87,23 +85,30 @@ class Auditing:
     async def export(
         self, who: Principal, run_id: str, schema: SchemaName = "interlock", form: FormName | None = None
     ) -> Export:
-        """The whole trail of a run. In the schema `interlock` it can be verified, and is signed."""
-        await self._guard.run(who, run_id, Operation.EXPORT_RUN)
-        entries = await self._log.read(run_id)
-        chosen = form or SCHEMAS[schema].form
-        signed = None
+        """The whole trail of a run. In the schema `interlock` it can be verified, and is signed.
+
+        It is read twice, a page at a time: before the first byte goes out, so that an export is whole or is none; and
+        then as fast as it is taken."""
+        row = await self._guard.run(who, run_id, Operation.EXPORT_RUN)
+        chosen, count, signed = form or SCHEMAS[schema].form, row.last_seq + 1, None
         if schema == "interlock":
-            _check_lines(entries)
-            signed = await self._checkpoints.of_run(run_id, entries)
-        detail = {"schema": schema, "format": chosen, "events": str(len(entries))}
+            trail = await self._walked(run_id)
+            count = len(trail.hashes)
+            signed = await self._checkpoints.of_chain(run_id, trail.hashes) if trail.is_chain and count else None
+        detail = {"schema": schema, "format": chosen, "events": str(count)}
         await self._journal.add(who.name, "audit.exported", run_id, detail=detail)
         ending = "json" if chosen == "json" else "ndjson" if SCHEMAS[schema].is_json else "log"
         return Export(
             media_type=MEDIA_TYPES[chosen],
             file_name=f"{_plain(run_id)}.{schema}.{ending}",
-            count=len(entries),
+            count=count,
             signed=signed,
-            chunks=_chunks(export(entries, schema, chosen, signed=signed, host=self._host)),
+            chunks=written(
+                self._log,
+                run_id,
+                count,
+                lambda entries: export(entries, schema, chosen, signed=signed, host=self._host),
+            ),
         )
 
     async def verify_run(self, who: Principal, run_id: str) -> Proof:
@@ -150,6 +155,12 @@ class Auditing:
         await self._guard.check(who, Operation.READ_JOURNAL)
         return await self._journal.read(after, limit)
 
+    async def _walked(self, run_id: str) -> Trail:
+        try:
+            return await walk(self._log, run_id)
+        except LogCorruptError as error:
+            raise ConflictError("log_damaged", f"{error}. Nothing was exported; verify the run.") from None
+
     async def _check_all(self) -> ServerCheck:
         runs = events = 0
         flaws: list[RunFlaw] = []
@@ -174,31 +185,6 @@ class Auditing:
             checkpoints=checkpoints,
             journal=journal,
         )
-
-
-def _check_lines(entries: list[Entry]) -> None:
-    """Before the first byte goes out: an export is whole or it is none."""
-    try:
-        for entry in entries:
-            event_line(entry)
-    except LogCorruptError as error:
-        raise ConflictError("log_damaged", f"{error}. Nothing was exported; verify the run.") from None
-
-
-async def _chunks(lines: Iterator[bytes]) -> AsyncGenerator[bytes]:
-    """Rendered in a thread, a good piece at a time."""
-    while chunk := await asyncio.to_thread(_gather, lines):
-        yield chunk
-
-
-def _gather(lines: Iterator[bytes]) -> bytes:
-    found, size = list[bytes](), 0
-    for line in lines:
-        found.append(line)
-        size += len(line)
-        if size >= _CHUNK_BYTES:
-            break
-    return b"".join(found)
 
 
 def _plain(run_id: str) -> str:

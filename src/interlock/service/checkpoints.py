@@ -119,10 +119,14 @@ class Checkpoints:
             entries = await self._log.read(run_id)
         if not entries or not await asyncio.to_thread(_is_chain, entries, run_id):
             return None
-        head = Head(len(entries), entries[-1].hash.hex())
+        return await self.of_chain(run_id, [entry.hash for entry in entries])
+
+    async def of_chain(self, run_id: str, hashes: Sequence[bytes]) -> SignedCheckpoint | None:
+        """As `of_run`, for whoever found that its events follow from each other: the hash of each, at least one."""
+        head = Head(len(hashes), hashes[-1].hex())
         async with self._taking:
             before = await self._db.run(lambda connection: connection.execute(_HEADS_OF, (run_id,)).fetchall())
-            if not all(_agrees(Head(*row), entries) for row in before):
+            if not all(_agrees(Head(*row), hashes) for row in before):
                 return None
             last = await self._last_of(run_id)
             said = None if last is None else _decode(last.document)
@@ -286,5 +290,5 @@ def _is_chain(entries: Sequence[Entry], run_id: str) -> bool:
     return True
 
 
-def _agrees(head: Head, entries: Sequence[Entry]) -> bool:
-    return 0 < head.count <= len(entries) and entries[head.count - 1].hash.hex() == head.head
+def _agrees(head: Head, hashes: Sequence[bytes]) -> bool:
+    return 0 < head.count <= len(hashes) and hashes[head.count - 1].hex() == head.head

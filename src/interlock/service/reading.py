@@ -29,6 +29,9 @@ from .rows import ActionQuery, ActionRow, Page, RunQuery, RunRow
 MAX_LIMIT = 1_000
 MAX_ARTIFACTS = 10_000
 _SCAN = 500
+#: A page of stored events has no more of them once it is so long; it is read a few at a time.
+MAX_PAGE_BYTES = 4 << 20
+_FEW = 50
 
 
 class AgentRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,10 +111,11 @@ class Reading:
 
     async def events(self, who: Principal, run_id: str, after_seq: int = -1, limit: int = 100) -> EventPage:
         row = await self._guard.run(who, run_id)
-        entries = tuple(await self._log.read(run_id, after_seq, _within(limit)))
-        return EventPage(
-            entries=entries, next_after_seq=entries[-1].seq if entries else after_seq, last_seq=row.last_seq
-        )
+        found, at, left, size = list[Entry](), after_seq, _within(limit), 0
+        while left > 0 and size < MAX_PAGE_BYTES and (some := await self._log.read(run_id, at, min(left, _FEW))):
+            found += some
+            at, left, size = some[-1].seq, left - len(some), size + sum(len(entry.body) for entry in some)
+        return EventPage(entries=tuple(found), next_after_seq=at, last_seq=row.last_seq)
 
     async def run_events(self, who: Principal, run_id: str, after_seq: int = -1, limit: int = 100) -> RunEventPage:
         row = await self._guard.run(who, run_id)

@@ -47,6 +47,8 @@ class ServerTable(_Table, frozen=True, kw_only=True):
     port: _Port = 8321
     #: The address that people know, where a proxy stands in front: `https://interlock.example.com`.
     public_url: str = ""
+    #: Addresses of proxies that say truly whom a request comes from (`X-Forwarded-For`), such as `127.0.0.1`.
+    trusted_proxies: tuple[str, ...] = ()
     #: More names that a request may be for.
     hosts: tuple[str, ...] = ()
     tls_certificate: str = ""
