@@ -65,7 +65,7 @@ check-imports: $(READY)
 
 check-docs: $(READY)
 	@echo "docs"
-	@$(BIN)/python scripts/docs.py --check
+	@$(BIN)/python -m scripts.docs --check
 
 .PHONY: format
 format: $(READY) ## Format the code and mend what ruff can mend
@@ -73,7 +73,7 @@ format: $(READY) ## Format the code and mend what ruff can mend
 
 .PHONY: docs
 docs: $(READY) ## Write the generated parts of the docs
-	@$(BIN)/python scripts/docs.py
+	@$(BIN)/python -m scripts.docs
 
 .PHONY: shape
 shape: $(READY) ## Show the largest modules and functions

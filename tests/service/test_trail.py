@@ -3,30 +3,79 @@
 import asyncio
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from interlock import MemoryLog, SqliteLog
+from interlock import MemoryLog
 from interlock.domain.chain import Entry
-from interlock.domain.event import RunStarted, WarningRaised
-from interlock.history.exports.schemas import SCHEMAS, SchemaName, export
-from interlock.log.interface import EventLog
+from interlock.domain.event import RunStarted, Warned
+from interlock.history.exports.schemas import SCHEMAS, FormName, SchemaName, export
 from interlock.service import trail
 from interlock.service.trail import walk, written
+from tests.service.index_runs import Written
 
 
-async def begun(log: EventLog, events: int) -> list[Entry]:
-    claim = await log.claim("run_1")
-    facts = [RunStarted(schema=1, agent="a"), *(WarningRaised(f"{number}" * 50) for number in range(events - 1))]
-    for fact in facts:
-        await log.append(claim, [fact])
-    await log.release(claim)
-    return await log.read("run_1")
+class Threaded(MemoryLog):
+    """Is read in a thread, as the one on disk is, and knows how much was asked for at once."""
+
+    most = 0
+
+    async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[Entry]:
+        found = await super().read(run_id, after_seq, limit)
+        self.most = max(self.most, len(found))
+        return await asyncio.to_thread(lambda: found)
 
 
-async def all_of(log: EventLog, count: int, schema: SchemaName, form: str | None = None) -> bytes:
+def log_of(events: int) -> Threaded:
+    log = Threaded()
+    run = Written(log, "run_1")
+    run.add(RunStarted(schema=1, agent="a"), *(Warned(message=str(number) * 50) for number in range(events - 1)))
+    return log
+
+
+async def exported(log: MemoryLog, count: int, schema: SchemaName, form: FormName | None = None) -> bytes:
     def write(entries: Iterable[Entry]) -> Iterator[bytes]:
-        return export(entries, schema, form)  # pyright: ignore[reportArgumentType]
+        return export(entries, schema, form)
 
     return b"".join([piece async for piece in written(log, "run_1", count, write)])
+
+
+@pytest.mark.parametrize("events", [1, 6, 7, 8, 14, 100])
+async def test_what_is_written_page_by_page_is_what_is_written_at_once(
+    events: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trail, "PAGE_EVENTS", 7)
+    monkeypatch.setattr(trail, "PIECE_BYTES", 500)
+    log = log_of(events + 3)
+    entries = await MemoryLog.read(log, "run_1", -1, events)
+    forms: tuple[FormName, ...] = ("json", "ndjson")
+    for schema in SCHEMAS:
+        for form in forms:
+            assert await exported(log, events, schema, form) == b"".join(export(entries, schema, form)), (schema, form)
+    assert log.most <= 7
+    assert b"".join([piece async for piece in written(log, "run_none", 0, export)]) == b"[]\n"
+
+
+async def test_more_exports_than_threads_do_not_wait_for_each_other() -> None:
+    log = log_of(1_000)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    async with asyncio.timeout(20):
+        found = await asyncio.gather(*(exported(log, 1_000, "interlock") for _ in range(8)))
+    assert len(set(found)) == 1
+
+
+async def test_a_trail_has_every_hash_and_says_whether_they_follow_from_each_other() -> None:
+    log = log_of(450)
+    entries = await log.read("run_1")
+    whole = await walk(log, "run_1")
+    assert (whole.is_chain, whole.hashes) == (True, [entry.hash for entry in entries])
+    for at in (0, 1, 200, 449):
+        other = Entry("run_1", at, entries[at].body.replace(b"run_1", b"run_2"), entries[at].hash)
+        assert not follows([*entries[:at], other, *entries[at + 1 :]])
+        assert follows([*entries[:at], *entries[at + 1 :]]) is (at == 449)
+
+
+def follows(entries: list[Entry]) -> bool:
+    told = trail.Trail("run_1")
+    told.go_on(entries)
+    return told.is_chain

@@ -37,6 +37,8 @@ async def signed_in(request: Request) -> SignedIn:
     if found is None:
         raise NotSignedInError(request.url.path + (f"?{request.url.query}" if request.url.query else ""))
     rates_of(request).take(found.principal.name)
+    # Before the page reads anything: what happens while it is drawn comes after this, so the page is told of it.
+    request.state.live_after = service_of(request).index.position
     return found
 
 

@@ -91,7 +91,7 @@ class Pages:
             "nav": [entry for entry in NAV if _sees(who, entry)],
             "here": _here(request.url.path),
             "waiting": waiting["approval"] + waiting["input"],
-            "position": self._service.index.position,
+            "position": getattr(request.state, "live_after", self._service.index.position),
         }
         return self._made(template, status, frame | values)
 

@@ -1,0 +1,306 @@
+"""The generated parts of the docs about a server: its settings, who may do what, its limits, its REST API."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+from annotated_types import MaxLen
+from pydantic import BaseModel
+
+from interlock import MemoryArtifacts, MemoryLog
+from interlock.api import body, crowd, safety
+from interlock.api.app import make_api
+from interlock.api.wishes import RunTask
+from interlock.consents.providers import OAuthProvider
+from interlock.history.exports.schemas import SCHEMAS
+from interlock.service import attempts, sessions, webhooks
+from interlock.service.demo_agents import demo_agents
+from interlock.service.due_times import Schedule
+from interlock.service.forwarding import destination
+from interlock.service.permissions import BONDS, PERMISSIONS, Bond, Operation, Reach
+from interlock.service.principal import Role
+from interlock.service.service import Service
+from interlock.service.settings import AgentTable, ServerSettings, ServerTable
+from interlock.service.sign_in_oidc import RoleRule, SignInSettings
+from interlock.service.webhooks import Webhook
+
+from .docs_tables import Field, amount, fields, table
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "server"
+#: The same, of a server; in `examples/server/`.
+SERVER_EXAMPLES = ("client.py", "receiver.py", "serve.toml", "shop_agents.py")
+#: The tables of `serve.toml`: how each is written, and what it is about.
+SERVER_TABLES: tuple[tuple[str, type, str], ...] = (
+    ("[server]", ServerTable, "The server itself."),
+    ("[agents.NAME]", AgentTable, "An agent, under the name that runs, keys and lists know."),
+    ("[[schedules]]", Schedule, "A run by the clock."),
+    ("[[webhooks]]", Webhook, "A run because another system says so: `POST /hooks/NAME`."),
+    ("[[forward]]", destination.HecDestination, 'Audit events, to Splunk: `kind = "hec"`.'),
+    ("[[forward]]", destination.WebhookDestination, 'To anybody who takes a signed POST: `kind = "webhook"`.'),
+    ("[[forward]]", destination.SyslogDestination, 'To a collector of syslog: `kind = "syslog"`.'),
+    ("[[forward]]", destination.FileDestination, 'To a file: `kind = "file"`.'),
+    ("[[providers]]", OAuthProvider, "Where users consent to tools acting for them."),
+    ("[sign_in]", SignInSettings, "Signing in to the console with an identity provider."),
+    ("[[sign_in.roles]]", RoleRule, "Who has this value in this claim, alone or in a list, has the role."),
+)
+#: What keys are for that say nothing themselves.
+SERVER_KEYS: Mapping[str, str] = {
+    "host": "Where to listen. Elsewhere than on this machine it needs an account first.",
+    "tls_certificate": "A PEM file, for TLS without a proxy; with `tls_key`.",
+    "tls_key": "A PEM file.",
+    "four_eyes": "`off`, `high_risk` or `all`: which questions need a second person.",
+    "consent_seconds": "The same for consents.",
+    "checkpoint_seconds": "How often it is signed how far runs are.",
+    "max_readers": "Streams of events that are read at once.",
+    "description": "What people read about it.",
+    "on_rejection": "`continue`, `degrade` or `fail`: after a no, or none in time. None: as the agent says, or `fail`.",
+    "mode": "The permission mode of its runs: `read_only`, `default`, `accept_edits`, `trusted`.",
+    "workspace": "The folder that it works in.",
+    "name": "Letters, digits, `-`, `_`; it is in ids and in the log.",
+    "agent": "Whose run it is.",
+    "task": "What the agent is told.",
+    "timezone": "For `cron`; a name like `Europe/Zurich`.",
+    "enabled": "`false`: it rests.",
+    "secret_env": "The variable that has the shared secret, or:",
+    "secret_file": "the file that has it.",
+    "token_env": "The variable that has the token, or:",
+    "token_file": "the file that has it.",
+    "max_body_bytes": "Of a request.",
+    "schema": "In whose words: `interlock`, `splunk_hec`, `ecs`, `ocsf`, `cef`.",
+    "allow_plain": "Also without TLS.",
+    "allow_private": "Also this machine and private networks. Metadata services are never called.",
+    "url": "Where to.",
+    "index": "Of Splunk.",
+    "ServerTable.requests_per_second": "Requests that one key or person may make over time.",
+    "ServerTable.request_burst": "And at once.",
+    "Schedule.cron": "As in `*/5 * * * *`, in its time zone; or:",
+    "Schedule.every_seconds": "every so many seconds, counted from 1970.",
+    "Webhook.scheme": "`interlock`, or `github` for `X-Hub-Signature-256`, as GitHub and others sign.",
+    "HecDestination.url": "As in `https://splunk.example.com:8088/services/collector/event`.",
+    "HecDestination.schema": "Splunk takes no other.",
+    "OAuthProvider.client_secret_env": "The variable that has its secret, if it has one; or:",
+    "OAuthProvider.client_secret_file": "the file that has it.",
+    "SyslogDestination.host": "Of the collector.",
+    "SyslogDestination.port": "Of the collector.",
+    "transport": "`udp`, `tcp` or `tls`. No transport of syslog confirms, and UDP may lose.",
+    "facility": "As in RFC 5424.",
+    "path": "Absolute.",
+    "client_id": "As it is registered there.",
+    "issuer": "Whose endpoints are looked up; or name them:",
+    "authorization_endpoint": "Where people are sent.",
+    "token_endpoint": "Where codes become tokens.",
+    "revocation_endpoint": "Where tokens are taken back.",
+    "token_params": "The same, to the token endpoint.",
+    "claim": "Of the signed identity.",
+    "value": "What it has to be, or to have.",
+    "role": "`operator`, `auditor` or `admin`.",
+}
+#: What somebody who may do an operation may do, in words.
+OPERATIONS: Mapping[Operation, str] = {
+    Operation.LIST_RUNS: "see lists of agents, runs and what happens in them",
+    Operation.LIST_QUESTIONS: "see the inbox",
+    Operation.READ_RUN: "see a run: events, state, calls, actions, artifacts",
+    Operation.READ_QUESTION: "see a question as the inbox shows it",
+    Operation.CREATE_RUN: "begin a run",
+    Operation.CANCEL_RUN: "cancel a run",
+    Operation.STOP_AGENT: "end all runs of an agent at once",
+    Operation.DECIDE: "approve, reject",
+    Operation.ANSWER: "provide a value, or refuse to",
+    Operation.CONSENT: "give a consent, or refuse it",
+    Operation.OWN_CONSENTS: "see what oneself consented to, and take it back",
+    Operation.READ_POLICY: "see, explain and backtest the policy of an agent",
+    Operation.EXPORT_RUN: "export a run",
+    Operation.FORWARD_RUN: "send a run to a destination again",
+    Operation.VERIFY_RUN: "verify a run",
+    Operation.VERIFY_SERVER: "verify everything",
+    Operation.READ_CHECKPOINTS: "see signed checkpoints",
+    Operation.READ_FORWARDERS: "see how forwarding goes",
+    Operation.READ_JOURNAL: "see the journal",
+    Operation.READ_KEYS: "see the list of keys",
+    Operation.MANAGE_KEYS: "make and revoke keys",
+    Operation.READ_ACCOUNTS: "see the list of accounts",
+    Operation.MANAGE_ACCOUNTS: "make and change accounts",
+    Operation.OWN_IDENTITY: "see who one is; sign out",
+    Operation.OWN_ACCOUNT: "change one's own password",
+    Operation.READ_PUBLISHED: "see the public keys of checkpoints",
+}
+REACHES: Mapping[Reach, str] = {
+    Reach.NONE: "",
+    Reach.MADE: "made by it",
+    Reach.OWN: "own agents",
+    Reach.LIST: "own agents",
+    Reach.ALL: "owns all",
+}
+WITHOUT_ROLES: Mapping[Bond, str] = {
+    Bond.KNOWN: "everybody",
+    Bond.PERSON: "every person",
+    Bond.REQUESTER: "whom the run acts for",
+    Bond.INVOLVED: "whom the run acts for, or who made it",
+}
+
+
+def _max_length(model: type[BaseModel], name: str) -> int:
+    (found,) = [each.max_length for each in model.model_fields[name].metadata if isinstance(each, MaxLen)]
+    return found
+
+
+#: Limits of the server, with what they are about. What can be set is in the settings.
+SERVER_LIMITS = (
+    ("a body of a request", body.MAX_BODY_BYTES, "bytes"),
+    ("the body of a webhook", webhooks.MAX_BODY_BYTES, "bytes"),
+    ("time for a body to arrive", body.BODY_SECONDS, "seconds"),
+    ("time for a client to take a piece of an answer", safety.SEND_SECONDS, "seconds"),
+    ("requests at the same moment, of everybody together", crowd.MAX_AT_ONCE, ""),
+    ("characters of a task", _max_length(RunTask, "task"), ""),
+    ("failed sign-ins before one has to wait", attempts.FREE_FAILURES, ""),
+    ("the longest such wait", attempts.MAX_WAIT_SECONDS, "seconds"),
+    ("a sign-in, without a request", sessions.IDLE_NS / 1e9, "seconds"),
+    ("a sign-in, at most", sessions.LIFETIME_NS / 1e9, "seconds"),
+    ("sign-ins of one person at a time", sessions.MAX_PER_PERSON, ""),
+)
+
+
+def server_settings() -> str:
+    """Every key of `serve.toml`."""
+    parts: list[str] = []
+    for written, kind, about in SERVER_TABLES:
+        parts += [f"**`{written}`** {about}", table(("key", "default", "what"), _setting_rows(kind))]
+    return "\n\n".join(parts)
+
+
+def _setting_rows(kind: type) -> list[tuple[str, ...]]:
+    defaults = {field.name: field for field in msgspec.structs.fields(kind)}
+    told = {field.name: field.meaning for base in reversed(kind.__mro__[:-2]) for field in _own_fields(base)}
+    rows: list[tuple[str, ...]] = []
+    for name, field in defaults.items():
+        meaning = told.get(name, "")
+        if meaning in {"", "See `Reach`."}:
+            meaning = SERVER_KEYS.get(name, "")
+        rows.append((f"`{name}`", _set_to(field), SERVER_KEYS.get(f"{kind.__name__}.{name}") or meaning))
+    return rows
+
+
+def _own_fields(kind: type) -> list[Field]:
+    return fields(kind) if kind.__module__.startswith("interlock.") else []
+
+
+def _set_to(field: msgspec.structs.FieldInfo) -> str:
+    if field.required:
+        return "required"
+    value: Any = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    shown_value = msgspec.json.encode(value).decode() if value not in ("", None, (), {}) else ""
+    return f"`{shown_value}`" if shown_value else "none"
+
+
+def server_permissions() -> str:
+    """Who may do what, as the server's own table says it."""
+    rows = [
+        (f"`{operation}`", _in_words(operation), *(REACHES[row[role]] for role in Role), _unbound(operation))
+        for operation, row in PERMISSIONS.items()
+    ]
+    return table(("operation", "to", *(f"`{role}`" for role in Role), "without a role"), rows)
+
+
+def _in_words(operation: Operation) -> str:
+    if operation not in OPERATIONS:
+        raise RuntimeError(f"OPERATIONS in scripts/docs_server.py has no words for {operation}")
+    return OPERATIONS[operation]
+
+
+def _unbound(operation: Operation) -> str:
+    return WITHOUT_ROLES[BONDS[operation]] if operation in BONDS else ""
+
+
+def server_limits() -> str:
+    return table(("limit", "is"), [(what, amount(number, unit)) for what, number, unit in SERVER_LIMITS])
+
+
+def export_schemas() -> str:
+    rows = [
+        (f"`{name}`", schema.about, f"`{schema.form}`", "yes" if schema.render is None else "no")
+        for name, schema in SCHEMAS.items()
+    ]
+    return table(("schema", "what", "format", "can be verified"), rows)
+
+
+def rest_reference() -> str:
+    """Every address of the API, as its own description has it."""
+    paths: dict[str, dict[str, dict[str, Any]]] = _description()["paths"]
+    told = [(path, method, answer) for path, row in paths.items() for method, answer in row.items()]
+    if not any("x-interlock-operation" in answer for _, _, answer in told):
+        raise RuntimeError("the description of the API does not say who may call what")
+    rows = [
+        (
+            f"`{method.upper()} {path}`",
+            _described(answer),
+            ", ".join(_asked(answer)),
+            f"`{answer['x-interlock-operation']}`" if "x-interlock-operation" in answer else "anybody",
+            _answered(answer),
+        )
+        for path, method, answer in told
+    ]
+    return table(("request", "does", "takes", "who", "answers"), rows)
+
+
+def _description() -> dict[str, Any]:
+    with TemporaryDirectory() as folder:
+        service = Service(
+            ServerSettings(), demo_agents(), log=MemoryLog(), artifacts=MemoryArtifacts(), state=Path(folder)
+        )
+        try:
+            return make_api(service).openapi()
+        finally:
+            asyncio.run(service.stop())
+
+
+def _described(answer: Mapping[str, Any]) -> str:
+    return " ".join(str(answer.get("description") or answer["summary"].capitalize()).split()).rstrip(".")
+
+
+def _asked(answer: Mapping[str, Any]) -> Iterator[str]:
+    for given in answer.get("parameters", ()):
+        if given["in"] != "path":
+            yield f"`{given['name']}`"
+    for media in answer.get("requestBody", {}).get("content", {}).values():
+        name = media["schema"].get("$ref", "").rpartition("/")[2]
+        yield f"a body: `{name}`" if name else "a body"
+
+
+def _answered(answer: Mapping[str, Any]) -> str:
+    """The status of an answer that is what was asked for, and its shape."""
+    status, told = next((status, told) for status, told in answer["responses"].items() if status.startswith("2"))
+    names = {media["schema"].get("$ref", "").rpartition("/")[2] for media in told.get("content", {}).values()}
+    return " ".join([status, *(f"`{name}`" for name in sorted(names) if name)])
+
+
+def rest_errors() -> str:
+    """Every status that is not what was asked for, as the API describes it."""
+    paths: dict[str, dict[str, dict[str, Any]]] = _description()["paths"]
+    found = {
+        status: told["description"]
+        for row in paths.values()
+        for answer in row.values()
+        for status, told in answer["responses"].items()
+        if status >= "4"
+    }
+    return table(("status", "means"), [(status, found[status]) for status in sorted(found)])
+
+
+def server_example(name: str) -> str:
+    language = {"py": "python", "toml": "toml"}[name.rpartition(".")[2]]
+    return f"```{language}\n{(EXAMPLES / name).read_text('utf-8')}```"
+
+
+BLOCKS: Mapping[str, Callable[[], str]] = {
+    "export-schemas": export_schemas,
+    "rest-errors": rest_errors,
+    "rest-reference": rest_reference,
+    "server-limits": server_limits,
+    "server-permissions": server_permissions,
+    "server-settings": server_settings,
+    **{f"server-{name}": partial(server_example, name) for name in SERVER_EXAMPLES},
+}
