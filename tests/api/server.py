@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from interlock import FileArtifacts, Rule, RulePolicy, SqliteLog, tool
 from interlock.agent.agent import Agent
 from interlock.api.app import make_api
+from interlock.api.connections import Connection
 from interlock.domain.conversation import UserMessage
 from interlock.models.interface import ModelRequest
 from interlock.models.scripted import ScriptedProvider, Turn, proposed
@@ -235,7 +236,9 @@ async def running_server(
 
 @asynccontextmanager
 async def _listening(app: Any) -> AsyncGenerator[str]:
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off", ws="none")
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=0, log_level="error", lifespan="off", ws="none", http=Connection
+    )
     server = _Quiet(config)
     listening = asyncio.create_task(server.serve())
     try:

@@ -181,3 +181,48 @@ async def test_what_is_refused_is_not_repeated_with_secrets_in_it(server: Runnin
         await client.get("/runs", headers={"Origin": secret, "Cookie": f"interlock_session={secret}"}),
     ]
     assert all(secret not in answer.text for answer in answers)
+
+
+@pytest.mark.parametrize(
+    ("change", "run_is_ok"),
+    [
+        ("UPDATE checkpoints SET document = x'00'", False),
+        ("UPDATE checkpoints SET document = CAST('{\"number\": 1}' AS BLOB)", False),
+        ("UPDATE checkpoints SET signature = x'00'", False),
+        ("DELETE FROM checkpoints", True),
+        ("DELETE FROM checkpoints WHERE number > 1", True),
+    ],
+)
+@pytest.mark.requirement("P11")
+async def test_whoever_changes_the_signed_checkpoints_in_the_database_is_found_and_stops_nothing(
+    tmp_path: Path, change: str, run_is_ok: bool
+) -> None:
+    async with running_server(tmp_path) as server:
+        auditor, run_id = await server.client("auditor_all"), await server.begin(LOOKUP)
+        await server.status(run_id, "COMPLETED")
+        assert (await auditor.get(f"/runs/{run_id}/audit/export")).headers["X-Interlock-Signed"] == "yes"
+        await server.service.checkpoints.take()
+        await server.service.database.run(lambda connection: connection.execute(change).rowcount)
+
+        assert (await auditor.get("/audit/verify")).json()["ok"] is False
+        assert (await auditor.get(f"/runs/{run_id}/audit/verify")).json()["ok"] is run_is_ok
+        assert (await auditor.get("/audit/checkpoints")).status_code == 200
+        assert (await auditor.get(f"/runs/{run_id}/audit/export")).status_code == 200
+        await server.status(await server.begin(LOOKUP), "COMPLETED")
+        await server.service.checkpoints.take()
+        assert (await auditor.get("/audit/verify")).json()["ok"] is False
+
+
+async def test_a_page_of_long_events_ends_early_and_the_next_one_goes_on(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interlock.service.reading.MAX_PAGE_BYTES", 1_000)
+    monkeypatch.setattr("interlock.service.reading._FEW", 2)
+    client, run_id = await server.client("operator"), await server.begin(REPORT)
+    await server.status(run_id, "COMPLETED")
+    found, at, pages = list[int](), -1, 0
+    while (page := (await client.get(f"/runs/{run_id}/events?view=log&limit=1000&after_seq={at}")).json())["events"]:
+        found += [event["seq"] for event in page["events"]]
+        at, pages = page["next_after_seq"], pages + 1
+    assert found == list(range(page["last_seq"] + 1))
+    assert pages > 2

@@ -152,6 +152,8 @@ async def opened_as(name: str, program: Browser, house: House, **options: Any) -
 
 async def is_live(page: Page) -> None:
     await page.locator('#live[data-state="on"]').wait_for()
+    if await page.locator("[data-inbox]").count():
+        await page.locator("body[data-settled]").wait_for()
 
 
 async def assert_accessible(page: Page) -> None:

@@ -34,7 +34,7 @@ from tests.story_server.agents import MAX_TURNS, turn
 #: As they are registered at the provider.
 REDIRECTS = ("/consents/callback", "/session/callback")
 CONSENT_SECONDS = 5_000.0
-PEOPLE = ("ada", "bob", "cleo", "dora", "emil")
+PEOPLE = ("ada", "bob", "cleo", "dora", "emil", "fay")
 _FONT = "https://fonts.googleapis.com/"
 
 

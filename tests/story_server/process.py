@@ -108,7 +108,8 @@ class Served:
 @contextmanager
 def serving(folder: Path, port: int = 0) -> Generator[Served]:
     """Ends with the test, however that ends."""
-    environ = {"HOME": str(folder), "PYTHONPATH": str(_ROOT), LEDGER: str(folder / "ledger")}
+    modules = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH", ""))))
+    environ = {"HOME": str(folder), "PYTHONPATH": modules, LEDGER: str(folder / "ledger")}
     environ |= {name: value for name, value in os.environ.items() if name.startswith("COV")}
     words = [*_COMMAND, "--agent", _AGENT, "--port", str(port), "--log", str(folder / "runs.db")]
     with (

@@ -1,9 +1,7 @@
 """An operator's day in a real browser: runs pause, are decided on, and go on or end while they are looked at."""
 
-import asyncio
-
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Page, expect
 
 from tests.console.browser import is_live, opened, sign_in
 from tests.story_server.agents import task
@@ -12,7 +10,7 @@ from tests.story_server.process import Served
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest.mark.requirement("R124", "R127", "R129", "R131", "R147", "R148", "R149", "R150", "R152", "R153", "P12")
+@pytest.mark.requirement("R124", "R127", "R129", "R131", "R147", "R149", "R150", "R152", "R153", "P12")
 async def test_a_run_pauses_is_approved_with_another_amount_and_completes_while_it_is_looked_at(
     program: Browser, served: Served
 ) -> None:
@@ -28,16 +26,15 @@ async def test_a_run_pauses_is_approved_with_another_amount_and_completes_while_
         await is_live(page)
         await page.get_by_role("link", name="1 open question").click()
         question = page.locator("[data-question]")
-        for words in ("refund", "user:sam", "key:shop-bot", "Money leaves the house.", "sha256:"):
+        for words in ("refund", "shop", "Asked", "user:sam", "key:shop-bot", "Money leaves the house.", "sha256:"):
             await expect(question).to_contain_text(words)
         watching = await page.context.new_page()
         await watching.goto(f"/console/runs/{run_id}")
         await is_live(watching)
-        await page.get_by_role("button", name="Edit").click()
-        await page.get_by_label("Arguments, as JSON").fill('{"order": "B-7", "amount": 20.0}')
-        await page.get_by_role("button", name="Go on to approve").click()
-        await page.get_by_label("Reason (optional)").fill("The bag was used.")
-        await page.get_by_role("button", name="Yes, run it").click()
+        await approve_with(page, '{"order": "B-7", "amount": "a lot"}')
+        await expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("amount")
+        await page.keyboard.press("Escape")
+        await approve_with(page, '{"order": "B-7", "amount": 20.0}')
         await expect(page.get_by_text("Approved.")).to_be_visible()
 
         await expect(watching.locator("#run-status")).to_contain_text("Completed")
@@ -48,8 +45,16 @@ async def test_a_run_pauses_is_approved_with_another_amount_and_completes_while_
         assert "A person (user:olga) changed the arguments before it ran" in told
         await expect(watching.locator("#events")).to_contain_text("user:olga")
     types = ["LLM_CALL", "APPROVAL_REQUIRED", "APPROVAL_GRANTED", "TOOL_CALL", "LLM_CALL", "COMPLETED"]
-    events = await asyncio.to_thread(served.events, run_id)
+    events = served.events(run_id)
     assert [event["type"] for event in events] == types
+    asked, granted = (event["data"] for event in events[1:3])
+    assert (asked["tool"], asked["status"]) == ("refund", "PENDING")
+    assert (granted["by"], granted["reason"]) == ("user:olga", "The bag was used.")
+    facts = {event["event"]["fact"]["type"]: event["event"]["fact"] for event in served.events(run_id, "log")}
+    ran = facts["tool.invocation.started"]
+    assert ran["arguments"] == {"order": "B-7", "amount": 20.0}
+    assert ran["payload_hash"].startswith("sha256:")
+    assert ran["payload_hash"] != asked["payload_hash"]
 
 
 @pytest.mark.requirement("R133", "R151")
@@ -71,7 +76,6 @@ async def test_a_run_that_is_rejected_fails_and_nothing_was_done(program: Browse
     assert served.ledger == before
 
 
-@pytest.mark.requirement("R125")
 async def test_who_makes_a_run_in_the_console_cannot_approve_it_alone(program: Browser, served: Served) -> None:
     before = served.ledger
     async with opened(program, served.base) as (page, _):
@@ -86,3 +90,12 @@ async def test_who_makes_a_run_in_the_console_cannot_approve_it_alone(program: B
         await expect(page.locator("[data-why-not]")).to_contain_text("somebody else has to decide")
         assert await page.get_by_role("button", name="Approve").count() == 0
     assert served.ledger == before
+
+
+async def approve_with(page: Page, arguments: str) -> None:
+    """Say yes to other arguments, on the page of a question."""
+    await page.get_by_role("button", name="Edit").click()
+    await page.get_by_label("Arguments, as JSON").fill(arguments)
+    await page.get_by_role("button", name="Go on to approve").click()
+    await page.get_by_label("Reason (optional)").fill("The bag was used.")
+    await page.get_by_role("button", name="Yes, run it").click()

@@ -172,6 +172,26 @@ async def test_a_call_that_needs_both_waits_for_access_and_for_a_yes(program: Br
         await expect(page.locator(".said")).to_contain_text("200: the mail of emil")
 
 
+async def test_a_provider_that_does_not_work_costs_nothing_but_another_try(
+    program: Browser, office: PostOffice
+) -> None:
+    run_id = await office.asks_for(READ, "fay")
+    async with consents_of("fay", program, office) as (page, _):
+        await set_out(page, "read_mail", "fay")
+        office.provider.answer_with(503)
+        try:
+            await page.get_by_role("button", name="Continue").click()
+            await page.wait_for_url("**/console/consents?problem=unavailable")
+        finally:
+            office.provider.answer_with(0)
+        await expect(page.get_by_role("alert")).to_contain_text("The run still waits")
+        await page.get_by_role("button", name="Give access to read_mail").click()
+        await page.locator("#goto").click()
+        await page.get_by_role("button", name="Continue").click()  # there, the sign-in is remembered
+        await page.wait_for_url(f"**/console/runs/{run_id}")
+        await expect(page.locator("#run-status")).to_contain_text("Completed")
+
+
 async def test_tokens_are_nowhere_but_with_the_tool(
     program: Browser, office: PostOffice, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,7 +42,8 @@ class Connection(H11Protocol):
             self._stop_waiting()
 
     def on_response_complete(self) -> None:
-        self._wait()
+        if not self.transport.is_closing():
+            self._wait()
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -1,7 +1,12 @@
-"""The console's own files: read once, known by what is in them, so that a browser keeps each for ever."""
+"""The console's own files: read once, known by what is in them, so that a browser keeps each for ever.
+
+A module that imports another one does so by that one's whole address, with its digest: a browser takes two addresses
+for two modules, and would start the same one twice. So digests are worked out from the modules that import nothing on.
+"""
 
 import mimetypes
-from collections.abc import Mapping
+import re
+from graphlib import TopologicalSorter
 from hashlib import sha256
 from pathlib import Path
 
@@ -12,6 +17,7 @@ from starlette.responses import Response
 
 _FOLDER = Path(__file__).parent / "static"
 _KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+_IMPORT = re.compile(r'(\bfrom\s+"\./)([\w.-]+\.js)(")')
 _FOR_EVER = "public, max-age=31536000, immutable"
 
 
@@ -24,7 +30,7 @@ class Asset(msgspec.Struct, frozen=True):
 class Assets:
     def __init__(self, prefix: str, folder: Path = _FOLDER) -> None:
         self._prefix = prefix
-        self._assets: Mapping[str, Asset] = {path.name: _asset(path) for path in sorted(folder.iterdir())}
+        self._assets = _assets({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
 
     def url(self, name: str) -> Markup:
         """Changes with the file."""
@@ -42,7 +48,22 @@ class Assets:
         return Response(asset.body, media_type=asset.kind, headers=headers)
 
 
-def _asset(path: Path) -> Asset:
-    body = path.read_bytes()
-    kind = _KINDS.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+def _assets(bodies: dict[str, bytes]) -> dict[str, Asset]:
+    made: dict[str, Asset] = {}
+
+    def addressed(match: re.Match[str]) -> str:
+        return f"{match[1]}{match[2]}?v={made[match[2]].digest}{match[3]}"
+
+    for name in TopologicalSorter({name: _imported(name, body) for name, body in bodies.items()}).static_order():
+        body = bodies[name]
+        made[name] = _asset(name, _IMPORT.sub(addressed, body.decode()).encode() if name.endswith(".js") else body)
+    return made
+
+
+def _imported(name: str, body: bytes) -> list[str]:
+    return [match[2] for match in _IMPORT.finditer(body.decode())] if name.endswith(".js") else []
+
+
+def _asset(name: str, body: bytes) -> Asset:
+    kind = _KINDS.get(Path(name).suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
     return Asset(body, kind, sha256(body).hexdigest()[:16])

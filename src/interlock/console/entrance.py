@@ -1,22 +1,27 @@
 """Who looks at a page: the person whose sign-in the cookie names. Without one, the way leads to the sign-in page."""
 
 from typing import Annotated, cast
-from urllib.parse import quote
+from urllib.parse import urlencode
 
 from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from ..api.caller import cookie_name, is_secure, rates_of
+from ..api.caller import SAFE_METHODS, cookie_name, is_secure, rates_of
 from ..service.service import Service
 from ..service.sessions import SignedIn, is_csrf
 
 HOME = "/console/"
+SIGN_OUT = "/console/logout"
 _MAX_NEXT_CHARS = 2_000
 
 
 class NotSignedInError(Exception):
-    """Nobody is signed in. Its text is the page that they wanted."""
+    """Nobody is signed in. Its text is the page that they wanted; `was_sending`: they sent a form, which is lost."""
+
+    def __init__(self, wanted: str, was_sending: bool = False) -> None:
+        super().__init__(wanted)
+        self.was_sending = was_sending
 
 
 class ForgedFormError(Exception):
@@ -35,7 +40,7 @@ async def maybe_signed_in(request: Request) -> SignedIn | None:
 async def signed_in(request: Request) -> SignedIn:
     found = await maybe_signed_in(request)
     if found is None:
-        raise NotSignedInError(request.url.path + (f"?{request.url.query}" if request.url.query else ""))
+        raise _not_signed_in(request)
     rates_of(request).take(found.principal.name)
     # Before the page reads anything: what happens while it is drawn comes after this, so the page is told of it.
     request.state.live_after = service_of(request).index.position
@@ -50,9 +55,19 @@ def check_form(visitor: SignedIn, token: str) -> None:
         raise ForgedFormError("This form is too old, or was not made by the console. Nothing was done. Load it again.")
 
 
-def to_sign_in(wanted: str) -> RedirectResponse:
-    after = f"?next={quote(wanted)}" if wanted not in ("", HOME) else ""
-    return RedirectResponse(f"/console/login{after}", 303)
+def _not_signed_in(request: Request) -> NotSignedInError:
+    """A form cannot be sent again by an address; what it is on can be shown."""
+    path = request.url.path
+    if request.method not in SAFE_METHODS:
+        page = "/".join(path.split("/")[:3])
+        return NotSignedInError("" if page == SIGN_OUT else page, page != SIGN_OUT)
+    return NotSignedInError(path + (f"?{request.url.query}" if request.url.query else ""))
+
+
+def to_sign_in(wanted: str, problem: str = "") -> RedirectResponse:
+    given = {"next": "" if wanted == HOME else wanted, "problem": problem}
+    after = urlencode({name: value for name, value in given.items() if value})
+    return RedirectResponse(f"/console/login{f'?{after}' if after else ''}", 303)
 
 
 def safe_next(wanted: str) -> str:

@@ -28,6 +28,7 @@ _MAX_FIELD_CHARS = 1_024
 _NOBODY = "Nobody was signed in."
 #: Why somebody came back from an identity provider in vain, by the word in the address.
 TROUBLE: dict[str, str] = {
+    "ended": "Your sign-in ended before that was sent. Nothing was done.",
     "denied": f"You did not agree to it there, or your account here is disabled. {_NOBODY}",
     "no_account": f"You have no account here, and one of your name cannot be made. {_NOBODY} Ask an admin.",
     "unavailable": f"The provider cannot be reached. {_NOBODY} Try again later.",

@@ -7,6 +7,7 @@ person can tell it from text that only looks like it. Nothing here makes a link,
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from markupsafe import Markup, escape
@@ -78,6 +79,11 @@ def finalized(value: Any) -> Any:
 def exact(text: object) -> Markup:
     """For attributes that a browser sends back as they are."""
     return escape(str(text))
+
+
+def segment(text: object) -> str:
+    """One part of an address, whatever is in it."""
+    return quote(str(text), safe="", errors="replace")
 
 
 def _marked(text: str) -> Markup:

@@ -74,6 +74,7 @@ class Pages:
             "line": markup.shown_line,
             "marked": markup.marked,
             "exact": markup.exact,
+            "segment": markup.segment,
             "iso": times.iso,
             "clock": times.clock,
         }
@@ -85,14 +86,17 @@ class Pages:
         who = visitor.principal
         seen = visible(who)
         waiting = await self._service.index.open_questions(seen.agents, seen.person)
-        frame = {
+        frame: dict[str, Any] = {
             "me": who,
             "csrf": visitor.csrf,
             "nav": [entry for entry in NAV if _sees(who, entry)],
             "here": _here(request.url.path),
             "waiting": waiting["approval"] + waiting["input"],
             "position": getattr(request.state, "live_after", self._service.index.position),
+            "now": self._service.now(),
         }
+        if taken := frame.keys() & values.keys():
+            raise ValueError(f"{template} is given what its frame has: {', '.join(sorted(taken))}")
         return self._made(template, status, frame | values)
 
     def open_page(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:

@@ -13,6 +13,7 @@ import msgspec
 
 from ..approvals.display import held_back
 from ..approvals.visible import visible, warnings
+from ..domain import json
 from ..domain.call import Question
 from ..domain.decision import SCOPES, Scope
 from ..domain.payload import Change, FileOperand
@@ -67,7 +68,7 @@ def question_view(question: Question) -> Shown:
         diff=edit_diff(question.arguments, question.bound.surroundings.files),
         facts=tuple(fact for fact in _facts(question) if fact.values),
         warnings=tuple(question_warnings(question)),
-        scopes=tuple((scope, _SCOPE_WORDS[scope]) for scope in SCOPES[: SCOPES.index(question.scope) + 1]),
+        scopes=tuple((scope, _SCOPE_WORDS[scope]) for scope in _scopes(question)),
         text="" if question.arguments.keys() == _REDACTED else editable(question.arguments),
     )
 
@@ -104,11 +105,22 @@ def _payload(question: Question) -> tuple[object, ...]:
         question.kind,
         question.agent,
         question.tool_name,
-        question.arguments,
+        # As text: in Python, 1 is equal to true.
+        json.encode_sorted(question.arguments),
         question.bound,
         question.rule_ids,
         question.layer,
+        question.risk,
+        question.scope,
     )
+
+
+def _scopes(question: Question) -> list[Scope]:
+    """How far a yes may reach. A rule is kept as it is read, so one with characters that nobody would see is not
+    offered."""
+    rule = question.suggested_rule
+    is_readable = bool(rule) and all(visible(line) == line for line in rule.replace("\\", "").split("\n"))
+    return [each for each in SCOPES[: SCOPES.index(question.scope) + 1] if each != "rule" or is_readable]
 
 
 def _open_lines(lines: list[OutlineLine]) -> int:

@@ -8,7 +8,6 @@ one.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import wraps
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -18,10 +17,10 @@ from starlette.responses import Response
 
 from ..domain import event as facts
 from ..domain.chain import Entry, decode_event
-from ..domain.errors import ArtifactError, IllegalTransitionError, LogCorruptError
+from ..domain.errors import ArtifactError
 from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
 from ..history.call_view import CallView
-from ..service.errors import ConflictError, NotFoundError, unknown
+from ..service.errors import NotFoundError, unknown
 from ..service.permissions import Operation, may
 from ..service.principal import Principal
 from ..service.rows import RunQuery, RunRow
@@ -84,22 +83,8 @@ def routes(service: Service, pages: Pages) -> APIRouter:
         "/parts/calls/{call_id:path}": page.call_part,
     }
     for path, endpoint in endpoints.items():
-        router.add_api_route(f"/runs/{{run_id}}{path}", _told(endpoint), methods=["GET"])
+        router.add_api_route(f"/runs/{{run_id}}{path}", endpoint, methods=["GET"])
     return router
-
-
-def _told(endpoint: _Endpoint) -> _Endpoint:
-    """A run that is not what was written cannot be shown, and it is said where to look."""
-
-    @wraps(endpoint)
-    async def answer(*values: Any, **named: Any) -> Response:
-        try:
-            return await endpoint(*values, **named)
-        except (LogCorruptError, IllegalTransitionError) as error:
-            words = f"{error}. The run is not what was written, and is not shown; the audit page can verify it."
-            raise ConflictError("log_damaged", words) from None
-
-    return answer
 
 
 class _RunPage:

@@ -1,13 +1,16 @@
 """The console: pages under /console, drawn by the server, kept live by the API's event stream."""
 
+from collections.abc import Mapping
+
 from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from ..api.errors import STATUS_OF, ApiError
+from ..api.errors import RETRY_SECONDS, STATUS_OF, ApiError
 from ..api.rate import Rates
+from ..domain.errors import ArtifactError, IllegalTransitionError, LogCorruptError, LogError
 from ..service.errors import ServiceError
 from ..service.service import Service
 from . import (
@@ -33,7 +36,19 @@ _TITLES = {
     409: "Not now",
     422: "Not understood",
     429: "Too many requests",
+    503: "Not now",
 }
+_LATER = (429, 503)
+_DAMAGED = "{}. It is not what was written, and is not shown. The audit page can verify it."
+#: In this order: the first that fits.
+_TOLD: tuple[tuple[type[Exception], tuple[int, str]], ...] = (
+    (ForgedFormError, (403, "{}")),
+    (RequestValidationError, (422, "Something in the address or the form cannot be understood. Nothing was done.")),
+    (LogCorruptError, (409, _DAMAGED)),
+    (IllegalTransitionError, (409, _DAMAGED)),
+    (ArtifactError, (409, _DAMAGED)),
+    (LogError, (503, "{}. Nothing is known to be done. Try again.")),
+)
 
 
 def mount_console(app: FastAPI, service: Service) -> None:
@@ -82,7 +97,8 @@ async def _home() -> RedirectResponse:
 
 def _answer_problems(console: FastAPI, pages: Pages) -> None:
     async def not_signed_in(_: Request, error: Exception) -> Response:
-        return to_sign_in(str(error))
+        was_sending = isinstance(error, NotSignedInError) and error.was_sending
+        return to_sign_in(str(error), "ended" if was_sending else "")
 
     async def problem(request: Request, error: Exception) -> Response:
         visitor = await maybe_signed_in(request)
@@ -90,11 +106,20 @@ def _answer_problems(console: FastAPI, pages: Pages) -> None:
             return to_sign_in("")
         status, words = _said(error)
         title = _TITLES.get(status, "That did not work")
-        return await pages.page(request, visitor, "base_problem.html", status=status, title=title, words=words)
+        page = await pages.page(request, visitor, "base_problem.html", status=status, title=title, words=words)
+        page.headers.update(_headers(error, status))
+        return page
 
     console.add_exception_handler(NotSignedInError, not_signed_in)
-    for kind in (ServiceError, ForgedFormError, ApiError, RequestValidationError, HTTPException):
+    for kind in (ServiceError, ApiError, HTTPException, *(kind for kind, _ in _TOLD)):
         console.add_exception_handler(kind, problem)
+
+
+def _headers(error: Exception, status: int) -> Mapping[str, str]:
+    """When to come again, for whoever has to wait."""
+    if isinstance(error, ApiError):
+        return error.headers
+    return {"Retry-After": RETRY_SECONDS} if status in _LATER else {}
 
 
 def _said(error: Exception) -> tuple[int, str]:
@@ -102,13 +127,10 @@ def _said(error: Exception) -> tuple[int, str]:
     match error:
         case ServiceError():
             return next((status for kind, status in STATUS_OF if isinstance(error, kind)), 400), str(error)
-        case ForgedFormError():
-            return 403, str(error)
         case ApiError():
             return error.status, error.message
-        case RequestValidationError():
-            return 422, "Something in the address or the form cannot be understood. Nothing was done."
         case HTTPException():
             return error.status_code, "There is no such page, or it cannot be asked for in this way."
         case _:
-            raise error
+            status, words = next(told for kind, told in _TOLD if isinstance(error, kind))
+            return status, words.format(error)

@@ -19,7 +19,16 @@ from typing import TypeAlias
 import msgspec
 
 from ..domain.chain import Entry, genesis, link
-from ..history.exports.checkpoint import CheckpointFlaw, Followed, Head, Statement, canonical, follow, read_statement
+from ..history.exports.checkpoint import (
+    CheckpointFlaw,
+    Doubt,
+    Followed,
+    Head,
+    Statement,
+    canonical,
+    follow,
+    read_statement,
+)
 from ..history.exports.keys import PublicKey, keys_by_id
 from ..history.exports.proof import Proof, prove
 from ..history.exports.signed_line import SignedCheckpoint
@@ -35,11 +44,13 @@ TABLES = (
     "CREATE INDEX IF NOT EXISTS checkpoints_by_run ON checkpoints (run_id, number)",
     "CREATE TABLE IF NOT EXISTS checkpoint_runs (run_id TEXT NOT NULL, number INTEGER NOT NULL, "
     "count INTEGER NOT NULL, head TEXT NOT NULL, PRIMARY KEY (run_id, number)) STRICT, WITHOUT ROWID",
+    "CREATE INDEX IF NOT EXISTS checkpoint_runs_by_number ON checkpoint_runs (number)",
     "CREATE TABLE IF NOT EXISTS checkpoint_copies (path TEXT PRIMARY KEY, number INTEGER NOT NULL) STRICT",
 )
 _INSERT = "INSERT INTO checkpoints (number, run_id, position, document, signature) VALUES (?, ?, ?, ?, ?)"
 _INSERT_RUN = "INSERT INTO checkpoint_runs (run_id, number, count, head) VALUES (?, ?, ?, ?)"
 _LAST = "SELECT number, position, document FROM checkpoints ORDER BY number DESC LIMIT 1"
+_NAMED = "SELECT coalesce(max(number), 0) FROM checkpoint_runs"
 _LAST_OF = "SELECT document, signature FROM checkpoints WHERE run_id = ? ORDER BY number DESC LIMIT 1"
 _LIST = "SELECT document, signature FROM checkpoints WHERE number > ? ORDER BY number LIMIT ?"
 _HEADS_OF = "SELECT count, head FROM checkpoint_runs WHERE run_id = ?"
@@ -98,7 +109,7 @@ class Checkpoints:
         """Sign what changed since the last time; None when nothing did."""
         async with self._taking:
             last = await self._last_of("")
-            said = None if last is None else _decode(last.document)
+            said = None if last is None else _said(last)
             position = said.position if said is not None and await self._goes_on(said) else 0
             journal = await self._journal_head()
             changed, taken = said is None or said.journal != journal, None
@@ -129,8 +140,8 @@ class Checkpoints:
             if not all(_agrees(Head(*row), hashes) for row in before):
                 return None
             last = await self._last_of(run_id)
-            said = None if last is None else _decode(last.document)
-            if said is None or said.runs[run_id] != head or said.key != self._signer.current().key_id:
+            said = None if last is None else _said(last)
+            if said is None or said.runs.get(run_id) != head or said.key != self._signer.current().key_id:
                 last = await self._db.run(partial(self._append, run_id, {run_id: head}, None, None))
             await self._copy_outside()
             return last
@@ -139,12 +150,13 @@ class Checkpoints:
         """Are its events what was written, and what was ever signed about them?"""
         entries = await self._log.read(run_id)
         keys = keys_by_id(self._signer.keys())
-        said = (read_statement(signed, keys, is_signature) for signed in self._about(run_id))
+        said = (_own(read_statement(signed, keys, is_signature)) for signed in self._about(run_id))
         return await asyncio.to_thread(prove, entries, run_id, said)
 
     async def verify(self) -> Verified:
         """Are the checkpoints all there, and does the log have every event that they name? Reads all of them."""
         keys = keys_by_id(self._signer.keys())
+        (named,) = await self._db.run(lambda connection: connection.execute(_NAMED).fetchone())
         so_far, runs, wrong = Followed(), set[str](), list[str]()
         while page := await self._db.run(partial(_listed, after=so_far.number, limit=_MAX_LISTED)):
             so_far, statements = await asyncio.to_thread(_follow, so_far, page, keys)
@@ -153,7 +165,10 @@ class Checkpoints:
                 wrong += await self._contradictions(statement)
             if so_far.flaw is not None:
                 break
-        return Verified(so_far.number, len(runs), so_far.flaw, tuple(dict.fromkeys(wrong))[:_MAX_CONTRADICTIONS])
+        flaw = so_far.flaw
+        if flaw is None and so_far.number < named:
+            flaw = CheckpointFlaw(so_far.number + 1, f"checkpoint {so_far.number + 1} is missing: there were {named}")
+        return Verified(so_far.number, len(runs), flaw, tuple(dict.fromkeys(wrong))[:_MAX_CONTRADICTIONS])
 
     async def _contradictions(self, said: Statement) -> Sequence[str]:
         found = list[str]()
@@ -200,9 +215,10 @@ class Checkpoints:
     ) -> SignedCheckpoint:
         """In one transaction, the choice of the key too: whoever signs later does so with a key that is no older."""
         number, last_position, document = connection.execute(_LAST).fetchone() or (0, 0, b"")
+        (named,) = connection.execute(_NAMED).fetchone()  # more: some were taken away, and their numbers stay missing
         key = self._signer.current()
         said = Statement(
-            number=number + 1,
+            number=max(number, named) + 1,
             at=utc(self._now(), 6),
             key=key.key_id,
             previous=sha256(document).hexdigest() if document else "",
@@ -279,6 +295,19 @@ def _follow(
 ) -> tuple[Followed, list[Statement]]:
     read = [(signed, read_statement(signed, keys, is_signature)) for signed in page]
     return follow(so_far, read, keys)
+
+
+def _said(signed: SignedCheckpoint) -> Statement | None:
+    """None: it is not what was written. Another one is made, and `verify` finds this one."""
+    try:
+        return _decode(signed.document)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _own(read: Statement | Doubt) -> Statement | Doubt:
+    """In here is what was signed here: what cannot be read was put in its place."""
+    return Doubt("forged", read.message) if isinstance(read, Doubt) and read.problem == "unreadable" else read
 
 
 def _is_chain(entries: Sequence[Entry], run_id: str) -> bool:

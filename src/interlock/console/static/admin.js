@@ -11,7 +11,11 @@ let target = null;
 function trust(form) {
   const agents = form.elements.agents.value.split(",").map((name) => name.trim()).filter(Boolean);
   const roles = [...form.querySelectorAll('input[name="roles"]:checked')].map((box) => box.value);
-  return { roles, agents: agents.length ? agents : null };
+  return { roles, agents: form.elements.all.checked ? null : agents };
+}
+
+function showAgents(form) {
+  form.querySelector("[data-agents-field]").hidden = form.elements.all.checked;
 }
 
 function onSubmit(selector, work) {
@@ -53,6 +57,10 @@ onSubmit("[data-revoke-form]", async () => {
   location.reload();
 });
 
+document.addEventListener("change", (event) => {
+  if (event.target.name === "all") showAgents(event.target.form);
+});
+
 document.addEventListener("click", (event) => {
   const change = event.target.closest("[data-change-account]");
   const revoke = event.target.closest("[data-revoke]");
@@ -65,7 +73,8 @@ document.addEventListener("click", (event) => {
   if (event.target.closest("[data-copy]")) navigator.clipboard?.writeText(document.querySelector("[data-secret]").textContent);
   if (event.target.closest("[data-done]")) location.reload();
 });
-dialog("made-key")?.addEventListener("cancel", () => location.reload());
+// It is shown once, and one key too many must not throw it away.
+dialog("made-key")?.addEventListener("cancel", (event) => event.preventDefault());
 
 function openChange({ changeAccount, roles, agents, disabled, hasPassword }) {
   const box = dialog("change-account");
@@ -74,7 +83,9 @@ function openChange({ changeAccount, roles, agents, disabled, hasPassword }) {
   box.querySelector("[data-name]").textContent = changeAccount;
   const held = roles.split(" ");
   for (const input of form.querySelectorAll('input[name="roles"]')) input.checked = held.includes(input.value);
+  form.elements.all.checked = agents === "*";
   form.elements.agents.value = agents === "*" ? "" : agents;
+  showAgents(form);
   form.elements.disabled.checked = disabled === "1";
   form.querySelector("[data-password]").hidden = hasPassword !== "1";
   box.showModal();

@@ -1,6 +1,12 @@
 // What every page has: words for times, the theme, the menu, and the way to the API.
-import { start } from "./live.js";
+import { lost, renew, start } from "./live.js";
 
+const SIGNED_OUT = "Your sign-in ended. Nothing was done. Sign in again in another tab, come back, and send it again.";
+const NO_ANSWER = "The server did not answer, so it is not known whether this was done. Sending it again does nothing twice.";
+// The server's clock counts: a browser's may be wrong.
+const AHEAD_MS = Date.parse(document.querySelector('meta[name="now"]')?.content ?? "") - Date.now() || 0;
+// The page's own way here takes time, too.
+const MAX_DRIFT_MS = 5000;
 const STEPS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
 
 /** Seconds in two words at most: 3 h 12 min. */
@@ -16,8 +22,11 @@ export function span(seconds) {
   return rest ? `${words} ${rest} ${next[0]}` : words;
 }
 
+/** Milliseconds since 1970, at the server. */
+export const serverNow = () => Date.now() + (Math.abs(AHEAD_MS) > MAX_DRIFT_MS ? AHEAD_MS : 0);
+
 export function tellTimes(root = document) {
-  const now = Date.now() / 1000;
+  const now = serverNow() / 1000;
   for (const time of root.querySelectorAll("time[data-ago], time[data-left]")) {
     const at = Date.parse(time.dateTime) / 1000;
     const words = "ago" in time.dataset ? ago(now - at) : at > now ? `in ${span(at - now)}` : "over";
@@ -31,22 +40,33 @@ function ago(seconds) {
 
 /** Ask the API. What it answers, or an Error with the words that it gave and `fields` by name. */
 export async function ask(method, path, body, headers = {}) {
+  const text = body === undefined || typeof body === "string" ? body : JSON.stringify(body);
+  let [response, answer] = await sent(method, path, text, headers);
+  // Signed in anew, in another tab, as the same person: this page's token is that of the sign-in before.
+  if (answer?.error?.code === "csrf" && (await renew())) [response, answer] = await sent(method, path, text, headers);
+  if (response.ok) return answer;
+  if (response.status === 401) lost(SIGNED_OUT);
+  const words = response.status === 401 ? SIGNED_OUT : answer?.error?.message;
+  const error = new Error(words ?? `The server answered ${response.status}. Nothing is known to be done.`);
+  error.status = response.status;
+  error.code = answer?.error?.code ?? "";
+  error.details = answer?.error?.details ?? {};
+  error.fields = error.details.fields ?? [];
+  throw error;
+}
+
+async function sent(method, path, body, headers) {
   const token = document.querySelector('meta[name="csrf-token"]')?.content ?? "";
   const response = await fetch(path, {
     method,
     credentials: "same-origin",
     redirect: "error",
     headers: { Accept: "application/json", "Content-Type": "application/json", "X-CSRF-Token": token, ...headers },
-    body: body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body),
+    body,
+  }).catch(() => {
+    throw new Error(NO_ANSWER);
   });
-  const answer = response.status === 204 ? null : await response.json().catch(() => null);
-  if (response.ok) return answer;
-  const error = new Error(answer?.error?.message ?? `The server answered ${response.status}. Nothing is known to be done.`);
-  error.status = response.status;
-  error.code = answer?.error?.code ?? "";
-  error.details = answer?.error?.details ?? {};
-  error.fields = error.details.fields ?? [];
-  throw error;
+  return [response, response.status === 204 ? null : await response.json().catch(() => null)];
 }
 
 /** Build an element: text is only ever text. */

@@ -1,9 +1,13 @@
 // The inbox: keys, folds, and answers. An answer always says which payload it is an answer to.
-import { ask, notify, tellTimes } from "./base.js";
+//
+// Nobody says yes by accident: keys that were pressed for the question before do not reach this one, and a key that is
+// held down, or the second half of a double click, is not another press.
+import { ask, notify, serverNow, tellTimes } from "./base.js";
 import { dialogs, problem } from "./base.dialogs.js";
 import { refreshSoon } from "./live.js";
 
 const MS_PER_MINUTE = 60_000;
+const SETTLE_MS = 500;
 let batch = false;
 let edited = null;
 
@@ -13,6 +17,11 @@ if (said) {
   sessionStorage.removeItem("inbox-said");
   notify(said);
 }
+
+setTimeout(() => {
+  document.body.dataset.settled = "yes";
+}, SETTLE_MS);
+for (const button of document.querySelectorAll("[data-needs-script]")) button.disabled = false;
 
 const question = () => document.querySelector("[data-question]");
 const dialog = (id) => document.getElementById(id);
@@ -57,6 +66,10 @@ function openApprove(many, text) {
   batch = many;
   edited = text;
   box.querySelector("[data-batch-note]").hidden = !many;
+  // Many at once are a yes to these calls, and to nothing after them.
+  const scope = box.querySelector("[data-scope]");
+  if (scope) scope.hidden = many;
+  showScope(many ? "once" : (box.querySelector("form").elements.scope?.value ?? "once"));
   box.querySelector("[data-edited]").hidden = text === null;
   box.querySelector("[data-edited-text]").textContent = text ?? "";
   box.querySelector("[data-problem]").hidden = true;
@@ -65,20 +78,24 @@ function openApprove(many, text) {
 }
 
 document.addEventListener("click", (event) => {
+  if (event.detail > 1 && event.target.closest("#approve [type=submit]")) event.preventDefault();
   if (event.target.closest("[data-unfold]")) unfold();
   const button = event.target.closest("[data-do]");
   if (button && !button.disabled) DO[button.dataset.do]();
 });
 
 document.addEventListener("change", (event) => {
-  if (event.target.name !== "scope") return;
-  for (const field of document.querySelectorAll("[data-for-scope]")) field.hidden = field.dataset.forScope !== event.target.value;
+  if (event.target.name === "scope") showScope(event.target.value);
 });
+
+function showScope(chosen) {
+  for (const field of document.querySelectorAll("[data-for-scope]")) field.hidden = field.dataset.forScope !== chosen;
+}
 
 const KEYS = {
   j: () => move(1),
   k: () => move(-1),
-  a: () => document.querySelector('[data-do="approve"]:not(:disabled)')?.click(),
+  a: () => document.body.dataset.settled && document.querySelector('[data-do="approve"]:not(:disabled)')?.click(),
   d: () => document.querySelector('[data-do="reject"]')?.click(),
   r: () => document.querySelector('[data-do="reject"]')?.click(),
   e: () => document.querySelector('[data-do="edit"]')?.click(),
@@ -89,6 +106,8 @@ const KEYS = {
 };
 
 document.addEventListener("keydown", (event) => {
+  const isHeldButton = event.repeat && event.target.closest?.("button");
+  if (isHeldButton && (event.key === "Enter" || event.key === " ")) event.preventDefault();
   const isTyping = event.target.closest?.("input, textarea, select, [contenteditable]");
   if (isTyping || event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
   if (document.querySelector("dialog[open]")) return;
@@ -100,10 +119,10 @@ document.addEventListener("keydown", (event) => {
 
 /** Arguments go out as they were written: numbers and order are the person's. */
 function approval(hash, form) {
-  const scope = form.elements.scope?.value ?? "once";
+  const scope = batch ? "once" : (form.elements.scope?.value ?? "once");
   const wish = { payload_hash: hash, scope, reason: form.elements.reason.value };
   if (scope === "rule") wish.rule = form.elements.rule.value;
-  if (scope === "window") wish.until = new Date(Date.now() + Number(form.elements.minutes.value) * MS_PER_MINUTE).toISOString();
+  if (scope === "window") wish.until = new Date(serverNow() + Number(form.elements.minutes.value) * MS_PER_MINUTE).toISOString();
   const text = JSON.stringify(wish);
   return edited === null ? text : joined(text, "arguments", edited);
 }
@@ -154,16 +173,24 @@ document.addEventListener("submit", (event) => {
   SUBMIT[kind](form);
 });
 
+/** One by one. What went wrong says how many were approved before. */
+async function approveAll(all, form) {
+  let done = 0;
+  try {
+    for (const { id, hash } of all) {
+      await ask("POST", `/approvals/${encodeURIComponent(id)}/approve`, approval(hash, form));
+      done += 1;
+    }
+  } catch (error) {
+    if (all.length > 1) error.message = `${done} of ${all.length} were approved; then: ${error.message}`;
+    throw error;
+  }
+}
+
 const SUBMIT = {
   approve(form) {
     const all = asked();
-    return send(
-      form,
-      async () => {
-        for (const { id, hash } of all) await ask("POST", `/approvals/${encodeURIComponent(id)}/approve`, approval(hash, form));
-      },
-      all.length > 1 ? `${all.length} approved.` : "Approved.",
-    );
+    return send(form, () => approveAll(all, form), all.length > 1 ? `${all.length} approved.` : "Approved.");
   },
   reject(form) {
     const { actionId, hash, kind } = question().dataset;
@@ -205,4 +232,13 @@ const SUBMIT = {
   },
 };
 
-document.addEventListener("interlock:replaced", () => tellTimes());
+document.addEventListener("interlock:replaced", ({ detail }) => {
+  tellTimes();
+  const changed = detail.find((region) => region.matches("[data-question]"));
+  if (!changed) return;
+  // A form that somebody had open is gone with the question: say so, and have the focus where the answer is.
+  notify("This question is not open any more: it was answered, or is void.", "wait");
+  const title = changed.querySelector("h2");
+  title.tabIndex = -1;
+  if (document.activeElement === document.body) title.focus();
+});

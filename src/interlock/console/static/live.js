@@ -8,6 +8,8 @@ const EVENTS = [
 ];
 const WAIT_MS = 250;
 const RETRY_MS = [500, 1000, 2000, 4000, 8000, 15000];
+const LATER_MS = 2000;
+const TYPED = 'input:not([type="hidden"], [type="search"], [type="range"]), textarea';
 
 let position = document.querySelector('meta[name="live-after"]')?.content ?? "";
 let source = null;
@@ -25,6 +27,14 @@ export function start(onChange) {
   addEventListener("pageshow", (event) => {
     if (event.persisted) connect();
   });
+  // After a sleep a connection may be dead without saying so.
+  addEventListener("online", lookAgain);
+  document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && lookAgain());
+}
+
+function lookAgain() {
+  if (source?.readyState !== EventSource.OPEN) connect();
+  refreshSoon();
 }
 
 /** Look again soon; many wishes at once are one. */
@@ -71,8 +81,7 @@ async function refresh() {
   }
   busy = true;
   try {
-    // A page may show something that its address does not name: it says which address would.
-    const now = await fetched(document.querySelector("[data-live-url]")?.dataset.liveUrl ?? location.href);
+    const now = await current();
     if (now) replace(now);
   } finally {
     busy = false;
@@ -83,16 +92,68 @@ async function refresh() {
   }
 }
 
-function fetched(url) {
+/** The page as it is now, for whoever this page is for; null when it is not to be had. Its forms are good again. */
+async function current() {
+  // A page may show something that its address does not name: it says which address would.
+  const { status, page, isSignedOut } = await part(document.querySelector("[data-live-url]")?.dataset.liveUrl ?? location.href);
+  if (isSignedOut) {
+    lost("Your sign-in ended. What you wrote stays here: sign in again, come back, and send it.");
+    return null;
+  }
+  if (!page) {
+    if (status === 0 || status === 429 || status >= 500) setTimeout(refreshSoon, LATER_MS);
+    return null;
+  }
+  if (said(page, "me") !== said(document, "me")) {
+    lost(`Somebody else is signed in in this browser now. What you wrote was for ${said(document, "me")}; load the page again.`);
+    return null;
+  }
+  document.getElementById("lost")?.remove();
+  renewForms(said(page, "csrf-token"));
+  return page;
+}
+
+const said = (root, name) => root.querySelector(`meta[name="${name}"]`)?.content ?? "";
+
+/** Get a new token for forms after signing in again; false when that cannot be. */
+export async function renew() {
+  return (await current()) !== null;
+}
+
+function renewForms(token) {
+  document.querySelector('meta[name="csrf-token"]').content = token;
+  for (const field of document.querySelectorAll('input[name="csrf_token"]')) field.value = token;
+}
+
+/** This page can do nothing any more. Nothing that somebody typed is thrown away. */
+export function lost(words) {
+  const isTyping = [...document.querySelectorAll(TYPED)].some((field) => field.value !== field.defaultValue);
+  if (!isTyping && !document.querySelector("dialog[open]")) {
+    location.reload();
+    return;
+  }
+  if (document.getElementById("lost")) return;
+  const note = document.createElement("p");
+  const link = document.createElement("a");
+  note.id = "lost";
+  note.className = "note bad";
+  note.setAttribute("role", "alert");
+  Object.assign(link, { href: "/console/login", target: "_blank", rel: "noopener", textContent: "Sign in, in another tab" });
+  note.append(`${words} `, link);
+  // Over a dialog nothing else can be reached.
+  (document.querySelector("dialog[open]") ?? document.getElementById("notices")).append(note);
+}
+
+/** Something of the server, parsed by the browser as a document in which nothing runs. */
+export function part(url) {
   return new Promise((resolve) => {
     const request = new XMLHttpRequest();
     request.open("GET", url);
     request.responseType = "document";
     request.onloadend = () => {
-      // The sign-in ended meanwhile.
-      if (request.responseURL && new URL(request.responseURL).pathname === "/console/login") location.reload();
-      const isThere = request.status === 200 && new URL(request.responseURL).pathname === new URL(url, location.href).pathname;
-      resolve(isThere ? request.responseXML : null);
+      const came = request.responseURL ? new URL(request.responseURL).pathname : "";
+      const isThere = request.status === 200 && came === new URL(url, location.href).pathname;
+      resolve({ status: request.status, page: isThere ? request.responseXML : null, isSignedOut: came === "/console/login" });
     };
     request.send();
   });
@@ -103,11 +164,16 @@ function replace(now) {
   for (const old of document.querySelectorAll("[data-region]")) {
     const fresh = now.querySelector(`[data-region="${CSS.escape(old.dataset.region)}"]`);
     if (!fresh || fresh.dataset.version === old.dataset.version) continue;
-    old.dataset.version = fresh.dataset.version;
     const isKeyed = fresh.querySelector("[data-key]") !== null && old.querySelector("[data-key]") !== null;
-    if (isKeyed) replaceRows(old, fresh);
-    else old.replaceChildren(...adopted(fresh.childNodes));
-    changed.push(old);
+    if (isKeyed) {
+      old.dataset.version = fresh.dataset.version;
+      replaceRows(old, fresh);
+      changed.push(old);
+    } else {
+      // All of it: what a part shows, and what its attributes say that it is about, belong together.
+      changed.push(document.adoptNode(fresh));
+      old.replaceWith(fresh);
+    }
   }
   if (changed.length) {
     told(changed);
@@ -135,8 +201,4 @@ function replaceRows(old, fresh) {
     const row = old.querySelector(`[data-key="${CSS.escape(focused)}"]`);
     (row?.matches("a, button") ? row : row?.querySelector("a, button"))?.focus();
   }
-}
-
-function adopted(nodes) {
-  return [...nodes].map((node) => document.adoptNode(node));
 }

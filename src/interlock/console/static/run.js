@@ -1,8 +1,7 @@
 // The page of a run as somebody moves along its timeline. The server draws every part (`run_page.py`); here they are
 // fetched and put in place. Where the page stands is one number, `at`; as long as nobody chose one, it is the newest.
-//
-// `base.js` is imported by the address that the page has it by: under another one it would start a second time.
-const { ask, notify, tellTimes } = await import(document.querySelector('script[src*="/base.js"]').src);
+import { ask, notify, tellTimes } from "./base.js";
+import { part as fetched } from "./live.js";
 
 const MAX_ROWS = 1500;
 const WINDOW = 200;
@@ -26,15 +25,9 @@ const list = () => document.getElementById("events");
 const first = () => Number(list().dataset.first);
 const last = () => Number(list().dataset.last);
 
-/** A part of the page, parsed by the browser as a document in which nothing runs; null when it is not to be had. */
-function part(url) {
-  return new Promise((resolve) => {
-    const request = new XMLHttpRequest();
-    request.open("GET", url);
-    request.responseType = "document";
-    request.onloadend = () => resolve(request.status === 200 ? request.responseXML : null);
-    request.send();
-  });
+/** A part of the page; null when it is not to be had. */
+async function part(url) {
+  return (await fetched(url)).page;
 }
 
 function adopted(nodes) {

@@ -1,0 +1,47 @@
+"""Refusals are counted, and a few of them are rows of the journal."""
+
+from pathlib import Path
+
+import pytest
+
+from interlock.service import journal, refusals
+from interlock.service.database import Database
+from interlock.service.journal import Journal
+from interlock.service.refusals import WINDOW_SECONDS, Refusals
+
+
+async def test_of_many_refusals_in_a_minute_the_first_the_tenth_and_the_hundredth_are_written(tmp_path: Path) -> None:
+    database, clock = Database(tmp_path / "server.db", journal.TABLES), [0.0]
+    try:
+        written = Journal(database)
+        counted = Refusals(written, lambda: clock[0])
+        for _ in range(2):
+            for number in range(250):
+                await counted.note("key:bot", "runs.cancel", f"run_{number}")
+            await counted.note("key:bot", "keys.read")
+            await counted.note("key:other", "runs.cancel", "run_1")
+            clock[0] += WINDOW_SECONDS
+        rows = await written.read()
+    finally:
+        database.close()
+    told = [(row.by, row.action, row.target, row.detail.get("times", "")) for row in rows]
+    once = [
+        ("key:bot", "runs.cancel", "run_0", ""),
+        ("key:bot", "runs.cancel", "run_9", "10"),
+        ("key:bot", "runs.cancel", "run_99", "100"),
+        ("key:bot", "keys.read", "", ""),
+        ("key:other", "runs.cancel", "run_1", ""),
+    ]
+    assert told == once * 2
+
+
+async def test_what_is_counted_does_not_grow_beyond_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "MAX_COUNTED", 5)
+    database = Database(tmp_path / "server.db", journal.TABLES)
+    try:
+        counted = Refusals(Journal(database))
+        for number in range(20):
+            await counted.note(f"key:{number}", "runs.cancel")
+    finally:
+        database.close()
+    assert len(counted) == 5
