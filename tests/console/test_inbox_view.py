@@ -13,8 +13,8 @@ from interlock.console.drift import drift
 from interlock.console.edit_diff import diff_lines, edit_diff
 from interlock.console.question_view import OPEN_LINES, question_view, same_payload
 from interlock.domain.call import Question
-from interlock.domain.decision import Scope
-from interlock.domain.payload import FileOperand
+from interlock.domain.decision import SCOPES, Scope
+from interlock.domain.payload import FileOperand, Surroundings
 from interlock.service.agents import ServedAgent
 from interlock.service.principal import Principal, Role
 from tests.console.scenes import EDIT, REFUND
@@ -84,6 +84,21 @@ def test_questions_are_the_same_only_when_all_but_run_call_and_time_is() -> None
     assert not same_payload(one, _question(bound=_replaced(one.bound, policy="sha256:other")))
     assert not same_payload(one, _question(rule_ids=("other",)))
     assert not same_payload(one, _question(tool_name="refund_all"))
+    assert not same_payload(one, _question(risk=("network",)))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(1, True), (1, 1.0), (0, False), ("a", "a\u200b"), ("\u00e9", "e\u0301"), ("a", "\u0430")]
+)
+def test_values_that_only_look_or_compare_alike_are_not_the_same(one: Any, other: Any) -> None:
+    assert not same_payload(_question(arguments={"value": [one]}), _question(arguments={"value": [other]}))
+    assert not same_payload(_question(arguments={f"{one}": 1}), _question(arguments={f"{other}": 1}))
+
+
+def test_questions_about_other_files_are_not_the_same() -> None:
+    one = _question()
+    files = Surroundings(files=(FileOperand("a.txt", sha256="1"),))
+    assert not same_payload(one, _replaced(one, bound=_replaced(one.bound, surroundings=files)))
 
 
 @given(st.integers(0, 300))
@@ -103,7 +118,18 @@ def test_one_very_long_line_is_behind_the_fold() -> None:
 
 @pytest.mark.parametrize(("widest", "scopes"), [("once", 1), ("run", 2), ("window", 3), ("rule", 4)])
 def test_a_yes_may_reach_as_far_as_the_rule_lets_it(widest: Scope, scopes: int) -> None:
-    assert len(question_view(_question(scope=widest)).scopes) == scopes
+    assert len(question_view(_question(scope=widest, suggested_rule="{}")).scopes) == scopes
+
+
+@pytest.mark.parametrize("rule", ["", '{"tools":"a\u200bb"}', '{"tools":"\u202ea"}'])
+def test_a_rule_that_cannot_be_read_exactly_is_not_offered(rule: str) -> None:
+    scopes = question_view(_question(scope="rule", suggested_rule=rule)).scopes
+    assert [scope for scope, _ in scopes] == ["once", "run", "window"]
+
+
+def test_a_rule_with_quoted_text_is_offered() -> None:
+    rule = '{"id":"kept-1","tools":"refund","arguments":{"note":{"is":"\\"caf\u00e9\\"\\n[x]"}}}'
+    assert len(question_view(_question(scope="rule", suggested_rule=rule)).scopes) == len(SCOPES)
 
 
 @given(_lines, _lines)

@@ -12,6 +12,7 @@ from interlock import (
     FailSafeConfig,
     HeadlessInteractionProvider,
     InteractionProvider,
+    Limits,
     Question,
     Rule,
     RulePolicy,
@@ -280,3 +281,20 @@ async def test_other_calls_of_the_batch_do_not_wait_for_the_answer() -> None:
         result = await turn
 
     assert [observation.ok for observation in result.observations] == [True, True]
+
+
+async def test_a_run_has_only_so_many_questions_open_and_further_calls_are_refused_in_words(ran: Ran) -> None:
+    limits = Limits(max_open_questions=2)
+    async with ran.runtime(HeadlessInteractionProvider("wait"), limits=limits) as runtime:
+        outcome = await runtime.execute([call(f"c{number}", "pay", amount=number) for number in range(1, 5)])
+        first, _ = outcome.questions
+        await runtime.decide(first.action_id, approved=True, by="ada")
+        await runtime.resume()
+
+    refused = [seen for seen in outcome.observations if not seen.ok]
+    assert [(seen.call_id, seen.code) for seen in refused] == [
+        ("c3", "too_many_questions"),
+        ("c4", "too_many_questions"),
+    ]
+    assert "2 questions of this run are open already" in str(refused[0])
+    assert ran.calls == ["c1"]

@@ -89,7 +89,8 @@ class Served:
         """As it should: at once, and without a word."""
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(timeout=20) == 0
-        assert (self.folder / "stderr").read_text(encoding="utf-8") == ""
+        said = (self.folder / "stderr").read_text(encoding="utf-8")
+        assert not said, said
 
     def settle(self) -> None:
         """The people and the key."""

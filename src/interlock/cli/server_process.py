@@ -19,6 +19,7 @@ try:
     from fastapi import FastAPI
 
     from ..api.app import make_api
+    from ..api.connections import Connection
     from ..console.site import mount_console
     from ..service.agent_loading import load_agents
     from ..service.agents import ServedAgent
@@ -149,6 +150,8 @@ def _uvicorn_config(app: FastAPI, server: ServerTable) -> uvicorn.Config:
         timeout_keep_alive=5,
         timeout_graceful_shutdown=_LAST_REQUESTS_SECONDS,
         h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+        http=Connection,
+        ws="none",
         proxy_headers=bool(server.trusted_proxies),
         forwarded_allow_ips=list(server.trusted_proxies),
         ssl_certfile=server.tls_certificate or None,

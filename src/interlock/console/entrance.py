@@ -7,7 +7,7 @@ from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from ..api.caller import SAFE_METHODS, cookie_name, is_secure, rates_of
+from ..api.caller import SAFE_METHODS, cookie_name, crowd_of, is_secure, rates_of
 from ..service.service import Service
 from ..service.sessions import SignedIn, is_csrf
 
@@ -42,6 +42,7 @@ async def signed_in(request: Request) -> SignedIn:
     if found is None:
         raise _not_signed_in(request)
     rates_of(request).take(found.principal.name)
+    crowd_of(request).known(request.scope, found.principal.name)
     # Before the page reads anything: what happens while it is drawn comes after this, so the page is told of it.
     request.state.live_after = service_of(request).index.position
     return found

@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from ..api.crowd import Crowd
 from ..api.errors import RETRY_SECONDS, STATUS_OF, ApiError
 from ..api.rate import Rates
 from ..domain.errors import ArtifactError, IllegalTransitionError, LogCorruptError, LogError
@@ -39,7 +40,7 @@ _TITLES = {
     503: "Not now",
 }
 _LATER = (429, 503)
-_DAMAGED = "{}. It is not what was written, and is not shown. The audit page can verify it."
+_DAMAGED = "{}. It is not what was written, and is not shown; the audit page can verify it."
 #: In this order: the first that fits.
 _TOLD: tuple[tuple[type[Exception], tuple[int, str]], ...] = (
     (ForgedFormError, (403, "{}")),
@@ -55,13 +56,13 @@ def mount_console(app: FastAPI, service: Service) -> None:
     """Put it beside the API, whose limits it shares."""
     for path in ("/", "/console"):
         app.add_api_route(path, _home, methods=["GET"], include_in_schema=False)
-    app.mount("/console", make_console(service, app.state.rates))
+    app.mount("/console", make_console(service, app.state.rates, app.state.crowd))
 
 
-def make_console(service: Service, rates: Rates) -> FastAPI:
+def make_console(service: Service, rates: Rates, crowd: Crowd) -> FastAPI:
     """By itself, with answers of its own to what goes wrong: pages, where the API has JSON."""
     console = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    console.state.service, console.state.rates = service, rates
+    console.state.service, console.state.rates, console.state.crowd = service, rates, crowd
     console.add_middleware(BoundedBodies)
     assets = Assets("/console/static")
     pages = Pages(service, assets)

@@ -35,6 +35,7 @@ CODES: Mapping[str, Code] = {
     "policy_denied": Code(Phase.PERMIT, False, NONE, "A rule refused the call."),
     "user_denied": Code(Phase.PERMIT, False, NONE, "A person refused the call."),
     "approval_expired": Code(Phase.PERMIT, False, NONE, "Nobody answered in time."),
+    "too_many_questions": Code(Phase.PERMIT, True, NONE, "The run waits for as many answers as it may."),
     "consent_refused": Code(Phase.PERMIT, False, NONE, "The user did not consent."),
     "consent_expired": Code(Phase.PERMIT, False, NONE, "The user did not consent in time."),
     "consent_unavailable": Code(Phase.PERMIT, True, NONE, "Whether the user consents could not be found out."),

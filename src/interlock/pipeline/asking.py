@@ -17,6 +17,7 @@ from ..domain.errors import ConfigurationError
 from ..domain.event import Warned
 from ..domain.failure import Failure
 from ..domain.json import encode
+from ..domain.lifecycle import ActionState
 from ..domain.payload import Change, hash_of_answer
 from ..domain.tool import JsonObject, ToolContext
 from ..domain.words import error_text
@@ -39,6 +40,7 @@ from .permit import (
     payload_changed,
     permit,
     refused,
+    too_many_questions,
     unfit,
     unknown_outcome,
 )
@@ -121,20 +123,16 @@ async def _ask(waiting: Waiting, question: Question, run: Run) -> PermittedCall 
     if question.expires_at and parts.clock.now() >= question.expires_at:
         return _expired(question, run)
     was_asked = question.action_id in run.ledger.actions
-    if question.kind == "consent":  # the user answers at the provider
-        if not was_asked:
-            run.recorder.add(asked(question, run), question.call_id)
-        return waiting
-    changes_since = changed(question, run) if was_asked else ()
+    changes_since = changed(question, run) if was_asked and question.kind != "consent" else ()
     if changes_since:
         return await _ask_again(valid, question, changes_since, run)
-    if parts.limits.guardrails_before_approval and valid.tool.input_guardrails:
-        context = run.context(valid.known.accepted.intent)
-        reason = await guard(valid.tool.input_guardrails, valid.copy(), context, parts.limits.check_seconds)
-        if reason is not None:
-            return guarded(valid, reason)
+    objection = await _objection(valid, run) if was_asked or not _asks_too_much(run) else _too_many(valid, run)
+    if objection is not None:
+        return objection
     if not was_asked:
         run.recorder.add(asked(question, run), question.call_id)
+    if question.kind == "consent":  # the user answers at the provider
+        return waiting
     if parts.interaction.interactive or run.recorder.many:  # somebody may see it while others run
         await run.recorder.commit()
     began = parts.clock.elapsed()
@@ -145,6 +143,27 @@ async def _ask(waiting: Waiting, question: Question, run: Run) -> PermittedCall 
     if answer is None:
         return waiting
     return await resolve(waiting, question, answer, record_answer(question, answer, run), run)
+
+
+async def _objection(valid: ValidCall, run: Run) -> Failure | None:
+    """What refuses the call before anybody is asked about it."""
+    limits, guardrails = run.parts.limits, valid.tool.input_guardrails
+    if not (limits.guardrails_before_approval and guardrails):
+        return None
+    context = run.context(valid.known.accepted.intent)
+    reason = await guard(guardrails, valid.copy(), context, limits.check_seconds)
+    return None if reason is None else guarded(valid, reason)
+
+
+def _too_many(valid: ValidCall, run: Run) -> Failure:
+    return too_many_questions(valid.tool.name, run.parts.limits.max_open_questions)
+
+
+def _asks_too_much(run: Run) -> bool:
+    most = run.parts.limits.max_open_questions
+    if most is None:
+        return False
+    return sum(action.state is ActionState.PENDING for action in run.ledger.actions.values()) >= most
 
 
 async def hold_for_consent(valid: ValidCall, decision: Decision, run: Run) -> Waiting | Failure | None:
@@ -285,12 +304,22 @@ def fault_in(question: Question, answer: Answer, registry: Registry) -> str:
     if not intact(question):
         return "The question in the log is not what its payload hash is of, so nobody can say yes to it."
     fault, tool = unfit(question, answer), registry.find(question.tool_name)
-    if fault or answer.arguments is None or tool is None:
+    written = _written(question, answer)
+    if fault or written is None or tool is None:
         return fault
     intent = ToolIntent(call_id=question.call_id, tool_name=question.tool_name, arguments=None)
-    arguments_json = encode(answer.arguments)
-    checked = validate(KnownCall(AcceptedCall(intent, answer.arguments, arguments_json), tool), arguments_json)
+    arguments_json = encode(written)
+    checked = validate(KnownCall(AcceptedCall(intent, written, arguments_json), tool), arguments_json)
     return checked.message if isinstance(checked, Failure) else ""
+
+
+def _written(question: Question, answer: Answer) -> JsonObject | None:
+    """The arguments as they would be with what the person wrote; None: they wrote nothing, or they are not known."""
+    if question.kind != "input":
+        return answer.arguments
+    if not answer.approved or question.arguments.keys() == {"redacted"}:
+        return None
+    return {**question.arguments, question.target_arg: answer.value}
 
 
 async def keep_rule(permitted: PermittedCall, run: Run) -> None:

@@ -27,6 +27,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     drain_seconds: float = 2.0
     #: How long an asynchronous check, policy or guardrail may take.
     check_seconds: float = 30.0
+    #: Questions that may be open in a run at once. None: as many as it likes.
+    max_open_questions: int | None = None
     #: How long people may take to answer, where policy does not say. None: for ever.
     approval_seconds: float | None = None
     #: How long a user may take to consent. None: for ever.

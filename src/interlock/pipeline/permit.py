@@ -184,6 +184,11 @@ def needs_consent(decision: Decision, question: Question) -> Decision:
     )
 
 
+def too_many_questions(tool_name: str, most: int | None) -> Failure:
+    message = f"{tool_name} needs an answer, and {most} questions of this run are open already. Nothing was executed."
+    return Failure.of("too_many_questions", message)
+
+
 def no_consent_here(tool_name: str, why: str) -> Failure:
     return Failure.of(
         "consent_unavailable", f"{tool_name} needs the consent of a user, and {why} Nothing was executed."

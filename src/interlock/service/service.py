@@ -220,7 +220,11 @@ class Service:
     def _fleet(self, served: Sequence[ServedAgent]) -> Fleet:
         consents: Consents = self._oauth or NoConsents()
         server = self.settings.server
-        limits = Limits(approval_seconds=server.approval_seconds, consent_seconds=server.consent_seconds)
+        limits = Limits(
+            approval_seconds=server.approval_seconds,
+            consent_seconds=server.consent_seconds,
+            max_open_questions=server.max_open_questions,
+        )
         fleet = Fleet(served, self.log, self.artifacts, consents, limits=limits, clock=Clock(now=self.now))
         fleet.keep_off([str(self.state)])
         return fleet

@@ -57,6 +57,8 @@ class ServerTable(_Table, frozen=True, kw_only=True):
     #: How long people have for an answer. Nothing: for ever.
     approval_seconds: _Seconds | None = None
     consent_seconds: _Seconds | None = None
+    #: Questions that one run may have open; further calls that need an answer are refused.
+    max_open_questions: _Count = 20
     checkpoint_seconds: _Seconds = 60.0
     #: A file outside, to which signed checkpoints are added.
     checkpoint_file: str = ""

@@ -1,0 +1,280 @@
+"""Nobody decides by accident: held keys, double clicks, keys that were meant for the question before, a page that is
+older than what it shows, a sign-in that ended."""
+
+import re
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+
+from interlock import LocalTools
+from interlock.service.agents import ServedAgent
+from interlock.service.deciding import Approval
+from interlock.service.principal import Role
+from interlock.service.rows import RunQuery
+from tests.console.browser import is_live, opened_as
+from tests.console.scenes import REFUND, RENAME
+from tests.console.server import Call, House, demo_agent, house
+from tests.console.visits import ADMIN, Stage, stage, visit
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def on(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
+    async with stage(tmp_path_factory.mktemp("state")) as running:
+        yield running
+
+
+async def _question(served: House, words: str, call: Call = REFUND) -> str:
+    (row,) = await served.asked(await served.begin(words, call))
+    return row.action_id
+
+
+async def _status(served: House, action_id: str) -> str:
+    return (await served.service.reading.question(ADMIN, action_id)).row.status
+
+
+async def _signed_in_anew(page: Page, served: House, name: str) -> None:
+    """In another tab."""
+    new = await served.service.sessions.start(name)
+    assert new is not None
+    await page.context.add_cookies([{"name": "interlock_session", "value": new.token, "url": served.base}])
+
+
+async def test_a_key_that_is_held_down_opens_the_second_step_and_does_not_take_it(on: Stage) -> None:
+    action_id = await _question(on.house, "Held down.")
+    async with visit(on, "olga", f"/console/inbox/{action_id}") as (page, _):
+        await is_live(page)
+        await page.get_by_role("button", name="Approve").first.focus()
+        for _ in range(4):
+            await page.keyboard.down("Enter")
+
+        await expect(page.get_by_role("button", name="Yes, run it")).to_be_focused()
+        assert await _status(on.house, action_id) == "PENDING"
+        await page.keyboard.up("Enter")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("Approved.")).to_be_visible()
+
+
+async def test_the_second_half_of_a_double_click_is_no_yes(on: Stage) -> None:
+    action_id = await _question(on.house, "Double click.")
+    async with visit(on, "olga", f"/console/inbox/{action_id}") as (page, _):
+        await is_live(page)
+        await page.keyboard.press("a")
+        yes = page.get_by_role("button", name="Yes, run it")
+        await yes.evaluate(
+            "one => one.dispatchEvent(new MouseEvent('click', {detail: 2, bubbles: true, cancelable: true}))"
+        )
+
+        await expect(yes).to_be_enabled()
+        await expect(page.get_by_role("dialog")).to_be_visible()
+        assert await _status(on.house, action_id) == "PENDING"
+
+
+async def test_a_key_that_was_meant_for_the_question_before_does_nothing(on: Stage) -> None:
+    action_id = await _question(on.house, "Too early.")
+    async with visit(on, "olga") as (page, _):
+        await page.clock.install()
+        await page.clock.pause_at("2100-01-01")
+        await page.goto(f"/console/inbox/{action_id}")
+        await page.keyboard.press("a")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+
+        await page.clock.run_for(1_000)
+        await page.keyboard.press("a")
+
+        await expect(page.get_by_role("dialog")).to_be_visible()
+        assert await _status(on.house, action_id) == "PENDING"
+
+
+@pytest.mark.parametrize("path", ["/console/inbox", "/console/runs", "/console/admin", "/console/runs/{run_id}"])
+async def test_every_page_starts_once_and_its_theme_can_be_changed(on: Stage, path: str) -> None:
+    run_id = await on.house.begin("Small talk.")
+    await on.house.ended(run_id)
+    asked: list[str] = []
+    async with visit(on) as (page, _):
+        page.on("request", lambda request: asked.append(request.url))
+        await page.goto(path.format(run_id=run_id))
+        await is_live(page)
+        await page.get_by_role("button", name="Change between light and dark").click()
+
+        await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+        assert [sum(name in url for url in asked) for name in ("/base.js", "/live.js", "/events/stream")] == [1, 1, 1]
+
+
+async def test_a_yes_for_a_time_ends_by_the_clock_of_the_server(program: Browser, tmp_path: Path) -> None:
+    local = demo_agent(tools=LocalTools(tmp_path), policy=None)
+    async with house(tmp_path / "state", served=[ServedAgent(agent=local)]) as served:
+        action_id = await _question(served, "List it.", ("bash", {"command": "touch new"}))
+        before = served.service.now()
+        async with opened_as("olga", program, served) as (page, _):
+            await page.clock.install(time="2031-01-01")
+            await page.goto(f"/console/inbox/{action_id}")
+            await is_live(page)
+            await page.keyboard.press("a")
+            await page.get_by_label("A yes to").select_option("window")
+            await page.get_by_label("For", exact=True).select_option("15")
+            await page.get_by_role("button", name="Yes, run it").click()
+            await expect(page.get_by_text("Approved.")).to_be_visible()
+
+        answer = (await served.service.reading.question(ADMIN, action_id)).action.answer
+        assert answer is not None
+        assert answer.scope == "window"
+        assert 890 <= (answer.until - before) / 1e9 <= 960
+
+
+async def test_a_yes_that_keeps_a_rule_keeps_the_one_that_was_shown(program: Browser, tmp_path: Path) -> None:
+    local = demo_agent(tools=LocalTools(tmp_path), policy=None)
+    async with house(tmp_path / "state", served=[ServedAgent(agent=local)]) as served:
+        action_id = await _question(served, "List it.", ("bash", {"command": "touch new"}))
+        async with opened_as("olga", program, served) as (page, _):
+            await page.goto(f"/console/inbox/{action_id}")
+            await is_live(page)
+            await page.keyboard.press("a")
+            await page.get_by_label("A yes to").select_option("rule")
+            rule = await page.get_by_label("Rule to keep").input_value()
+            assert "touch" in rule
+            await page.get_by_role("button", name="Yes, run it").click()
+            await expect(page.get_by_text("Approved.")).to_be_visible()
+
+        answer = (await served.service.reading.question(ADMIN, action_id)).action.answer
+        assert answer is not None
+        assert (answer.scope, answer.rule) == ("rule", rule)
+
+
+async def test_many_at_once_say_how_many_were_approved_before_one_was_not(on: Stage) -> None:
+    call = ("publish", {"path": "same.html", "content": "Same."})
+    one, two, three = [await _question(on.house, f"Publish {at}.", call) for at in range(3)]
+    async with visit(on, "olga", f"/console/inbox/{one}") as (page, _):
+        await is_live(page)
+        await page.get_by_role("button", name="Approve all 3 that are identical").click()
+        await expect(page.get_by_label("A yes to")).to_be_hidden()
+        await on.house.service.deciding.reject(ADMIN, two, "No.")
+        await page.get_by_role("button", name="Yes, run it").click()
+
+        await expect(page.get_by_text("1 of 3 were approved").first).to_be_visible()
+    answer = (await on.house.service.reading.question(ADMIN, one)).action.answer
+    assert answer is not None
+    assert answer.scope == "once"
+    assert await _status(on.house, three) == "PENDING"
+
+
+async def test_a_yes_to_what_changed_meanwhile_runs_nothing_and_is_asked_anew(program: Browser, tmp_path: Path) -> None:
+    target = tmp_path / "work" / "page.html"
+    target.parent.mkdir()
+    target.write_text("old")
+    local = demo_agent(tools=LocalTools(target.parent), policy=None)
+    async with house(tmp_path / "state", served=[ServedAgent(agent=local)]) as served:
+        action_id = await _question(served, "Remove it.", ("bash", {"command": "rm page.html"}))
+        async with opened_as("olga", program, served) as (page, _):
+            second = await page.context.new_page()
+            for tab in (page, second):
+                await tab.goto(f"/console/inbox/{action_id}")
+                await is_live(tab)
+            target.write_text("new")
+            await page.keyboard.press("a")
+            await page.keyboard.press("Enter")
+
+            await expect(second.locator("[data-question]")).to_contain_text("Void")
+            await expect(second.get_by_role("button", name="Approve")).to_have_count(0)
+            await expect(second.get_by_text("not open any more")).to_be_visible()
+            await second.locator(".queue .item").click()
+            await expect(second.locator("[data-question]")).to_contain_text("It was asked before, and changed since")
+            assert target.read_text() == "new"
+
+
+async def test_going_back_to_an_answered_question_shows_the_answer(on: Stage) -> None:
+    action_id = await _question(on.house, "Back.")
+    async with visit(on, "olga", f"/console/inbox/{action_id}") as (page, _):
+        await is_live(page)
+        await page.keyboard.press("a")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("Approved.")).to_be_visible()
+
+        await page.go_back()
+
+        await expect(page.locator("[data-question]")).to_contain_text("yes by user:olga")
+        await expect(page.get_by_role("button", name="Approve")).to_have_count(0)
+
+
+async def test_what_was_typed_outlives_the_sign_in_and_is_sent_after_the_next_one(on: Stage) -> None:
+    action_id = await _question(on.house, "Typed.")
+    async with visit(on, "olga", f"/console/inbox/{action_id}") as (page, _):
+        await is_live(page)
+        await page.keyboard.press("d")
+        await page.keyboard.type("A long and careful reason.")
+        await on.house.service.sessions.end_all("olga", by="user:alex")
+        form = page.get_by_role("dialog")
+        await form.get_by_role("button", name="Reject").click()
+        await expect(form.get_by_role("alert").first).to_contain_text("Your sign-in ended. Nothing was done.")
+        assert await _status(on.house, action_id) == "PENDING"
+
+        await _signed_in_anew(page, on.house, "olga")
+        await form.get_by_role("button", name="Reject").click()
+
+        await expect(page.get_by_text("Rejected.")).to_be_visible()
+    answer = (await on.house.service.reading.question(ADMIN, action_id)).action.answer
+    assert answer is not None
+    assert (answer.by, answer.reason) == ("user:olga", "A long and careful reason.")
+
+
+async def test_what_one_person_typed_is_not_sent_as_the_next_one(on: Stage) -> None:
+    action_id = await _question(on.house, "Other hands.")
+    async with visit(on, "olga", f"/console/inbox/{action_id}") as (page, _):
+        await is_live(page)
+        await page.keyboard.press("a")
+        await _signed_in_anew(page, on.house, "alex")
+        await page.get_by_role("button", name="Yes, run it").click()
+
+        await expect(page.get_by_role("dialog").locator("#lost")).to_contain_text("Somebody else is signed in")
+        assert await _status(on.house, action_id) == "PENDING"
+
+
+async def test_a_value_never_goes_into_an_address(on: Stage) -> None:
+    action_id = await _question(on.house, "Name it.", RENAME)
+    async with visit(on, "olga", f"/console/inbox/{action_id}", java_script_enabled=False) as (page, _):
+        await expect(page.get_by_text("Answering questions and beginning runs need scripts.")).to_be_visible()
+        await expect(page.locator("[data-question]")).to_contain_text("rename")
+        await expect(page.get_by_role("button", name="Give it")).to_be_disabled()
+        await expect(page).to_have_url(re.compile(f"{action_id}$"))
+
+
+async def test_two_clicks_begin_one_run(on: Stage) -> None:
+    async with visit(on, "olga", "/console/runs") as (page, _):
+        await page.get_by_role("button", name="New run").click()
+        await page.get_by_label("Task").fill("Only once.")
+        await page.get_by_role("button", name="Begin").dblclick()
+        await expect(page).to_have_url(re.compile("/console/runs/run_"))
+    found = await on.house.service.index.runs(RunQuery(text="Only once."))
+    assert len(found.rows) == 1
+
+
+async def test_whoever_owns_no_agent_owns_none_after_another_change(on: Stage) -> None:
+    accounts = on.house.service.accounts
+    await accounts.create("nina", "a password of nina", roles=[Role.OPERATOR], agents=frozenset(), by="user:alex")
+    async with visit(on, "alex", "/console/admin") as (page, _):
+        await page.get_by_role("button", name="Change nina").click()
+        await page.get_by_label("Disabled").check()
+        async with page.expect_navigation():
+            await page.get_by_role("button", name="Change it").click()
+        await expect(page.get_by_role("row", name="nina")).to_contain_text("Disabled")
+    nina = next(each for each in await accounts.list() if each.name == "nina")
+    assert (nina.agents, nina.disabled) == (frozenset(), True)
+
+
+async def test_a_page_of_somebody_who_looks_at_a_decided_call_cannot_decide_another(on: Stage) -> None:
+    """What the list calls first changes while the page is open; the question on it does not."""
+    first, second = [await _question(on.house, f"List {at}.") for at in range(2)]
+    async with visit(on, "olga", f"/console/inbox/{first}") as (page, _):
+        await is_live(page)
+        hash_ = (await on.house.service.reading.question(ADMIN, first)).action.payload_hash
+        await on.house.service.deciding.approve(ADMIN, first, Approval(payload_hash=hash_))
+        await expect(page.locator("[data-question]")).to_have_attribute("data-action-id", first)
+        await expect(page.get_by_role("button", name="Approve")).to_have_count(0)
+        await page.keyboard.press("a")
+        await page.keyboard.press("Enter")
+    assert await _status(on.house, second) == "PENDING"
