@@ -27,9 +27,7 @@ _SCRIPT = Path(__file__).parent / "oidc.mjs"
 #: The paths that it sends people back to, on any port of 127.0.0.1.
 REDIRECT_PATHS = (
     "/consents/callback",
-    "/console/consents/callback",
-    "/session/oidc/callback",
-    "/console/sign-in/callback",
+    "/session/callback",
 )
 #: The clients that it knows, and their secrets. `public` has none.
 SECRETS = {"interlock": "a secret of the interlock client", "console": "a secret of the console client", "public": ""}

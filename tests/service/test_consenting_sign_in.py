@@ -27,7 +27,7 @@ from tests.node.oidc_server import SECRETS, OidcServer, oidc_server, visitor
 
 __all__ = ("oidc_server",)
 
-REDIRECT = "http://127.0.0.1:4444/session/oidc/callback"
+REDIRECT = "http://127.0.0.1:4444/session/callback"
 RULES = (RoleRule(claim="groups", value="interlock-operators", role=Role.OPERATOR),)
 
 

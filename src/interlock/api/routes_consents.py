@@ -55,6 +55,8 @@ async def finish_consent(request: Request) -> Response:
     if _ARRIVED not in request.query_params and not request.cookies.get(cookie_name(request)):
         return load_again(f"/consents/callback?{urlencode([*_given(request).items(), (_ARRIVED, '1')])}")
     service = service_of(request)
+    if not request.cookies.get(cookie_name(request)):  # nobody is signed in: what was begun is over
+        return RedirectResponse("/console/consents", 303)
     by = await ForOperation(Operation.OWN_CONSENTS)(request)
     if service.consenting is None or by.session is None:
         raise unknown("consent", "callback")

@@ -218,6 +218,8 @@ class AskedShape(Shape, frozen=True, kw_only=True):
     target_arg: str
     provider: str
     scopes: list[str]
+    #: For a consent: where the user goes to give or refuse it, on this server. Empty: it is not waited for.
+    authorize_at: str = ""
     #: What changed since it was asked before, and the question that this one replaces.
     changes: list[Change]
     replaces: str
@@ -230,6 +232,7 @@ class AskedShape(Shape, frozen=True, kw_only=True):
     def of(cls, action: Action) -> "AskedShape":
         return cls(
             status=action_status(action.status),
+            authorize_at="/console/consents" if (action.question.kind, action.status) == ("consent", "PENDING") else "",
             answer=None if action.answer is None else AnswerShape.of(action.answer),
             asked_seq=action.asked_seq,
             answered_seq=action.answered_seq,

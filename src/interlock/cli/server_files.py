@@ -40,8 +40,12 @@ def server_files(named: Path | None) -> ServerFiles:
 
 @contextmanager
 def the_only_server(state: Path) -> Generator[None]:
-    """`ConfigurationError` when another server uses the folder."""
-    descriptor = os.open(state / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """`ConfigurationError` when another server uses the folder, or nobody can."""
+    path = state / "server.lock"
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be opened: {error.strerror}. Nothing was started.") from None
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -5,14 +5,15 @@ import logging
 import secrets
 import signal
 import socket
+import ssl
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
-from ..domain.errors import ConfigurationError
-from .show import say
+from ..domain.errors import ConfigurationError, LogError
+from .show import count, say
 
 try:
     import uvicorn
@@ -61,18 +62,33 @@ async def run_server(settings: ServerSettings, served: Sequence[ServedAgent], fi
     with _listening(settings.server) as sock:
         port = sock.getsockname()[1]
         settings = msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, port=port))
-        async with SqliteLog(files.log) as log:
-            service = Service(settings, served, log=log, artifacts=FileArtifacts(files.artifacts), state=files.state)
-            try:
+        async with AsyncExitStack() as opened:
+            with _nothing_started():
+                log = await opened.enter_async_context(SqliteLog(files.log))
+                artifacts = FileArtifacts(files.artifacts)
+                service = Service(settings, served, log=log, artifacts=artifacts, state=files.state)
+                opened.push_async_callback(service.stop)
                 config = _uvicorn_config(make_app(service), settings.server)
-                password = await first_account(service)
-                await service.start()
-                server = _Server(config, service)
-                server.hear_signals()
-                _greet(service, password)
-                await server.serve(sockets=[sock])
-            finally:
-                await service.stop()
+                await check_accounts(service)
+            await service.start()
+            password = await first_account(service)  # last of all: a password that nobody was shown lets nobody in
+            server = _Server(config, service)
+            server.hear_signals()
+            _greet(service, password)
+            await server.serve(sockets=[sock])
+        _say_if_heard("Stopped.")
+
+
+@contextmanager
+def _nothing_started() -> Generator[None]:
+    """Whatever keeps a server from starting is told together with what that means."""
+    try:
+        yield
+    except (ConfigurationError, LogError) as error:
+        words = str(error)
+        if "Nothing was started" not in words:
+            words = f"{words.rstrip('.')}. Nothing was started."
+        raise ConfigurationError(words) from error
 
 
 def make_app(service: Service) -> FastAPI:
@@ -82,19 +98,21 @@ def make_app(service: Service) -> FastAPI:
     return app
 
 
-async def first_account(service: Service) -> str:
-    """The password of the account that was made; empty where there were accounts. Elsewhere than on this machine
-    nobody is let in by a password that a screen shows."""
+async def check_accounts(service: Service) -> None:
+    """`ConfigurationError` where somebody has to make an account first: elsewhere than on this machine nobody is let in
+    by a password that a screen shows."""
     server = service.settings.server
-    if await service.accounts.list():
-        return ""
-    if not server.is_loopback:
-        if service.sign_in is not None:
-            return ""
+    if not server.is_loopback and service.sign_in is None and not await service.accounts.list():
         raise ConfigurationError(
             f"There is no account yet, so the server does not listen on {server.host}. Make one first: "
             "interlock accounts add NAME --role admin. Nothing was started."
         )
+
+
+async def first_account(service: Service) -> str:
+    """The password of the account that was made; empty where none was."""
+    if not service.settings.server.is_loopback or await service.accounts.list():
+        return ""
     password = secrets.token_urlsafe(18)
     made = await service.accounts.create(FIRST_ACCOUNT, password, roles=(Role.ADMIN, Role.OPERATOR), by="system")
     if isinstance(made, Refusal):
@@ -134,12 +152,25 @@ class _Server(uvicorn.Server):
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        moving = len(self._service.fleet.live())
+        seconds = self._service.settings.server.stop_seconds
+        _say_if_heard(
+            f"Stopping. {count(moving, 'run')} under way: calls have up to {seconds:g} s." if moving else "Stopping."
+        )
         await self._service.hub.close()  # those who follow events would keep it from ending
         await super().shutdown(sockets)
 
 
+def _say_if_heard(words: str) -> None:
+    """A terminal that is gone must not keep a server from stopping in order."""
+    with suppress(OSError, ValueError):
+        say(words)
+
+
 def _uvicorn_config(app: FastAPI, server: ServerTable) -> uvicorn.Config:
     """`ConfigurationError` for a certificate that cannot be used."""
+    if server.tls_certificate:
+        _check_certificate(server)
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -157,14 +188,24 @@ def _uvicorn_config(app: FastAPI, server: ServerTable) -> uvicorn.Config:
         ssl_certfile=server.tls_certificate or None,
         ssl_keyfile=server.tls_key or None,
     )
-    try:
-        config.load()
-    except OSError as error:
-        raise ConfigurationError(
-            f"The certificate {server.tls_certificate} with the key {server.tls_key} cannot be used: "
-            f"{error.strerror or error}. Nothing was started."
-        ) from None
+    config.load()
     return config
+
+
+def _check_certificate(server: ServerTable) -> None:
+    """Before uvicorn does, which would ask the terminal for a pass phrase."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+            server.tls_certificate, server.tls_key, password=lambda: ""
+        )
+    except OSError as error:
+        why = error.strerror or error
+        if isinstance(error, ssl.SSLError):
+            why = "both have to be PEM, belong together, and need no pass phrase"
+        raise ConfigurationError(
+            f"The certificate {server.tls_certificate} with the key {server.tls_key} cannot be used: {why}. "
+            "Nothing was started."
+        ) from None
 
 
 @contextmanager
@@ -175,9 +216,10 @@ def _listening(server: ServerTable) -> Generator[socket.socket]:
         # A small answer does not wait for more. asyncio sets this only for sockets that it makes itself.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or error
+        why = str(getattr(error, "strerror", None) or error).partition(" (while attempting")[0]
         raise ConfigurationError(
-            f"Cannot listen on {server.host} port {server.port}: {why}. Nothing was started. --port names another one."
+            f"Cannot listen on {server.host} port {server.port}: {why}. Nothing was started. --host and --port name "
+            "another place."
         ) from None
     with sock:
         yield sock

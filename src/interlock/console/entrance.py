@@ -67,7 +67,7 @@ def _not_signed_in(request: Request) -> NotSignedInError:
 
 def to_sign_in(wanted: str, problem: str = "") -> RedirectResponse:
     given = {"next": "" if wanted == HOME else wanted, "problem": problem}
-    after = urlencode({name: value for name, value in given.items() if value})
+    after = urlencode({name: value for name, value in given.items() if value}, safe="/")
     return RedirectResponse(f"/console/login{f'?{after}' if after else ''}", 303)
 
 

@@ -1,7 +1,8 @@
 """Agents by their names: from the configuration, from what is named at the start, and from installed packages.
 
 A package offers agents as entry points of the group `interlock.agents`. Whatever is named may be an `Agent`, a
-`ServedAgent`, or a function without parameters that makes one.
+`ServedAgent`, or a function without parameters that makes one. One that was given no name is called what it was asked
+for as.
 """
 
 import os
@@ -19,20 +20,24 @@ from .agents import ServedAgent
 from .settings import AgentTable
 
 GROUP = "interlock.agents"
+#: How an agent is called that nobody gave a name.
+_NAMELESS = "agent"
 
 
 def load_agents(tables: Mapping[str, AgentTable], named: Iterable[str]) -> list[ServedAgent]:
     """What the configuration and the command name. Where they name nothing: what installed packages offer."""
     _import_from_here()
     found = [_with_table(_load(table.object), name, table) for name, table in tables.items()]
-    found += [_load(each) for each in named]
-    return found or [_load(point.value) for point in entry_points(group=GROUP)]
+    found += [_with_name(_load(each), each.replace(":", ".").rpartition(".")[2]) for each in named]
+    return found or [_with_name(_load(point.value), point.name) for point in entry_points(group=GROUP)]
 
 
 def _load(named: str) -> ServedAgent:
     module, colon, name = named.partition(":")
     if not (module and colon and name):
-        raise ConfigurationError(f"{named!r} names no agent: it has to be like `package.module:name`.")
+        raise ConfigurationError(
+            f"{named!r} names no agent: it has to be like `package.module:name`. Nothing was started."
+        )
     try:
         loaded: Any = import_module(module)
         for part in name.split("."):
@@ -62,8 +67,6 @@ def _not_loaded(named: str, error: Exception) -> ConfigurationError:
 
 def _with_table(served: ServedAgent, name: str, table: AgentTable) -> ServedAgent:
     """The name in the configuration is the one that runs, keys and lists know."""
-    fields = {field: getattr(served.agent, field) for field in served.agent.__struct_fields__}
-    fields["name"] = name
     said = {
         "description": table.description,
         "on_rejection": table.on_rejection,
@@ -71,7 +74,16 @@ def _with_table(served: ServedAgent, name: str, table: AgentTable) -> ServedAgen
         "workspace": table.workspace,
     }
     changes: dict[str, Any] = {key: value for key, value in said.items() if value}
-    return msgspec.structs.replace(served, agent=Agent(**fields), **changes)
+    return msgspec.structs.replace(served, agent=_renamed(served.agent, name), **changes)
+
+
+def _with_name(served: ServedAgent, name: str) -> ServedAgent:
+    return msgspec.structs.replace(served, agent=_renamed(served.agent, name)) if served.name == _NAMELESS else served
+
+
+def _renamed(agent: Agent[Any], name: str) -> Agent[Any]:
+    fields = {field: getattr(agent, field) for field in agent.__struct_fields__}
+    return Agent(**fields | {"name": name})
 
 
 def _import_from_here() -> None:

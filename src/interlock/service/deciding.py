@@ -99,11 +99,12 @@ class Deciding:
 
     async def _after_all(self, row: ActionRow, answer: Answer) -> Decided:
         """It was not taken: somebody was faster, or its time or its run is over."""
+        notes = [read_note(note) for note in await self._fleet.log.notes(row.run_id)]
+        # Looked at after the notes: one that is not there any more is in the log.
         ledger = (await load(self._fleet.log, row.run_id)).ledger
         entry = _entry(ledger, row.action_id)
         if entry.state is not ActionState.PENDING:
             return _known(row, ledger, answer)
-        notes = [read_note(note) for note in await self._fleet.log.notes(row.run_id)]
         for note in notes:
             if isinstance(note, AnswerNote) and note.action_id == row.action_id and _is_same(note.answer, answer):
                 return Decided(row, "left")

@@ -15,7 +15,7 @@ from ..consents.interface import Consents
 from ..consents.none import NoConsents
 from ..consents.oauth import OAuthConsents
 from ..domain.consent import Consent
-from ..domain.errors import InterlockError
+from ..domain.errors import ConfigurationError, InterlockError
 from ..history.exports.schemas import renderers
 from ..history.fold import load
 from ..log.interface import EventLog
@@ -49,6 +49,7 @@ from .sign_in_oidc import OidcSignIn, SignInSettings
 from .signing import Signer
 from .starting import NewRun, Starting
 from .token_table import TokenTable
+from .troubles import Troubles
 from .webhooks import Triggered, Webhooks
 from .worker import Worker
 
@@ -67,6 +68,7 @@ _TABLES = (
 _LOOK_SECONDS = 1.0
 #: After something of the background failed.
 _REST_SECONDS = 10.0
+_TROUBLES_SECONDS = 20.0
 
 
 class Service:
@@ -90,6 +92,7 @@ class Service:
         self.started = False
         self._tasks: list[asyncio.Task[None]] = []
         self._deaf: Callable[[], None] = lambda: None
+        self._troubles = Troubles()
         self.database = Database(state / "server.db", _TABLES)
         try:
             self._join(served, environ)
@@ -117,6 +120,7 @@ class Service:
         self.policies = Policies(self.fleet, self.index, self.guard)
         self.consenting = None if self._oauth is None else self._consenting(self._oauth)
         self.sign_in = None if settings.sign_in is None else self._sign_in(settings.sign_in, tokens, seal, environ)
+        self._check_triggers()
         self.schedules = Schedules(self.database, settings.schedules, self._fire, now)
         self.webhooks = Webhooks(settings.webhooks, environ)
         self.forwarders = Forwarders(self.log, self.database, settings.forward, renderers(), environ=environ)
@@ -147,7 +151,11 @@ class Service:
             await self.consenting.catch_up()
         self.forwarders.start()
         self._deaf = self.hub.on_change(lambda page: self.forwarders.wake())
-        chores = {"Schedules": self._fire_schedules, "Checkpoints": self._take_checkpoint}
+        chores = {
+            "Schedules": self._fire_schedules,
+            "Checkpoints": self._take_checkpoint,
+            "Reports of troubles": self._tell_troubles,
+        }
         self._tasks = [asyncio.create_task(_for_ever(name, chore)) for name, chore in chores.items()]
         self.started = True
 
@@ -209,6 +217,26 @@ class Service:
     async def _take_checkpoint(self) -> float:
         await self.checkpoints.take()
         return self.settings.server.checkpoint_seconds
+
+    async def _tell_troubles(self) -> float:
+        found = {
+            f"Forwarding to {each.name}": each.last_error for each in await self.forwarders.statuses() if each.failures
+        }
+        found |= {f"The schedule {each.name}": each.problem for each in self.schedules.statuses() if each.problem}
+        if self.checkpoints.copy_problem:
+            found["The checkpoint file"] = self.checkpoints.copy_problem
+        self._troubles.tell(found)
+        return _TROUBLES_SECONDS
+
+    def _check_triggers(self) -> None:
+        triggers = [("schedule", each.name, each.agent) for each in self.settings.schedules if each.enabled]
+        triggers += [("webhook", each.name, each.agent) for each in self.settings.webhooks]
+        for kind, name, agent in triggers:
+            if agent not in self.fleet.served:
+                raise ConfigurationError(
+                    f'The {kind} "{name}" is for the agent "{agent}", which is not served. There are: '
+                    f"{', '.join(self.fleet.served)}."
+                )
 
     async def _consent_of(self, row: ActionRow) -> Consent | None:
         """What a question asks for, as the log has it."""

@@ -15,6 +15,7 @@ cron = "0 3 * * *"
 """
 
 import tomllib
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, TypeAlias
 from urllib.parse import urlsplit
@@ -100,6 +101,9 @@ class ServerSettings(_Table, frozen=True, kw_only=True):
             raise ConfigurationError("[server] tls_certificate and tls_key belong together.")
         if server.public_url and not _is_origin(server.public_url):
             raise ConfigurationError('[server] public_url has to be like "https://interlock.example.com".')
+        for proxy in server.trusted_proxies:
+            if not _is_network(proxy):
+                raise ConfigurationError(f"[server] trusted_proxies has {proxy!r}, which is no address and no network.")
 
 
 def _is_origin(url: str) -> bool:
@@ -112,6 +116,14 @@ def _is_origin(url: str) -> bool:
     bare = f"[{host}]" if ":" in host else host
     exact = f"{parts.scheme}://{bare}" + (f":{port}" if port is not None else "")
     return bool(host) and parts.scheme in ("http", "https") and url.lower().rstrip("/") == exact
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ip_network(text)
+    except ValueError:
+        return False
+    return True
 
 
 def read_settings(path: Path) -> ServerSettings:
