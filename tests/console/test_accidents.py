@@ -266,6 +266,26 @@ async def test_whoever_owns_no_agent_owns_none_after_another_change(on: Stage) -
     assert (nina.agents, nina.disabled) == (frozenset(), True)
 
 
+async def test_a_question_that_is_not_on_the_screen_cannot_be_decided(on: Stage) -> None:
+    """Zoomed to twice the size, the list stands alone."""
+    action_id = await _question(on.house, "Off the screen.")
+    async with visit(on, "olga") as (page, _):
+        await page.set_viewport_size({"width": 640, "height": 400})
+        await page.goto("/console/inbox")
+        await is_live(page)
+        for key in ("a", "Enter", "d", "e"):
+            await page.keyboard.press(key)
+        assert await page.locator("dialog[open]").count() == 0
+
+        await page.keyboard.press("j")
+        await expect(page.locator("[data-question]")).to_be_visible()
+        await is_live(page)
+        await page.keyboard.press("a")
+        await expect(page.get_by_role("dialog")).to_be_visible()
+        await expect(page.get_by_role("button", name="Yes, run it")).to_be_in_viewport()
+    assert await _status(on.house, action_id) == "PENDING"
+
+
 async def test_a_page_of_somebody_who_looks_at_a_decided_call_cannot_decide_another(on: Stage) -> None:
     """What the list calls first changes while the page is open; the question on it does not."""
     first, second = [await _question(on.house, f"List {at}.") for at in range(2)]

@@ -108,7 +108,8 @@ async def test_an_admin_makes_an_account_and_a_key_and_takes_them_back(program: 
         await expect(form.get_by_role("alert")).to_contain_text("password")
         await form.get_by_label("Password").fill("a longer pass phrase")
         await form.get_by_label("operator").check()
-        await form.get_by_label("Agents").fill("shop")
+        await form.get_by_label("For runs of all agents").uncheck()
+        await form.get_by_label("Agents", exact=True).fill("shop")
         await form.get_by_role("button", name="Make it").click()
         await expect(page.get_by_role("row", name="nora operator shop")).to_be_visible()
 
@@ -119,9 +120,11 @@ async def test_an_admin_makes_an_account_and_a_key_and_takes_them_back(program: 
 
         await page.get_by_role("button", name="New key").click()
         await form.get_by_label("Name").fill("bot")
-        await form.get_by_label("Agents").fill("shop")
+        await form.get_by_label("For runs of all agents").uncheck()
+        await form.get_by_label("Agents", exact=True).fill("shop")
         await form.get_by_role("button", name="Make it").click()
         await expect(page.locator("[data-secret]")).to_have_text(re.compile("^ik_"))
+        await page.keyboard.press("Escape")
         secret = await page.locator("[data-secret]").inner_text()
         assert (await page.request.get("/me", headers={"Authorization": f"Bearer {secret}"})).status == 200
         await page.get_by_role("button", name="I have it").click()

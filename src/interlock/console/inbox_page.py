@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from ..domain.ids import MAX_NAME_CHARS
 from ..domain.lifecycle import ActionState
 from ..service.errors import InvalidError
 from ..service.index import BadCursorError
@@ -24,7 +25,7 @@ from .question_view import change_words, question_view, same_payload
 
 _PER_PAGE = 50
 _MAX_SAME = 50
-_MAX_WORDS = 200
+_MAX_WORDS = MAX_NAME_CHARS
 _KINDS = frozenset(("approval", "input"))
 _NOTHING: dict[str, Any] = {"view": None}
 

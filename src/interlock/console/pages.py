@@ -4,6 +4,7 @@ Templates escape everything, and make all text visible first (`markup.finalized`
 is shown harmlessly. A name that a template misspells is an error.
 """
 
+import asyncio
 from pathlib import Path
 from typing import Any, cast
 
@@ -97,7 +98,8 @@ class Pages:
         }
         if taken := frame.keys() & values.keys():
             raise ValueError(f"{template} is given what its frame has: {', '.join(sorted(taken))}")
-        return self._made(template, status, frame | values)
+        # In a thread: what a page shows may be long, and everybody else would wait.
+        return await asyncio.to_thread(self._made, template, status, frame | values)
 
     def open_page(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
         """A page for anybody."""

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from ..domain import json
+from ..domain.ids import MAX_NAME_CHARS
 from ..domain.json import JsonObject
 from ..service.errors import BusyError, InvalidError
 from ..service.permissions import Operation, RunFacts, may
@@ -20,9 +21,8 @@ from .pages import Pages
 
 #: What is shown of a long answer; the count says how many there are.
 MAX_FLIPS = 200
-_MAX_NAME_CHARS = 200
 
-_Name = Annotated[str, Form(max_length=_MAX_NAME_CHARS)]
+_Name = Annotated[str, Form(max_length=MAX_NAME_CHARS)]
 _Token = Annotated[str, Form(max_length=1_024)]
 # One more than is allowed, so that what is too long is said to be that, on the page.
 _Arguments = Annotated[str, Form(max_length=MAX_ARGUMENTS_CHARS + 1)]
@@ -62,7 +62,7 @@ class _PolicyPage:
         self._pages = pages
 
     async def show(self, request: Request, visitor: Visitor, agent: str = "") -> Response:
-        return await self._page(request, visitor, agent[:_MAX_NAME_CHARS], {})
+        return await self._page(request, visitor, agent[:MAX_NAME_CHARS], {})
 
     async def explain(  # noqa: PLR0913 - one for each field
         self,

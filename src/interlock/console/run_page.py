@@ -126,7 +126,8 @@ class _RunPage:
     async def call_part(self, request: Request, run_id: str, call_id: str, visitor: Visitor) -> Response:
         run = await self._reading.run(visitor.principal, run_id)
         call = await self._reading.call(visitor.principal, run_id, call_id)
-        values: dict[str, Any] = {"run": run, "call": call_shown(call), "lens": "model", "event": None}
+        shown = await asyncio.to_thread(call_shown, call)
+        values: dict[str, Any] = {"run": run, "call": shown, "lens": "model", "event": None}
         return await self._pages.page(request, visitor, "run_part_details.html", **values)
 
     async def artifacts(self, request: Request, run_id: str, visitor: Visitor) -> Response:
@@ -163,7 +164,8 @@ class _RunPage:
 
     async def _with(self, request: Request, run_id: str, visitor: Visitor, call: CallView, lens: str) -> Response:
         at = call.observed_seq if call.observed_seq >= 0 else None
-        return await self._shown(request, run_id, visitor, at, {"call": call_shown(call), "lens": lens})
+        shown = await asyncio.to_thread(call_shown, call)
+        return await self._shown(request, run_id, visitor, at, {"call": shown, "lens": lens})
 
     async def _shown(
         self, request: Request, run_id: str, visitor: Visitor, at: int | None, chosen: dict[str, Any]
@@ -196,7 +198,8 @@ class _RunPage:
             raise unknown("event", str(at))
         state = await self._reading.state(who, run_id, at)
         run = await self._reading.run(who, run_id)
-        return {"run": run, "at": at, "state": state, "event": event_shown(page.entries[0])}
+        event = await asyncio.to_thread(event_shown, page.entries[0])
+        return {"run": run, "at": at, "state": state, "event": event}
 
     async def _window(self, who: Principal, run: RunRow, after: int, limit: int) -> Window:
         page = await self._reading.events(who, run.run_id, after, limit)

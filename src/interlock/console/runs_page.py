@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..domain.ids import MAX_NAME_CHARS
 from ..service.errors import InvalidError
 from ..service.index import BadCursorError
 from ..service.permissions import Operation, RunFacts, may
@@ -16,7 +17,7 @@ from .entrance import Visitor
 from .pages import Pages
 
 _PER_PAGE = 50
-_MAX_WORDS = 200
+_MAX_WORDS = MAX_NAME_CHARS
 _FILTERS = ("status", "agent", "requester", "q", "inside")
 _STATUSES = tuple((word, words) for word, words, _ in TILES)
 

@@ -81,9 +81,10 @@ def _with_name(served: ServedAgent, name: str) -> ServedAgent:
     return msgspec.structs.replace(served, agent=_renamed(served.agent, name)) if served.name == _NAMELESS else served
 
 
-def _renamed(agent: Agent[Any], name: str) -> Agent[Any]:
-    fields = {field: getattr(agent, field) for field in agent.__struct_fields__}
-    return Agent(**fields | {"name": name})
+def _renamed(agent: Agent, name: str) -> Agent:
+    fields: dict[str, Any] = {field: getattr(agent, field) for field in agent.__struct_fields__}
+    fields["name"] = name
+    return Agent(**fields)
 
 
 def _import_from_here() -> None:

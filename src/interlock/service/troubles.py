@@ -1,7 +1,7 @@
 """What goes wrong in the background, in the server's log: once when it begins, and once when it is over.
 
-A receiver that is away is called again every few minutes for as long as it takes. Nobody wants a line for each time, and
-nobody wants to find out after a week.
+A receiver that is away is called again for as long as it takes. Nobody wants a line for each time, and nobody wants to
+find out after a week.
 """
 
 import logging

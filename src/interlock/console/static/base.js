@@ -109,6 +109,14 @@ document.addEventListener("keydown", (event) => {
   menu.querySelector("summary").focus();
 });
 
+/** On a phone the menu is wider than the screen. Not by scrollIntoView, after which Tab would begin there. */
+function showHere() {
+  const side = document.querySelector(".side");
+  const here = side?.querySelector("[aria-current]");
+  if (here) side.scrollLeft = here.offsetLeft + here.offsetWidth - side.clientWidth;
+}
+
+showHere();
 tellTimes();
 setInterval(tellTimes, 1000);
 start((regions) => regions.forEach((region) => tellTimes(region)));

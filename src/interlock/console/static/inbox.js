@@ -27,10 +27,13 @@ const question = () => document.querySelector("[data-question]");
 const dialog = (id) => document.getElementById(id);
 const items = () => [...document.querySelectorAll(".queue .item")];
 
+// On a narrow screen the list stands alone, and nobody sees the question that is marked on it.
+const isSeen = () => question()?.checkVisibility() ?? false;
+
 function move(step) {
   const all = items();
   const at = all.findIndex((item) => item.hasAttribute("aria-current"));
-  const next = all[at < 0 ? 0 : at + step];
+  const next = all[at < 0 ? 0 : isSeen() ? at + step : at];
   if (next) location.assign(next.href);
 }
 
@@ -81,7 +84,7 @@ document.addEventListener("click", (event) => {
   if (event.detail > 1 && event.target.closest("#approve [type=submit]")) event.preventDefault();
   if (event.target.closest("[data-unfold]")) unfold();
   const button = event.target.closest("[data-do]");
-  if (button && !button.disabled) DO[button.dataset.do]();
+  if (button && !button.disabled && isSeen()) DO[button.dataset.do]();
 });
 
 document.addEventListener("change", (event) => {
@@ -99,7 +102,7 @@ const KEYS = {
   d: () => document.querySelector('[data-do="reject"]')?.click(),
   r: () => document.querySelector('[data-do="reject"]')?.click(),
   e: () => document.querySelector('[data-do="edit"]')?.click(),
-  v: unfold,
+  v: () => isSeen() && unfold(),
   o: () => question() && location.assign(question().dataset.run),
   "/": () => document.querySelector("[data-filter]").focus(),
   "?": () => dialog("keys").showModal(),

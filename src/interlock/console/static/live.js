@@ -9,6 +9,8 @@ const EVENTS = [
 const WAIT_MS = 250;
 const RETRY_MS = [500, 1000, 2000, 4000, 8000, 15000];
 const LATER_MS = 2000;
+// A page that takes long to fetch is fetched less often.
+const REST = 4;
 const TYPED = 'input:not([type="hidden"], [type="search"], [type="range"]), textarea';
 
 let position = document.querySelector('meta[name="live-after"]')?.content ?? "";
@@ -16,6 +18,7 @@ let source = null;
 let tries = 0;
 let timer = 0;
 let busy = false;
+let took = 0;
 let again = false;
 let told = () => {};
 
@@ -39,7 +42,7 @@ function lookAgain() {
 
 /** Look again soon; many wishes at once are one. */
 export function refreshSoon() {
-  if (!timer) timer = setTimeout(refresh, WAIT_MS);
+  if (!timer) timer = setTimeout(refresh, Math.max(WAIT_MS, took * REST));
 }
 
 function connect() {
@@ -81,8 +84,10 @@ async function refresh() {
   }
   busy = true;
   try {
+    const begun = performance.now();
     const now = await current();
     if (now) replace(now);
+    took = performance.now() - begun;
   } finally {
     busy = false;
     if (again) {
