@@ -17,7 +17,7 @@ from starlette.responses import Response
 from ..domain.errors import ArtifactError, IllegalTransitionError, LogCorruptError, LogError
 from ..service.errors import BusyError, ConflictError, InvalidError, NotFoundError, RefusedError, ServiceError
 from ..service.hub import TooManyReadersError
-from ..service.index import BadCursorError
+from ..service.index import BadCursorError, IndexFailedError
 
 _encode = msgspec.json.Encoder().encode
 _MAX_FIELDS = 20
@@ -147,12 +147,23 @@ def _of_log(error: LogError) -> ApiError:
     return ApiError(503, "log_unavailable", f"{error}. Try again.", headers={"Retry-After": "1"})
 
 
+def _of_index(error: IndexFailedError) -> ApiError:
+    return ApiError(
+        503,
+        "index_unavailable",
+        "The server cannot keep its lists now; what was sent may have been done all the same. Try again: with the same "
+        "Idempotency-Key nothing is done twice.",
+        headers={"Retry-After": "5"},
+    )
+
+
 _TOLD: Mapping[type[Exception], Callable[[Any], ApiError]] = {
     ApiError: _itself,
     ServiceError: of_service,
     RequestValidationError: _of_validation,
     HTTPException: _of_http,
     BadCursorError: _of_cursor,
+    IndexFailedError: _of_index,
     TooManyReadersError: _of_readers,
     LogCorruptError: _of_damage,
     IllegalTransitionError: _of_damage,

@@ -26,10 +26,11 @@ class Guard:
         """`RefusedError` unless they may."""
         if not may(who, operation, about):
             await self._refusals.note(who.name, operation.value, name)
-            roles = ", ".join(sorted(who.roles)) or "no role"
+            roles = f"the role {', '.join(sorted(who.roles))}" if who.roles else "no role"
+            about_agent = f" of the agent {about.agent}" if about is not None else ""
             raise RefusedError(
                 "not_allowed",
-                f"{who.name} has {roles} and may not do this ({operation.value}). Nothing was done.",
+                f"{who.name} has {roles} and may not do this ({operation.value}{about_agent}). Nothing was done.",
                 {"operation": operation.value, "by": who.name},
             )
 
