@@ -39,7 +39,7 @@ async def test_what_they_see_and_may_not_do_is_refused_with_their_roles_and_jour
             await service.guard.run(AUDITOR, run_id, Operation.CANCEL_RUN)
         (entry,) = await service.journal.read()
 
-    assert "user:eve has auditor" in str(refused.value)
+    assert "user:eve has the role auditor" in str(refused.value)
     assert "Nothing was done" in str(refused.value)
     assert (entry.by, entry.action, entry.target, entry.outcome) == ("user:eve", "runs.cancel", run_id, "refused")
 
