@@ -118,6 +118,10 @@ def _check(ledger: Ledger, log: Path | None) -> None:
     if not RUN_TRANSITIONS[ledger.state]:
         command = with_log(f"interlock runs fork {name}", log)
         raise RunEndedError(f"{name} is {ledger.state.value}: it cannot go on. `{command}` makes a new run.")
+    if ledger.created_by:
+        raise ConfigurationError(
+            f"{name} was made on a server, which goes on with it by itself. Its questions can be answered from here."
+        )
     if ledger.agent != NAME:
         raise ConfigurationError(
             f"{name} is a run of the agent {ledger.agent[:80]!r}, which belongs to another program: resume it there. "
