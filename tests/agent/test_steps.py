@@ -25,6 +25,7 @@ from interlock.domain.conversation import AssistantMessage, ProposedCall, Usage
 from interlock.domain.dialogue import Dialogue, Last
 from interlock.domain.ledger import ActionEntry, Ledger
 from interlock.domain.lifecycle import RUN_TRANSITIONS, ActionState, RunState
+from interlock.domain.notes import CancelNote
 
 CALL = {"a": ProposedCall(call_id="a", tool="t", arguments="{}")}
 FINAL = Dialogue(last="model", messages=[AssistantMessage("Done.")])
@@ -56,6 +57,8 @@ def at(dialogue: Dialogue, *actions: ActionState, state: RunState = RunState.RUN
     return msgspec.structs.replace(standing, **where)
 
 
+ENOUGH = CancelNote("Enough.", "ada")
+
 SITUATIONS: dict[str, tuple[Standing, Step]] = {
     "a person spoke": (at(ASKED), AskModel()),
     "tools were heard": (at(Dialogue(last="tools")), AskModel()),
@@ -77,11 +80,11 @@ SITUATIONS: dict[str, tuple[Standing, Step]] = {
     "a run inside can go on": (at(UNDER_WAY, resumed_with=0), Resume()),
     "somebody pauses it": (at(ASKED, pausing=True), Rest()),
     "somebody pauses it with calls open": (at(UNDER_WAY, pausing=True), Rest()),
-    "somebody cancels it": (at(ASKED, cancelling="Enough."), Cancel("Enough.")),
-    "somebody cancels it without a word": (at(FINAL, cancelling=""), Cancel("")),
-    "somebody cancels it while it is paused": (at(UNDER_WAY, pausing=True, cancelling="Enough."), Cancel("Enough.")),
+    "somebody cancels it": (at(ASKED, cancelling=ENOUGH), Cancel(ENOUGH)),
+    "somebody cancels it without a word": (at(FINAL, cancelling=CancelNote()), Cancel(CancelNote())),
+    "somebody cancels it while it is paused": (at(UNDER_WAY, pausing=True, cancelling=ENOUGH), Cancel(ENOUGH)),
     "it has ended": (at(FINAL, state=RunState.COMPLETED), Over()),
-    "it has ended and is cancelled": (at(ASKED, state=RunState.FAILED, cancelling="Enough."), Over()),
+    "it has ended and is cancelled": (at(ASKED, state=RunState.FAILED, cancelling=ENOUGH), Over()),
 }
 
 
@@ -144,7 +147,7 @@ STANDINGS = st.builds(
     child_waits=st.booleans(),
     chat=st.booleans(),
     pausing=st.booleans(),
-    cancelling=st.one_of(st.none(), st.just("Enough.")),
+    cancelling=st.one_of(st.none(), st.just(ENOUGH)),
 )
 
 
