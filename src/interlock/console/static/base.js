@@ -45,7 +45,7 @@ export async function ask(method, path, body, headers = {}) {
   // Signed in anew, in another tab, as the same person: this page's token is that of the sign-in before.
   if (answer?.error?.code === "csrf" && (await renew())) [response, answer] = await sent(method, path, text, headers);
   if (response.ok) return answer;
-  if (response.status === 401) lost(SIGNED_OUT);
+  if (response.status === 401) lost("What you wrote stays here.");
   const words = response.status === 401 ? SIGNED_OUT : answer?.error?.message;
   const error = new Error(words ?? `The server answered ${response.status}. Nothing is known to be done.`);
   error.status = response.status;
