@@ -130,7 +130,7 @@ def running_oidc_server(*redirect_paths: str) -> Generator[OidcServer]:
             process.communicate(timeout=10)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def oidc_server() -> Generator[OidcServer]:
     """Import it where it is used, or into a `conftest.py`."""
     with running_oidc_server() as server:
