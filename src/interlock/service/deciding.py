@@ -8,7 +8,7 @@ import msgspec
 from ..domain.call import Answer, Question
 from ..domain.decision import Scope
 from ..domain.errors import AnswerRefusedError, DecisionConflictError, RunEndedError
-from ..domain.json import JsonObject
+from ..domain.json import JsonObject, encode_sorted
 from ..domain.ledger import ActionEntry, Ledger
 from ..domain.lifecycle import ActionState
 from ..domain.notes import AnswerNote
@@ -128,7 +128,7 @@ def _field(answer: Answer) -> str:
 def _is_same(one: Answer, other: Answer) -> bool:
     """But for the reason, and what was taken out of it."""
     parts = ("approved", "by", "scope", "value", "arguments")
-    return all(getattr(one, part) == getattr(other, part) for part in parts)
+    return all(encode_sorted(getattr(one, part)) == encode_sorted(getattr(other, part)) for part in parts)
 
 
 def _known(row: ActionRow, ledger: Ledger, answer: Answer) -> Decided:
