@@ -46,6 +46,22 @@ def _certificate(
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
     )
+    made = made.add_extension(_usage(is_authority), critical=True)
     if not is_authority:
         made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
     return made.sign(signer, hashes.SHA256())
+
+
+def _usage(is_authority: bool) -> x509.KeyUsage:
+    """An authority signs certificates, and a server what it says: newer Pythons want that to be said."""
+    return x509.KeyUsage(
+        digital_signature=not is_authority,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
