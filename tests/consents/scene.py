@@ -10,12 +10,12 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from interlock.consents.flow import Callback, Refused
-from interlock.consents.memory import MemoryTokens
 from interlock.consents.oauth import Finished, OAuthConsents, Wanted
 from interlock.consents.providers import OAuthProvider
 from interlock.consents.tokens import TokenStore
 from interlock.domain.consent import Consent
 from interlock.service.sealing import SealingKeys
+from tests.consents.memory import MemoryTokens
 
 SECOND = 1_000_000_000
 REDIRECT = "http://127.0.0.1:4444/consents/callback"

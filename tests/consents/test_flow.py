@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from interlock import ConfigurationError
 from interlock.consents.flow import Callback, Refused
-from interlock.consents.memory import MemoryTokens
 from interlock.consents.oauth import Finished
 from interlock.consents.tokens import TokenStore
 from interlock.domain.errors import ConsentError
 from interlock.service.database import Database
 from interlock.service.token_table import TABLES, TokenTable
+from tests.consents.memory import MemoryTokens
 
 from .scene import ADA, READ, REDIRECT, Scene, at_provider, gives
 

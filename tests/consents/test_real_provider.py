@@ -7,12 +7,12 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 import pytest
 
 from interlock.consents.flow import Callback, Refused
-from interlock.consents.memory import MemoryTokens
 from interlock.consents.oauth import Finished, OAuthConsents, Wanted
 from interlock.consents.providers import OAuthProvider
 from interlock.domain.consent import Consent
 from interlock.domain.errors import ConsentError
 from interlock.service.sealing import SealingKeys
+from tests.consents.memory import MemoryTokens
 from tests.node.oidc_server import SECRETS, OidcServer, Visitor, visitor
 
 from .scene import READ, REDIRECT, Clock

@@ -13,7 +13,6 @@ from joserfc.jwk import ECKey, OctKey
 
 from interlock import ConfigurationError
 from interlock.consents.flow import Callback, Refused
-from interlock.consents.memory import MemoryTokens
 from interlock.consents.providers import OAuthProvider
 from interlock.domain.errors import ConsentError
 from interlock.service import accounts, journal
@@ -22,6 +21,7 @@ from interlock.service.database import Database
 from interlock.service.principal import Role
 from interlock.service.sealing import SealingKeys
 from interlock.service.sign_in_oidc import OidcSignIn, RoleRule, SignInSettings
+from tests.consents.memory import MemoryTokens
 from tests.consents.scene import Answer, Clock, Endpoint
 from tests.node.oidc_server import SECRETS, OidcServer, oidc_server, visitor
 

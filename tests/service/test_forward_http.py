@@ -10,10 +10,11 @@ import pytest
 
 from interlock.domain.errors import ConfigurationError
 from interlock.service.configured_secret import read_secret
-from interlock.service.forwarding.destination import HecDestination, WebhookDestination, read_destinations
+from interlock.service.forwarding.destination import HecDestination, WebhookDestination
 from interlock.service.forwarding.forwarders import open_sender
 from interlock.service.forwarding.http_reply import retry_after_seconds
 from interlock.service.forwarding.interface import Batch, Delayed, Item, Rejected, Sent
+from interlock.service.settings import settings_in
 
 from .receiver import answer, receiving
 
@@ -141,15 +142,15 @@ def test_a_retry_after_is_read_as_seconds_or_a_date_and_bounded(value: str, seco
 )
 def test_a_destination_that_cannot_work_is_named_before_the_server_starts(table: Mapping[str, str], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        read_destinations([{"name": "siem", **table}])
+        settings_in({"forward": [{"name": "siem", **table}]})
 
 
 def test_destinations_are_read_from_plain_tables_and_two_of_one_name_are_refused() -> None:
     table = {"kind": "file", "name": "disk", "path": "/var/log/audit.log", "schema": "cef", "agents": ["billing"]}
 
-    assert msgspec.to_builtins(read_destinations([table])) == ({**table, "agents": ["billing"]},)
+    assert msgspec.to_builtins(settings_in({"forward": [table]}).forward) == ({**table, "agents": ["billing"]},)
     with pytest.raises(ConfigurationError, match="same name"):
-        read_destinations([table, table])
+        settings_in({"forward": [table, table]})
 
 
 def test_a_secret_comes_from_one_place_and_no_error_shows_it(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError
 from interlock.service.database import Database
-from interlock.service.due_times import Schedule, latest_due, next_due, read_schedules
+from interlock.service.due_times import Schedule, latest_due, next_due
 from interlock.service.schedules import TABLES, Due, Schedules
+from interlock.service.settings import settings_in
 
 SECOND = 10**9
 
@@ -26,7 +27,7 @@ MINUTE = 60 * SECOND
 
 def schedule(name: str = "nightly", cron: str = "", **more: object) -> Schedule:
     wanted = {"name": name, "agent": "billing", "task": "close the books", "cron": cron, **more}
-    return read_schedules([wanted])[0]
+    return settings_in({"schedules": [wanted]}).schedules[0]
 
 
 EVERY_5 = schedule(cron="*/5 * * * *")
@@ -249,10 +250,10 @@ def test_every_so_many_seconds_is_due_at_whole_multiples(every: int, after: int,
 )
 def test_a_schedule_that_cannot_work_is_named_before_the_server_starts(wrong: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        read_schedules([{"name": "nightly", "agent": "billing", "task": "close", **wrong}])
+        settings_in({"schedules": [{"name": "nightly", "agent": "billing", "task": "close", **wrong}]})
 
 
 def test_two_schedules_of_one_name_are_refused() -> None:
     table = {"name": "nightly", "agent": "billing", "task": "close", "every_seconds": 5}
     with pytest.raises(ConfigurationError, match="same name"):
-        read_schedules([table, table])
+        settings_in({"schedules": [table, table]})

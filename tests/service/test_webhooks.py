@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from interlock.domain.envelope import TAG
 from interlock.domain.errors import ConfigurationError
+from interlock.service.settings import settings_in
 from interlock.service.webhook_signature import signed_headers
-from interlock.service.webhooks import Triggered, Webhook, WebhookRefused, Webhooks, read_webhooks
+from interlock.service.webhooks import Triggered, Webhook, WebhookRefused, Webhooks
 
 SECRET = "a-secret-of-some-length"
 ENVIRON = {"SECRET": SECRET}
@@ -187,7 +188,9 @@ def test_nothing_that_anybody_sends_raises_or_starts_a_run(headers: dict[str, st
 )
 def test_a_webhook_that_cannot_work_is_named_before_the_server_starts(wrong: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words) as raised:
-        Webhooks(read_webhooks([{"name": "ci", "agent": "builder", "task": "look", **wrong}]), ENVIRON)
+        Webhooks(
+            settings_in({"webhooks": [{"name": "ci", "agent": "builder", "task": "look", **wrong}]}).webhooks, ENVIRON
+        )
     assert SECRET not in str(raised.value)
 
 

@@ -7,7 +7,6 @@ after a crash is what was due before it.
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import pairwise
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -43,16 +42,6 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def definition(self) -> str:
         """When it is due, as text: what changes with this starts to count anew."""
         return f"{self.cron or self.every_seconds} {self.timezone} {'on' if self.enabled else 'off'}"
-
-
-def read_schedules(raw: Any) -> tuple[Schedule, ...]:
-    """Schedules from a list of tables of a configuration file. `ConfigurationError` says what is wrong."""
-    try:
-        found = msgspec.convert(raw, tuple[Schedule, ...])
-    except msgspec.ValidationError as error:
-        raise ConfigurationError(f"The schedules cannot be read: {error}.") from None
-    check_schedules(found)
-    return found
 
 
 def check_schedules(schedules: Sequence[Schedule]) -> None:

@@ -15,9 +15,10 @@ cron = "0 3 * * *"
 """
 
 import tomllib
+from collections.abc import Mapping
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,8 +27,8 @@ from ..consents.providers import OAuthProvider
 from ..domain.errors import ConfigurationError
 from ..domain.fail_safe import FailurePolicy
 from ..domain.tool import Mode
-from .due_times import Schedule
-from .forwarding.destination import Destination
+from .due_times import Schedule, check_schedules
+from .forwarding.destination import Destination, check_destinations
 from .permissions import FourEyes
 from .sign_in_oidc import SignInSettings
 from .webhooks import Webhook
@@ -97,6 +98,8 @@ class ServerSettings(_Table, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         server = self.server
+        check_schedules(self.schedules)
+        check_destinations(self.forward)
         if bool(server.tls_certificate) != bool(server.tls_key):
             raise ConfigurationError("[server] tls_certificate and tls_key belong together.")
         if server.public_url and not _is_origin(server.public_url):
@@ -126,12 +129,26 @@ def _is_network(text: str) -> bool:
     return True
 
 
+def settings_in(tables: Mapping[str, Any]) -> ServerSettings:
+    """From the tables of a configuration file."""
+    try:
+        return msgspec.convert(tables, ServerSettings)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"{error}.{_hint(str(error))}") from None
+
+
 def read_settings(path: Path) -> ServerSettings:
     """`ConfigurationError`, in words, for what cannot be read or cannot work."""
     try:
         with path.open("rb") as file:
-            return msgspec.convert(tomllib.load(file), ServerSettings)
+            return settings_in(tomllib.load(file))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}. Nothing was started.") from None
-    except (msgspec.ValidationError, ConfigurationError) as error:
-        raise ConfigurationError(f"{path}: {str(error).rstrip('.')}. Nothing was started.") from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error} Nothing was started.") from None
+
+
+def _hint(problem: str) -> str:
+    if "secret" not in problem and "token" not in problem:
+        return ""
+    return " Secrets are named by environment variable or file (`secret_env`, `token_file`, ...), never written down."

@@ -9,7 +9,7 @@ recorded it, names the run that it began.
 import hmac
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -74,16 +74,6 @@ class WebhookRefused(msgspec.Struct, frozen=True):
 _UNSIGNED = WebhookRefused(
     "bad_signature", "The request has no signature that fits its body. Nothing was started; check the shared secret."
 )
-
-
-def read_webhooks(raw: Any) -> tuple[Webhook, ...]:
-    """Webhooks from a list of tables of a configuration file. `ConfigurationError` says what is wrong."""
-    try:
-        return msgspec.convert(raw, tuple[Webhook, ...])
-    except msgspec.ValidationError as error:
-        raise ConfigurationError(
-            f"The webhooks cannot be read: {error}. Their secrets are named by `secret_env` or `secret_file`."
-        ) from None
 
 
 class Webhooks:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -75,19 +75,6 @@ Destination: TypeAlias = HecDestination | WebhookDestination | SyslogDestination
 
 def kind_of(destination: Destination) -> str:
     return str(destination.__struct_config__.tag)
-
-
-def read_destinations(raw: Any) -> tuple[Destination, ...]:
-    """Destinations from a list of tables of a configuration file. `ConfigurationError` says what is wrong."""
-    try:
-        found = msgspec.convert(raw, tuple[Destination, ...])
-    except msgspec.ValidationError as error:
-        raise ConfigurationError(
-            f"The destinations of audit events cannot be read: {error}. Secrets are named by environment variable or "
-            "file (`token_env`, `secret_file`, ...), never written down."
-        ) from None
-    check_destinations(found)
-    return found
 
 
 def check_destinations(destinations: Sequence[Destination]) -> None:

@@ -1,6 +1,6 @@
 """Tokens and flows that are gone with the process."""
 
-from .tokens import KeptFlow, KeptGrant, NoFlow
+from interlock.consents.tokens import KeptFlow, KeptGrant, NoFlow
 
 
 class MemoryTokens:
