@@ -151,7 +151,7 @@ def _after(question: Question, width: int) -> Iterator[list[Line]]:
         yield fact("working directory", around.cwd, width)
     yield facts("environment", (f"{name}={value}" for name, value in around.environment.items()), width)
     yield fact("expires", _time(question.expires_at), width)
-    yield facts("WARNINGS", _warnings(question), width, "warning")
+    yield facts("WARNINGS", warnings_about(question), width, "warning")
     yield fact("hash", question.payload_hash, width, "hash")
 
 
@@ -198,7 +198,8 @@ def _time(at: int) -> str:
         return f"{at} nanoseconds after 1970"
 
 
-def _warnings(question: Question) -> list[str]:
+def warnings_about(question: Question) -> list[str]:
+    """What a person should know before trusting their eyes."""
     found = [f"the tool's name {warning}" for warning in warnings(question.tool_name)]
     found += [
         f"{visible(key[:40])} {warning}"

@@ -7,12 +7,12 @@ does not let anybody approve before they were unfolded.
 import re
 from collections.abc import Iterator
 from json import dumps
-from typing import Any, Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 import msgspec
 
-from ..approvals.display import held_back
-from ..approvals.visible import visible, warnings
+from ..approvals.display import held_back, warnings_about
+from ..approvals.visible import visible
 from ..domain import json
 from ..domain.call import Question
 from ..domain.decision import SCOPES, Scope
@@ -23,8 +23,6 @@ from .markup import OutlineLine, outline
 
 OPEN_LINES = 80
 OPEN_CHARS = 6_000
-_MAX_WARNINGS = 10
-_MAX_NAME_CHARS = 40
 
 Tone: TypeAlias = Literal["", "wait", "bad"]
 _SCOPE_WORDS: dict[Scope, str] = {
@@ -67,7 +65,7 @@ def question_view(question: Question) -> Shown:
         rest_chars=sum(len(line.text) for line in rest),
         diff=edit_diff(question.arguments, question.bound.surroundings.files),
         facts=tuple(fact for fact in _facts(question) if fact.values),
-        warnings=tuple(question_warnings(question)),
+        warnings=tuple(warnings_about(question)),
         scopes=tuple((scope, _SCOPE_WORDS[scope]) for scope in _scopes(question)),
         text="" if question.arguments.keys() == _REDACTED else editable(question.arguments),
     )
@@ -82,18 +80,6 @@ def editable(arguments: JsonObject) -> str:
 def same_payload(one: Question, other: Question) -> bool:
     """Are they about the same thing, in all but the run, the call and the time?"""
     return _payload(one) == _payload(other)
-
-
-def question_warnings(question: Question) -> list[str]:
-    """What a person should know before trusting their eyes."""
-    found = [f"the tool's name {warning}" for warning in warnings(question.tool_name)]
-    found += [
-        f"{visible(key[:_MAX_NAME_CHARS])} {warning}"
-        for key, value in question.arguments.items()
-        for warning in dict.fromkeys(w for text in (key, *_texts(value)) for w in warnings(text))
-    ]
-    more = len(found) - _MAX_WARNINGS
-    return found if more <= 0 else [*found[:_MAX_WARNINGS], f"{more:,} more like these"]
 
 
 def change_words(change: Change) -> str:
@@ -152,15 +138,3 @@ def _facts(question: Question) -> Iterator[Fact]:
 
 def _file(file: FileOperand) -> str:
     return f"{file.path} ({f'sha256 {file.sha256}' if file.sha256 else 'does not exist'})"
-
-
-def _texts(value: Any) -> Iterator[str]:
-    left = [value]
-    while left:
-        inner = left.pop()
-        if isinstance(inner, str):
-            yield inner
-        elif isinstance(inner, dict):
-            left += [*cast(JsonObject, inner), *cast(JsonObject, inner).values()]
-        elif isinstance(inner, list):
-            left += cast(list[Any], inner)

@@ -221,7 +221,8 @@ def _action(ledger: Ledger, action_id: str, call_id: str) -> ActionEntry:
     return action
 
 
-_ANSWERED = {
+#: What an answer comes to, whichever kind of question it is to.
+ANSWERS: dict[type, str] = {
     facts.ApprovalGranted: "granted",
     facts.InputProvided: "granted",
     facts.ConsentGranted: "granted",
@@ -235,7 +236,7 @@ _ANSWERED = {
 
 
 def _answered(ledger: Ledger, fact: Any, seq: int) -> None:
-    word = _ANSWERED[type(fact)]
+    word = ANSWERS[type(fact)]
     action, call = _action(ledger, fact.action_id, fact.call_id), ledger.calls[fact.call_id]
     action_state = step(ACTION_TRANSITIONS, action.state, word)
     call.state = CALL_TRANSITIONS[call.state][word]

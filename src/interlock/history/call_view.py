@@ -15,6 +15,7 @@ from ..domain.call import Answer, Question
 from ..domain.decision import Decision
 from ..domain.envelope import render_for_model, render_for_user
 from ..domain.event import Event
+from ..domain.ledger import ANSWERS
 from ..domain.lifecycle import ACTION_TRANSITIONS, ActionState
 from ..domain.observation import Observation
 
@@ -110,19 +111,6 @@ def call_view(events: Iterable[Event], call_id: str) -> CallView | None:
     return None if seen is None else seen.view()
 
 
-_ANSWERS: dict[type, str] = {
-    facts.ApprovalGranted: "granted",
-    facts.InputProvided: "granted",
-    facts.ConsentGranted: "granted",
-    facts.ApprovalRejected: "rejected",
-    facts.InputRefused: "rejected",
-    facts.ConsentRefused: "rejected",
-    facts.ApprovalExpired: "expired",
-    facts.InputExpired: "expired",
-    facts.ConsentExpired: "expired",
-}
-
-
 def _is_about(fact: Any, call_id: str) -> bool:
     if isinstance(fact, facts.CallObserved):
         return fact.observation.call_id == call_id
@@ -165,7 +153,7 @@ class _Seen:
                 self.observed = (event, fact.observation)
             case facts.Warned():
                 self.warnings.append(fact.message)
-            case _ if word := _ANSWERS.get(type(fact)):
+            case _ if word := ANSWERS.get(type(fact)):
                 self._answer(event, word, fact)
             case _:
                 pass
