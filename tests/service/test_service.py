@@ -73,8 +73,8 @@ async def test_what_runs_have_is_signed_by_the_clock_and_when_it_stops(tmp_path:
 
 
 async def test_nothing_is_left_open_when_a_server_cannot_be_made(tmp_path: Path) -> None:
-    twice = Schedule(name="same", agent="plain", task="Look.", every_seconds=60)
-    for settings, served in ((ServerSettings(schedules=(twice, twice)), [PLAIN]), (ServerSettings(), [PLAIN, PLAIN])):
+    stray = Schedule(name="stray", agent="nobody", task="Look.", every_seconds=60)
+    for settings, served in ((ServerSettings(schedules=(stray,)), [PLAIN]), (ServerSettings(), [PLAIN, PLAIN])):
         with pytest.raises(ConfigurationError):
             Service(settings, served, log=MemoryLog(), artifacts=MemoryArtifacts(), state=tmp_path)
 
