@@ -7,7 +7,7 @@ from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from ..domain.event import RunCancelled, RunCompleted, RunDegraded, RunFailed
+from ..domain.event import RUN_ENDS
 from ..domain.lifecycle import RUN_TRANSITIONS
 from ..history.run_view import run_events
 from ..service.live import LiveEvent
@@ -21,7 +21,6 @@ from .streams import HEARTBEAT_SECONDS, MEDIA_TYPE, Follow, event_stream, messag
 
 router = APIRouter(tags=["live"])
 
-_ENDS = (RunCompleted, RunDegraded, RunFailed, RunCancelled)
 _MAX_PLACE = 2**53 - 1
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {
@@ -65,7 +64,7 @@ async def stream_run(
     is_told = not RUN_TRANSITIONS[row.state] and row.last_seq <= after
 
     async def over(page: Sequence[LiveEvent]) -> dict[str, Any] | None:
-        ended = is_told or any(told.event is not None and isinstance(told.event.fact, _ENDS) for told in page)
+        ended = is_told or any(told.event is not None and isinstance(told.event.fact, RUN_ENDS) for told in page)
         return _ended(await service.index.run(run_id)) if ended else None
 
     async def allowed() -> bool:

@@ -345,6 +345,9 @@ Fact: TypeAlias = (
     | Warned
 )
 
+#: After one of these nothing follows.
+RUN_ENDS = (RunCompleted, RunDegraded, RunFailed, RunCancelled)
+
 SCHEMA_VERSION = 1
 
 

@@ -32,7 +32,7 @@ from ..domain.errors import (
     RunClaimedError,
     RunEndedError,
 )
-from ..domain.event import RunCancelled, RunCompleted, RunDegraded, RunFailed
+from ..domain.event import RUN_ENDS, RunFailed
 from ..domain.ids import is_name, new_run_id
 from ..domain.ledger import Ledger
 from ..domain.lifecycle import RUN_TRANSITIONS
@@ -52,7 +52,6 @@ from .toolkit import toolkit
 from .waits import Waits
 
 _T = TypeVar("_T")
-_ENDS = (RunCompleted, RunDegraded, RunFailed, RunCancelled)
 #: The id of a run inside has that of the one around it and 13 letters more, and is still a name.
 _MAX_RUN_ID_CHARS = 128
 
@@ -136,7 +135,7 @@ class Runner:
         return handles
 
     async def _recovered(self, ends: Ends) -> RunHandle | None:
-        if ends.last.seq and isinstance(decode_event(ends.last).fact, _ENDS):
+        if ends.last.seq and isinstance(decode_event(ends.last).fact, RUN_ENDS):
             return None
         ledger = (await load(self.log, ends.first.run_id)).ledger
         if ledger.parent_run_id:

@@ -15,16 +15,13 @@ from time import time_ns
 
 from ..domain.errors import DecisionConflictError, InterlockError, RunClaimedError, RunEndedError
 from ..domain.event import (
+    RUN_ENDS,
     ApprovalGranted,
     ApprovalRejected,
     ConsentGranted,
     ConsentRefused,
     InputProvided,
     InputRefused,
-    RunCancelled,
-    RunCompleted,
-    RunDegraded,
-    RunFailed,
 )
 from ..runs.desk import AROUND_IS_OVER
 from ..runs.handle import RunHandle
@@ -39,8 +36,6 @@ logger = logging.getLogger("interlock.server")
 
 #: That nobody answered in time is written by whoever moves the run on, so nobody has to be told.
 _ANSWERS = (ApprovalGranted, ApprovalRejected, InputProvided, InputRefused, ConsentGranted, ConsentRefused)
-#: The end of a run inside a call lets the run around it go on.
-_ENDS = (RunCompleted, RunDegraded, RunFailed, RunCancelled)
 _RUNNING = frozenset({"RUNNING"})
 _UNFINISHED = frozenset({"RUNNING", "PAUSED_APPROVAL", "PAUSED_CONSENT"})
 _PAGE = 500
@@ -121,7 +116,8 @@ class Worker:
         self._changed.set()
         for live in page:
             event = live.event
-            if event is not None and isinstance(event.fact, (*_ANSWERS, *_ENDS)):
+            # The end of a run inside a call lets the run around it go on.
+            if event is not None and isinstance(event.fact, (*_ANSWERS, *RUN_ENDS)):
                 self.wake(event.run_id)
 
     async def _move(self, run_id: str, handle: RunHandle | None = None) -> None:
