@@ -18,6 +18,8 @@ from os.path import abspath, realpath
 from types import TracebackType
 from typing import Any, TypeVar, Unpack, cast
 
+import msgspec
+
 from ..agent.agent import Agent, AgentTool
 from ..agent.session import Session
 from ..agent.team import team
@@ -311,7 +313,4 @@ def _in_event_loop() -> bool:
 
 def _under(agent: Agent, policy: Any) -> Agent:
     """The agent with this policy: itself, where it is its own."""
-    if policy is agent.policy:
-        return agent
-    fields = {name: getattr(agent, name) for name in agent.__struct_fields__}
-    return Agent(**(fields | {"policy": policy}))
+    return agent if policy is agent.policy else msgspec.structs.replace(agent, policy=policy)

@@ -74,17 +74,13 @@ def _with_table(served: ServedAgent, name: str, table: AgentTable) -> ServedAgen
         "workspace": table.workspace,
     }
     changes: dict[str, Any] = {key: value for key, value in said.items() if value}
-    return msgspec.structs.replace(served, agent=_renamed(served.agent, name), **changes)
+    return msgspec.structs.replace(served, agent=msgspec.structs.replace(served.agent, name=name), **changes)
 
 
 def _with_name(served: ServedAgent, name: str) -> ServedAgent:
-    return msgspec.structs.replace(served, agent=_renamed(served.agent, name)) if served.name == _NAMELESS else served
-
-
-def _renamed(agent: Agent, name: str) -> Agent:
-    fields: dict[str, Any] = {field: getattr(agent, field) for field in agent.__struct_fields__}
-    fields["name"] = name
-    return Agent(**fields)
+    if served.name != _NAMELESS:
+        return served
+    return msgspec.structs.replace(served, agent=msgspec.structs.replace(served.agent, name=name))
 
 
 def _import_from_here() -> None:

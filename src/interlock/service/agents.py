@@ -1,7 +1,6 @@
 """The agents that a server has, as they are declared: what they are, and how their runs are treated here."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -33,10 +32,7 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
         after = self.on_rejection or own.rejection_policy
         if after is None and own.approval_denial_policy == FailSafeConfig().approval_denial_policy:
             after = "fail"
-        fail_safe = msgspec.structs.replace(own, rejection_policy=after)
-        fields: dict[str, Any] = {name: getattr(self.agent, name) for name in self.agent.__struct_fields__}
-        fields["fail_safe"] = fail_safe
-        return Agent(**fields)
+        return msgspec.structs.replace(self.agent, fail_safe=msgspec.structs.replace(own, rejection_policy=after))
 
 
 def by_name(served: "list[ServedAgent]") -> dict[str, ServedAgent]:
