@@ -8,7 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from ..domain.event import RUN_ENDS
-from ..domain.lifecycle import RUN_TRANSITIONS
 from ..history.run_view import run_events
 from ..service.live import LiveEvent
 from ..service.permissions import Operation, may, visible
@@ -61,7 +60,7 @@ async def stream_run(
     place = _place(last_event_id)
     after = filters.after_seq if place is None else place
     show = _SHOWN[filters.view]
-    is_told = not RUN_TRANSITIONS[row.state] and row.last_seq <= after
+    is_told = row.is_over and row.last_seq <= after
 
     async def over(page: Sequence[LiveEvent]) -> dict[str, Any] | None:
         ended = is_told or any(told.event is not None and isinstance(told.event.fact, RUN_ENDS) for told in page)

@@ -8,17 +8,13 @@ from ..domain.chain import decode_event
 from ..domain.errors import LogCorruptError
 from ..domain.event import RunPaused
 from ..domain.ledger import Ledger
-from ..domain.lifecycle import RUN_TRANSITIONS, ActionState, CallState
+from ..domain.lifecycle import ActionState, CallState
 from ..history.fold import load
 from ..runs.fork import is_unopened
 from .fleet import Fleet
 from .rows import RunRow
 
 _ANSWERED = frozenset({ActionState.APPROVED, ActionState.REJECTED, ActionState.EXPIRED})
-
-
-def is_over(row: RunRow) -> bool:
-    return not RUN_TRANSITIONS[row.state]
 
 
 class Prospects:
@@ -29,7 +25,7 @@ class Prospects:
     async def can_go_on(self, row: RunRow) -> bool:
         """Is there something to do, as the log has it now, by an agent that is here?"""
         runner = self._fleet.runners.get(row.agent)
-        if runner is None or is_over(row):
+        if runner is None or row.is_over:
             return False
         if await self._fleet.log.notes(row.run_id):
             return True

@@ -5,9 +5,13 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from ..domain.lifecycle import RUN_STATUS, ActionState, RunState
+from ..domain.lifecycle import RUN_STATUS, RUN_TRANSITIONS, ActionState, RunState
 
 _Row = TypeVar("_Row")
+
+#: The words for runs that may still go on, and for those that do right now.
+UNFINISHED = frozenset({"RUNNING", "PAUSED_APPROVAL", "PAUSED_CONSENT"})
+RUNNING = frozenset({"RUNNING"})
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +34,10 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def status(self) -> str:
         return RUN_STATUS[self.state]
+
+    @property
+    def is_over(self) -> bool:
+        return not RUN_TRANSITIONS[self.state]
 
 
 class ActionRow(msgspec.Struct, frozen=True, kw_only=True):

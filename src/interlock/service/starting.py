@@ -17,7 +17,7 @@ from ..domain.errors import ConfigurationError, DecisionConflictError, RunClaime
 from ..domain.event import UserSaid
 from ..domain.ids import new_run_id
 from ..domain.json import without_surrogates
-from ..domain.lifecycle import RUN_STATUS, RUN_TRANSITIONS, RunState
+from ..domain.lifecycle import RunState
 from ..runs.runner import Runner
 from .errors import BusyError, ConflictError, InvalidError, unknown
 from .fleet import Fleet
@@ -82,7 +82,7 @@ class Starting:
         row = await self._guard.run(who, run_id, Operation.CANCEL_RUN)
         if row.state is RunState.CANCELLED:
             return row
-        if not RUN_TRANSITIONS[row.state]:
+        if row.is_over:
             raise _over(row)
         return await self._end(who, reason, row)
 
@@ -109,7 +109,7 @@ class Starting:
                 await self._fleet.desk(row.agent).cancel(run_id, reason, who.name)
         except (RunEndedError, DecisionConflictError):
             again = await self._guard.run(who, run_id)
-            if again.state is not RunState.CANCELLED and not RUN_TRANSITIONS[again.state]:
+            if again.state is not RunState.CANCELLED and again.is_over:
                 raise _over(again) from None
             return again
         return await self._guard.run(who, run_id)
@@ -187,7 +187,7 @@ def _other_wish(known: RunRow, wish: NewRun, requester: str) -> ConflictError:
 
 
 def _over(row: RunRow) -> ConflictError:
-    status = RUN_STATUS[row.state]
+    status = row.status
     return ConflictError(
         "run_ended",
         f"{row.run_id} is {status} and cannot be cancelled. Nothing was changed.",

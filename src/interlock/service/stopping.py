@@ -12,15 +12,13 @@ import msgspec
 from ..domain.errors import InterlockError
 from ..domain.lifecycle import RunState
 from .index import Index
-from .rows import RunQuery, RunRow
+from .rows import RUNNING, UNFINISHED, RunQuery, RunRow
 
 #: How long is waited for all of them.
 STOP_SECONDS = 20.0
 _AT_ONCE = 25
 _PAGE = 1_000
 _MAX_LOOKS = 5
-_RUNNING = frozenset({"RUNNING"})
-_UNFINISHED = frozenset({"RUNNING", "PAUSED_APPROVAL", "PAUSED_CONSENT"})
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,8 +44,8 @@ class Stopping:
         for _ in range(_MAX_LOOKS):
             if not (fresh := [row for row in await self._unfinished() if row.run_id not in self._ending]):
                 break
-            await self._all((row for row in fresh if row.status in _RUNNING), len(fresh), until)
-            await self._all((row for row in fresh if row.status not in _RUNNING), _AT_ONCE, until)
+            await self._all((row for row in fresh if row.status in RUNNING), len(fresh), until)
+            await self._all((row for row in fresh if row.status not in RUNNING), _AT_ONCE, until)
         found = [task.result() for task in self._ending.values() if task.done()]
         return Stopped(
             agent=self._agent,
@@ -72,7 +70,7 @@ class Stopping:
     async def _unfinished(self) -> list[RunRow]:
         found, cursor = list[RunRow](), ""
         while True:
-            query = RunQuery(statuses=_UNFINISHED, agent=self._agent, inside=True, limit=_PAGE, cursor=cursor)
+            query = RunQuery(statuses=UNFINISHED, agent=self._agent, inside=True, limit=_PAGE, cursor=cursor)
             page = await self._index.runs(query)
             found += page.rows
             cursor = page.next_cursor

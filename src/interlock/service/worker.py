@@ -29,15 +29,13 @@ from .fleet import Fleet
 from .hub import Hub
 from .index import Index
 from .live import LiveEvent
-from .prospects import Prospects, is_over
-from .rows import RunQuery, RunRow
+from .prospects import Prospects
+from .rows import RUNNING, UNFINISHED, RunQuery, RunRow
 
 logger = logging.getLogger("interlock.server")
 
 #: That nobody answered in time is written by whoever moves the run on, so nobody has to be told.
 _ANSWERS = (ApprovalGranted, ApprovalRejected, InputProvided, InputRefused, ConsentGranted, ConsentRefused)
-_RUNNING = frozenset({"RUNNING"})
-_UNFINISHED = frozenset({"RUNNING", "PAUSED_APPROVAL", "PAUSED_CONSENT"})
 _PAGE = 500
 #: How many runs are taken up at once: each is read from the log.
 _OPENED_AT_ONCE = 50
@@ -158,18 +156,18 @@ class Worker:
         around = await self._index.run(row.parent_run_id)
         if around is None:
             return
-        if not is_over(around):
-            if not is_over(row):
+        if not around.is_over:
+            if not row.is_over:
                 self._answered_inside.add(around.run_id)
             self.wake(around.run_id)
-        elif not is_over(row):
+        elif not row.is_over:
             with suppress(RunEndedError, DecisionConflictError):
                 await self._fleet.desk(row.agent).cancel(row.run_id, AROUND_IS_OVER)
 
     async def _open(self, row: RunRow) -> RunHandle | None:
         """On its way; None when there is nothing to do in it, or another process does it."""
         runner = self._fleet.runners.get(row.agent)
-        if runner is None or is_over(row):
+        if runner is None or row.is_over:
             return None
         inside = row.run_id in self._answered_inside
         self._answered_inside.discard(row.run_id)
@@ -191,7 +189,7 @@ class Worker:
     async def _search_on(self) -> None:
         """What was left behind by a process that is gone. A run that waits for people is left alone."""
         while True:
-            wanted = _RUNNING if self.recovered.is_set() else _UNFINISHED
+            wanted = RUNNING if self.recovered.is_set() else UNFINISHED
             if await self._search(wanted):
                 self.recovered.set()
             await asyncio.sleep(_SEARCH_SECONDS if self.recovered.is_set() else _LATE_SECONDS)
@@ -219,7 +217,7 @@ class Worker:
         if not row.parent_run_id:
             return await self._prospects.may_go_on(row)
         around = await self._index.run(row.parent_run_id)
-        return around is not None and (is_over(around) or bool(await self._fleet.log.notes(row.run_id)))
+        return around is not None and (around.is_over or bool(await self._fleet.log.notes(row.run_id)))
 
     async def _mind_the_time(self) -> None:
         """Questions that nobody answered in time are over, whether anybody looks or not."""
