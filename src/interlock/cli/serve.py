@@ -1,6 +1,7 @@
 """`interlock serve`: REST, console and the worker behind them, in one process on one machine."""
 
 import asyncio
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,6 @@ import typer
 from ..domain.errors import ConfigurationError
 from .places import find_places
 from .server_files import ServerLog, server_files, the_only_server
-from .server_process import prepare, run_server
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -36,11 +36,12 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of the command
     The first start makes the account `admin` and shows its password once.
     """
     changes: dict[str, Any] = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
-    settings, served = prepare(_config(config), agents or [], demo)
+    process = import_module(".server_process", __package__)  # all of a server, which help does not need
+    settings, served = process.prepare(_config(config), agents or [], demo)
     settings = msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, **changes))
     files = server_files(log)
     with the_only_server(files.state):
-        asyncio.run(run_server(settings, served, files))
+        asyncio.run(process.run_server(settings, served, files))
 
 
 def _config(named: Path | None) -> Path | None:
