@@ -149,6 +149,7 @@ async def test_a_reader_who_takes_nothing_is_cut_off_and_leaves_nothing_behind(
             await server.status(await server.begin(LOOKUP), "COMPLETED")
             while server.service.hub.reader_count:
                 await client.get("/me")
+        assert server.service.hub.reader_count == 0
     finally:
         writer.close()
 
