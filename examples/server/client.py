@@ -36,7 +36,7 @@ def follow(client: httpx2.Client, run_id: str) -> Iterator[tuple[str, dict[str, 
                         if name == "end":
                             return
         except httpx2.TransportError:
-            pass
+            pass  # the server is away, or the way to it: the stream is taken up again where it broke
         time.sleep(1)
 
 
