@@ -126,7 +126,7 @@ async def _ask(waiting: Waiting, question: Question, run: Run) -> PermittedCall 
     changes_since = changed(question, run) if was_asked and question.kind != "consent" else ()
     if changes_since:
         return await _ask_again(valid, question, changes_since, run)
-    objection = await _objection(valid, run) if was_asked or not _asks_too_much(run) else _too_many(valid, run)
+    objection = await _objection(valid, was_asked, run)
     if objection is not None:
         return objection
     if not was_asked:
@@ -145,18 +145,16 @@ async def _ask(waiting: Waiting, question: Question, run: Run) -> PermittedCall 
     return await resolve(waiting, question, answer, record_answer(question, answer, run), run)
 
 
-async def _objection(valid: ValidCall, run: Run) -> Failure | None:
+async def _objection(valid: ValidCall, was_asked: bool, run: Run) -> Failure | None:
     """What refuses the call before anybody is asked about it."""
     limits, guardrails = run.parts.limits, valid.tool.input_guardrails
+    if not was_asked and _asks_too_much(run):
+        return too_many_questions(valid.tool.name, limits.max_open_questions)
     if not (limits.guardrails_before_approval and guardrails):
         return None
     context = run.context(valid.known.accepted.intent)
     reason = await guard(guardrails, valid.copy(), context, limits.check_seconds)
     return None if reason is None else guarded(valid, reason)
-
-
-def _too_many(valid: ValidCall, run: Run) -> Failure:
-    return too_many_questions(valid.tool.name, run.parts.limits.max_open_questions)
 
 
 def _asks_too_much(run: Run) -> bool:
