@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from ..domain import event as facts
+from ..domain.call import Question
 from ..domain.chain import Entry, decode_event
 from ..domain.errors import ArtifactError
 from ..domain.event import Event
@@ -166,10 +167,8 @@ class Reading:
 
     async def question(self, who: Principal, action_id: str) -> QuestionView:
         row, run = await self._guard.action(who, action_id)
-        found = [each for each in await self.actions(who, row.run_id) if each.action_id == action_id]
-        if not found:
-            raise unknown("action", action_id)
-        return QuestionView(row=row, run=run, action=found[0], why_not=self._why_not(who, row, run, found[0]))
+        action = await self.action(who, row.run_id, action_id)
+        return QuestionView(row=row, run=run, action=action, why_not=self._why_not(who, run, action.question))
 
     async def artifacts(self, who: Principal, run_id: str) -> tuple[ArtifactRow, ...]:
         """What this run keeps, in the order in which it was named."""
@@ -179,11 +178,12 @@ class Reading:
 
     async def artifact_size(self, who: Principal, run_id: str, artifact_id: str) -> int:
         """In bytes; only of what this very run names, whatever else the store has."""
-        rows = await self.artifacts(who, run_id)
-        found = next((row for row in rows if row.artifact_id == artifact_id), None)
-        if found is None:
-            raise unknown("artifact", artifact_id)
-        return found.size_bytes
+        await self._guard.run(who, run_id)
+        if artifact_id not in (await load(self._log, run_id)).ledger.artifact_ids:
+            rows = await self.artifacts(who, run_id)  # arguments that were too long for their event
+            if not any(row.artifact_id == artifact_id for row in rows):
+                raise unknown("artifact", artifact_id)
+        return await asyncio.to_thread(self._size, artifact_id)
 
     async def artifact_bytes(self, artifact_id: str, start: int, size_bytes: int) -> bytes:
         """For whoever was told its size. `ArtifactError` when what is there is not what was kept."""
@@ -199,13 +199,13 @@ class Reading:
             recent=tuple(await self._index.recent(_within(limit), seen.agents, seen.person)),
         )
 
-    def _why_not(self, who: Principal, row: ActionRow, run: RunRow, action: Action) -> str:
-        operation = {"approval": Operation.DECIDE, "input": Operation.ANSWER}.get(row.kind, Operation.CONSENT)
+    def _why_not(self, who: Principal, run: RunRow, question: Question) -> str:
+        operation = {"approval": Operation.DECIDE, "input": Operation.ANSWER}.get(question.kind, Operation.CONSENT)
         if not may(who, operation, run):
             return f"You may not do this ({operation.value})."
         if operation is Operation.CONSENT:
             return ""
-        return four_eyes(who, row.risk, action.question.layer, run, self._guard.four_eyes)
+        return four_eyes(who, question.risk, question.layer, run, self._guard.four_eyes)
 
     def _kept(self, entries: Sequence[Entry]) -> Iterator[ArtifactRow]:
         seen: set[str] = set()
