@@ -370,9 +370,9 @@ def a_launch(*argv: str) -> Launch:
     ("argv", "words"),
     [
         (("/no/such/launcher",), "No such file or directory"),
-        (("bash", "-c", "echo the kernel says no >&2; exit 1"), "the kernel says no"),
-        (("bash", "-c", "exit 3"), "status 3"),
-        (("bash", "-c", "head -c 9000000 /dev/zero >&2; echo last words >&2; exit 1"), "last words"),
+        (("/bin/bash", "-c", "echo the kernel says no >&2; exit 1"), "the kernel says no"),
+        (("/bin/bash", "-c", "exit 3"), "status 3"),
+        (("/bin/bash", "-c", "head -c 9000000 /dev/zero >&2; echo last words >&2; exit 1"), "last words"),
     ],
 )
 async def test_a_launcher_that_fails_is_no_command_that_failed(argv: tuple[str, ...], words: str) -> None:

@@ -7,9 +7,9 @@ need not be refused.
 - Bubblewrap itself runs with an empty environment, since `/proc/1/environ` shows it inside.
 - Its options go through a descriptor: a command line can be read by every user of the host.
 - As root, files of `/proc` that belong to root could be written inside, so they are covered.
-- Nothing is mounted on a path that does not exist: bubblewrap would make it, on the host.
-- Paths below a workspace can be swapped by another command while the view is built. `mounts` looks at what was really
-  mounted before the command begins.
+- Bubblewrap mounts no path inside of a workspace: another command could exchange it for a link, and bubblewrap would
+  follow it and make or empty a file of the host. What is hidden or read-only there is mounted by descriptor before the
+  command begins: see `covers`.
 
 A workspace is what the caller says, except a folder of the system. Code of this very process that lies in it cannot be
 written. A home is a bad choice: all that is in it can be read.
@@ -25,7 +25,7 @@ from functools import cache, partial
 from typing import NamedTuple
 
 from ..domain.errors import SandboxSetupError
-from . import mounts, programs, seccomp, shell
+from . import covers, process_tree, programs, seccomp, shell
 from .interface import CAPABILITIES, Command, Confinement, OnOutput, Profile, Running
 from .process_group import holds_root
 from .programs import is_inside
@@ -76,7 +76,9 @@ class BubblewrapSandbox:
         view = view_of(command.profile)
         if command.still is not None:
             _check_covered(command.profile, view)
-        options += ("--chdir", _cwd(command))
+        cwd = _cwd(command)
+        # The shell enters it when everything is mounted: a folder that is entered before shows what is below a cover.
+        options += ("--chdir", command.profile.workspace if command.profile.system else cwd)
         descriptors = _Descriptors()
         try:
             launch = _launch(self._bwrap, command, view, options, descriptors)
@@ -126,6 +128,12 @@ class _Descriptors:
         self._passed.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
         return self._passed[-1]
 
+    def folder(self, command: Command) -> int:
+        """The folder to start in, to be compared with, by a descriptor that cannot be read or searched."""
+        path = command.cwd or command.profile.workspace
+        opened = os.dup(command.folder) if command.folder >= 0 else os.open(path, os.O_PATH | os.O_CLOEXEC)
+        return self._high(opened)
+
     def memory(self) -> int:
         """An empty file without a name."""
         return self._high(os.memfd_create("sandbox"))
@@ -163,7 +171,7 @@ def _launch(bwrap: str, command: Command, view: View, options: tuple[str, ...], 
     profile = command.profile
     status_fd, its_status = descriptors.unbreakable_pipe()
     report_fd, its_report = descriptors.pipe()
-    gate_fd, inside, inside_options = _inside(command, view, its_report, descriptors)
+    gate_fd, inside, inside_options = _inside(command, its_report, descriptors)
     packed = (
         *(*_NAMESPACES, *(() if profile.network else ("--unshare-net",))),
         *view.options,
@@ -185,15 +193,12 @@ def _launch(bwrap: str, command: Command, view: View, options: tuple[str, ...], 
         kill_signal=signal.SIGKILL,
         silent=not profile.system,
         gate_fd=gate_fd,
-        check=partial(
-            mounts.what_is_wrong,
-            root="" if profile.system else mounts.UNDER_CONSTRUCTION,
-            workspace=profile.workspace,
-            covers=view.covers,
-        ),
+        complete=partial(_complete, "" if profile.system else covers.UNDER_CONSTRUCTION, view),
         still=command.still,
         limits=None if profile.system else profile.limits,
         hold_fd=hold_fd,
+        writes=profile.workspace if profile.writable else "",
+        alone=command.alone,
         after=_put_devices_right if os.geteuid() == 0 else None,
     )
 
@@ -212,22 +217,32 @@ class _Inside(NamedTuple):
     options: tuple[str, ...]
 
 
-def _inside(command: Command, view: View, report_fd: int, descriptors: _Descriptors) -> _Inside:
+def _inside(command: Command, report_fd: int, descriptors: _Descriptors) -> _Inside:
+    gate_fd, its_end = descriptors.pipe_in()
     if not command.profile.system:
-        return _inside_alone(command, view, descriptors)
-    gate_fd, leave_fd = descriptors.pipe_in()
-    prelude_fd = descriptors.memory()
-    _fill(prelude_fd, shell.prelude(command, report_fd, prelude_fd, leave_fd))
-    options = ("--setenv", "BASH_ENV", f"/dev/fd/{prelude_fd}")
+        _fill_pipe(gate_fd)
+        return _Inside(gate_fd, command.argv, ("--perms", "0444", "--file", str(its_end), covers.EMPTY))
+    prelude_fd, folder_fd = descriptors.memory(), descriptors.folder(command)
+    _fill(prelude_fd, shell.prelude(command, report_fd, prelude_fd, its_end, folder_fd))
+    options = ("--perms", "0444", "--file", descriptors.give(b""), covers.EMPTY)
+    options += ("--setenv", "BASH_ENV", f"/dev/fd/{prelude_fd}")
     return _Inside(gate_fd, shell.words(command, programs.find_bash(), report_fd), options)
 
 
-def _inside_alone(command: Command, view: View, descriptors: _Descriptors) -> _Inside:
-    if not view.covers and command.still is None:
-        return _Inside(-1, command.argv, ())
-    gate_fd, filled_fd = descriptors.pipe_in()
-    _fill_pipe(gate_fd)
-    return _Inside(gate_fd, command.argv, ("--perms", "0444", "--file", str(filled_fd), mounts.GATE))
+def _complete(root: str, view: View, launched: int, inside: int) -> str:
+    """Compare what is shown with what was planned, and mount the covers. Return what went wrong; empty: nothing."""
+    if moved := covers.differing(inside, root, view.shown):
+        return f"{moved} was exchanged while the sandbox was made"
+    if not view.covers:
+        return ""
+    namespace = os.open(f"/proc/{inside}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        # A number may be given to another process, but not to another child of one that we have not collected.
+        if inside not in process_tree.children(launched):
+            return "the sandbox ended while it was made"
+        return covers.mount_covers(namespace, root, view.covers)
+    finally:
+        os.close(namespace)
 
 
 def _copy(path: str, descriptors: _Descriptors) -> tuple[str, ...]:

@@ -65,6 +65,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """What a command can reach. Paths are absolute and real."""
 
     workspace: str
+    #: Which folder that is, as device and inode number: a command starts in no other. Empty: what has the name then.
+    identity: tuple[int, ...] = ()
     #: The workspace is the only place that may be; else nothing is.
     writable: bool
     network: bool = False
@@ -79,6 +81,10 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     limits: CommandLimits = CommandLimits()
 
 
+#: For how long other commands of a workspace are stopped.
+Alone: TypeAlias = Literal["", "start", "end"]
+
+
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """A script for bash, or a program with its words."""
 
@@ -87,6 +93,10 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...] = ()
     #: Where it starts, absolute, in the workspace. Empty: the workspace.
     cwd: str = ""
+    #: A descriptor of that folder, open until the command has begun: it starts there or not at all. -1: none.
+    folder: int = -1
+    #: No other command of the workspace runs until this one has begun, or has ended: what it uses cannot change.
+    alone: Alone = ""
     #: Beside the few variables that every command gets.
     environment: Mapping[str, str] = {}
     #: Is the profile still right? Asked, beside the event loop, when the view stands and before the command begins.

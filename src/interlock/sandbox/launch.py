@@ -2,14 +2,15 @@
 
 import os
 import resource
-import subprocess
+import signal
 from collections.abc import Callable, Mapping
 
 import msgspec
 
 from ..domain.errors import SandboxSetupError
 from ..domain.words import error_text
-from .interface import CommandLimits, Stream
+from .interface import Alone, CommandLimits, Stream
+from .spawn import spawn_program
 
 _CHANGED = "what it may see or change is not what it was when its sandbox was planned. Try again"
 _MAX_WORDS_CHARS = 500
@@ -35,42 +36,73 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     #: Write end of a pipe that the command waits at: the shell says so, or, if it is silent, there is room in the pipe.
     #: It goes on with a byte and its end.
     gate_fd: int = -1
-    #: Asked at the gate, with the number of the first process inside, what is wrong with the sandbox. Empty: nothing.
-    check: Callable[[int], str] | None = None
-    #: Asked at the gate as well, in a thread: see `Command.still`.
+    #: Completes the sandbox at the gate, given the launched process and the first one inside, and returns what went
+    #: wrong; empty: nothing. Called in a thread.
+    complete: Callable[[int, int], str] | None = None
+    #: Asked at the gate as well, or before the launch where there is none, in a thread: see `Command.still`.
     still: Callable[[], bool] | None = None
     #: Set on the launched program itself, where no shell inside can set them. It waits for the end of `hold_fd`, the
     #: write end of a pipe, before it does anything.
     limits: CommandLimits | None = None
     hold_fd: int = -1
+    #: The folder that the command can write; empty: none. For how long no other command may: see `Command.alone`.
+    writes: str = ""
+    alone: Alone = ""
     #: Called when everything of it is dead.
     after: Callable[[], None] | None = None
 
+    def close_ours(self) -> None:
+        _close(self.status_fd, self.report_fd, self.gate_fd)
 
-def spawn(launch: Launch) -> tuple["subprocess.Popen[bytes]", dict[Stream, int]]:
-    """`SandboxSetupError` when it cannot be; then all descriptors are closed."""
+    def close_given(self) -> None:
+        _close(*self.pass_fds, self.hold_fd)
+
+    def prepare(self, launched: int, inside: int) -> str:
+        """Do what is left to do at the gate, and return why the command must not begin; empty: it may."""
+        try:
+            problem = self.complete(launched, inside) if self.complete is not None else ""
+        except OSError as error:
+            problem = f"the sandbox could not be completed ({error_text(error)})"
+        return problem or (why_not_still(self.still) if self.still is not None else "")
+
+
+class Spawned:
+    """A program that was started, until its end is collected."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        #: As `subprocess` has it: negative for a signal. None until `wait` returned.
+        self.returncode: int | None = None
+
+    def wait(self) -> int:
+        if self.returncode is None:
+            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.returncode
+
+
+def spawn(launch: Launch) -> tuple[Spawned, dict[Stream, int]]:
+    """Start it. `SandboxSetupError` when it cannot be started; then all descriptors are closed."""
     fds: list[int] = []
     try:
         fds += os.pipe()
         fds += os.pipe()
-        process = subprocess.Popen(  # noqa: S603 the backend's own program
+        pid = spawn_program(
             launch.argv,
-            env=dict(launch.environment),
-            stdin=subprocess.DEVNULL,
-            stdout=fds[1],
-            stderr=fds[3],
-            pass_fds=launch.pass_fds,
+            launch.environment,
+            launch.pass_fds,
+            output=(fds[1], fds[3]),
             # An interrupt typed for us is not for the command.
-            start_new_session=True,
-            cwd="/",
-            umask=0o022,
+            new_session=True,
         )
+        process = Spawned(pid)
         _limit(process, launch.limits)
     except (OSError, ValueError) as error:
-        _close(*fds[0::2], launch.status_fd, launch.report_fd, launch.gate_fd)
+        _close(*fds[0::2])
+        launch.close_ours()
         raise SandboxSetupError(f"The sandbox could not be started: {error}. Nothing was executed.") from error
     finally:
-        _close(*fds[1::2], *launch.pass_fds, launch.hold_fd)
+        _close(*fds[1::2])
+        launch.close_given()
     return process, {"stdout": fds[0], "stderr": fds[2]}
 
 
@@ -82,7 +114,7 @@ def why_not_still(still: Callable[[], bool]) -> str:
         return f"what it may see could not be looked at again ({error_text(error)[:_MAX_WORDS_CHARS]})"
 
 
-def _limit(process: "subprocess.Popen[bytes]", limits: CommandLimits | None) -> None:
+def _limit(process: Spawned, limits: CommandLimits | None) -> None:
     """What the host has set lower stays lower."""
     if limits is None:
         return
@@ -100,7 +132,7 @@ def _limit(process: "subprocess.Popen[bytes]", limits: CommandLimits | None) -> 
     except ProcessLookupError:
         pass  # dead already, as will be seen
     except (OSError, ValueError):
-        process.kill()
+        os.kill(process.pid, signal.SIGKILL)
         process.wait()
         raise
 

@@ -16,9 +16,9 @@ def descendants(pid: int, most: int | None = None) -> list[int]:
     found: list[int] = []
     waiting = [pid]
     while waiting and (most is None or len(found) <= most):
-        children = _children(waiting.pop(0))
-        found += children
-        waiting += children
+        below = children(waiting.pop(0))
+        found += below
+        waiting += below
     return found
 
 
@@ -27,7 +27,7 @@ def children_when_stopped(pid: int) -> list[int]:
     until = time.monotonic() + _STOP_SECONDS
     while _state(pid) not in _STOPPED and time.monotonic() < until:
         os.sched_yield()
-    return _children(pid)
+    return children(pid)
 
 
 def _state(pid: int) -> bytes:
@@ -58,8 +58,8 @@ def proportional_bytes(pids: Iterable[int]) -> int:
     return sum(_proportional(pid) for pid in pids)
 
 
-def _children(pid: int) -> list[int]:
-    """None when the process is gone by now."""
+def children(pid: int) -> list[int]:
+    """Return the processes that it started; none when it is gone by now."""
     found: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):

@@ -17,15 +17,15 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable
 from contextlib import suppress
 
 from ..domain.errors import SandboxSetupError
 from . import process_tree
 from .interface import CommandLimits, Ended, OnOutput, Reason, Running, Stream
-from .launch import Launch, spawn, why_not_still
+from .launch import Launch, spawn
 from .process_group import make_group
 from .told import Report, Status, signal_of
+from .turns import Turn, take_turn
 from .watched import CHUNK_BYTES, PipeReader, WatchedProcess
 
 _LAST_WORDS_BYTES = 2000
@@ -43,15 +43,35 @@ _POLL_SHARE = 20
 async def run_launch(
     launch: Launch, limits: CommandLimits, on_output: OnOutput, poll_seconds: float = POLL_SECONDS
 ) -> Running:
-    """The command once it has begun. `SandboxSetupError` when it did not: then nothing of it was executed."""
-    running = _RunningCommand(launch, limits, on_output, poll_seconds)
+    """Return the command once it has begun. `SandboxSetupError` when it did not: then nothing of it was executed."""
+    turn: Turn | None = None
+    try:
+        if launch.writes:
+            turn = await take_turn(launch.writes, launch.alone)
+        if launch.gate_fd < 0 and (problem := await asyncio.to_thread(launch.prepare, 0, 0)):
+            raise SandboxSetupError(f"The command was not started: {problem}. Nothing was executed.")
+    except BaseException:
+        launch.close_ours()
+        launch.close_given()
+        if turn is not None:
+            turn.end()
+        raise
+    try:
+        running = _RunningCommand(launch, limits, on_output, poll_seconds, turn)
+    except BaseException:
+        if turn is not None:
+            turn.end()
+        raise
     await running.begin()
     return running
 
 
 class _RunningCommand:
-    def __init__(self, launch: Launch, limits: CommandLimits, on_output: OnOutput, poll_seconds: float) -> None:
+    def __init__(
+        self, launch: Launch, limits: CommandLimits, on_output: OnOutput, poll_seconds: float, turn: Turn | None
+    ) -> None:
         self._launch = launch
+        self._turn = turn
         self._limits = limits
         self._on_output = on_output
         self._poll_seconds = poll_seconds
@@ -86,7 +106,7 @@ class _RunningCommand:
         for reader in self._readers[1 if launch.gate_fd >= 0 else 0 :]:
             reader.watch()
         self._gate_fd = launch.gate_fd
-        self._asking: asyncio.Task[None] | None = None
+        self._preparing: asyncio.Task[None] | None = None
         if self._gate_fd >= 0 and launch.silent:
             self._loop.add_writer(self._gate_fd, self._at_gate)
         self._watch = self._loop.call_later(poll_seconds, self._look)
@@ -178,8 +198,8 @@ class _RunningCommand:
             raise
         finally:
             self._watch.cancel()
-            if self._asking is not None:
-                self._asking.cancel()
+            if self._preparing is not None:
+                self._preparing.cancel()
             self._close_gate()
             self._close()
         if self._error is not None:
@@ -208,6 +228,8 @@ class _RunningCommand:
         self._launched.close()
         if self._inside is not None:
             self._inside.close()
+        if self._turn is not None:
+            self._turn.end()
         if self._launch.after is not None:
             self._launch.after()
 
@@ -215,7 +237,7 @@ class _RunningCommand:
         code = self._status.exit_code
         if self._reason == "exited":
             self._raise_unless_executed(code)
-        by_signal = signal_of(code, self._process.returncode, self._report.exit_code, self._reason)
+        by_signal = signal_of(code, self._process.wait(), self._report.exit_code, self._reason)
         return Ended(
             reason=self._reason,
             exit_code=None if by_signal else code,
@@ -229,11 +251,13 @@ class _RunningCommand:
         words = self._status.setup_error
         if not words and self._report.missing:
             words = "there is no such program"
+        elif not words and self._report.moved:
+            words = "the folder it was to start in was moved"
         elif not words:
-            if code is not None or self._begun.done() or (self._launch.silent and self._process.returncode < 0):
+            if code is not None or self._begun.done() or (self._launch.silent and self._process.wait() < 0):
                 return
             words = self._last_words.decode(errors="replace").strip()
-        cause = words or f"the sandbox ended with status {self._process.returncode}"
+        cause = words or f"the sandbox ended with status {self._process.wait()}"
         raise SandboxSetupError(f"The command could not be started in its sandbox: {cause}. Nothing was executed.")
 
     def _receive(self, stream: Stream, chunk: bytes) -> None:
@@ -290,20 +314,20 @@ class _RunningCommand:
 
     def _at_gate(self) -> None:
         """The sandbox is made, or failed to be: then it has said why, and there is nothing to look at."""
-        if self._asking is not None:
+        if self._preparing is not None:
             return
         self._loop.remove_writer(self._gate_fd)
         self._readers[0].drain()
-        is_made = self._inside is not None and not self._inside.dead.is_set()
-        if is_made and self._launch.check is not None:
-            self._status.setup_error = self._launch.check(self._status.child_pid)
-        if is_made and self._launch.still is not None and not self._status.setup_error:
-            self._asking = self._loop.create_task(self._ask(self._launch.still))
+        if self._inside is None or self._inside.dead.is_set():
+            self._leave_gate(False)
+        elif self._launch.complete is None and self._launch.still is None:
+            self._leave_gate(True)
         else:
-            self._leave_gate(is_made)
+            self._preparing = self._loop.create_task(self._prepare())
 
-    async def _ask(self, still: Callable[[], bool]) -> None:
-        problem = await asyncio.to_thread(why_not_still, still)
+    async def _prepare(self) -> None:
+        """Complete the sandbox, and ask whether it is still the right one; in a thread, since both may block."""
+        problem = await asyncio.to_thread(self._launch.prepare, self._process.pid, self._status.child_pid)
         self._status.setup_error = self._status.setup_error or problem
         self._leave_gate(True)
 
@@ -331,6 +355,8 @@ class _RunningCommand:
     def _begin(self) -> None:
         if not self._begun.done():
             self._begun.set_result(None)
+            if self._turn is not None:
+                self._turn.begin(self._process.pid)
         self._release()
 
     def _look(self) -> None:

@@ -4,14 +4,18 @@ Bash reads a few lines of ours before the script (`BASH_ENV`, from a descriptor)
 (`-c`): line numbers and messages are the script's own. Our lines set the limits and a trap for the end, and say on the
 report descriptor that the script begins now. A program with its words is started by bash as well, for the limits.
 
+The folder to start in is entered here, once everything is mounted, and compared with a descriptor of the folder that
+was decided on: a link that took its name meanwhile leads nowhere.
+
 What is on the report descriptor are words, each ended by NUL: `waiting`, where a descriptor is given to wait for leave
-(should it end without a byte, nobody is there any more to supervise, and nothing is executed); then `started`, or
-`ready` (a program follows) or `missing` (there is no such program); then `ended`, the exit code, and the folder with a
-newline, unless a signal, `exec` or a trap of the script's own came before. A command can write there, too, so what it
-says is believed of nothing but itself.
+(should it end without a byte, nobody is there any more to supervise, and nothing is executed); then `moved` (the folder
+is another one), `started`, `ready` (a program follows) or `missing` (there is no such program); then `ended`, the exit
+code, and the folder with a newline, unless a signal, `exec` or a trap of the script's own came before. A command can
+write there, too, so what it says is believed of nothing but itself.
 """
 
 import re
+import shlex
 from collections.abc import Mapping
 
 from ..domain.errors import SandboxSetupError
@@ -82,8 +86,8 @@ def words(command: Command, bash: str, report_fd: int) -> tuple[str, ...]:
     return (bash, *_PLAIN, "-c", _START_PROGRAM.format(fd=report_fd), "bash", *command.argv)
 
 
-def prelude(command: Command, report_fd: int, prelude_fd: int, leave_fd: int = -1) -> bytes:
-    """What bash reads first. It reads it by a descriptor that is closed before the command begins."""
+def prelude(command: Command, report_fd: int, prelude_fd: int, leave_fd: int = -1, folder_fd: int = -1) -> bytes:
+    """Return what bash reads first, by descriptors that are closed before the command begins."""
     limits = command.profile.limits
     # The number of processes counts those of the user namespace: it can be set inside of a new one only.
     limit_words = _set_limits({**_per_process(limits), "u": limits.processes})
@@ -91,11 +95,19 @@ def prelude(command: Command, report_fd: int, prelude_fd: int, leave_fd: int = -
     if leave_fd >= 0:
         wait = f'printf "waiting\\0" >&{report_fd}; read -r -N 1 -u {leave_fd} || exit 1'
         lines += [wait, f"exec {leave_fd}<&-; unset REPLY"]
+    if folder_fd >= 0:
+        lines.append(_enter(command.cwd or command.profile.workspace, folder_fd, report_fd))
     if command.script:
         # The group sends what `set -x` would print of it, and errors of a folder that is gone, nowhere.
         ended = f'{{ builtin printf "ended\\0%d\\0" $?; builtin pwd -P; }} 2>/dev/null >&{report_fd}'
         lines += [f"trap '{ended}' EXIT", f'printf "started\\0" >&{report_fd}']
     return "\n".join([*lines, ""]).encode()
+
+
+def _enter(folder: str, folder_fd: int, report_fd: int) -> str:
+    is_there = f"builtin cd -P -- {shlex.quote(folder)} && [[ . -ef /proc/self/fd/{folder_fd} ]]"
+    moved = f'{{ printf "moved\\0" >&{report_fd}; exit 1; }}'
+    return f"{is_there} || {moved}; exec {folder_fd}<&-; unset OLDPWD"
 
 
 def _per_process(limits: CommandLimits) -> dict[str, int]:

@@ -4,7 +4,6 @@ The command gets a folder of its own for its home and its temporary files. The s
 command is left, also when this process was killed meanwhile.
 """
 
-import asyncio
 import os
 import shutil
 import signal
@@ -18,7 +17,6 @@ import msgspec
 from ..domain.errors import SandboxSetupError
 from . import supervisor
 from .interface import Command, OnOutput, Running
-from .launch import why_not_still
 from .programs import find_bash, is_inside
 from .running import Launch, run_launch
 from .shell import check, prelude, variables, words
@@ -56,9 +54,7 @@ def private_folder(workspace: str) -> Generator[str]:
 
 
 async def run_supervised(command: Command, on_output: OnOutput, private: str, confining: Confining) -> Running:
-    """The command, with `private` for its home and its temporary files. What confines it has been made by now."""
-    if command.still is not None and (problem := await asyncio.to_thread(why_not_still, command.still)):
-        raise SandboxSetupError(f"The command was not started: {problem}. Nothing was executed.")
+    """Run the command, with `private` for its home and its temporary files. What confines it has been made by now."""
     with ExitStack() as opened:
         launch = _launch(command, private, confining, opened)
         opened.pop_all()  # they are closed by `run_launch`
@@ -81,7 +77,7 @@ def _launch(command: Command, private: str, confining: Confining, opened: ExitSt
         options["silent"] = True
         given.append(begins)
         argv = words(command, _bash(), its_report)
-    lists = {"given": given, **_confining(confining, opened)}
+    lists = {"given": given, "folder": _folder(command, opened), **_confining(confining, opened)}
     options |= {name: ",".join(map(str, fds)) for name, fds in lists.items()}
     settings = (f"{name}={value}" for name, value in options.items())
     return Launch(
@@ -91,6 +87,9 @@ def _launch(command: Command, private: str, confining: Confining, opened: ExitSt
         status_fd=status,
         report_fd=report,
         kill_signal=signal.SIGTERM,
+        still=command.still,
+        writes=command.profile.workspace if command.profile.writable else "",
+        alone=command.alone,
     )
 
 
@@ -111,6 +110,14 @@ def _options(command: Command) -> dict[str, object]:
     }
     # Python may set it for itself.
     return options if "LC_CTYPE" in command.environment else options | {"unset": "LC_CTYPE"}
+
+
+def _folder(command: Command, opened: ExitStack) -> list[int]:
+    if command.folder < 0:
+        return []
+    folder = os.dup(command.folder)
+    opened.callback(os.close, folder)
+    return [folder]
 
 
 def _cwd(command: Command) -> str:

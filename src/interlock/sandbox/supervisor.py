@@ -7,6 +7,7 @@ little of that, so that it starts fast. Its environment is the command's.
     status    descriptor for JSON lines: `child-pid`, then `started` and `exit-code`, or `setup-error`
     silent    `started` is not told: the command says it itself
     cwd       where the command starts
+    folder    a descriptor of that folder, where it is given: the command starts there, whatever has the name by then
     given     descriptors for the command alone, with commas between them
     ruleset   descriptors of Landlock rulesets
     filter    descriptors of seccomp filters
@@ -99,7 +100,7 @@ def _supervise(options: dict[str, str], argv: list[str], status: int) -> None:
 
 
 def _close_given(options: dict[str, str]) -> None:
-    for name in ("given", "ruleset", "filter"):
+    for name in ("given", "folder", "ruleset", "filter"):
         for number in _numbers(options, name):
             with suppress(OSError):
                 os.close(number)
@@ -151,7 +152,7 @@ def _become(options: dict[str, str], argv: list[str], hindrance: int, parent: in
         # Also without a sandbox: what has more rights than we have could not be ended.
         _prctl(_PR_SET_NO_NEW_PRIVS, 1)
         step = "started there"
-        os.chdir(options["cwd"])
+        _enter(options)
         step = "limited"
         _limit(options)
         step = "confined"
@@ -167,10 +168,18 @@ def _become(options: dict[str, str], argv: list[str], hindrance: int, parent: in
         os._exit(127)
 
 
+def _enter(options: dict[str, str]) -> None:
+    for number in _numbers(options, "folder"):
+        os.fchdir(number)
+        os.close(number)
+        return
+    os.chdir(options["cwd"])
+
+
 def _clear_signals() -> None:
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _WAITED_FOR)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _limit(options: dict[str, str]) -> None:

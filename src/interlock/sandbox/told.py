@@ -74,6 +74,10 @@ class Report:
     def missing(self) -> bool:
         return self._has(b"missing")
 
+    @property
+    def moved(self) -> bool:
+        return self._has(b"moved")
+
     def _has(self, word: bytes) -> bool:
         return word in self._first
 

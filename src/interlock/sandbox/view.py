@@ -1,4 +1,8 @@
-"""What a command can see of the files: options of bubblewrap, in the order in which they lie over each other."""
+"""What a command can see of the files: options of bubblewrap, in the order in which they lie over each other.
+
+The options name only whole folders that no command can write, and the workspace. What is hidden or read-only inside of
+them are covers: see `covers`.
+"""
 
 import os
 from collections import Counter
@@ -9,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..domain.errors import SandboxSetupError
-from . import mounts, shell
+from . import covers, shell
+from .covers import Cover, Identity, Kind, identity_of
 from .interface import Profile
-from .mounts import NOTHING, Cover, Kind
 from .programs import is_inside, runtime_folders
 
 _PROGRAM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -42,7 +46,7 @@ _NEVER_A_WORKSPACE = frozenset(
 )
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 inside of a sandbox, where it is empty and private
 _NEVER_BELOW = ("/dev", "/proc", "/sys")
-#: Bubblewrap takes 9,000 words at most, and eight of them hide a folder. Each mount takes longer than the one before.
+#: Each mount takes longer than the one before.
 _MAX_MOUNTS = 1000
 
 
@@ -53,8 +57,10 @@ class View(NamedTuple):
     #: Shown empty, and made read-only.
     hidden: tuple[str, ...]
     read_only: tuple[str, ...]
-    #: Those of them that are in the workspace, where another command may be at work.
+    #: What is mounted for them at the gate.
     covers: tuple[Cover, ...]
+    #: Which file or folder must be at a path of the sandbox before anything is covered.
+    shown: Mapping[str, Identity]
 
 
 def view_of(profile: Profile) -> View:
@@ -78,23 +84,36 @@ def view_of(profile: Profile) -> View:
         *("--size", size, "--perms", "1777", "--tmpfs", shell.TEMPORARY, "--size", size, "--tmpfs", shell.HOME),
         *(word for path in profile.readable for word in _bind_readable(path, profile)),
         *("--bind" if profile.writable else "--ro-bind", profile.workspace, profile.workspace),
-        *(word for path in pinned for word in ("--bind", path, path)),
-        *(word for path in read_only for word in ("--ro-bind", path, path)),
-        *(word for path in hidden for word in _hide(path)),
     ]
-    copies = _copies(profile.network) if profile.system else ()
-    covers = _covers(profile.workspace, {"pinned": pinned, "hidden": hidden, "read_only": read_only})
-    return View(tuple(options), copies, hidden, read_only, tuple(covers))
+    return View(
+        options=tuple(options),
+        copies=tuple(path for path in _copies(profile.network) if path not in profile.hidden) if profile.system else (),
+        hidden=hidden,
+        read_only=read_only,
+        covers=tuple(_covers({"pinned": pinned, "read_only": read_only, "hidden": hidden})),
+        shown=_shown_folders(profile),
+    )
 
 
-def _covers(workspace: str, planned: Mapping[Kind, tuple[str, ...]]) -> Iterator[Cover]:
+def _covers(planned: Mapping[Kind, tuple[str, ...]]) -> Iterator[Cover]:
     for kind, paths in planned.items():
         for path in paths:
-            if is_inside(path, workspace):
-                try:
-                    yield mounts.look(path, kind)
-                except OSError as error:
-                    raise SandboxSetupError(f"{path} cannot be protected: {error}.") from error
+            try:
+                yield covers.look(path, kind)
+            except OSError as error:
+                raise SandboxSetupError(f"{path} cannot be protected: {error}.") from error
+
+
+def _shown_folders(profile: Profile) -> dict[str, Identity]:
+    """Return what was looked at and is mounted by its path: it must be the same when everything is mounted."""
+    try:
+        workspace = identity_of(os.lstat(profile.workspace))
+        shown = {path: identity_of(os.stat(path)) for path in profile.readable if os.path.realpath(path) == path}
+    except OSError as error:
+        raise SandboxSetupError(f"The sandbox cannot be planned: {error}.") from error
+    if profile.identity and workspace != profile.identity:
+        raise SandboxSetupError(f"The workspace {profile.workspace} was replaced by another folder.")
+    return {**shown, profile.workspace: workspace}
 
 
 def _above(paths: Iterable[str], workspace: str) -> tuple[str, ...]:
@@ -187,20 +206,14 @@ def _existing(paths: tuple[str, ...], shown: tuple[str, ...]) -> Iterator[str]:
 
 
 def _shown(profile: Profile) -> tuple[str, ...]:
-    return (profile.workspace, *profile.readable, *((*_PROGRAM_FOLDERS, "/etc") if profile.system else ()))
-
-
-def _hide(path: str) -> tuple[str, ...]:
-    if os.path.isdir(path):
-        return ("--size", "4096", "--perms", "0555", "--tmpfs", path, "--remount-ro", path)
-    return ("--ro-bind", NOTHING, path)
+    system = (*_PROGRAM_FOLDERS, *_settings_folders(profile.network)) if profile.system else ()
+    return (profile.workspace, *profile.readable, *system)
 
 
 @cache
 def _system_options(network: bool) -> tuple[str, ...]:
     options: list[str] = []
-    folders = [*_PROGRAM_FOLDERS, *(found for name in _SETTINGS_FOLDERS for found in sorted(glob(name)))]
-    for path in (*folders, *(_NETWORK_FOLDERS if network else ())):
+    for path in (*_PROGRAM_FOLDERS, *_settings_folders(network)):
         if os.path.islink(path) and path.count("/") == 1:
             options += ("--symlink", os.readlink(path), path)
         elif os.access(path, os.R_OK | os.X_OK):
@@ -208,6 +221,12 @@ def _system_options(network: bool) -> tuple[str, ...]:
     for path in filter(_is_link_to_usr, _SETTINGS_FILES):
         options += ("--symlink", os.path.realpath(path), path)
     return tuple(options)
+
+
+@cache
+def _settings_folders(network: bool) -> tuple[str, ...]:
+    found = (path for name in _SETTINGS_FOLDERS for path in sorted(glob(name)))
+    return (*found, *(_NETWORK_FOLDERS if network else ()))
 
 
 def _is_link_to_usr(path: str) -> bool:

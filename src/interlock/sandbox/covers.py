@@ -1,0 +1,150 @@
+"""Covers: what a sandbox shows empty, read-only or as a private copy, mounted by descriptor before a command begins.
+
+Bubblewrap mounts by path, and makes what is not there: under a folder that another command can write, that is a way to
+the files of the host. So bubblewrap mounts only whole folders, and the command waits at a gate. Then it is compared
+whether those are the folders that were planned, and `mount_helper` puts the covers on what it holds open. Nothing of a
+model has run in the sandbox by then, and no path of the host is used to mount anything.
+
+Once mounted, others can move a folder, and what was mounted moves along. The command itself cannot move a folder above
+a cover: each is mounted on itself (`pinned`), and a place with a mount is busy.
+
+Where there is a shell inside, that waits for leave. Where there is none, bubblewrap itself waits: its last option is to
+copy a file from a pipe that we have filled: when there is room in the pipe, it reads, so all before is done; when we
+close the pipe, it continues.
+"""
+
+import array
+import atexit
+import os
+import socket
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from threading import Lock
+from typing import Literal, NamedTuple, TypeAlias
+
+from . import mount_helper
+from .spawn import spawn_program
+
+#: The file that bubblewrap copies while it waits; it stays empty, and is what is shown for a hidden file.
+EMPTY = "/.sandbox"
+#: Where bubblewrap builds the root of the sandbox, until it is done.
+UNDER_CONSTRUCTION = "/newroot"
+_REPLY_BYTES = 4096
+
+Identity: TypeAlias = tuple[int, int]
+#: Shown empty; shown as it is, but read-only; shown as it is, but never moved.
+Kind: TypeAlias = Literal["hidden", "read_only", "pinned"]
+
+
+class Cover(NamedTuple):
+    """A path of the sandbox that something is mounted on, and what is there without it."""
+
+    path: str
+    identity: Identity
+    kind: Kind
+    #: A file of the sandbox that is shown instead, read-only.
+    copy: str = ""
+
+
+def look(path: str, kind: Kind, copy: str = "") -> Cover:
+    """Return the cover of something that exists. OSError when it is gone."""
+    return Cover(path, identity_of(os.lstat(path)), kind, copy)
+
+
+def identity_of(found: os.stat_result) -> Identity:
+    return found.st_dev, found.st_ino
+
+
+def differing(pid: int, root: str, shown: Mapping[str, Identity]) -> str:
+    """Return the first of the paths that a process sees another file at than was planned; empty when there is none."""
+    with ExitStack() as opened:
+        top = _open(f"/proc/{pid}/root{root}", os.O_DIRECTORY, None, opened)
+        for path, identity in shown.items():
+            try:
+                here = top
+                for name in filter(None, path.split("/")):
+                    here = _open(name, os.O_NOFOLLOW, here, opened)
+            except OSError:
+                return path
+            if identity_of(os.fstat(here)) != identity:
+                return path
+    return ""
+
+
+def _open(name: str, flags: int, folder: int | None, opened: ExitStack) -> int:
+    fd = os.open(name, os.O_PATH | os.O_CLOEXEC | flags, dir_fd=folder)
+    opened.callback(os.close, fd)
+    return fd
+
+
+def mount_covers(namespace: int, root: str, covers: Iterable[Cover]) -> str:
+    """Mount the covers in a mount namespace, and return what went wrong; empty when nothing did. It blocks."""
+    words = [root, EMPTY]
+    for cover in covers:
+        words += (f"copy:{cover.copy}" if cover.copy else cover.kind, cover.path, *map(str, cover.identity))
+    plan = os.memfd_create("covers")
+    try:
+        os.write(plan, "\0".join((*words, "")).encode("utf-8", "surrogateescape"))
+        reply = _ask(namespace, plan)
+    finally:
+        os.close(plan)
+    return "" if reply == mount_helper.OK else reply.decode(errors="replace") or "the process that mounts died"
+
+
+def _ask(namespace: int, plan: int) -> bytes:
+    """Ask the helper of this process, which is started for the first question and again when it is gone."""
+    for is_last in (False, True):
+        replies, its_end = os.pipe()
+        try:
+            _helper.send((namespace, plan, its_end))
+        except OSError:
+            os.close(replies)
+            if is_last:
+                raise
+            continue
+        finally:
+            os.close(its_end)
+        try:
+            return os.read(replies, _REPLY_BYTES)
+        finally:
+            os.close(replies)
+    raise AssertionError  # the last round has returned or raised
+
+
+class _Helper:
+    """The process that mounts, one for this process, until this process ends."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._channel: socket.socket | None = None
+        self._owner = 0
+
+    def send(self, fds: tuple[int, ...]) -> None:
+        with self._lock:
+            if self._channel is None or self._owner != os.getpid():
+                self._start()
+            assert self._channel is not None  # noqa: S101 - made above
+            try:
+                self._channel.sendmsg([b"\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
+            except OSError:
+                self._channel.close()
+                self._channel = None
+                raise
+
+    def _start(self) -> None:
+        self._channel, its_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._owner = os.getpid()
+        try:
+            atexit.register(self._channel.close)
+            words = (sys.executable, "-I", "-S", mount_helper.__file__, str(its_end.fileno()))
+            os.waitpid(spawn_program(words, {}, (its_end.fileno(),)), 0)
+        except OSError:
+            self._channel.close()
+            self._channel = None
+            raise
+        finally:
+            its_end.close()
+
+
+_helper = _Helper()

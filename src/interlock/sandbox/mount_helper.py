@@ -1,0 +1,189 @@
+"""Mount covers in a sandbox that waits at its gate: a small process of its own, and nothing by path of the host.
+
+Run as `python -I -S mount_helper.py FD`; it imports little of the standard library, so that it starts fast. FD is a
+socket. Each message on it brings three descriptors: the sandbox's mount namespace, a plan, and a pipe for the reply.
+A fork of this process joins that namespace, mounts what the plan says, replies `ok` or what went wrong, and exits. The
+process ends when the other end of the socket is closed.
+
+A process is needed because a process with threads cannot join a user namespace. It is no child of the one that uses it,
+which may wait for children it knows. It joins the namespace that owns the
+mounts, so it may mount in the sandbox and nowhere else.
+
+Every target is reached from the root of the sandbox one name at a time, without following links, and held open from
+then on: it is compared with what was planned, and the mount is made on that very descriptor. So a name that another
+command exchanges meanwhile leads to a refusal, never to a mount, a file or a folder elsewhere.
+
+A plan is words that end with NUL: the root (where the sandbox is still under construction), the path of an empty file
+in it, then four words for each mount: kind, path, device and inode number.
+
+    hidden      show an empty file or folder instead
+    read_only   show it as it is, but it cannot be written
+    pinned      show it as it is, but it cannot be moved
+    copy:PATH   show the file PATH of the sandbox instead
+"""
+
+import _socket
+import ctypes
+import fcntl
+import os
+import signal
+import stat
+import sys
+
+#: What a request brings: the mount namespace, the plan, the pipe for the reply.
+DESCRIPTORS = 3
+OK = b"ok"
+
+_CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
+_NS_GET_USERNS = 0xB701
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT, _MS_BIND, _MS_REC = 1, 2, 4, 8, 32, 4096, 16384
+_MS_RELATIME = 1 << 21
+#: Flags of a mount as `statvfs` reports them, where the number is the same for `mount`.
+_KEPT_FLAGS = 2 | 4 | 8 | 1024 | 2048
+_ST_RELATIME = 4096
+_MOUNT_SETATTR = 442
+_AT_EMPTY_PATH, _AT_RECURSIVE = 0x1000, 0x8000
+_ENOSYS = 38
+_WORDS_OF_A_MOUNT = 4
+_FD_BYTES = 4
+
+
+class Refused(Exception):
+    """A mount that was not made, in words for people."""
+
+
+class _MountAttributes(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "user_namespace"))
+
+
+def main(channel_fd: int) -> None:
+    if os.fork() != 0:
+        return
+    os.setsid()
+    # Replies are read by others, and an exit status by none.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    channel = _socket.socket(fileno=channel_fd)
+    while True:
+        message, ancillary, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(DESCRIPTORS * _FD_BYTES))
+        if not message:
+            return
+        fds = [fd for _, _, data in ancillary for fd in memoryview(data).cast("i")]
+        if os.fork() == 0:
+            os.close(channel_fd)
+            _reply(*fds)
+            os._exit(0)
+        for fd in fds:
+            os.close(fd)
+
+
+def _reply(namespace: int, plan: int, reply: int) -> None:
+    try:
+        _mount_all(namespace, os.pread(plan, os.fstat(plan).st_size, 0))
+        answer = OK
+    except (OSError, Refused) as error:
+        answer = str(error).encode(errors="replace")[:1000]
+    os.write(reply, answer)
+
+
+def _mount_all(namespace: int, plan: bytes) -> None:
+    root, empty, *words = plan.decode("utf-8", "surrogateescape").split("\0")[:-1]
+    # Of the host, because targets are named by it, and the sandbox's own does not know this process.
+    descriptors = os.open(f"/proc/{os.getpid()}/fd", os.O_RDONLY | os.O_DIRECTORY)
+    _join(namespace)
+    os.fchdir(descriptors)
+    top = os.open(root or "/", os.O_PATH | os.O_DIRECTORY)
+    for start in range(0, len(words), _WORDS_OF_A_MOUNT):
+        kind, path, device, inode = words[start : start + _WORDS_OF_A_MOUNT]
+        try:
+            _mount_one(top, kind, path, (int(device), int(inode)), empty)
+        except OSError as error:
+            raise Refused(f"{path} was moved while it was being protected ({error.strerror})") from None
+
+
+def _join(namespace: int) -> None:
+    if os.fstat(namespace).st_ino == os.stat("/proc/self/ns/mnt").st_ino:
+        raise Refused("the sandbox has no mounts separate from the host's")
+    owner = fcntl.ioctl(namespace, _NS_GET_USERNS)
+    if os.fstat(owner).st_ino != os.stat("/proc/self/ns/user").st_ino:
+        _call(_libc.setns(owner, _CLONE_NEWUSER), "joining its user namespace")
+    _call(_libc.setns(namespace, _CLONE_NEWNS), "joining its mount namespace")
+
+
+def _mount_one(top: int, kind: str, path: str, identity: tuple[int, int], empty: str) -> None:
+    target = _reach(top, path)
+    found = os.fstat(target)
+    if (found.st_dev, found.st_ino) != identity:
+        raise Refused(f"{path} was moved while it was being protected")
+    is_folder = stat.S_ISDIR(found.st_mode)
+    if kind == "hidden" and is_folder:
+        flags = _MS_RDONLY | _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
+        _mount("tmpfs", target, "tmpfs", flags, "size=4096,mode=0555")
+    elif kind == "pinned":
+        _mount(str(target), target, "", _MS_BIND | _MS_REC)
+    else:
+        source = target
+        if kind != "read_only":
+            source = _reach(top, empty if kind == "hidden" else kind.partition(":")[2])
+        _bind_read_only(source, target, top, path)
+        if source != target:
+            os.close(source)
+    os.close(target)
+
+
+def _reach(top: int, path: str) -> int:
+    """Open a path from the root of the sandbox, mounts crossed and no link followed."""
+    here = os.dup(top)
+    names = [name for name in path.split("/") if name]
+    for number, name in enumerate(names, 1):
+        flags = os.O_PATH | os.O_NOFOLLOW | (os.O_DIRECTORY if number < len(names) else 0)
+        below = os.open(name, flags, dir_fd=here)
+        os.close(here)
+        here = below
+    if stat.S_ISLNK(os.fstat(here).st_mode):
+        raise Refused(f"{path} became a link while it was being protected")
+    return here
+
+
+def _bind_read_only(source: int, target: int, top: int, path: str) -> None:
+    attributes = _MountAttributes(_MS_RDONLY, 0, 0, 0)
+    # Without the newer call, mounts below cannot be made read-only with it: binding fails where there are any.
+    is_recursive = _has_mount_setattr()
+    _mount(str(source), target, "", _MS_BIND | (_MS_REC if is_recursive else 0))
+    mounted = _reach(top, path)
+    if is_recursive:
+        flags = _AT_EMPTY_PATH | _AT_RECURSIVE
+        size = ctypes.c_size_t(ctypes.sizeof(attributes))
+        result = _libc.syscall(ctypes.c_long(_MOUNT_SETATTR), mounted, b"", flags, ctypes.byref(attributes), size)
+        _call(result, "making it read-only")
+    else:
+        known = os.fstatvfs(mounted).f_flag
+        kept = known & _KEPT_FLAGS | (_MS_RELATIME if known & _ST_RELATIME else 0)
+        _mount("none", mounted, "", _MS_REMOUNT | _MS_BIND | _MS_RDONLY | kept)
+    if not os.fstatvfs(mounted).f_flag & os.ST_RDONLY:
+        raise Refused(f"{path} was moved while it was being protected")
+    os.close(mounted)
+
+
+def _has_mount_setattr() -> bool:
+    _libc.syscall(ctypes.c_long(_MOUNT_SETATTR), -1, b"", 0, None, ctypes.c_size_t(0))
+    return ctypes.get_errno() != _ENOSYS
+
+
+def _mount(source: str, target: int, kind: str, flags: int, data: str = "") -> None:
+    """Mount on an open file or folder: the current folder lists this process's descriptors by their numbers."""
+    result = _libc.mount(
+        source.encode(), str(target).encode(), kind.encode() or None, ctypes.c_ulong(flags), data.encode() or None
+    )
+    _call(result, "mounting")
+
+
+def _call(result: int, what: str) -> None:
+    if result != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"{what}: {os.strerror(error)}")
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
