@@ -1,5 +1,8 @@
 """Running one command in a sandbox, for tests: what it printed, and how it ended."""
 
+import asyncio
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +51,13 @@ async def run(
     running = await sandbox.start(a_command(script, workspace, **options), printed)
     ended = await running.wait(timeout)
     return Outcome(ended, printed.text(), printed.text("stderr"))
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Let other threads and processes run until the condition holds."""
+    async with asyncio.timeout(50):
+        while not condition():
+            await asyncio.to_thread(threading.get_ident)
 
 
 async def works(sandbox: CommandSandbox, attempts: list[str], workspace: Path, **options: Any) -> list[str]:

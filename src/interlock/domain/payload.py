@@ -50,6 +50,11 @@ class Surroundings(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_def
     files: tuple[FileOperand, ...] = ()
 
     @property
+    def can_change(self) -> bool:
+        """Return True when another content of one of the files would make this another call."""
+        return any(not file.unbound for file in self.files)
+
+    @property
     def unbound(self) -> tuple[FileOperand, ...]:
         """What the call names and an approval cannot hold fast."""
         return tuple(file for file in self.files if file.unbound)

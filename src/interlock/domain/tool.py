@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import msgspec
 from pydantic import BaseModel
@@ -13,6 +13,9 @@ from .effects import SideEffect
 from .errors import ArtifactError
 from .json import JsonObject
 from .output import ArtifactRef, NextTool, OutputSize
+
+if TYPE_CHECKING:
+    from .payload import Surroundings
 
 
 class Risk(StrEnum):
@@ -125,6 +128,7 @@ class ToolContext:
         "_on_progress",
         "access_token",
         "artifacts",
+        "bound",
         "call_id",
         "cancelled",
         "effects",
@@ -160,6 +164,8 @@ class ToolContext:
         self.kept: list[ArtifactRef] = []
         #: What the tool said that this call can reach, right before it started. None: it does not say.
         self.reach: Reach | None = None
+        #: Where an approved call runs, and the files that the approval is bound to. None: it was not approved.
+        self.bound: Surroundings | None = None
         #: For a tool that declares `consent`: what lets it act for the user that the run acts for. Never shown.
         self.access_token = ""
         #: What the run remembers of earlier calls: see `Normalized.state`. Not there in a process of its own.

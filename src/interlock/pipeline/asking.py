@@ -111,6 +111,7 @@ async def last_look(permitted: PermittedCall, context: ToolContext, run: Run) ->
         failure = await check_state(valid, context, seconds)
         if failure is not None:
             return failure
+        context.bound = permitted.bound.surroundings
     if valid.tool.input_guardrails:
         reason = await guard(valid.tool.input_guardrails, valid.copy(), context, seconds)
         if reason is not None:

@@ -199,6 +199,7 @@ def _launch(bwrap: str, command: Command, view: View, options: tuple[str, ...], 
         hold_fd=hold_fd,
         writes=profile.workspace if profile.writable else "",
         alone=command.alone,
+        bound=command.bound,
         after=_put_devices_right if os.geteuid() == 0 else None,
     )
 

@@ -101,7 +101,7 @@ def _allow(ruleset: Ruleset, profile: Profile, view: View, private: str) -> None
             with suppress(OSError):  # what is not there, or not for us, cannot be reached anyway
                 limits.allow(ruleset, path, level)
     limits.allow(ruleset, private, Level.WRITABLE)
-    limits.allow(ruleset, profile.workspace, Level.WRITABLE if profile.writable else Level.READABLE)
+    limits.allow(ruleset, profile.workspace, Level.WRITABLE if profile.writable else Level.READABLE, profile.identity)
 
 
 def _ruleset(profile: Profile, view: View, private: str) -> Ruleset:

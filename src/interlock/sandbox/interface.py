@@ -97,6 +97,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     folder: int = -1
     #: No other command of the workspace runs until this one has begun, or has ended: what it uses cannot change.
     alone: Alone = ""
+    #: Files that must be as they were when a person approved the command, looked at right before it begins.
+    bound: Surroundings | None = None
     #: Beside the few variables that every command gets.
     environment: Mapping[str, str] = {}
     #: Is the profile still right? Asked, beside the event loop, when the view stands and before the command begins.

@@ -68,14 +68,20 @@ class Limits:
         place.most = min(place.most, level)
         place.hides_folder |= level is Level.HIDDEN and os.path.isdir(path)
 
-    def allow(self, ruleset: Ruleset, path: str, level: Level) -> None:
-        """All below the path that is not limited. `OSError` when it is not there or cannot be opened."""
+    def allow(self, ruleset: Ruleset, path: str, level: Level, identity: tuple[int, ...] = ()) -> None:
+        """Allow all below the path that is not limited. `OSError` when it is not there or cannot be opened.
+
+        `identity` says which folder it must be, as device and inode number.
+        """
         path = os.path.realpath(path)
         place = self._root
         for name in _names(path):
             level = min(level, place.most)
             place = place.below.get(name, _Place())
         with _opened(path) as fd:
+            found = os.fstat(fd)
+            if identity and identity != (found.st_dev, found.st_ino):
+                raise SandboxSetupError(f"{path} was replaced by another folder. Nothing was executed.")
             self._allow(ruleset, fd, place, level)
 
     def _allow(self, ruleset: Ruleset, fd: int, place: _Place, level: Level) -> None:

@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from ..domain.errors import SandboxSetupError
+from ..domain.payload import Surroundings
 from ..domain.words import error_text
 from .interface import Alone, CommandLimits, Stream
+from .operands import describe_change
 from .spawn import spawn_program
 
 _CHANGED = "what it may see or change is not what it was when its sandbox was planned. Try again"
@@ -48,6 +50,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     #: The folder that the command can write; empty: none. For how long no other command may: see `Command.alone`.
     writes: str = ""
     alone: Alone = ""
+    #: Compared at the gate: see `Command.bound`.
+    bound: Surroundings | None = None
     #: Called when everything of it is dead.
     after: Callable[[], None] | None = None
 
@@ -63,6 +67,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
             problem = self.complete(launched, inside) if self.complete is not None else ""
         except OSError as error:
             problem = f"the sandbox could not be completed ({error_text(error)})"
+        if self.bound is not None and not problem:
+            problem = describe_change(self.bound)
         return problem or (why_not_still(self.still) if self.still is not None else "")
 
 

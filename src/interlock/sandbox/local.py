@@ -1,5 +1,6 @@
 """Handlers run as they are, in this process or one of its own: nothing but the process boundary holds them back."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from copy import deepcopy
 from os import getcwd
@@ -7,12 +8,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from ..domain.errors import PreconditionError
 from ..domain.payload import Surroundings
-from ..domain.tool import JsonObject, Reach, Situation, ToolContext, ToolDefinition
+from ..domain.tool import JsonObject, Problem, Reach, Situation, ToolContext, ToolDefinition
 from ..domain.words import error_text
-from .operands import bind_files
+from .operands import bind_files, describe_change
 from .process import run_in_process
 from .threads import ThreadPool
+from .turns import take_turn
 
 
 class LocalSandbox:
@@ -50,6 +53,24 @@ class LocalSandbox:
         )
 
     def start(self, tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Awaitable[Any]:
+        # A tool that says what it reaches looks after its files itself.
+        if context.bound is not None and context.bound.can_change and tool.reach is None:
+            return self._start_alone(tool, checked, context, context.bound)
+        return self._start(tool, checked, context)
+
+    async def _start_alone(
+        self, tool: ToolDefinition, checked: BaseModel, context: ToolContext, bound: Surroundings
+    ) -> Any:
+        """Run an approved call while no command can change the files that the approval is bound to."""
+        turn = await take_turn(bound.cwd, "end")
+        try:
+            if problem := await asyncio.to_thread(describe_change, bound):
+                raise PreconditionError(Problem(message=problem, code="stale_file_baseline"))
+            return await self._start(tool, checked, context)
+        finally:
+            turn.end()
+
+    def _start(self, tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Awaitable[Any]:
         if tool.isolation == "process":
             return run_in_process(tool, checked, context)
         arguments = {tool.args_parameter: checked} if tool.args_parameter else checked.__dict__

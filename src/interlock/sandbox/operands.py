@@ -6,7 +6,7 @@ from hashlib import sha256
 from os.path import expanduser, join
 from stat import S_ISDIR, S_ISREG
 
-from ..domain.payload import FileOperand
+from ..domain.payload import FileOperand, Surroundings
 from .beneath import has_fd_links
 
 _MAX_FILES = 64
@@ -21,6 +21,13 @@ def bind_files(paths: Iterable[str], cwd: str) -> tuple[FileOperand, ...]:
     named = sorted(set(paths))
     bound = [_bind(path, cwd, budget) for path in named[:_MAX_FILES]]
     return (*bound, *(FileOperand(path, unbound=f"one of more than {_MAX_FILES}") for path in named[_MAX_FILES:]))
+
+
+def describe_change(bound: Surroundings) -> str:
+    """Return which of the files is not what it was when a person approved the call; empty when all are."""
+    now = bind_files([file.path for file in bound.files], bound.cwd)
+    changed = [was.path for was, file in zip(bound.files, now, strict=True) if was != file]
+    return f"{changed[0]} changed after a person approved the call" if changed else ""
 
 
 class _Budget:

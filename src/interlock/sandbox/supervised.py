@@ -90,6 +90,7 @@ def _launch(command: Command, private: str, confining: Confining, opened: ExitSt
         still=command.still,
         writes=command.profile.workspace if command.profile.writable else "",
         alone=command.alone,
+        bound=command.bound,
     )
 
 
@@ -121,7 +122,11 @@ def _folder(command: Command, opened: ExitStack) -> list[int]:
 
 
 def _cwd(command: Command) -> str:
-    cwd = command.cwd or command.profile.workspace
+    profile = command.profile
+    found = os.stat(profile.workspace)
+    if profile.identity and profile.identity != (found.st_dev, found.st_ino):
+        raise SandboxSetupError(f"{profile.workspace} was replaced by another folder. Nothing was executed.")
+    cwd = command.cwd or profile.workspace
     if not is_inside(os.path.realpath(cwd), command.profile.workspace):
         raise SandboxSetupError(f"The folder {cwd[:500]} is not in the workspace. Nothing was executed.")
     return cwd

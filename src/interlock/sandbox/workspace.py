@@ -109,6 +109,12 @@ class Workspace:
         """The root itself, for the runtime's own looking around: nothing is asked or refused."""
         return OpenFolder(Reached(os.dup(self._folder.fd), "."))
 
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Which folder it is, as device and inode number."""
+        found = os.fstat(self._folder.fd)
+        return found.st_dev, found.st_ino
+
     def check_unmoved(self) -> None:
         """Commands and searches reach it by its path, and all else by a descriptor: both must be the same folder."""
         try:

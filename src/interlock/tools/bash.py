@@ -8,6 +8,7 @@ single call is a question to a person, whatever rules say.
 from collections.abc import Callable, Mapping
 from typing import Annotated, Required, TypedDict, Unpack
 
+import msgspec
 from pydantic import Field
 
 from ..domain.decision import Decision, Verdict
@@ -114,7 +115,7 @@ class Shell:
             """
             most = self._max_task_seconds if background else self._max_seconds
             seconds = seconds_for(timeout_seconds, most if background else self._default_seconds, most)
-            order = self._order(command, cwd, seconds, context)
+            order = msgspec.structs.replace(self._order(command, cwd, seconds, context), background=background)
             return await (self._tasks.start(order, context) if background else run_command(order, context))
 
         return tool(
@@ -196,6 +197,7 @@ class Shell:
             rules=self._rules,
             commands=unconfined or self._commands,
             words=self._words,
+            bound=context.bound,
         )
 
     def _profile_name(self, script: str, folder: str, situation: Situation) -> ProfileName:

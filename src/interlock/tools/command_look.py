@@ -9,9 +9,10 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from ..domain.errors import SandboxDeniedError, SandboxSetupError
+from ..domain.payload import Surroundings
 from ..domain.verification import UNKNOWN_STATE
 from ..domain.words import error_text
-from ..sandbox.interface import CommandSandbox
+from ..sandbox.interface import Alone, CommandSandbox
 from .fingerprint import Fingerprint, fingerprint
 from .output import Spool
 from .shell_profile import Guarded, ProfileName, Seconds, ShellRules
@@ -34,6 +35,17 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     rules: ShellRules
     commands: CommandSandbox
     words: Words
+    #: The files that its approval is bound to.
+    bound: Surroundings | None = None
+    #: It continues beside other commands once it has begun.
+    background: bool = False
+
+    @property
+    def alone(self) -> Alone:
+        """Return for how long no other command may change its files."""
+        if self.bound is None or not self.bound.can_change:
+            return ""
+        return "start" if self.background else "end"
 
     @property
     def can_write(self) -> bool:

@@ -101,7 +101,9 @@ async def start(order: Order, on_output: OnOutput) -> Started:
         profile, guarded = await asyncio.to_thread(look, order.rules, order.commands.confinement, order.profile)
         still = _Still(order, profile)
         try:
-            return Started(await order.commands.start(_command(order, profile, still), on_output), profile, guarded)
+            with order.rules.workspace.open_folder(order.cwd) as folder:
+                command = _command(order, profile, still, folder.fd)
+                return Started(await order.commands.start(command, on_output), profile, guarded)
         except SandboxSetupError as error:
             if not still.moved:
                 raise
@@ -125,11 +127,14 @@ class _Still:
         return not self.moved
 
 
-def _command(order: Order, profile: Profile, still: Callable[[], bool]) -> Command:
+def _command(order: Order, profile: Profile, still: Callable[[], bool], folder: int) -> Command:
     return Command(
         profile=profile,
         script=order.script,
         cwd=join(order.rules.workspace.root, order.cwd) if order.cwd != "." else "",
+        folder=folder,
+        alone=order.alone,
+        bound=order.bound,
         environment=order.rules.environment,
         still=still,
     )

@@ -263,6 +263,7 @@ class Ripgrep:
     def _command(self, options: Sequence[str], where: Sequence[str], hidden: tuple[str, ...]) -> Command:
         profile = Profile(
             workspace=self._workspace.root,
+            identity=self._workspace.identity,
             # A backend that cannot hold this would refuse, and a person has said yes to a search that nothing holds.
             writable=not self._is_confined,
             system=False,

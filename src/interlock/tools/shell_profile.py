@@ -103,7 +103,9 @@ def look(rules: ShellRules, held: Confinement, name: ProfileName) -> "tuple[Prof
     root = rules.workspace.root
     rules.workspace.check_unmoved()
     if name == "unconfined":
-        profile = Profile(workspace=root, writable=True, network=True, limits=rules.limits)
+        profile = Profile(
+            workspace=root, identity=rules.workspace.identity, writable=True, network=True, limits=rules.limits
+        )
         return profile, Guarded(rules)
     # Each command of a backend that holds back less than it should was a question to a person, and said so.
     hides = not held.degraded or "hide" in held.capabilities
@@ -111,6 +113,7 @@ def look(rules: ShellRules, held: Confinement, name: ProfileName) -> "tuple[Prof
     frozen = _frozen(found) if name == "workspace-write" and hides else ()
     profile = Profile(
         workspace=root,
+        identity=rules.workspace.identity,
         writable=name == "workspace-write",
         network=rules.network,
         readable=rules.readable,
