@@ -89,6 +89,8 @@ FIGURES: tuple[_Wanted, ...] = (
         (
             Figure("`true` in the sandbox beside a plain spawn, ms", "sandboxed", "plain", 12),
             Figure("the same beside the launcher alone, ms", "sandboxed", "bare", 1.3),
+            Figure("with files to protect, beside the launcher doing that itself, ms", "covered", "bare_covered", 1.3),
+            Figure("alone in the workspace, beside the same without, ms", "alone", "sandboxed", 1.3),
             Figure("bash, only reading, beside `true` in the sandbox, ms", "call", "sandboxed_again"),
             Figure("bash that may write, ms", "writing_call", "sandboxed_again"),
             Figure("bash, only reading, 25,000 files, ms", "large_call", "sandboxed_again"),
@@ -133,6 +135,20 @@ class Site(NamedTuple):
     @property
     def profile(self) -> Profile:
         return Profile(workspace=os.path.realpath(self.empty), writable=True)
+
+    @property
+    def covered_profile(self) -> Profile:
+        """As in a repository with a secret."""
+        root = Path(self.profile.workspace)
+        for folder in (root / ".git/hooks", root / "app"):
+            folder.mkdir(parents=True, exist_ok=True)
+        for file in (root / ".git/config", root / ".env", root / "app/.env"):
+            file.touch()
+        return msgspec.structs.replace(
+            self.profile,
+            hidden=(f"{root}/.env", f"{root}/app/.env"),
+            read_only=(f"{root}/.git/hooks", f"{root}/.git/config"),
+        )
 
 
 def make_site(folder: Path, sizes: Sizes) -> Site:
@@ -192,7 +208,14 @@ async def commands(site: Site) -> Series:
         "sandboxed": lambda: _sandboxed(sandbox, [command]),
     }
     if sandbox.confinement.backend == "bubblewrap":
-        spawns["bare"] = lambda: _bare(sandbox, command)
+        covered = msgspec.structs.replace(command, profile=site.covered_profile)
+        alone = msgspec.structs.replace(command, alone="end")
+        spawns |= {
+            "bare": lambda: _bare(sandbox, command),
+            "covered": lambda: _sandboxed(sandbox, [covered]),
+            "bare_covered": lambda: _bare(sandbox, command, _mount_options(covered.profile)),
+            "alone": lambda: _sandboxed(sandbox, [alone]),
+        }
     calls: dict[str, Callable[[], Awaitable[float]]] = {
         "sandboxed_again": lambda: _sandboxed(sandbox, [command]),
         "call": lambda: small("bash", command=_READS),
@@ -326,9 +349,22 @@ class _NotLaunched(Exception):
         self.launch = launch
 
 
-async def _bare(sandbox: CommandSandbox, command: Command) -> float:
+def _mount_options(profile: Profile) -> tuple[str, ...]:
+    """How the launcher would protect the same files by their paths."""
+    pinned = sorted({os.path.dirname(path) for path in (*profile.hidden, *profile.read_only)} - {profile.workspace})
+    return (
+        *(word for path in pinned for word in ("--bind", path, path)),
+        *(word for path in profile.read_only for word in ("--ro-bind", path, path)),
+        *(word for path in profile.hidden for word in ("--ro-bind", "/dev/null", path)),
+    )
+
+
+async def _bare(sandbox: CommandSandbox, command: Command, more: tuple[str, ...] = ()) -> float:
     """The launcher with all that it is given, and nobody who watches it. Making what it is given is not timed."""
     launch = await _launch_of(sandbox, command)
+    if more:
+        options = int(launch.argv[launch.argv.index("--args") + 1])
+        os.pwrite(options, "\0".join((*more, "")).encode(), os.fstat(options).st_size)
     os.write(launch.gate_fd, b"\n")
     began = time.perf_counter()
     done = subprocess.run(  # noqa: ASYNC221

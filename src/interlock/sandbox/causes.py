@@ -53,6 +53,11 @@ _CAUSES = (
         "sudo sysctl -w kernel.unprivileged_userns_clone=1",
         ("kernel.unprivileged_userns_clone", "0"),
     ),
+    _Cause(
+        "joining its",
+        "files in a sandbox cannot be protected: the host does not let its mounts be reached",
+        "Allow the system call `setns` (Docker: in the container's seccomp profile), or use Landlock as an ordinary user.",
+    ),
     _Cause("make / slave", "the container's AppArmor profile forbids mounts", _CONTAINER_ADVICE),
     _Cause(
         _NO_NAMESPACE,

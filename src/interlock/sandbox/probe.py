@@ -5,6 +5,7 @@ wrong is put in words that somebody can act on. It is done when it is asked for,
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -86,10 +87,22 @@ _MISSING: Mapping[Backend, Callable[[], str]] = {
 }
 
 
+def _plain(folder: str) -> Profile:
+    return Profile(workspace=folder, writable=True)
+
+
+def _covered(folder: str) -> Profile:
+    """A workspace with something to protect: where that is impossible, no command may run."""
+    hidden, read_only = os.path.join(folder, "hidden"), os.path.join(folder, "inner", "read-only")
+    os.makedirs(read_only)
+    os.mkdir(hidden)
+    return Profile(workspace=os.path.realpath(folder), writable=True, hidden=(hidden,), read_only=(read_only,))
+
+
 async def _try(sandbox: CommandSandbox) -> str:
     """What went wrong; empty when nothing did."""
     with TemporaryDirectory(prefix="interlock-") as folder:
-        profile = Profile(workspace=folder, writable=True)
+        profile = _covered(folder) if "hide" in sandbox.confinement.capabilities else _plain(folder)
         try:
             async with asyncio.timeout(_SECONDS):
                 running = await sandbox.start(Command(profile=profile, script="true"), lambda stream, chunk: None)
