@@ -3,7 +3,7 @@
 import re
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,12 @@ CTRL_C, CTRL_D = "\x03", "\x04"
 _MOVES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 #: Makes the terminal its own, as a shell does, so that Ctrl-C reaches it.
 _ON_TERMINAL = """
-import fcntl, os, sys, termios
+import fcntl, json, os, signal, sys, termios
 os.setsid()
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-sys.argv = ["interlock", *sys.argv[1:]]
+for number in json.loads(sys.argv.pop(1)):
+    signal.signal(number, signal.SIG_IGN)
+sys.argv[0] = "interlock"
 from interlock.cli.main import main
 main()
 """
@@ -65,10 +67,11 @@ class OnTerminal:
 
 
 @contextmanager
-def on_terminal(*words: object, **options: Any) -> Generator[OnTerminal]:
+def on_terminal(*words: object, ignores: Sequence[int] = (), **options: Any) -> Generator[OnTerminal]:
+    """Start a command that ignores these signals, as under `nohup`."""
     with at_terminal() as person:
         process: subprocess.Popen[Any] = subprocess.Popen(
-            [sys.executable, "-c", _ON_TERMINAL, *map(str, words)],
+            [sys.executable, "-c", _ON_TERMINAL, str([*map(int, ignores)]), *map(str, words)],
             stdin=person.keys,
             stdout=person.output,
             stderr=person.output,

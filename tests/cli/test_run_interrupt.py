@@ -83,8 +83,8 @@ def test_one_more_leaves_at_once() -> None:
 def test_a_signal_that_ends_processes_stops_the_run_here() -> None:
     here = Interrupting(running=1)
 
-    here.interrupts.stop("This process was told to end.")
-    here.interrupts.stop("This process was told to end.")
+    here.interrupts.stop("This process received SIGTERM.")
+    here.interrupts.stop("This process received SIGTERM.")
 
     assert here.interrupts.stopped
     assert here.handle.did == ["pause", "cancel 1"]

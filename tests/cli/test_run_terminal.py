@@ -126,6 +126,21 @@ def test_a_process_that_is_told_to_end_keeps_the_run(script: Path, project: Path
     with on_terminal("run", "Try.", "--script", script, "--mode", "trusted") as here:
         here.sees("sleep 53")
         os.kill(here.process.pid, signal.SIGTERM)
-        here.sees("This process was told to end. The run is kept.")
+        here.sees("This process received SIGTERM. The run is kept.")
         here.sees("go on with the run")
         assert here.ends() == ExitCode.INTERRUPTED
+
+
+def test_a_run_under_nohup_outlives_the_terminal(script: Path, project: Path) -> None:
+    write_script(script, command("echo begun; read -r < go; echo went on"), "Done.")
+    os.mkfifo(project / "go")
+
+    with on_terminal("run", "Try.", "--script", script, "--mode", "trusted", ignores=[signal.SIGHUP]) as here:
+        here.sees("  begun")
+        os.kill(here.process.pid, signal.SIGHUP)
+        (project / "go").write_text("go\n")
+        after = here.sees("look at the run")
+        assert here.ends() == ExitCode.OK
+
+    assert "went on" in after
+    assert "The terminal is gone." not in after

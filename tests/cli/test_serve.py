@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
@@ -55,8 +55,8 @@ class Served:
 
 
 @contextmanager
-def served(home: Path, *options: object) -> Generator[Served]:
-    words = [*COMMAND, "--port", "0", *map(str, options)]
+def served(home: Path, *options: object, under: Sequence[str] = ()) -> Generator[Served]:
+    words = [*under, *COMMAND, "--port", "0", *map(str, options)]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": home}
     with subprocess.Popen(words, env=environment(home), **pipes) as process:
         limit = Timer(40, process.kill)
@@ -91,6 +91,20 @@ def test_the_first_start_shows_a_password_and_the_second_does_not(tmp_path: Path
         assert second.password == ""
         assert second.stop(signal.SIGINT) == (0, "")
     assert (tmp_path / ".local/state/interlock/server.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_server_stops_in_order_when_the_terminal_is_gone(tmp_path: Path) -> None:
+    with served(tmp_path, "--demo") as server:
+        assert server.stop(signal.SIGHUP) == (0, "")
+
+
+def test_a_background_server_outlives_the_terminal(tmp_path: Path) -> None:
+    """As `nohup interlock serve &` of a script starts it."""
+    with served(tmp_path, "--demo", under=("sh", "-c", 'trap "" HUP INT; exec "$@"', "sh")) as server:
+        server.process.send_signal(signal.SIGHUP)
+        server.process.send_signal(signal.SIGINT)
+        assert server.get("/health/ready")[0] == 200
+        assert server.stop() == (0, "")
 
 
 def test_a_server_with_a_key_stops_in_time_though_somebody_follows_its_events(tmp_path: Path) -> None:

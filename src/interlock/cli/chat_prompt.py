@@ -7,12 +7,13 @@ terminal says that it was pasted.
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from threading import Thread
 from typing import Any
+
+from .signals import signal_handlers
 
 _QUIT_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _MAX_CHARS = 1_000_000
@@ -59,20 +60,8 @@ async def _line(prompt: str) -> str | None:
             written = editor.get_line_buffer() if editor is not None else ""
             print(f"\n{_HINT}\n{prompt}{written}", end="", flush=True)
 
-    with _signals(interrupt, lambda: settle(None)):  # Before anybody can see a prompt.
+    handlers = {signal.SIGINT: interrupt} | dict.fromkeys(_QUIT_SIGNALS, lambda: settle(None))
+    with signal_handlers(handlers):  # Before the prompt is shown.
         # Not a thread of the loop's pool: it must not keep the process alive.
         Thread(target=read, name="prompt", daemon=True).start()
         return await heard
-
-
-@contextmanager
-def _signals(on_interrupt: Callable[[], None], on_quit: Callable[[], None]) -> Generator[None]:
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, on_interrupt)
-    for number in _QUIT_SIGNALS:
-        loop.add_signal_handler(number, on_quit)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGINT, *_QUIT_SIGNALS):
-            loop.remove_signal_handler(number)

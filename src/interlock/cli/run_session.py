@@ -9,8 +9,8 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from io import StringIO
 from typing import NamedTuple
 
@@ -34,11 +34,11 @@ from .run_interrupt import Interrupts
 from .run_terminal import PersonAtTerminal, TerminalModes, terminal_as_it_was
 from .runs_list import stopped
 from .show import count, say, say_json, say_long
+from .signals import signal_handlers
 
 _TICK_SECONDS = 0.1
 #: So many runs are looked at before a new one begins.
 _LOOKED_AT = 200
-_SIGNALS = {signal.SIGTERM: "This process was told to end.", signal.SIGHUP: "The terminal is gone."}
 
 Begin = Callable[[Runner], Awaitable[RunHandle]]
 
@@ -111,7 +111,7 @@ async def watched(handle: RunHandle, stage: Stage, after_seq: int = -1) -> Agent
     if view.moves:
         stage.modes.hush()
     try:
-        with _signals(stage.interrupts):
+        with signal_handlers(_handlers(stage.interrupts)):
             return await handle.result()
     finally:
         await showing
@@ -174,17 +174,12 @@ async def _tick(view: LiveView) -> None:
         view.tick()
 
 
-@contextmanager
-def _signals(interrupts: Interrupts) -> Generator[None]:
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, interrupts.interrupt)
-    for number, why in _SIGNALS.items():
-        loop.add_signal_handler(number, interrupts.stop, why)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGINT, *_SIGNALS):
-            loop.remove_signal_handler(number)
+def _handlers(interrupts: Interrupts) -> dict[signal.Signals, Callable[[], None]]:
+    return {
+        signal.SIGINT: interrupts.interrupt,
+        signal.SIGTERM: lambda: interrupts.stop("This process received SIGTERM."),
+        signal.SIGHUP: lambda: interrupts.stop("The terminal is gone."),
+    }
 
 
 def _leave(region: Region, modes: TerminalModes) -> None:

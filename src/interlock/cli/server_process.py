@@ -1,19 +1,20 @@
 """The process of a server: its agents, its first account, its socket, and its life until a signal ends it."""
 
-import asyncio
 import logging
 import secrets
 import signal
 import socket
 import ssl
 from collections.abc import Generator, Sequence
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from ..domain.errors import ConfigurationError, LogError
 from .show import count, say
+from .signals import signal_handlers
 
 try:
     import uvicorn
@@ -59,7 +60,8 @@ def prepare(config: Path | None, named: Sequence[str], demo: bool) -> tuple[Serv
 async def run_server(settings: ServerSettings, served: Sequence[ServedAgent], files: ServerFiles) -> None:
     """Until a signal. Calls under way are given a moment; every run can be gone on with."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    with _listening(settings.server) as sock:
+    # Signals are handled until all is stopped, so they are left last.
+    with _listening(settings.server) as sock, ExitStack() as signals:
         port = sock.getsockname()[1]
         settings = msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, port=port))
         async with AsyncExitStack() as opened:
@@ -73,7 +75,7 @@ async def run_server(settings: ServerSettings, served: Sequence[ServedAgent], fi
             await service.start()
             password = await first_account(service)  # last of all: a password that nobody was shown lets nobody in
             server = _Server(config, service)
-            server.hear_signals()
+            signals.enter_context(server.stop_on_signals())
             _greet(service, password)
             await server.serve(sockets=[sock])
         _say_if_heard("Stopped.")
@@ -140,11 +142,10 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._service = service
 
-    def hear_signals(self) -> None:
-        """A signal ends the server, and nothing more. To be called before anybody knows that it is there."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self.handle_exit, number, None)
+    def stop_on_signals(self) -> AbstractContextManager[None]:
+        """Stop in order on a signal, also when the terminal is gone. Enter it before the server can be found."""
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        return signal_handlers({number: partial(self.handle_exit, number, None) for number in numbers})
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
