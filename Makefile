@@ -8,8 +8,9 @@ CACHE := $(CURDIR)/$(VENV)/.cache
 BIN := $(VENV)/bin
 UV ?= uv
 JOBS ?= 2
-# Snapshots are compared as they stand; `.venv/bin/pytest --inline-snapshot=fix` in one process mends them.
-PYTEST := $(BIN)/python -m pytest -q --no-header --inline-snapshot=disable
+# Fails when the tests leave a process. Snapshots are only compared; `.venv/bin/pytest --inline-snapshot=fix` in one process
+# updates them.
+PYTEST := $(BIN)/python -m tests.leftovers $(BIN)/python -m pytest -q --no-header --inline-snapshot=disable
 
 # The first Python that is new enough and complete. `make PYTHON=...` overrules it.
 USABLE := import ensurepip, sqlite3, ssl, sys, venv; sys.exit(sys.version_info < (3, 11))
