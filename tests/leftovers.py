@@ -40,7 +40,7 @@ def main(command: Sequence[str], grace_seconds: float = GRACE_SECONDS) -> int:
 
 def _pass_on_signals(process: "subprocess.Popen[bytes]") -> None:
     # Ctrl-C reaches the command too, which is in the same process group.
-    signal.signal(signal.SIGINT, lambda *_: None)
+    signal.signal(signal.SIGINT, lambda _, __: None)
     for number in _FORWARDED:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, _: process.send_signal(number))

@@ -29,9 +29,9 @@ from interlock.service.api_keys import NewKey
 from interlock.service.principal import Role
 from interlock.service.service import Service
 from interlock.service.settings import ServerSettings
+from tests.patience import HANG_SECONDS
 
 _T = TypeVar("_T")
-_SECONDS = 20.0
 
 PASSWORD = "correct horse battery"
 #: By name: the role of a key, and the agents that it is for. `*_all` are for all of them.
@@ -150,7 +150,7 @@ class Running:
     async def client(self, name: str = "") -> httpx2.AsyncClient:
         """Whoever has that key; without one, nobody."""
         headers = {"Authorization": f"Bearer {await self.key(name)}"} if name else {}
-        opened = httpx2.AsyncClient(base_url=self.base, headers=headers, timeout=_SECONDS, trust_env=False)
+        opened = httpx2.AsyncClient(base_url=self.base, headers=headers, timeout=HANG_SECONDS, trust_env=False)
         return await self._stack.enter_async_context(opened)
 
     async def person(self, name: str) -> httpx2.AsyncClient:
@@ -190,7 +190,7 @@ class Running:
         changed = asyncio.Event()
         end = self.service.hub.on_change(lambda page: changed.set())
         try:
-            async with asyncio.timeout(_SECONDS):
+            async with asyncio.timeout(HANG_SECONDS):
                 while True:
                     changed.clear()
                     if found := await look():

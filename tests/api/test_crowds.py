@@ -18,6 +18,7 @@ from interlock.api.errors import ApiError
 from interlock.console.site import mount_console
 from tests.api.server import LOOKUP, Running, running_server
 from tests.api.test_streams import listening
+from tests.patience import HANG_SECONDS
 
 _GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 _SLOW = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n%s\r\n{"
@@ -41,7 +42,7 @@ async def slow(server: Running, stack: AsyncExitStack, path: bytes, header: byte
 
 
 async def status_of(reader: asyncio.StreamReader) -> int:
-    return int((await asyncio.wait_for(reader.readline(), 10)).split(b" ")[1])
+    return int((await asyncio.wait_for(reader.readline(), HANG_SECONDS)).split(b" ")[1])
 
 
 async def test_one_key_follows_events_at_most_half_as_often_as_all_may(tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ async def test_one_key_follows_events_at_most_half_as_often_as_all_may(tmp_path:
             assert "key:agent follows events 2 times already" in third.json()["error"]["message"]
             async with listening(other, "/events/stream"):
                 assert server.service.hub.reader_count == 3
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             while server.service.hub.reader_count:
                 await other.get("/me")
         async with listening(greedy, "/events/stream"):
@@ -85,12 +86,12 @@ async def test_a_key_with_slow_bodies_leaves_places_for_everybody_else(
         for _ in range(12):
             await slow(server, stack, b"/runs", key)
         agent, other = await server.client("agent"), await server.client("operator")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             while (await agent.get("/me")).status_code != 429:  # until they have arrived
                 pass
         assert (await other.get("/me")).status_code == 200
         await stack.aclose()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             while (await agent.get("/me")).status_code != 200:
                 pass
 
@@ -125,7 +126,7 @@ async def test_a_body_with_two_lengths_is_not_read(tmp_path: Path) -> None:
             b"POST /runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"
             b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n%s" % (key, _GET)
         )
-        answer = await asyncio.wait_for(reader.read(), 10)
+        answer = await asyncio.wait_for(reader.read(), HANG_SECONDS)
         assert answer.startswith(b"HTTP/1.1 400 ")
         assert answer.count(b"HTTP/1.1 ") == 1
 
@@ -191,7 +192,7 @@ async def test_a_connection_without_a_request_is_cut_however_its_bytes_trickle_i
 async def is_cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     """While byte after byte is sent."""
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             while True:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(0.02):

@@ -19,6 +19,7 @@ from interlock.api.errors import ApiError
 from interlock.api.rate import MAX_BUCKETS, Rates
 from interlock.api.safety import HEADERS, Hosts
 from tests.api.server import LOOKUP, NOTE, Running, running_server
+from tests.patience import HANG_SECONDS
 
 MIB = 1 << 20
 
@@ -35,7 +36,7 @@ async def raw(server: Running, request: bytes) -> bytes:
     try:
         writer.write(request)
         await writer.drain()
-        return await asyncio.wait_for(reader.read(65_536), 10)
+        return await asyncio.wait_for(reader.read(65_536), HANG_SECONDS)
     finally:
         writer.close()
         await writer.wait_closed()

@@ -23,6 +23,7 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi import checks as openapi_checks
 
 from tests.api.server import NOTE, RENAME, REPORT, running_server
+from tests.patience import HANG_SECONDS
 
 _all: Any = all_checks
 _openapi: Any = openapi_checks
@@ -85,7 +86,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Generator[Known]:
         yield ready[0]
     finally:
         is_over.set()
-        thread.join(30)
+        thread.join(HANG_SECONDS)
 
 
 def cases_of(operation: Any, known: Known) -> st.SearchStrategy[Any]:

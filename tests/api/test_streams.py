@@ -14,6 +14,7 @@ import pytest_asyncio
 from interlock.api import routes_streams, safety
 from interlock.service.live import LiveEvent
 from tests.api.server import LOOKUP, NOTE, Running, running_server
+from tests.patience import HANG_SECONDS
 
 
 class Told(NamedTuple):
@@ -50,7 +51,7 @@ async def told(answer: httpx2.Response) -> AsyncIterator[Told]:
 
 
 async def all_of(client: httpx2.AsyncClient, path: str, **headers: str) -> list[Told]:
-    async with asyncio.timeout(10), listening(client, path, headers) as events:
+    async with asyncio.timeout(HANG_SECONDS), listening(client, path, headers) as events:
         return [event async for event in events]
 
 
@@ -58,7 +59,7 @@ async def test_a_run_is_followed_from_its_first_event_to_its_end(server: Running
     client = await server.client("operator")
     run_id = await server.begin(NOTE)
     asked = await server.asked(run_id)
-    async with asyncio.timeout(10), listening(client, f"/runs/{run_id}/events/stream") as events:
+    async with asyncio.timeout(HANG_SECONDS), listening(client, f"/runs/{run_id}/events/stream") as events:
         first = [await anext(events), await anext(events)]
         await client.post(f"/approvals/{asked['action_id']}/approve", json={"payload_hash": asked["payload_hash"]})
         rest = [event async for event in events]
@@ -87,7 +88,7 @@ async def test_whoever_comes_back_goes_on_after_the_last_event_that_they_had(ser
 
 async def test_all_runs_that_somebody_may_see_are_followed_and_no_others(server: Running) -> None:
     operator = await server.client("operator")
-    async with asyncio.timeout(10), listening(operator, "/events/stream?after=0") as events:
+    async with asyncio.timeout(HANG_SECONDS), listening(operator, "/events/stream?after=0") as events:
         elsewhere = await server.begin(LOOKUP, "other", "agent_other")
         await server.status(elsewhere, "COMPLETED")
         own = await server.begin(LOOKUP)
@@ -105,7 +106,7 @@ async def test_a_reader_whose_key_was_revoked_is_sent_away_at_the_next_heartbeat
 ) -> None:
     monkeypatch.setattr(routes_streams, "HEARTBEAT_SECONDS", 0.05)
     operator, admin = await server.client("operator"), await server.client("admin_all")
-    async with asyncio.timeout(10), operator.stream("GET", "/events/stream") as answer:
+    async with asyncio.timeout(HANG_SECONDS), operator.stream("GET", "/events/stream") as answer:
         lines = answer.aiter_lines()
         while not (await anext(lines)).startswith(":"):
             pass
@@ -123,7 +124,7 @@ async def test_readers_who_leave_give_their_place_back_and_too_many_are_told_so(
                 full = await (await server.client("operator_all")).get("/events/stream")
                 assert (full.status_code, full.json()["error"]["code"]) == (429, "too_many_readers")
                 assert full.headers["retry-after"]
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(HANG_SECONDS):
                 while server.service.hub.reader_count:
                     await client.get("/me")
 
@@ -143,7 +144,7 @@ async def test_a_reader_who_takes_nothing_is_cut_off_and_leaves_nothing_behind(
         key = await server.key("operator")
         writer.write(f"GET /events/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n\r\n".encode())
         client = await server.client("operator")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             while not server.service.hub.reader_count:
                 await client.get("/me")
             await server.status(await server.begin(LOOKUP), "COMPLETED")
@@ -157,7 +158,7 @@ async def test_a_reader_who_takes_nothing_is_cut_off_and_leaves_nothing_behind(
 async def test_a_stopping_server_ends_its_streams(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server:
         client = await server.client("operator")
-        async with asyncio.timeout(10), listening(client, "/events/stream") as events:
+        async with asyncio.timeout(HANG_SECONDS), listening(client, "/events/stream") as events:
             await server.service.hub.close()
             assert [event.data async for event in events] == [{"reason": "stopping"}]
 

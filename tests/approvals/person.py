@@ -18,8 +18,8 @@ import pyte
 from interlock.approvals.terminal import TerminalInteractionProvider
 from interlock.domain.call import Question
 from interlock.domain.payload import Bound, FileOperand, Surroundings
+from tests.patience import HANG_SECONDS
 
-BOUND_SECONDS = 10
 HASH = "sha256:" + "5eed" * 16
 PROMPT = "Approve? [y/N] "
 _THE_END = "(that was all)"
@@ -73,13 +73,13 @@ class Person:
     def typed_ahead(self, text: str) -> None:
         """Types, and waits until the terminal has it for whoever reads next."""
         self.types(text)
-        assert select.select([self.keys.fileno()], [], [], BOUND_SECONDS)[0]
+        assert select.select([self.keys.fileno()], [], [], HANG_SECONDS)[0]
 
     def waits_for(self, *texts: str) -> str:
         """Everything that came up since the last time, up to one of these texts."""
         one_of = re.compile("|".join(map(re.escape, texts)))
         with self._changed:
-            assert self._changed.wait_for(lambda: one_of.search(self.text, self._read_to), BOUND_SECONDS), self.text
+            assert self._changed.wait_for(lambda: one_of.search(self.text, self._read_to), HANG_SECONDS), self.text
             found = one_of.search(self.text, self._read_to)
             assert found is not None
             seen, self._read_to = self.text[self._read_to : found.end()], found.end()
@@ -95,7 +95,7 @@ class Person:
             prompt, _, keys = text.rpartition("<")
             await self.sees(prompt or after)
             self.types(keys)
-        answer = await asyncio.wait_for(asking, BOUND_SECONDS)
+        answer = await asyncio.wait_for(asking, HANG_SECONDS)
         print(_THE_END, file=self.output, flush=True)
         await self.sees(_THE_END)
         return answer
@@ -103,13 +103,13 @@ class Person:
     def hangs_up(self) -> None:
         """The terminal is gone while somebody still has it open."""
         self._gone = True
-        self._eyes.join(BOUND_SECONDS)
+        self._eyes.join(HANG_SECONDS)
 
     def leaves(self) -> None:
         for stream in (self.keys, self.output):
             with suppress(OSError):  # It may have something left to write for a terminal that is gone.
                 stream.close()
-        self._eyes.join(BOUND_SECONDS)
+        self._eyes.join(HANG_SECONDS)
 
     def _look(self) -> None:
         while not self._gone:

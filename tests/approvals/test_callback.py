@@ -13,8 +13,7 @@ from interlock.approvals.callback import CallbackInteractionProvider
 from interlock.approvals.interface import InteractionProvider
 from interlock.domain.call import Answer, Question
 from tests.approvals.conformance import ProviderConformance, make_question
-
-BOUND_SECONDS = 5
+from tests.patience import HANG_SECONDS
 
 
 class TestSyncCallback(ProviderConformance):
@@ -138,7 +137,7 @@ async def _raises_later(question: Question) -> bool:
 async def test_a_callback_that_fails_refuses(callback: Callable[[Question], Any], error: str) -> None:
     provider = CallbackInteractionProvider(callback)
 
-    assert await asyncio.wait_for(provider.ask(make_question()), BOUND_SECONDS) == Answer(
+    assert await asyncio.wait_for(provider.ask(make_question()), HANG_SECONDS) == Answer(
         approved=False, reason=f"The callback failed: {error}: bash", by="callback"
     )
 
@@ -147,7 +146,7 @@ async def test_a_slow_sync_callback_does_not_hold_up_the_loop() -> None:
     loop_ran = threading.Event()
 
     def slow(question: Question) -> bool:
-        return loop_ran.wait(BOUND_SECONDS)
+        return loop_ran.wait(HANG_SECONDS)
 
     asking = asyncio.ensure_future(CallbackInteractionProvider(slow).ask(make_question()))
     asyncio.get_running_loop().call_soon(loop_ran.set)
@@ -160,7 +159,7 @@ async def test_many_questions_are_open_at_once() -> None:
     all_asked = threading.Barrier(count)
 
     def together(question: Question) -> bool:
-        all_asked.wait(BOUND_SECONDS)
+        all_asked.wait(HANG_SECONDS)
         return True
 
     provider = CallbackInteractionProvider(together)
@@ -175,17 +174,17 @@ async def test_an_answer_after_the_wait_was_given_up_is_dropped() -> None:
 
     def late(question: Question) -> bool:
         loop.call_soon_threadsafe(asked.set)
-        given_up.wait(BOUND_SECONDS)
+        given_up.wait(HANG_SECONDS)
         loop.call_soon_threadsafe(returned.set)
         return True
 
     asking = asyncio.ensure_future(CallbackInteractionProvider(late).ask(make_question()))
-    await asyncio.wait_for(asked.wait(), BOUND_SECONDS)
+    await asyncio.wait_for(asked.wait(), HANG_SECONDS)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
     given_up.set()
-    await asyncio.wait_for(returned.wait(), BOUND_SECONDS)
+    await asyncio.wait_for(returned.wait(), HANG_SECONDS)
 
     assert asking.cancelled()
 
@@ -197,11 +196,11 @@ def test_a_callback_that_never_returns_does_not_keep_the_loop_from_closing() -> 
     def hang(question: Question) -> bool:
         threads.append(threading.current_thread())
         asked.set()
-        return never.wait(BOUND_SECONDS)
+        return never.wait(HANG_SECONDS)
 
     async def give_up() -> None:
         asking = asyncio.ensure_future(CallbackInteractionProvider(hang).ask(make_question()))
-        await asyncio.to_thread(asked.wait, BOUND_SECONDS)
+        await asyncio.to_thread(asked.wait, HANG_SECONDS)
         asking.cancel()
 
     asked = threading.Event()
@@ -210,7 +209,7 @@ def test_a_callback_that_never_returns_does_not_keep_the_loop_from_closing() -> 
     assert threads[0].is_alive()
     assert threads[0].daemon
     never.set()
-    threads[0].join(BOUND_SECONDS)
+    threads[0].join(HANG_SECONDS)
     assert not threads[0].is_alive()
 
 

@@ -19,9 +19,10 @@ from interlock.approvals.terminal import TerminalInteractionProvider
 from interlock.approvals.terminal_screen import Withdrawal
 from interlock.domain.call import Answer
 from tests.approvals.conformance import ProviderConformance
-from tests.approvals.person import BOUND_SECONDS, PROMPT, Person, at_terminal, make_question
+from tests.approvals.person import PROMPT, Person, at_terminal, make_question
 from tests.approvals.test_terminal import YES, no, plain
 from tests.approvals.test_terminal_edit import editor_that
+from tests.patience import HANG_SECONDS
 
 NOBODY = Answer(approved=False, reason="There is no terminal to ask a person on.", by="terminal")
 
@@ -49,7 +50,7 @@ class TestWithTerminal(ProviderConformance):
         self.left = True
         person.output.write("left: ")
         person.output.flush()
-        typist.join(BOUND_SECONDS)
+        typist.join(HANG_SECONDS)
 
     def make(self, **settings: Any) -> InteractionProvider:
         return self.person.provider(**settings)
@@ -75,7 +76,7 @@ async def test_without_a_terminal_the_answer_is_no_in_words(tmp_path: Path, pers
             provider = TerminalInteractionProvider(keys=keys, output=output)
 
             assert provider.interactive is False
-            assert await asyncio.wait_for(provider.ask(make_question()), BOUND_SECONDS) == NOBODY
+            assert await asyncio.wait_for(provider.ask(make_question()), HANG_SECONDS) == NOBODY
 
 
 async def test_the_standard_streams_are_used_unless_others_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +105,7 @@ async def test_the_loop_lives_while_a_person_thinks(person: Person) -> None:
     assert turns == [1] * 20
     assert not asking.done()
     person.types("y\n")
-    assert await asyncio.wait_for(asking, BOUND_SECONDS) == YES
+    assert await asyncio.wait_for(asking, HANG_SECONDS) == YES
 
 
 async def test_questions_are_asked_one_at_a_time_in_the_order_they_came(person: Person) -> None:
@@ -117,7 +118,7 @@ async def test_questions_are_asked_one_at_a_time_in_the_order_they_came(person: 
         assert seen.count("arguments:") == 1
         person.types("y\n" if number % 2 else "\n")
 
-    assert await asyncio.wait_for(asyncio.gather(*asking), BOUND_SECONDS) == [no(), YES, no(), YES, no()]
+    assert await asyncio.wait_for(asyncio.gather(*asking), HANG_SECONDS) == [no(), YES, no(), YES, no()]
 
 
 async def test_a_question_that_timed_out_reads_no_more_keys(person: Person) -> None:
@@ -188,7 +189,7 @@ def test_a_withdrawal_may_come_before_the_editor_and_after_the_end() -> None:
     with subprocess.Popen(["sleep", "60"]) as editor:
         withdrawal.watch(editor)
 
-        assert editor.wait(BOUND_SECONDS) == -signal.SIGTERM
+        assert editor.wait(HANG_SECONDS) == -signal.SIGTERM
     withdrawal.watch(None)
     withdrawal.close()
     withdrawal.request()
@@ -201,7 +202,7 @@ async def test_a_terminal_that_goes_away_is_no() -> None:
         await person.sees(PROMPT)
         person.hangs_up()
 
-        answer = await asyncio.wait_for(asking, BOUND_SECONDS)
+        answer = await asyncio.wait_for(asking, HANG_SECONDS)
 
     assert answer is not None
     assert not answer.approved
@@ -222,7 +223,7 @@ async def test_a_terminal_in_another_mode_is_put_back_into_it(person: Person) ->
 async def test_a_question_that_cannot_be_shown_is_refused_in_words(person: Person) -> None:
     question = make_question({"not json": {1, 2}})
 
-    answer = await asyncio.wait_for(person.provider().ask(question), BOUND_SECONDS)
+    answer = await asyncio.wait_for(person.provider().ask(question), HANG_SECONDS)
 
     assert answer == Answer(
         approved=False,
@@ -235,5 +236,5 @@ async def test_a_question_that_cannot_be_shown_is_refused_in_words(person: Perso
 def a_thread_still_asks() -> bool:
     threads = [thread for thread in threading.enumerate() if thread.name.startswith("question-")]
     for thread in threads:
-        thread.join(BOUND_SECONDS)
+        thread.join(HANG_SECONDS)
     return any(thread.is_alive() for thread in threads)

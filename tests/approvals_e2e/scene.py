@@ -31,6 +31,7 @@ from interlock.domain.chain import Entry, decode_event, encode_event, genesis, l
 from interlock.domain.event import Fact
 from interlock.domain.tool import JsonObject
 from interlock.sandbox.local import LocalSandbox
+from tests.patience import HANG_SECONDS
 
 RUN = "run_approvals"
 OPEN = HeadlessInteractionProvider("wait")
@@ -180,4 +181,4 @@ async def rewritten(log: EventLog, change: Callable[[Fact], Fact]) -> MemoryLog:
 
 async def soon(work: Any) -> Any:
     """Everything here ends at once; what does not has a bug."""
-    return await asyncio.wait_for(work, 10)
+    return await asyncio.wait_for(work, HANG_SECONDS)

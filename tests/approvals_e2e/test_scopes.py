@@ -20,6 +20,7 @@ from interlock import (
 )
 from interlock.domain.event import CallJudged, InvocationCompleted, InvocationStarted, Warned
 from tests.batch.stage import codes
+from tests.patience import HANG_SECONDS
 from tests.support import call, facts
 
 from .scene import SECOND, KeepingPolicy, Person, Scene, SetPolicy, ask_rule, soon
@@ -242,7 +243,7 @@ async def test_a_run_that_is_cancelled_while_a_rule_is_kept_records_the_end_of_w
     class SlowPolicy(KeepingPolicy):
         def keep(self, rule: str) -> None:
             keeping.set()
-            go_on.wait(5)
+            go_on.wait(HANG_SECONDS)
             super().keep(rule)
 
     scene.policy = SlowPolicy()

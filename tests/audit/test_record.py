@@ -33,6 +33,7 @@ from interlock.domain.event import (
 from interlock.domain.ids import new_run_id
 from interlock.domain.tool import Situation
 from interlock.history.fold import fold
+from tests.patience import HANG_SECONDS
 from tests.support import call, facts
 
 CHAIN = [
@@ -172,7 +173,7 @@ async def test_a_timeout_and_a_cancellation_are_recorded_as_such() -> None:
         await asyncio.Event().wait()
 
     runtime = ToolRuntime(tools=[slow, waits])
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_SECONDS):
         batch = asyncio.create_task(runtime.execute([call("c1", "slow"), call("c2", "waits")]))
         await running.wait()
         runtime.cancel_call("c2")

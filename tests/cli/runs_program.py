@@ -27,10 +27,10 @@ from interlock.domain.ids import new_run_id
 from interlock.models.scripted import ScriptedProvider, Turn, proposed
 from interlock.runs.result import AgentResult
 from interlock.runs.runner import Runner
+from tests.patience import HANG_SECONDS
 
 TASK = "please send the mail to bob"
 TEXT = "All done."
-BOUND_SECONDS = 20
 _ROOT = Path(__file__).parents[2]
 
 
@@ -116,7 +116,7 @@ def wait_for(folder: Path, run_id: str, kind: str) -> None:
     """Until the log of the folder has such an event."""
 
     async def wait() -> None:
-        async with SqliteLog(folder / "runs.db") as log, asyncio.timeout(BOUND_SECONDS):
+        async with SqliteLog(folder / "runs.db") as log, asyncio.timeout(HANG_SECONDS):
             async for event in follow(log, run_id):
                 if event.type == kind:
                     return

@@ -11,6 +11,7 @@ from typing import Any
 from interlock.models.script import to_script
 from interlock.models.scripted import Turn, proposed
 from tests.approvals.person import Person, at_terminal
+from tests.patience import HANG_SECONDS
 
 CTRL_C, CTRL_D = "\x03", "\x04"
 _MOVES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
@@ -63,7 +64,7 @@ class OnTerminal:
         self.person.types(keys)
 
     def ends(self) -> int:
-        return self.process.wait(20)
+        return self.process.wait(HANG_SECONDS)
 
 
 @contextmanager

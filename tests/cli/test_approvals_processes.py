@@ -14,6 +14,7 @@ from interlock import SqliteLog
 from interlock.cli import approvals_answer
 from interlock.runs.runner import Runner
 from tests.approvals.person import at_terminal
+from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import NOBODY, run_as_ordinary_user
 
 from .conftest import Run
@@ -76,7 +77,7 @@ def test_of_answers_from_several_processes_at_once_one_stands_and_nothing_is_don
     words = ("approvals", "approve", action_id, "--log", tmp_path / "runs.db", "--by")
 
     people = [started(*words, f"person{number}") for number in range(3)]
-    ended = [(*person.communicate(timeout=50), person.returncode) for person in people]
+    ended = [(*person.communicate(timeout=HANG_SECONDS), person.returncode) for person in people]
 
     assert sorted(code for _, _, code in ended) == [0, 1, 1]
     (by,) = {said for _, errors, code in ended if code for said in re.findall(r"person\d", errors)}

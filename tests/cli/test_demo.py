@@ -1,10 +1,10 @@
 """`interlock demo`: everybody can run it, it leaves nothing behind, and what it says is so."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from interlock.cli.demo import audit_of, call_facts, read_entries, tampered
 from interlock.cli.demo_process import DIES, LIVES
 from interlock.cli.demo_story import FIXED, SOURCE, make_project
 from interlock.cli.exit_codes import ExitCode
+from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import run_as_ordinary_user
 
 from .scripts import on_terminal
@@ -43,8 +44,14 @@ def demo(tmp_path: Path, *words: str, **environment: str) -> "subprocess.Complet
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=50,
+        timeout=HANG_SECONDS,
     )
+
+
+def cpu_seconds_of_children() -> float:
+    """Return what programs that have ended used. A busy machine does not change it."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def check_story(printed: str) -> None:
@@ -55,8 +62,8 @@ def check_story(printed: str) -> None:
     assert "WORKED" not in printed
 
 
-def test_the_demo_tells_its_story_in_80_columns_within_20_seconds_and_leaves_nothing(tmp_path: Path) -> None:
-    began = time.monotonic()
+def test_the_demo_is_short_narrow_and_leaves_nothing(tmp_path: Path) -> None:
+    before = cpu_seconds_of_children()
 
     run = demo(tmp_path)
 
@@ -65,7 +72,7 @@ def test_the_demo_tells_its_story_in_80_columns_within_20_seconds_and_leaves_not
     assert [line for line in run.stdout.splitlines() if len(line) > 80 and str(tmp_path) not in line] == []
     assert "\x1b" not in run.stdout
     assert list(tmp_path.iterdir()) == []
-    assert time.monotonic() - began < 20
+    assert cpu_seconds_of_children() - before < 20
 
 
 def test_the_demo_works_for_an_ordinary_user_with_an_empty_environment() -> None:
@@ -100,12 +107,16 @@ def test_the_process_dies_after_the_approval_and_another_one_starts_the_edit_onc
     project = make_project(tmp_path)
     words = [sys.executable, "-m", "interlock.cli.demo_process", str(tmp_path)]
 
-    first = subprocess.run([*words, DIES], stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=50)
+    first = subprocess.run(
+        [*words, DIES], stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=HANG_SECONDS
+    )
     edit = next(call for call in call_facts(read_entries(tmp_path / "runs.db")) if call.tool == "edit_file")
     assert (first.returncode, edit.asked, edit.started, edit.outcome) == (-signal.SIGKILL, 1, 0, "open")
     assert FIXED not in (project / SOURCE).read_text()
 
-    second = subprocess.run([*words, LIVES], stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=50)
+    second = subprocess.run(
+        [*words, LIVES], stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=HANG_SECONDS
+    )
     entries = read_entries(tmp_path / "runs.db")
     edit = next(call for call in call_facts(entries) if call.tool == "edit_file")
     assert (second.returncode, edit.asked, edit.started, edit.outcome) == (0, 1, 1, "ok")

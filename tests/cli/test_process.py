@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from interlock.policy.files.policy_files import PolicyFiles
+from tests.patience import HANG_SECONDS
 
 from .conftest import recorded_log
 
@@ -17,7 +18,7 @@ SETTINGS = Path(__file__).parents[1] / "policy" / "imports" / "settings.json"
 def interlock(*arguments: object) -> "subprocess.CompletedProcess[str]":
     program = "from interlock.cli.main import main; main()"
     words = [sys.executable, "-c", program, "policy", *map(str, arguments)]
-    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=50)
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=HANG_SECONDS)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.approvals.person import Person, at_terminal
+from tests.patience import HANG_SECONDS
 
 from .conftest import Run, recorded_log
 
@@ -88,7 +89,7 @@ def test_stepping_needs_a_terminal(cli: Run, log: Path) -> None:
 def test_on_a_terminal_of_80_columns_every_event_has_its_line(log: Path) -> None:
     with at_terminal(columns=80, rows=40) as person:
         with replayed(person, "--log", log) as running:
-            assert running.wait(30) == 0
+            assert running.wait(HANG_SECONDS) == 0
         person.waits_for("tool.observation", "19 ")
         person.waits_for("   19 ")
         person.waits_for("call_1 ok")
@@ -103,7 +104,7 @@ def test_on_a_terminal_of_80_columns_every_event_has_its_line(log: Path) -> None
 def test_without_colours_there_are_none(log: Path) -> None:
     with at_terminal() as person:
         with replayed(person, "--log", log, NO_COLOR="1", TERM="dumb") as running:
-            assert running.wait(30) == 0
+            assert running.wait(HANG_SECONDS) == 0
         person.waits_for("call_1 ok")
 
     assert "\x1b[" not in person.text
@@ -115,4 +116,4 @@ def test_a_person_steps_on_back_and_to_a_number(log: Path) -> None:
             person.waits_for(seen)
             person.waits_for("[q] quit: ")
             person.types(typed)
-        assert running.wait(30) == 0
+        assert running.wait(HANG_SECONDS) == 0

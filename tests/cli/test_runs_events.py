@@ -14,6 +14,7 @@ import pytest
 
 from interlock.cli.replay_words import WORDS
 from interlock.domain.event import Fact
+from tests.patience import HANG_SECONDS
 
 from .conftest import Run
 from .runs_program import TASK, mailer, program, recorded, said_by, started, wait_for
@@ -85,8 +86,8 @@ def test_a_run_is_followed_from_another_process_until_it_ends(tmp_path: Path, lo
         while seen != "approval.requested":
             seen = json.loads(follower.stdout.readline())["fact"]["type"]
         cli("approvals", "approve", "last", "--by", "ada", "--log", log)
-        followed, _ = follower.communicate(timeout=50)
-        watched, _ = watcher.communicate(timeout=50)
+        followed, _ = follower.communicate(timeout=HANG_SECONDS)
+        watched, _ = watcher.communicate(timeout=HANG_SECONDS)
 
     assert json.loads(followed.splitlines()[-1])["fact"]["type"] == "run.completed"
     assert (follower.returncode, watcher.returncode) == (0, 0)
@@ -104,7 +105,7 @@ def test_whoever_watches_a_run_that_nobody_has_is_told_and_may_leave(tmp_path: P
         pass
     command = watcher.stdout.readline()
     watcher.send_signal(signal.SIGINT)
-    _, errors = watcher.communicate(timeout=50)
+    _, errors = watcher.communicate(timeout=HANG_SECONDS)
 
     assert command == f"  interlock runs resume {run_id[4:12]} --log {log}\n"
     assert (watcher.returncode, errors) == (130, "")
@@ -140,7 +141,7 @@ def on_terminal(*words: str) -> list[str]:
         stream = pyte.ByteStream(screen)
         while data := _read(ours):
             stream.feed(data)
-        process.wait(50)
+        process.wait(HANG_SECONDS)
     os.close(ours)
     return [line.rstrip() for line in screen.display]
 

@@ -15,6 +15,7 @@ from interlock.cli.places import Places
 from interlock.models.script import to_script
 from interlock.models.scripted import Turn, proposed
 from tests.approvals.person import at_terminal
+from tests.patience import HANG_SECONDS
 
 from .conftest import Run, write
 from .runs_program import mailer, recorded, started
@@ -135,7 +136,7 @@ def test_a_run_that_a_living_process_has_is_taken_only_by_force(
         refused = cli("runs", "resume", "last", "--script", script, "--headless")
         cli_ended = cli("runs", "resume", "last", "--script", script, "--headless", "--take-over")
         person.types("y\n")
-        first.communicate(timeout=50)
+        first.communicate(timeout=HANG_SECONDS)
 
     assert (refused.exit_code, cli_ended.exit_code, first.returncode) == (1, 3, 1)
     assert "another process took run" in person.text
@@ -235,7 +236,7 @@ def waiting_question(cli: Run) -> str:
 
 def wait_for_file(path: Path) -> None:
     """Somebody else's process makes it, and sets no event."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + HANG_SECONDS
     while not path.exists():
         assert time.monotonic() < end
         threading.Event().wait(0.01)

@@ -11,12 +11,12 @@ from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
-from threading import Timer
 from typing import Any
 
 import pytest
 
 from interlock.cli.server_files import server_files, the_only_server
+from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 
 from .conftest import Run
@@ -42,7 +42,7 @@ class Served:
         return (re.findall(r"with the password (\S+)", self.greeting) or [""])[0]
 
     def get(self, path: str, key: str = "") -> tuple[int, Any]:
-        with closing(HTTPConnection("127.0.0.1", self.port, timeout=20)) as connection:
+        with closing(HTTPConnection("127.0.0.1", self.port, timeout=HANG_SECONDS)) as connection:
             connection.request("GET", path, headers={"Authorization": f"Bearer {key}"} if key else {})
             answer = connection.getresponse()
             return answer.status, answer.read()
@@ -50,7 +50,7 @@ class Served:
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         """The exit code, and all that it said on stderr."""
         self.process.send_signal(number)
-        _, said = self.process.communicate(timeout=20)
+        _, said = self.process.communicate(timeout=HANG_SECONDS)
         return self.process.returncode, said
 
 
@@ -59,12 +59,9 @@ def served(home: Path, *options: object, under: Sequence[str] = ()) -> Generator
     words = [*under, *COMMAND, "--port", "0", *map(str, options)]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": home}
     with subprocess.Popen(words, env=environment(home), **pipes) as process:
-        limit = Timer(40, process.kill)
-        limit.start()
         try:
             yield Served(process, _greeting(process))
         finally:
-            limit.cancel()
             process.kill()
 
 
@@ -110,11 +107,13 @@ def test_a_background_server_outlives_the_terminal(tmp_path: Path) -> None:
 def test_a_server_with_a_key_stops_in_time_though_somebody_follows_its_events(tmp_path: Path) -> None:
     log = tmp_path / "runs.db"
     add = [*COMMAND[:-1], "keys", "add", "ci", "--role", "operator", "--json", "--log", str(log)]
-    made = subprocess.run(add, env=environment(tmp_path), capture_output=True, text=True, check=True, timeout=40)
+    made = subprocess.run(
+        add, env=environment(tmp_path), capture_output=True, text=True, check=True, timeout=HANG_SECONDS
+    )
     key = json.loads(made.stdout)["key"]
     with served(tmp_path, "--demo", "--log", log) as server:
         assert server.get("/runs", key)[0] == 200
-        with closing(HTTPConnection("127.0.0.1", server.port, timeout=20)) as connection:
+        with closing(HTTPConnection("127.0.0.1", server.port, timeout=HANG_SECONDS)) as connection:
             connection.request("GET", "/events/stream", headers={"Authorization": f"Bearer {key}"})
             answer = connection.getresponse()
             assert answer.status == 200
@@ -125,7 +124,9 @@ def test_a_server_with_a_key_stops_in_time_though_somebody_follows_its_events(tm
 def test_without_its_extra_the_command_has_help_and_says_what_to_install(tmp_path: Path, word: str, code: int) -> None:
     missing = "import sys; sys.modules['fastapi'] = None; from interlock.cli.main import main; main()"
     command = [sys.executable, "-c", missing, "serve", word, "--log", str(tmp_path / "runs.db")]
-    ended = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, check=False, timeout=40)
+    ended = subprocess.run(
+        command, env=environment(tmp_path), capture_output=True, text=True, check=False, timeout=HANG_SECONDS
+    )
 
     assert ended.returncode == code
     assert ("pip install 'interlock[server]'" in ended.stderr) == (code != 0)
@@ -190,7 +191,7 @@ def test_a_port_that_is_taken_and_files_that_are_in_use_are_named(cli: Run, proj
 def test_elsewhere_than_on_this_machine_it_warns_where_nothing_encrypts(tmp_path: Path) -> None:
     add = [*COMMAND[:-1], "accounts", "add", "ada", "--role", "admin"]
     environ = environment(tmp_path)
-    subprocess.run(add, input="correct horse battery\n", env=environ, text=True, check=True, timeout=40)
+    subprocess.run(add, input="correct horse battery\n", env=environ, text=True, check=True, timeout=HANG_SECONDS)
 
     with served(tmp_path, "--demo", "--host", "0.0.0.0") as server:  # noqa: S104
         assert server.password == ""

@@ -7,6 +7,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
 from interlock.cli.server_files import server_files
+from tests.patience import HANG_SECONDS
 
 from .conftest import Run
 from .test_serve import served
@@ -76,6 +77,6 @@ def test_no_account_is_made_by_a_start_that_fails(cli: Run, home: Path) -> None:
 def test_a_stop_is_told(tmp_path: Path) -> None:
     with served(tmp_path, "--demo") as server:
         server.process.terminate()
-        said, wrong = server.process.communicate(timeout=20)
+        said, wrong = server.process.communicate(timeout=HANG_SECONDS)
 
     assert (server.process.returncode, said, wrong) == (0, "Stopping.\nStopped.\n", "")

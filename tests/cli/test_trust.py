@@ -17,6 +17,7 @@ from interlock.cli.project import find_root
 from interlock.cli.trusted import FileChange, Trusted, Untrusted, forget, remember, trusted_files, trusted_projects
 from interlock.domain.errors import ConfigurationError
 from tests.approvals.person import Person, at_terminal
+from tests.patience import HANG_SECONDS
 
 from .conftest import Run, write
 
@@ -282,7 +283,7 @@ def test_a_person_is_shown_the_files_and_asked(
     with at_terminal() as person, at_a_terminal(person, "trust") as running:
         shown = person.waits_for("Trust these files as they are now? [y/N]: ")
         person.types(typed)
-        assert running.wait(30) == code
+        assert running.wait(HANG_SECONDS) == code
 
     assert "  .interlock/config.toml (11 bytes)" in shown
     assert [each["now"] for each in json.loads(cli("trust", "list", "--json").stdout)] == kinds

@@ -14,11 +14,22 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Error, Page, Request, async_playwright
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Dialog,
+    Error,
+    Page,
+    Request,
+    async_playwright,
+    expect,
+)
 
 from tests.console.chromium import VARIABLE, chromium
 from tests.console.server import PASSWORD, House
 from tests.node.axe import axe_script
+from tests.patience import HANG_SECONDS
 
 _FLAGS = (
     "--disable-gpu",
@@ -34,6 +45,7 @@ PHONE = {"width": 390, "height": 844}
 Theme = Literal["light", "dark"]
 _RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 _CLOSE_SECONDS = 5.0
+expect.set_options(timeout=1_000 * HANG_SECONDS)
 #: What a browser says about an answer that is not 200; tests of refusals cause them on purpose.
 _ANSWERED = "Failed to load resource: the server responded with a status of"
 
@@ -110,7 +122,7 @@ async def opened(
     context = await program.new_context(
         base_url=base, viewport=size, color_scheme=theme, reduced_motion="reduce", has_touch=phone, **options
     )
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(1_000 * HANG_SECONDS)
     watch = Watch(base)
     await watch.follow(context)
     try:

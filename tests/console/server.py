@@ -34,6 +34,7 @@ from interlock.service.rows import ActionQuery, ActionRow, RunRow
 from interlock.service.service import Service
 from interlock.service.settings import ServerSettings, ServerTable
 from interlock.service.starting import NewRun
+from tests.patience import HANG_SECONDS
 
 PASSWORD = "correct horse battery"
 #: By name, what people are trusted with.
@@ -198,7 +199,7 @@ class House:
         changed = asyncio.Event()
         end = self.service.hub.on_change(lambda _: changed.set())
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(HANG_SECONDS):
                 while not (found := await look()):
                     await changed.wait()
                     changed.clear()

@@ -14,6 +14,7 @@ from playwright.async_api import Download
 
 from tests.console.browser import assert_accessible, assert_no_sideways
 from tests.console.visits import Stage, edited_refund, stage, visit
+from tests.patience import HANG_SECONDS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -101,7 +102,11 @@ async def _kept(download: Download, path: Path) -> Path:
 def _verified(verifier: Path, export: Path, key: str) -> tuple[int, bool]:
     """By a Python that knows nothing of Interlock."""
     ran = subprocess.run(
-        [sys.executable, "-I", verifier, export, "--key", key], capture_output=True, text=True, check=False, timeout=30
+        [sys.executable, "-I", verifier, export, "--key", key],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=HANG_SECONDS,
     )
     return ran.returncode, ran.stdout.startswith("OK: ")
 

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from tests.console.chromium import VARIABLE
+from tests.patience import HANG_SECONDS
 
 _ROOT = Path(__file__).parents[2]
 
@@ -16,7 +17,7 @@ def _step(**environment: str) -> tuple[int, str]:
         env={"PATH": "", **environment},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=HANG_SECONDS,
         check=False,
     )
     return done.returncode, done.stdout + done.stderr

@@ -7,6 +7,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from tests.patience import HANG_SECONDS
+
 from .scripted import COUNTS, ERROR
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +42,7 @@ class Lives:
         assert self._process.stdout
         self._process.stdin.close()
         self._process.stdout.close()
-        self._process.wait(10)
+        self._process.wait(HANG_SECONDS)
 
 
 def counts_of(folder: Path) -> Counter[str]:

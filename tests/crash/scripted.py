@@ -29,6 +29,7 @@ from interlock import (
     ToolRuntime,
     tool,
 )
+from tests.patience import HANG_SECONDS
 
 from .faults import FAULTS, FaultyLog
 from .points import DeadlyArtifacts, DeadlyLog, Points
@@ -38,7 +39,6 @@ RUN_ID = "run_scripted"
 LOG, ARTIFACTS, EFFECTS, RETURNED, COUNTS, ERROR = "log", "artifacts", "effects", "returned", "counts", "error"
 #: How a child ends: it finished, the log refused to go on, or it has a bug.
 FINISHED, LOG_FAILED, BROKEN = 0, 3, 4
-HANG_SECONDS = 10
 
 
 def call(call_id: str, tool_name: str, **arguments: Any) -> ToolIntent:

@@ -23,12 +23,12 @@ from interlock import (
 )
 from interlock.domain.event import InvocationStarted
 from tests.log.watched import watched
+from tests.patience import HANG_SECONDS
 from tests.support import call, facts
 
 from .faults import FaultyLog
 
 LIMITS = Limits(drain_seconds=0.02)
-WAIT_SECONDS = 5
 
 
 def runtime_on(log: EventLog, *tools: ToolDefinition | Callable[..., Any]) -> ToolRuntime:
@@ -83,7 +83,7 @@ class World:
             """One effect, and a thread that cannot be stopped."""
             self.effects.append(what)
             self._loop.call_soon_threadsafe(self.running.set)
-            assert self.thread_release.wait(2 * WAIT_SECONDS)
+            assert self.thread_release.wait(2 * HANG_SECONDS)
             return "never"
 
         self.tools = (send, hang, cling, block)
@@ -99,7 +99,7 @@ async def test_a_handler_whose_start_cannot_be_written_does_not_run(fault: str) 
     world, memory = World(), MemoryLog()
     runtime = runtime_on(FaultyLog(memory, fault, 0), *world.tools)
 
-    async with asyncio.timeout(WAIT_SECONDS):
+    async with asyncio.timeout(HANG_SECONDS):
         for _ in range(2):
             with pytest.raises(LogError):
                 await runtime.execute([call("1", "send", what="once")])
@@ -131,7 +131,7 @@ async def test_a_handler_that_runs_when_the_log_breaks_is_unknown_after_reopenin
     # The first append holds the start of the first call, the second one that of the second.
     runtime = runtime_on(FaultyLog(memory, fault, 1), *world.tools)
     try:
-        async with asyncio.timeout(WAIT_SECONDS):
+        async with asyncio.timeout(HANG_SECONDS):
             with pytest.raises(LogError):
                 await runtime.execute(turn)
             await world.running.wait()
@@ -149,7 +149,7 @@ async def test_nobody_waits_for_a_call_that_had_not_begun_when_the_log_broke() -
     turn = [call(f"{number}", "send", what=f"{number}") for number in range(5)]
     runtime = runtime_on(FaultyLog(memory, "refused", 0), *world.tools)
 
-    async with asyncio.timeout(WAIT_SECONDS):
+    async with asyncio.timeout(HANG_SECONDS):
         with pytest.raises(LogError):
             await runtime.execute(turn)
         await runtime.close()
@@ -166,7 +166,7 @@ async def test_a_broken_log_is_reported_once_and_leaves_no_error_behind(handler:
     runtime = runtime_on(FaultyLog(memory, fault, 1), *world.tools)
 
     try:
-        async with asyncio.timeout(WAIT_SECONDS):
+        async with asyncio.timeout(HANG_SECONDS):
             with pytest.raises(LogError):
                 await runtime.execute([call("1", handler, what="first"), call("2", "send", what="second")])
             with pytest.raises(LogError):
@@ -191,7 +191,7 @@ async def test_a_hanging_batch_ends_when_the_log_broke_in_front_of_somebody_else
     runtime = runtime_on(FaultyLog(memory, "refused", 1), cling, look)
     batch = asyncio.ensure_future(runtime.execute([call("1", "cling", what="first"), call("2", "look")]))
     try:
-        async with asyncio.timeout(WAIT_SECONDS):
+        async with asyncio.timeout(HANG_SECONDS):
             await world.running.wait()
             with pytest.raises(LogError):
                 await runtime.replay()
@@ -243,7 +243,7 @@ async def test_a_sqlite_log_that_cannot_write_stops_the_run_and_keeps_what_it_to
     told = await runtime.execute(first)
     armed.set()
 
-    async with asyncio.timeout(WAIT_SECONDS):
+    async with asyncio.timeout(HANG_SECONDS):
         for turn in (second, first, second):
             with pytest.raises(LogError):
                 await runtime.execute(turn)

@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.patience import HANG_SECONDS
+
 PAGE = "docs/cli.md"
 TASK = "Tea costs 3.90 now."
 EDIT = {"path": "shop.py", "old_string": "3.5", "new_string": "3.9"}
@@ -86,7 +88,7 @@ def _said(words: tuple[str, ...], project: Path) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=30,
+        timeout=HANG_SECONDS,
         check=False,
     )
     return run.stdout

@@ -25,12 +25,12 @@ from interlock.service.principal import Principal, Role
 from interlock.service.settings import read_settings
 from interlock.service.starting import NewRun
 from tests.api.server import Running, running_server
+from tests.patience import HANG_SECONDS
 
 from .pages import ROOT
 
 SHOP = ROOT / "examples" / "server"
 SECRET = "a secret of the docs".replace(" ", "-")
-_SECONDS = 20
 _CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _REQUEST = re.compile(r"^\$ api (.+)", re.DOTALL)
 #: What later requests call by a name, and what answers call it.
@@ -100,7 +100,7 @@ async def started(name: str, *words: str) -> AsyncGenerator[Process]:
 
 async def line_of(process: Process) -> str:
     assert process.stdout is not None
-    async with asyncio.timeout(_SECONDS):
+    async with asyncio.timeout(HANG_SECONDS):
         line = (await process.stdout.readline()).decode()
     assert line, "the example ended"
     return line.rstrip("\n")
@@ -145,7 +145,7 @@ class Terminal:
         end = self._server.service.hub.on_change(lambda _: changed.set())
         answer = ""
         try:
-            async with asyncio.timeout(_SECONDS):
+            async with asyncio.timeout(HANG_SECONDS):
                 while not fits(answer := await self._answer(exchange.typed), exchange.shown):
                     if "GET" not in self._last:
                         return answer

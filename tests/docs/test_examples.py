@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import HANG_SECONDS
+
 from .pages import EXAMPLES, ROOT, text_of
 
 #: What each example must have printed, in this order.
@@ -49,7 +51,7 @@ def _run(path: Path) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=30,
+        timeout=HANG_SECONDS,
         check=False,
     )
     assert run.returncode == 0, run.stdout

@@ -15,6 +15,7 @@ from interlock.domain.phase import Phase
 from interlock.policy.files.document import RuleEntry
 from interlock.registry.decorator import ToolOptions
 from interlock.runtime import RunOptions
+from tests.patience import HANG_SECONDS
 
 from .pages import (
     EXAMPLES,
@@ -41,7 +42,7 @@ _SERVED = ("docs/rest.md",)
 @pytest.mark.parametrize("page", [page for page in PAGES if name_of(page) not in _SERVED], ids=name_of)
 async def test_code_blocks_are_examples_or_run_one_after_the_other(page: Path) -> None:
     namespace: dict[str, Any] = {"__name__": "page"}
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_SECONDS):
         for line, code in python_blocks(text_of(page)):
             if code not in _SHOWN_AS_THEY_ARE:
                 running = eval(compiled(code, name_of(page), line), namespace)  # noqa: S307 - it is our own page

@@ -20,6 +20,7 @@ from interlock.service.forwarding.destination import Destination
 from interlock.service.permissions import FourEyes
 from interlock.service.principal import Role
 from interlock.service.settings import ServerSettings, read_settings
+from tests.patience import HANG_SECONDS
 
 from .pages import ROOT, compiled, python_blocks, section, table_rows, text_of, toml_blocks
 from .pictures import PICTURES
@@ -41,7 +42,7 @@ async def test_the_requests_of_the_page_are_answered_as_it_shows(tmp_path: Path)
 
 async def test_the_python_of_the_page_runs_against_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     namespace: dict[str, Any] = {"__name__": "page"}
-    async with demo_server(tmp_path) as server, asyncio.timeout(20):
+    async with demo_server(tmp_path) as server, asyncio.timeout(HANG_SECONDS):
         monkeypatch.setenv("INTERLOCK_URL", server.base)
         monkeypatch.setenv("INTERLOCK_KEY", await key(server, "tour", Role.OPERATOR))
         for line, code in python_blocks(REST):

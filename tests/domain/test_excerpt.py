@@ -1,7 +1,7 @@
 """What is kept of an output that is too long, and how what is missing is accounted for."""
 
 import re
-from time import perf_counter
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -197,10 +197,10 @@ def test_a_line_that_counts_no_failure_is_not_one(harmless: str) -> None:
     ids=["one line", "errors", "no errors", "empty lines", "two bytes", "endless traceback", "causes"],
 )
 def test_ten_mebibytes_are_cut_in_bounded_time(hostile: str) -> None:
-    started = perf_counter()
+    started = process_time()
     excerpt = apply_tool_output_limits(hostile, 30_000)
 
-    assert perf_counter() - started < 5
+    assert process_time() - started < 5
     assert len(excerpt.text) <= 30_000
     assert excerpt.shown > 25_000
 

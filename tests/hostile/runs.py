@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from interlock import BatchResult, Observation, ToolRuntime, tool
+from tests.patience import HANG_SECONDS
 from tests.support import call
 
 
@@ -15,7 +16,7 @@ async def sibling() -> str:
 
 async def survives(runtime: ToolRuntime, *calls: Any) -> BatchResult:
     """The batch ends in time with one observation per call, and what it left behind is whole."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_SECONDS):
         result = await runtime.execute(calls)
         assert len(result.observations) == len(calls)
         audit = await runtime.verify()

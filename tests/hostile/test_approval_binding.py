@@ -19,6 +19,7 @@ from interlock import (
 from interlock.approvals.terminal_words import explain
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.tool import JsonObject, Situation, ToolDefinition
+from tests.patience import HANG_SECONDS
 from tests.support import call
 
 MANY_WORDS = "echo " + " ".join(f"w{at}" for at in range(70)) + "; sh deploy.sh"
@@ -127,7 +128,7 @@ async def test_a_tool_that_wants_to_be_asked_each_time_is_asked_each_time() -> N
         return Answer(approved=True, scope="once" if question.scope == "once" else "run")
 
     runtime = ToolRuntime(tools=[pay], interaction=CallbackInteractionProvider(person))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_SECONDS):
         for number in range(2):
             await runtime.execute([call(f"c{number}", "pay", amount=5)])
 

@@ -24,6 +24,7 @@ from interlock import (
     tool,
 )
 from tests.hostile.runs import NoText, Odd, Unprintable, outcome, raising, saying, sibling, survives
+from tests.patience import HANG_SECONDS
 from tests.support import call
 
 RAISED = [
@@ -246,7 +247,7 @@ async def test_a_thread_that_blocks_times_out_and_its_late_end_changes_nothing()
 
     @tool(timeout_seconds=0.02)
     def block() -> str:
-        released.wait(5)
+        released.wait(HANG_SECONDS)
         ended.set()
         return "late"
 

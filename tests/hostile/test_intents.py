@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from interlock import Limits, ToolIntent, ToolRuntime, tool
 from tests.corpora.injection import MORE, load
 from tests.hostile.runs import NoText, survives
+from tests.patience import HANG_SECONDS
 from tests.support import call
 
 ran: list[dict[str, Any]] = []
@@ -242,7 +243,7 @@ async def test_ids_that_are_reused_run_once_or_not_at_all() -> None:
 @pytest.mark.parametrize("count", [4_097, 10_000])
 async def test_more_calls_than_a_batch_may_have_are_all_refused(count: int) -> None:
     calls = [call(f"c{number}", "work", x=number) for number in range(count)]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         result = await runtime().execute(calls)
 
     assert {observation.code for observation in result.observations} == {"batch_too_large"}

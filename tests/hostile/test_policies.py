@@ -34,6 +34,7 @@ from tests.hostile.runs import (
     sibling,
     survives,
 )
+from tests.patience import HANG_SECONDS
 from tests.support import call
 
 ran: list[int] = []
@@ -277,7 +278,7 @@ async def test_a_log_that_fails_ends_a_batch_of_many_in_time(appends: int) -> No
             await runtime.execute([call(f"{batch}-{number}", "work", x=number) for number in range(20)])
 
     with pytest.raises(LogError):
-        await asyncio.wait_for(four_batches(), 5)
+        await asyncio.wait_for(four_batches(), HANG_SECONDS)
 
 
 async def test_a_stage_that_breaks_leaves_no_place_in_line_taken() -> None:
@@ -292,7 +293,7 @@ async def test_a_stage_that_breaks_leaves_no_place_in_line_taken() -> None:
         return "done"
 
     runtime = ToolRuntime(tools=[spoil, after, sibling])
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_SECONDS):
         await asyncio.gather(runtime.execute([call("c1", "spoil"), call("c2", "after")]), return_exceptions=True)
         result = await runtime.execute([call("c3", "after")])
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from interlock.sandbox.interface import CommandLimits
+from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.support import call
 
@@ -171,7 +172,7 @@ async def test_a_storm_of_cancelled_commands_leaves_nothing(workspace: Path) -> 
         for call_id in waiting:
             await _turns(dice.randrange(20))
             run.runtime.cancel_call(call_id)
-        result = await asyncio.wait_for(batch, 50)
+        result = await asyncio.wait_for(batch, HANG_SECONDS)
 
     assert {said.code for said in result.observations} <= {"cancelled", "cancelled_before_start", "interrupted"}
     assert len(result.observations) == 20
@@ -184,7 +185,7 @@ async def test_closing_ends_a_command_and_a_task_under_way(workspace: Path) -> N
     await _until((workspace / "begun").exists)
     begun.cancel()
     await asyncio.wait([begun])
-    await asyncio.wait_for(run.runtime.close(), 20)
+    await asyncio.wait_for(run.runtime.close(), HANG_SECONDS)
 
     assert started.ok
     assert processes_with(TOKEN) == []
@@ -228,7 +229,7 @@ def test_nothing_is_left_when_the_process_ends_without_closing(workspace: Path, 
         assert driver.stdout.readline() == b"ready\n"
         if how == "it is killed":
             driver.send_signal(signal.SIGKILL)
-        driver.wait(20)
+        driver.wait(HANG_SECONDS)
 
     asyncio.run(_until(lambda: not processes_with(TOKEN)))
 

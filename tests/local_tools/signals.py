@@ -4,6 +4,8 @@ import asyncio
 import os
 from pathlib import Path
 
+from tests.patience import HANG_SECONDS
+
 
 class Pipe:
     """In the workspace. A command waits with `read x < pipe` for `send`, or says `echo x > pipe` for `received`."""
@@ -21,7 +23,7 @@ class Pipe:
         ready = asyncio.Event()
         loop.add_reader(self._fd, ready.set)
         try:
-            await asyncio.wait_for(ready.wait(), 20)
+            await asyncio.wait_for(ready.wait(), HANG_SECONDS)
         finally:
             loop.remove_reader(self._fd)
         return os.read(self._fd, 1000).decode().strip()

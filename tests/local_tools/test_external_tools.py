@@ -16,6 +16,7 @@ import pytest
 
 from interlock import FileArtifacts, LocalTools, Normalized, Rule, RulePolicy, ToolDefinition, ToolRuntime, tool
 from interlock.domain.event import ApprovalRequested, InvocationStarted
+from tests.patience import HANG_SECONDS
 from tests.support import call, facts
 
 from .runs import OPEN, Person, message_of, soon, text_of
@@ -46,7 +47,7 @@ class _Answer(BaseHTTPRequestHandler):
         assert isinstance(server, TicketServer)
         server.seen.append(self.path)
         if self.path == "/hang":
-            server.let_go.wait(20)
+            server.let_go.wait(HANG_SECONDS)
         status = 500 if self.path == "/broken" else 401 if "Authorization" not in self.headers else 200
         body = {"ticket": 7, "title": "It fails", "asked_with": self.headers.get("Authorization", ""), "pad": "x" * 99}
         if self.path == "/refused":
@@ -67,7 +68,7 @@ def server() -> Iterator[TicketServer]:
         yield running
         running.let_go.set()
         running.shutdown()
-        thread.join(10)
+        thread.join(HANG_SECONDS)
 
 
 def shaped(answer: list[dict[str, Any]]) -> Normalized:
@@ -86,7 +87,7 @@ def find_ticket(**options: Any) -> ToolDefinition:
             url: Where it is.
         """
         parts = urlsplit(url)
-        with closing(HTTPConnection(parts.hostname or "", parts.port, timeout=20)) as connection:
+        with closing(HTTPConnection(parts.hostname or "", parts.port, timeout=HANG_SECONDS)) as connection:
             connection.request("GET", parts.path, headers={"Authorization": f"Bearer {TOKEN}"})
             response = connection.getresponse()
             body = response.read()

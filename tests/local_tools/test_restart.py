@@ -13,6 +13,7 @@ import pytest
 
 from interlock import FileArtifacts, LocalTools, SqliteLog, ToolRuntime
 from interlock.domain.event import InvocationStarted
+from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import ROOT
 from tests.support import call, facts
 
@@ -172,12 +173,12 @@ def kill_while_it_runs(root: Path, state: Path, how: str) -> bytes:
         if how == "background":
             assert process.stdout.readline() == b"started\n"
         process.kill()
-        process.wait(20)
+        process.wait(HANG_SECONDS)
         rest = _read(alive, 20)
     finally:
         process.stdout.close()
         process.kill()
-        process.wait(20)
+        process.wait(HANG_SECONDS)
         os.close(alive)
     assert rest == b"", "somebody still holds the pipe"
     return said

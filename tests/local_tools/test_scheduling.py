@@ -12,6 +12,7 @@ import pytest
 from interlock import LocalTools, ToolRuntime
 from interlock.domain.event import CallProposed, InvocationCompleted, InvocationStarted
 from interlock.tools.bash import MAX_OUTPUT_CHARS
+from tests.patience import HANG_SECONDS
 from tests.support import call, facts
 
 from .runs import local_run, soon, text_of
@@ -48,7 +49,7 @@ def wait_for_each_other(box: LocalTools, tool_name: str, together: threading.Bar
 
     def held(handler: Callable[..., Any]) -> Callable[..., Any]:
         def handle(**arguments: Any) -> Any:
-            together.wait(10)
+            together.wait(HANG_SECONDS)
             return handler(**arguments)
 
         return handle

@@ -12,6 +12,7 @@ import pytest
 
 from interlock.log import process
 from interlock.log.process import Process, is_gone, this_process
+from tests.patience import HANG_SECONDS
 
 HERE = this_process()
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system has no /proc")
@@ -109,6 +110,8 @@ else:
 
 
 def test_a_fork_is_another_process() -> None:
-    ended = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=True, timeout=30)
+    ended = subprocess.run(
+        [sys.executable, "-c", FORK], capture_output=True, text=True, check=True, timeout=HANG_SECONDS
+    )
 
     assert ended.stdout == "False\n"

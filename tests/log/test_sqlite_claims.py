@@ -12,13 +12,13 @@ import pytest
 from interlock.domain.errors import LogError, LogFencedError, LogWriteError, RunClaimedError
 from interlock.log.interface import Claim
 from interlock.log.sqlite import SqliteLog
+from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 
 from .child import start
 from .runs import append, chained
 from .watched import watched
 
-WAIT_SECONDS = 30
 REWRITE = """
     UPDATE claims SET token = coalesce(?, token), host = coalesce(?, host), boot = coalesce(?, boot),
     pid = coalesce(?, pid), started = coalesce(?, started)
@@ -76,7 +76,7 @@ async def test_a_process_that_was_stopped_and_lost_its_run_is_fenced_and_writes_
         after = chained("run", len(before) + more)
         await append(log, "run", after[len(before) :], claim)
         child.send_signal(SIGCONT)
-        said = child.communicate(timeout=WAIT_SECONDS)[0]
+        said = child.communicate(timeout=HANG_SECONDS)[0]
 
     assert claim.token > lost
     last = said.splitlines()[-1]

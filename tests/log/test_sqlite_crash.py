@@ -15,12 +15,11 @@ from interlock.domain.errors import LogError, LogWriteError
 from interlock.domain.event import Warned
 from interlock.log.interface import Snapshot
 from interlock.log.sqlite import SqliteLog
+from tests.patience import HANG_SECONDS
 
 from .child import EVENTS, start
 from .runs import append, chained
 from .watched import watched
-
-WAIT_SECONDS = 30
 
 
 def read(path: Path, run_id: str) -> list[Entry]:
@@ -59,7 +58,7 @@ def test_everything_acknowledged_survives_kill_9(tmp_path: Path, acknowledged: i
 
 def test_a_file_that_cannot_grow_stops_the_log_and_loses_nothing(tmp_path: Path) -> None:
     with start("append_until_full", tmp_path / "log") as child:
-        said = child.communicate(timeout=WAIT_SECONDS)[0].splitlines()
+        said = child.communicate(timeout=HANG_SECONDS)[0].splitlines()
 
     *counts, failure, refusal = said
     entries = read(tmp_path / "log", "run")
@@ -72,7 +71,7 @@ def test_a_file_that_cannot_grow_stops_the_log_and_loses_nothing(tmp_path: Path)
 
 def test_the_interpreter_exits_without_close_and_writes_what_was_handed_in(tmp_path: Path) -> None:
     with start("append_and_leave", tmp_path / "log") as child:
-        assert child.wait(WAIT_SECONDS) == 0
+        assert child.wait(HANG_SECONDS) == 0
 
     assert read(tmp_path / "log", "run") == chained("run", 2)
     assert [file.name for file in tmp_path.iterdir()] == ["log"]
@@ -80,7 +79,7 @@ def test_the_interpreter_exits_without_close_and_writes_what_was_handed_in(tmp_p
 
 def test_of_two_processes_that_race_for_a_run_one_wins_each_place(tmp_path: Path) -> None:
     with start("contend", tmp_path / "log") as ours, start("contend", tmp_path / "log") as theirs:
-        said = ours.communicate(timeout=WAIT_SECONDS)[0] + theirs.communicate(timeout=WAIT_SECONDS)[0]
+        said = ours.communicate(timeout=HANG_SECONDS)[0] + theirs.communicate(timeout=HANG_SECONDS)[0]
         assert (ours.returncode, theirs.returncode) == (0, 0)
 
     winners = {int(seq): f"from {process}" for seq, process in map(str.split, said.splitlines())}
@@ -154,14 +153,14 @@ async def test_what_queued_behind_a_failed_commit_is_refused_too(tmp_path: Path)
 
     def fail_when_told(connection: sqlite3.Connection) -> None:
         reached.set()
-        assert go.wait(WAIT_SECONDS)
+        assert go.wait(HANG_SECONDS)
         sync_fails(connection)
 
     fault = Fault(fail_when_told)
     log = SqliteLog(tmp_path / "log", factory=fault.connections)
     fault.armed = True
     first = asyncio.ensure_future(append(log, "first", chained("first", 1)))
-    assert await asyncio.to_thread(reached.wait, WAIT_SECONDS)
+    assert await asyncio.to_thread(reached.wait, HANG_SECONDS)
 
     behind = [asyncio.ensure_future(append(log, name, chained(name, 1))) for name in ("second", "third")]
     await asyncio.wait(behind, timeout=0)

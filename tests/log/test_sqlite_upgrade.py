@@ -12,12 +12,11 @@ from interlock.log import sqlite_file
 from interlock.log.interface import Ends, Note, Snapshot
 from interlock.log.sqlite import SqliteLog
 from interlock.log.sqlite_file import SCHEMA_VERSION
+from tests.patience import HANG_SECONDS
 
 from .child import start
 from .runs import append, chained
 from .watched import watched
-
-WAIT_SECONDS = 30
 
 #: What version 1 made, word for word.
 VERSION_1 = """
@@ -93,7 +92,7 @@ def test_two_processes_that_upgrade_at_once_both_find_everything(old: Path) -> N
             assert child.stdin
             child.stdin.write("go\n")
             child.stdin.flush()
-        said = [child.communicate(timeout=WAIT_SECONDS)[0] for child in (one, other)]
+        said = [child.communicate(timeout=HANG_SECONDS)[0] for child in (one, other)]
         assert (one.returncode, other.returncode) == (0, 0)
 
     assert said == ["3\n", "3\n"]
@@ -159,7 +158,7 @@ def test_processes_that_make_a_new_log_at_once_all_have_it(tmp_path: Path) -> No
         child.stdin.write("go\n")
         child.stdin.flush()
 
-    said = [child.communicate(timeout=WAIT_SECONDS)[0] for child in children]
+    said = [child.communicate(timeout=HANG_SECONDS)[0] for child in children]
 
     assert said == ["0\n"] * 4
     assert version(tmp_path / "log") == SCHEMA_VERSION

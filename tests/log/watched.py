@@ -5,6 +5,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from tests.patience import HANG_SECONDS
+
 
 def watched(see: Callable[[sqlite3.Connection, str], None]) -> type[sqlite3.Connection]:
     """A class of connections that shows every statement to `see` before it is executed."""
@@ -39,4 +41,4 @@ class Gate:
         if sql == "COMMIT":
             self.commits += 1
             self.reached.set()
-            assert self._open.wait(20)
+            assert self._open.wait(HANG_SECONDS)

@@ -29,6 +29,7 @@ from tests.models.wire import (
     talking,
     text_of,
 )
+from tests.patience import HANG_SECONDS
 
 both = pytest.mark.parametrize("kind", ["openai", "anthropic"])
 #: The SDKs have things to find out before their first request, and that counts.
@@ -41,7 +42,7 @@ async def test_a_server_that_never_begins_is_not_waited_for(kind: str, reply: Re
     async with talking(kind, reply, timeouts=SHORT) as (provider, server):
         with pytest.raises(ModelError, match=r"Nothing was executed\.") as error:
             await answer(provider)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             await server.left.wait()
 
     assert error.value.retryable
@@ -53,7 +54,7 @@ async def test_a_server_that_stops_in_the_middle_is_not_waited_for(kind: str) ->
     async with talking(kind, Reply(HALF[kind], end="hang"), timeouts=patient) as (provider, server):
         with pytest.raises(ModelError, match=r"sent nothing for 0\.1 s") as error:
             await answer(provider)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             await server.left.wait()
 
     assert error.value.retryable
@@ -69,7 +70,7 @@ async def test_who_is_cancelled_hangs_up_at_once(kind: str) -> None:
                 begun.set()
 
         listening = asyncio.create_task(listen())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             await begun.wait()
             listening.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -81,7 +82,7 @@ async def test_who_is_cancelled_hangs_up_at_once(kind: str) -> None:
 async def test_who_leaves_early_hangs_up_at_once(kind: str) -> None:
     async with talking(kind, Reply(HALF[kind], end="hang")) as (provider, server):
         events = retrying(Recorder(provider)).stream(ASKED)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             async with aclosing(events):
                 assert await anext(events) == TextPiece("Hi")
             await server.left.wait()
@@ -91,7 +92,7 @@ async def test_who_leaves_early_hangs_up_at_once(kind: str) -> None:
 async def test_who_is_cancelled_before_the_answer_begins_hangs_up_at_once(kind: str) -> None:
     async with talking(kind, Reply(end="mute")) as (provider, server):
         listening = asyncio.create_task(answer(provider))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             while not server.asked:
                 await asyncio.wait({listening}, timeout=0.01)
             listening.cancel()

@@ -14,6 +14,7 @@ from interlock.models.connection import DEFAULT_TIMEOUTS, Timeouts
 from interlock.models.interface import CallWritten, Finished, ModelEvent, ModelProvider, ModelRequest, TextPiece
 from interlock.models.openai_chat import OpenAIChat
 from tests.models.loopback import Loopback, Reply, serving
+from tests.patience import HANG_SECONDS
 
 ASKED = ModelRequest(model="some-model", messages=(UserMessage("What is in the file?"),))
 KEY = "sk-test-9f8e7d6c5b4a"
@@ -76,7 +77,7 @@ def provider_at(kind: str, url: str, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> M
 
 
 async def answer(provider: ModelProvider, request: ModelRequest = ASKED) -> list[ModelEvent]:
-    async with aclosing(provider.stream(request)) as events, asyncio.timeout(30):
+    async with aclosing(provider.stream(request)) as events, asyncio.timeout(HANG_SECONDS):
         return [event async for event in events]
 
 

@@ -22,6 +22,7 @@ import httpx2
 import pytest
 
 from tests.node.install import NODE, PAGE_TOOLS, NoRegistryError, found
+from tests.patience import HANG_SECONDS
 
 _SCRIPT = Path(__file__).parent / "oidc.mjs"
 #: The paths that it sends people back to, on any port of 127.0.0.1.
@@ -127,7 +128,7 @@ def running_oidc_server(*redirect_paths: str) -> Generator[OidcServer]:
             yield OidcServer(said[-1].removeprefix("listening on ").strip())
         finally:
             process.kill()
-            process.communicate(timeout=10)
+            process.communicate(timeout=HANG_SECONDS)
 
 
 @pytest.fixture(scope="module")

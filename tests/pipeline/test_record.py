@@ -15,8 +15,7 @@ from interlock.log.interface import Claim, EventLog
 from interlock.log.memory import MemoryLog
 from interlock.pipeline.record import Recorder
 from tests.log_around import LogAround
-
-WAIT_SECONDS = 5
+from tests.patience import HANG_SECONDS
 
 
 class HeldLog(LogAround):
@@ -101,7 +100,7 @@ async def test_a_hundred_callers_share_two_appends() -> None:
         warn(recorder, number)
         await recorder.commit()
 
-    async with asyncio.timeout(WAIT_SECONDS):
+    async with asyncio.timeout(HANG_SECONDS):
         callers = [asyncio.ensure_future(record(number)) for number in range(100)]
         await turn_of_loop()
         assert [len(entries) for entries in log.appends] == [1], "the first does not wait for company"
@@ -125,13 +124,13 @@ async def test_commit_waits_for_what_was_sealed_before_it_and_not_for_more() -> 
     assert not first.done()
 
     log.let_end()
-    await asyncio.wait_for(first, WAIT_SECONDS)
+    await asyncio.wait_for(first, HANG_SECONDS)
     assert len(log.appends) == 1, "nobody has asked for the second fact yet"
 
 
 async def test_commit_without_news_appends_nothing() -> None:
     log = HeldLog()
-    await asyncio.wait_for(recorder_on(log).commit(), WAIT_SECONDS)
+    await asyncio.wait_for(recorder_on(log).commit(), HANG_SECONDS)
     assert log.appends == []
 
 
@@ -148,7 +147,7 @@ async def test_a_caller_that_stops_waiting_loses_no_fact() -> None:
     queued.cancel()
     await asyncio.wait({impatient, queued})
 
-    async with asyncio.timeout(WAIT_SECONDS):
+    async with asyncio.timeout(HANG_SECONDS):
         log.let_end()
         patient = asyncio.ensure_future(recorder.commit())
         await turn_of_loop()
@@ -210,14 +209,14 @@ async def test_a_watcher_that_left_disturbs_nobody() -> None:
 
     warn(recorder)
     await recorder.commit()
-    await asyncio.wait_for(stays, WAIT_SECONDS)
+    await asyncio.wait_for(stays, HANG_SECONDS)
 
 
 async def test_a_watcher_of_the_past_does_not_wait() -> None:
     recorder = recorder_on(MemoryLog())
     warn(recorder)
     await recorder.commit()
-    await asyncio.wait_for(recorder.committed_after(-1), WAIT_SECONDS)
+    await asyncio.wait_for(recorder.committed_after(-1), HANG_SECONDS)
 
 
 @pytest.mark.requirement("P15")
@@ -242,7 +241,7 @@ async def test_a_failed_append_stops_everybody_who_waits_and_everything_after(
     await turn_of_loop()
     log.let_fail(error)
 
-    outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), WAIT_SECONDS)
+    outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), HANG_SECONDS)
     assert [type(outcome) for outcome in outcomes] == [raised] * 3
     await expect_stopped(recorder, raised)
     assert len(log.appends) == 1
@@ -280,7 +279,7 @@ async def test_an_append_that_is_refused_at_once_stops_everything_after(
     with pytest.raises(raised):
         await recorder.commit()
     with pytest.raises(raised):
-        await asyncio.wait_for(watcher, WAIT_SECONDS)
+        await asyncio.wait_for(watcher, HANG_SECONDS)
     await expect_stopped(recorder, raised)
     assert log.attempts == 1
 
@@ -292,5 +291,5 @@ async def expect_stopped(recorder: Recorder, raised: type[LogError]) -> None:
     with pytest.raises(raised):
         await recorder.commit()
     with pytest.raises(raised):
-        await asyncio.wait_for(recorder.committed_after(sealed), WAIT_SECONDS)
+        await asyncio.wait_for(recorder.committed_after(sealed), HANG_SECONDS)
     assert recorder.ledger.next_seq == sealed

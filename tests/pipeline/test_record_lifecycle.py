@@ -25,9 +25,9 @@ from interlock.domain.event import (
     InvocationCompleted,
     InvocationStarted,
 )
+from tests.patience import HANG_SECONDS
 from tests.support import call, facts
 
-WAIT_SECONDS = 5
 ORDER = [
     "tool.intent",
     "tool.validation",
@@ -190,7 +190,7 @@ async def test_a_call_that_is_cancelled_while_it_runs_ends_as_cancelled(whole_ru
         await asyncio.Event().wait()
 
     runtime = ToolRuntime(tools=[wait], policy=POLICY, limits=Limits(drain_seconds=0.1))
-    async with asyncio.timeout(WAIT_SECONDS):
+    async with asyncio.timeout(HANG_SECONDS):
         batch = asyncio.ensure_future(runtime.execute([call("1", "wait")]))
         await running.wait()
         if whole_run:
@@ -239,7 +239,7 @@ async def test_a_stream_that_opens_with_the_run_sees_every_event_in_order(tmp_pa
     async def watch() -> list[Event]:
         return [event async for event in runtime.log_events()]
 
-    async with asyncio.timeout(WAIT_SECONDS):
+    async with asyncio.timeout(HANG_SECONDS):
         stream = asyncio.ensure_future(watch())
         await runtime.execute([call("1", "write"), call("2", "look")])
         await runtime.complete()

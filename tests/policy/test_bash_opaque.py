@@ -314,9 +314,9 @@ def test_nesting_is_bounded() -> None:
     ids=lambda text: text[:12],
 )
 def test_hostile_scripts_are_refused_in_bounded_time(text: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     assert read_script(text).opaque != ""
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_without_a_parser_everything_is_opaque_and_listed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from interlock.policy.hypothetical import hypothetical
 from interlock.policy.interface import PolicyEvent
 from interlock.policy.rule import Rule
 from interlock.policy.rules import RulePolicy
+from tests.patience import HANG_SECONDS
 
 SITUATION = Situation(
     run_id="run_1", agent="builder", mode=Mode.TRUSTED, interactive=True, workspace="/work", requester="ann"
@@ -99,7 +100,7 @@ assert "cel" not in sys.modules
 read_layer("a.yaml", "user", b"version: 1\\ndeny: [{when: interactive}]")
 assert "cel" in sys.modules
 """
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=HANG_SECONDS)
 
 
 def test_a_library_that_is_missing_or_fails_is_a_problem_of_the_file_and_ends_nothing() -> None:
@@ -129,4 +130,4 @@ sys.modules["cel"] = types.SimpleNamespace(compile=lambda text: program)
 condition = compile_condition("interactive")
 refused(lambda: condition(hypothetical("x", {})), "library failed")
 """
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=HANG_SECONDS)

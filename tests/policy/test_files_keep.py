@@ -18,6 +18,7 @@ from interlock.domain.errors import ConfigurationError
 from interlock.policy.files.examples import example_event
 from interlock.policy.files.places import PolicyFileError
 from interlock.policy.files.policy_files import PolicyFiles
+from tests.patience import HANG_SECONDS
 
 NPM_TEST = '{"id": "npm-test", "decision": "allow", "tools": "bash", "command": {"is": "npm test"}}'
 MINE = """\
@@ -240,7 +241,7 @@ from interlock.policy.files.policy_files import PolicyFiles
 os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
 PolicyFiles(user={str(user)!r}).keep({NPM_TEST!r})
 """
-    ended = subprocess.run([sys.executable, "-c", script], check=False, timeout=30)
+    ended = subprocess.run([sys.executable, "-c", script], check=False, timeout=HANG_SECONDS)
 
     assert ended.returncode == -9
     assert user.read_text() == MINE
@@ -257,7 +258,7 @@ def test_rules_kept_at_the_same_time_are_all_kept(user: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(HANG_SECONDS)
 
     assert {rule.id for rule in PolicyFiles(user=user).rules} == {f"r{number}" for number in range(8)}
 

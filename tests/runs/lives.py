@@ -24,6 +24,7 @@ from interlock.domain.event import (
 )
 from interlock.domain.lifecycle import CallState
 from interlock.history.fold import fold
+from tests.patience import HANG_SECONDS
 
 from .story import (
     ANSWERS,
@@ -69,7 +70,7 @@ class Lives:
         assert self._process.stdout
         self._process.stdin.close()
         self._process.stdout.close()
-        self._process.wait(10)
+        self._process.wait(HANG_SECONDS)
 
 
 class Left(msgspec.Struct, frozen=True):

@@ -27,13 +27,13 @@ from interlock.runs.handle import RunHandle
 from interlock.runs.runner import Runner
 from tests.crash.points import DeadlyArtifacts, DeadlyLog, Points
 from tests.crash.scripted import World, tools
+from tests.patience import HANG_SECONDS
 
 TASK, FINAL, INSIDE = "Bring it out.", "It is out.", "The helper is done."
 RUN_ID = "run_story"
 CHILD_ID = child_run_id(RUN_ID, "help-1")
 LOG, ARTIFACTS, EFFECTS, RESULT, COUNTS, ERROR = "log", "artifacts", "effects", "result", "counts", "error"
 FINISHED, BROKEN = 0, 4
-HANG_SECONDS = 15
 
 #: The outcome of each call when nothing dies, by run.
 CODES = {

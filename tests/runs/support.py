@@ -17,6 +17,7 @@ from interlock.runs.desk import Desk
 from interlock.runs.handle import RunHandle
 from interlock.runs.result import AgentResult
 from interlock.runs.runner import Runner, RunnerOptions
+from tests.patience import HANG_SECONDS
 
 _F = TypeVar("_F")
 
@@ -86,7 +87,7 @@ def in_words(messages: Iterable[Message]) -> list[str]:
 
 async def asked_in(run_id: str, desk: Desk) -> Question:
     """The first question of a run in a file, as soon as there is one: reading goes through a thread, so others move."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_SECONDS):
         while not (questions := await desk.questions(run_id)):
             pass
     return questions[0]

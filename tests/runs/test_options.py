@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from interlock import ConfigurationError, Runner, ScriptedProvider, tool
+from tests.patience import HANG_SECONDS
 
 from .support import agent_of, calls
 
@@ -75,13 +76,13 @@ def test_a_runner_at_work_in_another_thread_says_so() -> None:
     def wait() -> str:
         """Wait."""
         running.set()
-        go_on.wait(10)
+        go_on.wait(HANG_SECONDS)
         return "waited"
 
     with Runner(agent_of(calls(("a", "wait", {})), "Done.", tools=[wait])) as runner:
         thread = Thread(target=runner.run_sync, args=("Do it.",))
         thread.start()
-        assert running.wait(10)
+        assert running.wait(HANG_SECONDS)
         with pytest.raises(ConfigurationError, match="at work in another thread"):
             runner.run_sync("Do it.")
         go_on.set()

@@ -29,6 +29,7 @@ from interlock.history.run_view import run_events
 from interlock.log.interface import Note
 from interlock.models.scripted import Turn
 from interlock.runs.runner import Runner
+from tests.patience import HANG_SECONDS
 
 from .support import agent_of, asked_in, asked_of, calls, facts_of, run_of, start
 
@@ -217,7 +218,7 @@ async def test_a_question_that_expires_does_not_hold_the_run_for_ever() -> None:
     soon = RulePolicy([Rule(id="soon", verdict="ask", tools="change", answer_within_seconds=0.05)])
     runner, handle = await start(agent_of(calls(("a", "change", {})), "Done.", tools=[change], policy=soon))
 
-    result = await asyncio.wait_for(handle.finished(), 10)
+    result = await asyncio.wait_for(handle.finished(), HANG_SECONDS)
 
     assert (result.status, [seen.code for seen in result.observations]) == ("COMPLETED", ["approval_expired"])
     await runner.close()

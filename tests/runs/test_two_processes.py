@@ -17,6 +17,7 @@ from interlock.runs.desk import Desk
 from interlock.runs.runner import Runner
 from tests.crash.points import Points
 from tests.crash.scripted import World
+from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 
 from .moving import holding
@@ -51,7 +52,7 @@ class Holder:
         assert self.process.stdin
         assert self.process.stdout
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(HANG_SECONDS)
         self.process.stdin.close()
         self.process.stdout.close()
 
@@ -93,7 +94,7 @@ async def test_a_run_belongs_to_one_living_process_and_is_followed_at_once_when_
         assert await runner.recover() == []
 
         os.kill(holder.process.pid, signal.SIGKILL)
-        holder.process.wait(10)
+        holder.process.wait(HANG_SECONDS)
         (question,) = await runner.desk.questions(RUN_ID)
         await answer_and_finish(runner, question.action_id)
 

@@ -21,6 +21,7 @@ from interlock import (
     ToolRuntime,
     tool,
 )
+from tests.patience import HANG_SECONDS
 from tests.support import call, handle_events
 
 
@@ -81,7 +82,7 @@ async def test_a_tool_with_any_other_risk_that_no_rule_matches_asks(risk: str) -
     async def act() -> None: ...
 
     interaction = CallbackInteractionProvider(decline)
-    async with asyncio.timeout(5), ToolRuntime(tools=[act], interaction=interaction) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ToolRuntime(tools=[act], interaction=interaction) as runtime:
         result = await runtime.execute([call("c1", "act")])
 
     assert [(question.tool_name, question.kind, question.risk[0]) for question in asked] == [("act", "approval", risk)]
@@ -98,7 +99,7 @@ async def test_the_run_pauses_until_somebody_answers(ran: Ran, verdict: str) -> 
         await answered.wait()
         return True
 
-    async with asyncio.timeout(5), ran.runtime(CallbackInteractionProvider(think), verdict) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ran.runtime(CallbackInteractionProvider(think), verdict) as runtime:
         turn = asyncio.create_task(runtime.execute([call("c1", "pay")]))
         await asked.wait()
         assert [event.type for event in await handle_events(runtime)][-1] == "run_paused"
@@ -112,7 +113,7 @@ async def test_the_run_pauses_until_somebody_answers(ran: Ran, verdict: str) -> 
 @pytest.mark.requirement("R027")
 @pytest.mark.parametrize("verdict", ["defer", "request_approval"])
 async def test_a_question_that_stays_open_pauses_the_run_until_it_is_decided(ran: Ran, verdict: str) -> None:
-    async with asyncio.timeout(5), ran.runtime(HeadlessInteractionProvider("wait"), verdict) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ran.runtime(HeadlessInteractionProvider("wait"), verdict) as runtime:
         paused = await runtime.execute([call("c1", "pay")])
         assert (paused.state, paused.status) == (RunState.PAUSED_APPROVAL, "PAUSED_APPROVAL")
         assert (paused.messages, ran.calls) == ([], [])
@@ -125,7 +126,7 @@ async def test_a_question_that_stays_open_pauses_the_run_until_it_is_decided(ran
 
 @pytest.mark.requirement("R028")
 async def test_an_approved_call_runs_as_any_other_and_ends_in_tool_completed(ran: Ran) -> None:
-    async with asyncio.timeout(5), ran.runtime(CallbackInteractionProvider(lambda _: True)) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ran.runtime(CallbackInteractionProvider(lambda _: True)) as runtime:
         result = await runtime.execute([call("c1", "pay", amount=5)])
         events = await handle_events(runtime)
 
@@ -146,7 +147,7 @@ async def test_a_call_that_a_person_declined_ends_unsuccessful_with_the_reason(r
     def decline(question: Question) -> Answer:
         return Answer(approved=False, reason="Too expensive.", by="ada")
 
-    async with asyncio.timeout(5), ran.runtime(CallbackInteractionProvider(decline)) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ran.runtime(CallbackInteractionProvider(decline)) as runtime:
         result = await runtime.execute([call("c1", "pay")])
         last = (await handle_events(runtime))[-1]
 
@@ -165,7 +166,7 @@ async def test_the_denial_policy_applies_to_what_people_do_not_approve(
 ) -> None:
     interaction = CallbackInteractionProvider(never if nobody else lambda _: False, 0.02 if nobody else 5)
     fail_safe = FailSafeConfig(approval_denial_policy=policy)
-    async with asyncio.timeout(5), ran.runtime(interaction, fail_safe=fail_safe) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ran.runtime(interaction, fail_safe=fail_safe) as runtime:
         try:
             await runtime.execute([call("c1", "pay")])
         except AgentExecutionError:
@@ -211,7 +212,7 @@ def test_waiting_for_an_answer_is_bounded_by_300_seconds_unless_set_otherwise(pr
 
 @pytest.mark.requirement("R031", "R032", "D07")
 async def test_a_question_that_nobody_answers_in_time_has_expired_and_nobody_denied_it(ran: Ran) -> None:
-    async with asyncio.timeout(5), ran.runtime(CallbackInteractionProvider(never, 0.02)) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ran.runtime(CallbackInteractionProvider(never, 0.02)) as runtime:
         result = await runtime.execute([call("c1", "pay")])
 
     assert (result.observations[0].code, ran.calls) == ("approval_expired", [])
@@ -229,7 +230,7 @@ async def test_the_time_to_answer_holds_for_a_provider_that_does_not_keep_it(ran
         async def ask(self, question: Question) -> Answer | None:
             await asyncio.Event().wait()
 
-    async with asyncio.timeout(5), ran.runtime(Sleepy()) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ran.runtime(Sleepy()) as runtime:
         result = await runtime.execute([call("c1", "pay")])
 
     assert (result.observations[0].code, ran.calls) == ("approval_expired", [])
@@ -237,7 +238,10 @@ async def test_the_time_to_answer_holds_for_a_provider_that_does_not_keep_it(ran
 
 @pytest.mark.requirement("R032")
 async def test_when_the_time_is_over_the_fallback_may_approve(ran: Ran) -> None:
-    async with asyncio.timeout(5), ran.runtime(CallbackInteractionProvider(never, 0.02, "approve")) as runtime:
+    async with (
+        asyncio.timeout(HANG_SECONDS),
+        ran.runtime(CallbackInteractionProvider(never, 0.02, "approve")) as runtime,
+    ):
         result = await runtime.execute([call("c1", "pay")])
         resumed = [event.data for event in await handle_events(runtime) if event.type == "run_resumed"]
 
@@ -247,7 +251,7 @@ async def test_when_the_time_is_over_the_fallback_may_approve(ran: Ran) -> None:
 
 @pytest.mark.requirement("R032")
 async def test_when_the_time_is_over_the_fallback_may_leave_the_question_open(ran: Ran) -> None:
-    async with asyncio.timeout(5), ran.runtime(CallbackInteractionProvider(never, 0.02, "wait")) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ran.runtime(CallbackInteractionProvider(never, 0.02, "wait")) as runtime:
         result = await runtime.execute([call("c1", "pay")])
 
     assert (result.state, len(result.questions), ran.calls) == (RunState.PAUSED_APPROVAL, 1, [])
@@ -273,7 +277,7 @@ async def test_other_calls_of_the_batch_do_not_wait_for_the_answer() -> None:
         policy=RulePolicy([Rule(id="r", verdict="ask", tools="pay")]),
         interaction=CallbackInteractionProvider(think),
     )
-    async with asyncio.timeout(5), runtime:
+    async with asyncio.timeout(HANG_SECONDS), runtime:
         turn = asyncio.create_task(runtime.execute([call("c1", "pay"), call("c2", "look")]))
         await looked.wait()
         assert not turn.done()

@@ -20,6 +20,7 @@ from interlock import (
     tool,
 )
 from interlock.domain.event import RunDegraded, RunFailed
+from tests.patience import HANG_SECONDS
 from tests.support import call, facts, handle_events
 
 DENY = Rule(
@@ -193,7 +194,7 @@ async def test_a_refusal_by_a_person_that_ends_the_run_skips_the_calls_behind_it
         interaction=CallbackInteractionProvider(decline),
         fail_safe=FailSafeConfig(approval_denial_policy=policy),
     )
-    async with asyncio.timeout(5), runtime:
+    async with asyncio.timeout(HANG_SECONDS), runtime:
         turn = asyncio.create_task(runtime.execute([call("c1", "send_mail"), call("c2", "alone")]))
         await asked.wait()
         answered.set()

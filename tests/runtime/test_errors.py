@@ -21,6 +21,7 @@ from interlock import (
     tool,
     tool_result,
 )
+from tests.patience import HANG_SECONDS
 from tests.support import call, facts, handle_events
 
 
@@ -161,7 +162,7 @@ FAILURES: list[tuple[str, dict[str, Any], type[ToolError]]] = [
 async def test_failures_are_not_raised_unless_the_tool_says_so(
     name: str, arguments: dict[str, Any], error: type[ToolError]
 ) -> None:
-    async with asyncio.timeout(5), ToolRuntime(tools=_declared()) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ToolRuntime(tools=_declared()) as runtime:
         result = await runtime.execute([call("c1", name, **arguments)])
 
     assert [observation.ok for observation in result.observations] == [False]
@@ -172,7 +173,7 @@ async def test_failures_are_not_raised_unless_the_tool_says_so(
 async def test_a_tool_that_raises_on_error_raises_the_same_failures_and_they_are_recorded(
     name: str, arguments: dict[str, Any], error: type[ToolError]
 ) -> None:
-    async with asyncio.timeout(5), ToolRuntime(tools=_declared(raise_on_error=True)) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ToolRuntime(tools=_declared(raise_on_error=True)) as runtime:
         with pytest.raises(ToolError) as raised:
             await runtime.execute([call("c1", name, **arguments)])
         [record] = await runtime.tool_executions()
@@ -248,7 +249,7 @@ async def test_after_a_tool_failure_the_policy_decides_and_it_is_to_continue(
     options = dict(TOOL_FAILURES[kind])
     work = tool(options.pop("handler"), name="work", **options)
     fail_safe = FailSafeConfig() if policy is None else FailSafeConfig(tool_failure_policy=policy)
-    async with asyncio.timeout(5), ToolRuntime(tools=[work], fail_safe=fail_safe) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ToolRuntime(tools=[work], fail_safe=fail_safe) as runtime:
         try:
             result = await runtime.execute([call("c1", "work")])
         except AgentExecutionError as raised:
@@ -278,7 +279,7 @@ async def test_a_tool_failure_that_ends_the_run_skips_what_has_not_started(polic
         ran.append(ctx.call_id)
 
     fail_safe = FailSafeConfig(tool_failure_policy=policy)
-    async with asyncio.timeout(5), ToolRuntime(tools=[fail, after], fail_safe=fail_safe) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ToolRuntime(tools=[fail, after], fail_safe=fail_safe) as runtime:
         try:
             observations = (await runtime.execute([call("c1", "fail"), call("c2", "after")])).observations
         except AgentExecutionError as raised:

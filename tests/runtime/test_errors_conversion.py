@@ -16,6 +16,7 @@ from interlock import (
     ToolTimeoutError,
     tool,
 )
+from tests.patience import HANG_SECONDS
 from tests.support import call
 
 
@@ -29,7 +30,7 @@ async def hang() -> None:
 
 async def run(handler: Callable[[], Awaitable[None]], **options: Any) -> BatchResult:
     timeout = {"timeout_seconds": 0.02} if handler is hang else {}
-    async with asyncio.timeout(5), ToolRuntime(tools=[tool(handler, **timeout, **options)]) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ToolRuntime(tools=[tool(handler, **timeout, **options)]) as runtime:
         return await runtime.execute([call("c1", handler.__name__)])
 
 
@@ -138,7 +139,7 @@ async def test_a_tool_that_exceeds_its_own_timeout_gives_a_timeout_error_in_the_
     async def quick() -> str:
         return "done"
 
-    async with asyncio.timeout(5), ToolRuntime(tools=[slow, quick]) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ToolRuntime(tools=[slow, quick]) as runtime:
         result = await runtime.execute([call("c1", "slow"), call("c2", "quick")])
 
     assert [observation.code for observation in result.observations] == ["timed_out", "ok"]
@@ -152,10 +153,10 @@ async def test_a_thread_that_timed_out_has_unknown_effects_and_is_not_run_again(
     @tool(timeout_seconds=0.5)  # enough for the thread to begin on a busy machine
     def block(ctx: ToolContext) -> None:
         runs.append(ctx.call_id)
-        released.wait(5)
+        released.wait(HANG_SECONDS)
 
     try:
-        async with asyncio.timeout(5), ToolRuntime(tools=[block]) as runtime:
+        async with asyncio.timeout(HANG_SECONDS), ToolRuntime(tools=[block]) as runtime:
             first = await runtime.execute([call("c1", "block")])
             again = await runtime.execute([call("c1", "block")])
     finally:

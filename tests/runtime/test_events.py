@@ -21,6 +21,7 @@ from interlock import (
     Verdict,
     tool,
 )
+from tests.patience import HANG_SECONDS
 from tests.support import call, handle_events
 
 
@@ -100,14 +101,14 @@ def types(events: list[AgentRunEvent]) -> list[str]:
 
 
 async def published_by(way: Way) -> list[AgentRunEvent]:
-    async with asyncio.timeout(5), way.runtime() as runtime:
+    async with asyncio.timeout(HANG_SECONDS), way.runtime() as runtime:
         await runtime.execute([call("c1", way.tool, **way.arguments)])
         return await handle_events(runtime)
 
 
 @pytest.mark.requirement("R001", "R006", "R008", "R009", "R013")
 async def test_an_allowed_call_publishes_exactly_this() -> None:
-    async with asyncio.timeout(5), ToolRuntime(tools=TOOLS) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ToolRuntime(tools=TOOLS) as runtime:
         await runtime.execute([call("c1", "echo", text="hello")])
         await runtime.complete()
         published = [event async for event in runtime.events()]
@@ -169,7 +170,7 @@ async def test_a_question_for_approval_publishes_pause_and_resume_with_what_was_
     rule = Rule(id="mail", verdict="ask", tools="echo", reason="It writes.", prompt="Really echo?")
     interaction = CallbackInteractionProvider(lambda _: approved)
     async with (
-        asyncio.timeout(5),
+        asyncio.timeout(HANG_SECONDS),
         ToolRuntime(tools=TOOLS, policy=RulePolicy([rule]), interaction=interaction) as runtime,
     ):
         await runtime.execute([call("c1", "echo", text="hello")])
@@ -184,7 +185,7 @@ async def test_a_question_for_approval_publishes_pause_and_resume_with_what_was_
 
 @pytest.mark.requirement("R003")
 async def test_a_run_without_calls_publishes_nothing() -> None:
-    async with asyncio.timeout(5), ToolRuntime(tools=TOOLS) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ToolRuntime(tools=TOOLS) as runtime:
         runtime.registry.to_openai_function_tools()
         runtime.enter(task_phase="planning")
         await runtime.complete()
@@ -219,7 +220,7 @@ async def test_every_turn_is_a_batch_of_its_own_and_every_call_ends_once() -> No
 @pytest.mark.requirement("R007")
 @pytest.mark.parametrize("resumed", [False, True], ids=["execute", "resume"])
 async def test_a_turn_without_calls_publishes_no_batch(resumed: bool) -> None:
-    async with asyncio.timeout(5), ToolRuntime(tools=TOOLS) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ToolRuntime(tools=TOOLS) as runtime:
         result = await (runtime.resume() if resumed else runtime.execute([]))
         await runtime.complete()
 
@@ -266,7 +267,7 @@ async def test_events_are_published_while_the_call_still_runs() -> None:
         await released.wait()
         return "done"
 
-    async with asyncio.timeout(5), ToolRuntime(tools=[slow]) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ToolRuntime(tools=[slow]) as runtime:
         stream = runtime.events()
         turn = asyncio.create_task(runtime.execute([call("c1", "slow")]))
         before = [await anext(stream), await anext(stream)]

@@ -10,6 +10,7 @@ from pydantic import BaseModel, field_validator
 
 from interlock import BatchResult, PolicyEvent, Rule, RulePolicy, ToolContext, ToolRuntime, tool
 from interlock.domain.tool import CallNext
+from tests.patience import HANG_SECONDS
 from tests.support import call
 
 Arguments = dict[str, Any]
@@ -17,7 +18,7 @@ Arguments = dict[str, Any]
 
 async def run(definition: Any, policy: RulePolicy | None = None, **arguments: object) -> BatchResult:
     """One call of one tool."""
-    async with asyncio.timeout(5), ToolRuntime(tools=[definition], policy=policy or RulePolicy()) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ToolRuntime(tools=[definition], policy=policy or RulePolicy()) as runtime:
         return await runtime.execute([call("c1", definition.name, **arguments)])
 
 
@@ -378,7 +379,7 @@ async def test_a_timeout_holds_in_a_hook_that_blocks_its_thread(layer: str) -> N
     released = threading.Event()
 
     def block(value: Arguments) -> Any:
-        released.wait(5)
+        released.wait(HANG_SECONDS)
         return value
 
     async def work() -> None: ...

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from interlock import CallbackInteractionProvider, Clock, Question, Rule, RulePolicy, ToolContext, ToolRuntime, tool
+from tests.patience import HANG_SECONDS
 from tests.support import call
 
 CALL = "agent.tool_call.latency_ms"
@@ -55,7 +56,7 @@ async def test_a_call_is_timed_in_milliseconds_from_the_start_of_its_execution_t
     policy = RulePolicy([Rule(id="r", verdict="ask", tools="work")])
     interaction = CallbackInteractionProvider(wait_for_a_person)
     async with (
-        asyncio.timeout(5),
+        asyncio.timeout(HANG_SECONDS),
         ToolRuntime(tools=[work], policy=policy, interaction=interaction, clock=time.clock) as runtime,
     ):
         result = await runtime.execute([call("c1", "work")])
@@ -76,7 +77,7 @@ async def test_a_call_that_failed_or_timed_out_has_a_latency_too(time: Time) -> 
         time.passes(20)
         await asyncio.Event().wait()
 
-    async with asyncio.timeout(5), ToolRuntime(tools=[fail, hang], clock=time.clock) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ToolRuntime(tools=[fail, hang], clock=time.clock) as runtime:
         failed = await runtime.execute([call("c1", "fail")])
         timed_out = await runtime.execute([call("c2", "hang")])
         measured = samples(runtime, CALL)
@@ -116,7 +117,7 @@ async def test_a_batch_is_a_sample_of_its_wall_clock_by_number_of_calls_and_fail
         await both.wait()
         time.passes(milliseconds)
 
-    async with asyncio.timeout(5), ToolRuntime(tools=[meet], clock=time.clock) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ToolRuntime(tools=[meet], clock=time.clock) as runtime:
         await runtime.execute(
             [call("c1", "meet", milliseconds=10), call("c2", "meet", milliseconds=5), call("c3", "?")]
         )
@@ -148,7 +149,7 @@ async def test_the_calls_of_a_batch_run_at_the_same_time() -> None:
         await everybody.wait()
         return "met"
 
-    async with asyncio.timeout(5), ToolRuntime(tools=[meet]) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ToolRuntime(tools=[meet]) as runtime:
         result = await runtime.execute([call("c1", "meet"), call("c2", "meet"), call("c3", "meet")])
 
     assert [observation.ok for observation in result.observations] == [True, True, True]
@@ -163,7 +164,7 @@ async def test_sync_calls_of_a_batch_run_at_the_same_time() -> None:
         everybody.wait()
         return ctx.call_id
 
-    async with asyncio.timeout(10), ToolRuntime(tools=[meet]) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ToolRuntime(tools=[meet]) as runtime:
         result = await runtime.execute([call("c1", "meet"), call("c2", "meet"), call("c3", "meet")])
 
     assert [record.output for record in result.tool_executions] == ["c1", "c2", "c3"]

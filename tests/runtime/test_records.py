@@ -33,6 +33,7 @@ from interlock import (
 )
 from interlock.domain.chain import decode_event
 from interlock.domain.event import MenuShown
+from tests.patience import HANG_SECONDS
 from tests.support import call, facts, handle_events
 
 
@@ -110,7 +111,7 @@ async def output_of(value: Any) -> Any:
     async def give() -> Any:
         return value
 
-    async with asyncio.timeout(10), ToolRuntime(tools=[tool(give, max_output_chars=10**7)]) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), ToolRuntime(tools=[tool(give, max_output_chars=10**7)]) as runtime:
         [record] = (await runtime.execute([call("c1", "give")])).tool_executions
     assert record.success
     return record.output

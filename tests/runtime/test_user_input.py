@@ -20,6 +20,7 @@ from interlock import (
     tool,
 )
 from interlock.domain.event import InvocationStarted
+from tests.patience import HANG_SECONDS
 from tests.support import call, facts, handle_events
 
 ASK_CODE = Rule(
@@ -58,7 +59,7 @@ async def test_the_person_is_asked_for_a_value_and_not_for_a_yes(transfers: Tran
         asked.append(question)
         return "1234"
 
-    async with asyncio.timeout(5), transfers.runtime(say) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), transfers.runtime(say) as runtime:
         await runtime.execute([call("c1", "transfer", amount=5)])
 
     [question] = asked
@@ -71,7 +72,7 @@ async def test_the_person_is_asked_for_a_value_and_not_for_a_yes(transfers: Tran
 async def test_the_value_becomes_the_argument_whatever_the_model_sent_for_it(
     transfers: Transfers, sent: dict[str, Any]
 ) -> None:
-    async with asyncio.timeout(5), transfers.runtime("1234") as runtime:
+    async with asyncio.timeout(HANG_SECONDS), transfers.runtime("1234") as runtime:
         result = await runtime.execute([call("c1", "transfer", **sent)])
         [started] = [fact for fact in await facts(runtime) if isinstance(fact, InvocationStarted)]
 
@@ -82,7 +83,7 @@ async def test_the_value_becomes_the_argument_whatever_the_model_sent_for_it(
 
 @pytest.mark.requirement("R034", "D08")
 async def test_a_value_that_does_not_fit_the_schema_is_refused_and_nothing_runs(transfers: Transfers) -> None:
-    async with asyncio.timeout(5), transfers.runtime(1234) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), transfers.runtime(1234) as runtime:
         result = await runtime.execute([call("c1", "transfer", amount=5)])
 
     assert (result.observations[0].code, transfers.done) == ("schema_invalid", [])
@@ -95,7 +96,7 @@ async def test_a_value_that_a_rule_forbids_does_not_run(transfers: Transfers) ->
         return event.arguments["code"] == "0000"
 
     forbid = Rule(id="no-test-code", verdict="deny", tools="transfer", when=is_test_code)
-    async with asyncio.timeout(5), transfers.runtime("0000", forbid) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), transfers.runtime("0000", forbid) as runtime:
         result = await runtime.execute([call("c1", "transfer", amount=5)])
 
     assert (result.observations[0].ok, transfers.done) == (False, [])
@@ -104,7 +105,7 @@ async def test_a_value_that_a_rule_forbids_does_not_run(transfers: Transfers) ->
 @pytest.mark.requirement("R035")
 @pytest.mark.parametrize("said", [False, Answer(approved=False, reason="Not me.", by="ada")])
 async def test_a_refused_value_means_no_execution_and_an_unsuccessful_end(transfers: Transfers, said: Any) -> None:
-    async with asyncio.timeout(5), transfers.runtime(said) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), transfers.runtime(said) as runtime:
         result = await runtime.execute([call("c1", "transfer", amount=5)])
         last = (await handle_events(runtime))[-1]
 
@@ -118,7 +119,7 @@ async def test_the_denial_policy_applies_to_a_refused_value(
     transfers: Transfers, policy: Literal["continue", "degrade", "fail"]
 ) -> None:
     fail_safe = FailSafeConfig(approval_denial_policy=policy)
-    async with asyncio.timeout(5), transfers.runtime(False, fail_safe=fail_safe) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), transfers.runtime(False, fail_safe=fail_safe) as runtime:
         try:
             await runtime.execute([call("c1", "transfer", amount=5)])
         except AgentExecutionError:
@@ -167,7 +168,7 @@ async def test_a_value_that_nobody_gives_in_time_has_expired_and_nothing_runs(
         return "too late"
 
     interaction = CallbackInteractionProvider(never, 0.02, fallback)
-    async with asyncio.timeout(5), transfers.runtime(None, interaction=interaction) as runtime:
+    async with asyncio.timeout(HANG_SECONDS), transfers.runtime(None, interaction=interaction) as runtime:
         result = await runtime.execute([call("c1", "transfer", amount=5)])
 
     assert transfers.done == []

@@ -10,11 +10,15 @@ from typing import Any
 
 import pytest
 
+from tests.patience import HANG_SECONDS
+
 NOBODY = 65534
 ROOT = Path(__file__).parents[2]
 
 
-def run_as_ordinary_user(*words: str, timeout: float = 55, **options: Any) -> "subprocess.CompletedProcess[str]":
+def run_as_ordinary_user(
+    *words: str, timeout: float = 4 * HANG_SECONDS, **options: Any
+) -> "subprocess.CompletedProcess[str]":
     """Python with these words; nothing of the environment is inherited."""
     user: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
     environment = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT), *site.getsitepackages()])}

@@ -16,6 +16,7 @@ from time import monotonic
 
 from interlock.sandbox.beneath import Reach
 from interlock.sandbox.workspace import PathRefused, Workspace
+from tests.patience import HANG_SECONDS
 
 CANARY = "outside, and not to be read"
 WRITTEN = b"written"
@@ -144,7 +145,7 @@ def _moving(workspace: Path, outside: Path, found: Race) -> Generator[None]:
         assert flipper.stdout.readline() == "begun\n"
         try:
             yield
-            told, _ = flipper.communicate("end\n", timeout=10)
+            told, _ = flipper.communicate("end\n", timeout=HANG_SECONDS)
             found.flips, found.takes = map(int, told.split())
         finally:
             flipper.kill()

@@ -15,6 +15,7 @@ from interlock.sandbox.bubblewrap import BubblewrapSandbox
 from interlock.sandbox.interface import CAPABILITIES, Command, Profile
 from interlock.sandbox.programs import find_bash, find_bwrap, find_ripgrep, python_folders
 from interlock.sandbox.view import View, view_of
+from tests.patience import HANG_SECONDS
 
 from .commands import Printed, a_command, run, works
 from .ordinary_user import pytest_as_ordinary_user
@@ -434,7 +435,7 @@ async def test_a_folder_that_is_swapped_all_the_time_exposes_nothing(
     async def start() -> None:
         try:
             command = a_command("cat ../outside/id", workspace, read_only=(str(workspace / "keys"),))
-            await (await sandbox.start(command, printed)).wait(10)
+            await (await sandbox.start(command, printed)).wait(HANG_SECONDS)
         except SandboxSetupError:
             pass
 

@@ -17,6 +17,7 @@ from interlock.domain.errors import SandboxSetupError
 from interlock.sandbox import probe
 from interlock.sandbox.interface import CAPABILITIES, CommandLimits, CommandSandbox, Ended
 from interlock.sandbox.process_tree import descendants
+from tests.patience import HANG_SECONDS
 
 from .commands import Printed, a_command, run, works
 from .ordinary_user import ROOT, pytest_as_ordinary_user
@@ -125,7 +126,7 @@ async def test_a_signal_is_named(sandbox: CommandSandbox, workspace: Path, scrip
 async def test_bytes_that_are_no_text_come_as_they_are(sandbox: CommandSandbox, workspace: Path) -> None:
     printed = Printed()
     running = await sandbox.start(a_command(r"printf '\xff\x00\x1b[2J'", workspace), printed)
-    await running.wait(20)
+    await running.wait(HANG_SECONDS)
 
     assert printed.bytes() == b"\xff\x00\x1b[2J"
 
@@ -199,7 +200,7 @@ async def test_cancelling_the_wait_ends_all_of_it(sandbox: CommandSandbox, works
     command = a_command(f"{DAEMON} echo ready; sleep 1000", workspace, limits=limits)
     running = await sandbox.start(command, lambda stream, chunk: begun.set())
     waiting = asyncio.create_task(running.wait())
-    await asyncio.wait_for(begun.wait(), 20)
+    await asyncio.wait_for(begun.wait(), HANG_SECONDS)
 
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from interlock.domain.effects import SideEffect
 from interlock.domain.tool import ToolDefinition
 from interlock.sandbox.process import ProcessToolError, run_in_process
+from tests.patience import HANG_SECONDS
 
 from . import process_tools
 from .declare import NoArguments, context_for, declare
@@ -164,7 +165,9 @@ GUARD = 'if __name__ == "__main__": '
 def python(*arguments: str, path: Path) -> str:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(path), *sys.path])}
     command = [sys.executable, *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False).stdout
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=HANG_SECONDS, check=False
+    ).stdout
 
 
 def test_a_tool_of_a_script_works_and_its_program_does_not_start_again(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from interlock.domain.tool import ToolDefinition
 from interlock.sandbox.process import run_in_process
+from tests.patience import HANG_SECONDS
 
 from . import process_tools
 from .declare import context_for
@@ -46,7 +47,7 @@ async def start(tool: ToolDefinition, pipe: Pipe) -> "tuple[asyncio.Task[object]
     """The call, and the process id of its handler, which hangs."""
     said: asyncio.Queue[str] = asyncio.Queue()
     call = asyncio.create_task(run_in_process(tool, Alive(path=pipe.path), context_for(tool, said.put_nowait)))
-    return call, int(await asyncio.wait_for(said.get(), 20))
+    return call, int(await asyncio.wait_for(said.get(), HANG_SECONDS))
 
 
 def is_reaped(pid: int) -> bool:
@@ -73,7 +74,7 @@ async def test_cancelling_the_call_kills_and_reaps_the_handler_and_what_it_start
 
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(call, 5)
+        await asyncio.wait_for(call, HANG_SECONDS)
 
     assert is_reaped(pid)
     assert pipe.everybody_is_dead()
@@ -96,7 +97,7 @@ async def test_cancelling_twice_kills_at_once(pipe: Pipe) -> None:
     call.cancel()
     await asyncio.wait((call,), timeout=0)
     call.cancel()
-    await asyncio.wait((call,), timeout=5)
+    await asyncio.wait((call,), timeout=HANG_SECONDS)
 
     assert call.cancelled()
     assert is_reaped(pid)
@@ -110,7 +111,7 @@ async def test_cancelling_before_the_child_is_up_leaves_nothing(pipe: Pipe) -> N
 
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(call, 5)
+        await asyncio.wait_for(call, HANG_SECONDS)
 
     assert not has_children()
 

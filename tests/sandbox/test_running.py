@@ -17,6 +17,7 @@ from interlock.sandbox.bubblewrap import BubblewrapSandbox
 from interlock.sandbox.interface import CommandLimits, Ended, Stream
 from interlock.sandbox.programs import find_bwrap
 from interlock.sandbox.running import Launch, run_launch
+from tests.patience import HANG_SECONDS
 
 from .commands import Printed, a_command, run
 from .ordinary_user import ROOT, pytest_as_ordinary_user
@@ -170,7 +171,7 @@ async def test_at_the_timeout_it_is_asked_to_end_and_then_killed(
 ) -> None:
     up = Word(b"up")
     running = await sandbox.start(a_command(script, tmp_path, limits=SHORT), up)
-    await asyncio.wait_for(up.seen.wait(), 10)
+    await asyncio.wait_for(up.seen.wait(), HANG_SECONDS)
 
     assert shape(await running.wait(0)) == expected
     assert shape(await running.stop()) == expected
@@ -211,7 +212,7 @@ async def test_cancelling_the_wait_leaves_nothing(
     up = Word(b"up")
     command = a_command(f"exec 9> alive; setsid sleep 1000 & echo up; {script}", tmp_path, limits=SHORT)
     running = await sandbox.start(command, up)
-    await asyncio.wait_for(up.seen.wait(), 10)
+    await asyncio.wait_for(up.seen.wait(), HANG_SECONDS)
     waiting = asyncio.create_task(running.wait())
     await asyncio.wait((waiting,), timeout=0)
 
@@ -275,7 +276,7 @@ async def test_many_bytes_pass_through_without_being_kept(sandbox: BubblewrapSan
 
     running = await sandbox.start(a_command("head -c 20000000 /dev/zero", tmp_path), receive)
 
-    assert (await running.wait(30)).exit_code == 0
+    assert (await running.wait(HANG_SECONDS)).exit_code == 0
     assert received == 20_000_000
 
 
@@ -348,7 +349,7 @@ def test_nothing_outlives_this_process_when_it_is_killed_while_a_sandbox_is_made
     environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     subprocess.run([sys.executable, "-c", KILLED_WHILE_STARTING, str(tmp_path)], env=environment, check=True)
 
-    until = time.monotonic() + 10
+    until = time.monotonic() + HANG_SECONDS
     while (left := running_with(str(tmp_path))) and time.monotonic() < until:
         os.sched_yield()
     assert left == []

@@ -14,6 +14,7 @@ from interlock.sandbox import probe
 from interlock.sandbox.interface import CommandSandbox
 from interlock.sandbox.process_tree import descendants
 from interlock.sandbox.programs import find_ripgrep
+from tests.patience import HANG_SECONDS
 
 from .commands import Printed, a_command, run
 from .ordinary_user import pytest_as_ordinary_user
@@ -89,7 +90,7 @@ async def test_cancelling_while_it_is_asked_executes_nothing_and_leaves_nothing(
 
     def still() -> bool:
         loop.call_soon_threadsafe(asked.set)
-        return answer.wait(10)
+        return answer.wait(HANG_SECONDS)
 
     starting = asyncio.ensure_future(sandbox.start(a_command("touch ran", workspace, still=still), Printed()))
     await asked.wait()

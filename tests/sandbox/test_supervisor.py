@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from interlock.sandbox import supervisor
+from tests.patience import HANG_SECONDS
 
 PROGRAM = (sys.executable, "-I", "-S", supervisor.__file__)
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
@@ -46,7 +47,7 @@ class Supervised:
     def end(self) -> tuple[dict[str, Any], str]:
         """What it told, and what the command printed: all that could hold the output is gone."""
         with self.process, open(self._status, encoding="utf-8") as status:
-            output = self.process.communicate(timeout=20)[0].decode()
+            output = self.process.communicate(timeout=HANG_SECONDS)[0].decode()
             told: dict[str, Any] = {}
             for line in status:
                 told |= json.loads(line)
@@ -164,7 +165,7 @@ def test_a_harness_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
 
         process.kill()
         # Both pipes end when the last one is gone that could write to them: the supervisor.
-        process.communicate(timeout=20)
+        process.communicate(timeout=HANG_SECONDS)
 
     assert all(is_gone(pid) for pid in pids)
     assert not folder.exists()

@@ -17,6 +17,7 @@ import pytest_asyncio
 from interlock.sandbox import threads
 from interlock.sandbox.interface import SandboxFull
 from interlock.sandbox.threads import ThreadPool
+from tests.patience import HANG_SECONDS
 
 
 @pytest_asyncio.fixture
@@ -28,7 +29,7 @@ async def pool() -> AsyncIterator[ThreadPool]:
 
 async def until(condition: Callable[[], Any]) -> None:
     """Let other threads run until the condition holds."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_SECONDS):
         while not condition():
             await asyncio.to_thread(threading.get_ident)
 
@@ -39,7 +40,7 @@ async def test_a_handler_runs_in_a_thread_and_the_loop_goes_on(pool: ThreadPool)
     asyncio.get_running_loop().call_soon(set_by_loop.set)
 
     def handler() -> tuple[bool, int]:
-        return set_by_loop.wait(5), threading.get_ident()
+        return set_by_loop.wait(HANG_SECONDS), threading.get_ident()
 
     loop_went_on, thread = await pool.run(handler, {})
 
@@ -132,7 +133,7 @@ async def test_a_cancelled_handler_runs_on_and_its_thread_is_free_again_when_it_
     pool, release, ran_on = ThreadPool(max_threads=1), threading.Event(), threading.Event()
 
     def handler() -> None:
-        release.wait(5)
+        release.wait(HANG_SECONDS)
         ran_on.set()
         raise ValueError("too late for anybody")
 
@@ -177,7 +178,7 @@ async def test_a_thread_that_is_idle_for_long_enough_ends() -> None:
 async def test_no_job_is_lost_to_a_thread_that_is_just_ending() -> None:
     pool = ThreadPool(idle_seconds=0)
 
-    values = [await asyncio.wait_for(pool.run(str, {"object": number}), 5) for number in range(500)]
+    values = [await asyncio.wait_for(pool.run(str, {"object": number}), HANG_SECONDS) for number in range(500)]
 
     assert values == [str(number) for number in range(500)]
     pool.close()
@@ -255,7 +256,7 @@ asyncio.run(main())
 def test_a_handler_that_hangs_for_ever_does_not_keep_the_program_from_ending() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, timeout=30, check=True
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, timeout=HANG_SECONDS, check=True
     )
 
     assert ended.stderr == b""

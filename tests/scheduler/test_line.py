@@ -10,6 +10,7 @@ import pytest
 from interlock.domain.errors import InterlockError
 from interlock.scheduler.interface import Claim, Place
 from interlock.scheduler.local import Line
+from tests.patience import HANG_SECONDS
 
 SAFE = Claim("safe")
 EXCLUSIVE = Claim("exclusive")
@@ -53,7 +54,7 @@ async def test_a_test_command_waits_until_the_edit_before_it_is_done() -> None:
 
     edit.leave()
 
-    await asyncio.wait_for(turn, 5)
+    await asyncio.wait_for(turn, HANG_SECONDS)
 
 
 @pytest.mark.requirement("R222")
@@ -68,7 +69,7 @@ async def test_two_edits_of_one_file_take_turns_and_edits_of_two_files_do_not_wa
 
     first.leave()
 
-    await asyncio.wait_for(turn, 5)
+    await asyncio.wait_for(turn, HANG_SECONDS)
 
 
 async def test_readers_of_a_key_overlap_and_a_writer_behind_them_waits_for_all_of_them() -> None:
@@ -83,7 +84,7 @@ async def test_readers_of_a_key_overlap_and_a_writer_behind_them_waits_for_all_o
     assert writer.behind == ("r1",)
     readers[0].leave()
 
-    await asyncio.wait_for(turn, 5)
+    await asyncio.wait_for(turn, HANG_SECONDS)
 
 
 async def test_a_key_that_is_both_read_and_written_counts_as_written() -> None:
@@ -107,7 +108,7 @@ async def test_a_call_that_has_not_asked_keeps_its_place_and_uses_no_turn() -> N
     assert person.turn() is None
     person.leave()
 
-    await asyncio.wait_for(turn, 5)
+    await asyncio.wait_for(turn, HANG_SECONDS)
 
 
 async def test_behind_names_the_conflicting_calls_in_front_in_line_order() -> None:
@@ -149,7 +150,7 @@ async def test_a_writer_that_gives_up_lets_the_readers_behind_it_join_those_in_f
 
     exclusive.leave()
 
-    await asyncio.wait_for(asyncio.gather(*turns), 5)
+    await asyncio.wait_for(asyncio.gather(*turns), HANG_SECONDS)
 
 
 async def test_a_writer_that_gives_up_between_two_writers_frees_nobody() -> None:
@@ -164,7 +165,7 @@ async def test_a_writer_that_gives_up_between_two_writers_frees_nobody() -> None
     assert not turn.done()
     first.leave()
 
-    await asyncio.wait_for(turn, 5)
+    await asyncio.wait_for(turn, HANG_SECONDS)
 
 
 async def test_a_cancelled_wait_passes_its_turn_on_when_its_place_is_left() -> None:
@@ -177,7 +178,7 @@ async def test_a_cancelled_wait_passes_its_turn_on_when_its_place_is_left() -> N
     holder.leave()
     loser.leave()
 
-    await asyncio.wait_for(won, 5)
+    await asyncio.wait_for(won, HANG_SECONDS)
 
 
 async def test_a_task_cancelled_in_the_moment_its_turn_is_given_passes_it_on() -> None:
@@ -199,7 +200,7 @@ async def test_a_task_cancelled_in_the_moment_its_turn_is_given_passes_it_on() -
     holder.leave()
     losing.cancel()
 
-    await asyncio.wait_for(winning, 5)
+    await asyncio.wait_for(winning, HANG_SECONDS)
     assert losing.cancelled()
 
 
@@ -212,7 +213,7 @@ async def test_a_cancelled_wait_can_be_asked_for_again() -> None:
 
     holder.leave()
 
-    await asyncio.wait_for(again, 5)
+    await asyncio.wait_for(again, HANG_SECONDS)
     assert place.turn() is None
 
 

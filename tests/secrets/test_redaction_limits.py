@@ -1,7 +1,7 @@
 """Redaction is stable, cheap on plain text and linear on hostile text."""
 
 import sys
-from time import perf_counter
+from time import process_time
 from types import FrameType
 
 import pytest
@@ -73,20 +73,20 @@ def test_text_made_to_be_slow_is_redacted_in_bounded_time(between: str) -> None:
         unit = word.upper() + between + word + between
         text = (unit * (size // len(unit) + 1))[:size]
 
-        started = perf_counter()
+        started = process_time()
         redactor.redact(text)
 
-        assert perf_counter() - started < 2, unit[:60]
+        assert process_time() - started < 2, unit[:60]
 
 
 @pytest.mark.parametrize("filler", ["a", "=", " ", "\n", '"', "-", "/", ":", "\u200b", "A1", "\\", "eyJ", "ey.J."])
 def test_ten_mebibytes_of_one_thing_are_redacted_in_bounded_time(filler: str) -> None:
     text = filler * (10 * MEBIBYTE // len(filler))
 
-    started = perf_counter()
+    started = process_time()
     SecretRedactor().redact(text)
 
-    assert perf_counter() - started < 20
+    assert process_time() - started < 20
 
 
 def test_plain_text_costs_few_function_calls() -> None:

@@ -5,7 +5,7 @@ import random
 import textwrap
 from collections.abc import Iterable
 from itertools import pairwise
-from time import perf_counter
+from time import process_time
 
 import pytest
 from hypothesis import given, settings
@@ -240,21 +240,21 @@ def test_a_stream_that_ended_can_begin_again() -> None:
 
 def test_a_line_that_comes_byte_by_byte_takes_bounded_time() -> None:
     stream = REDACTOR.stream()
-    started = perf_counter()
+    started = process_time()
 
     for _ in range(200_000):
         stream.feed(b"a")
 
-    assert perf_counter() - started < 5
+    assert process_time() - started < 5
 
 
 def test_plain_text_is_passed_quickly() -> None:
     rng = random.Random(3)
     content = "".join(log_line(rng).replace("caf\u00e9 \u2713", "ok") + "\n" for _ in range(50_000)).encode()
     stream = REDACTOR.stream()
-    started = perf_counter()
+    started = process_time()
 
     for at in range(0, len(content), 65_536):
         stream.feed(content[at : at + 65_536])
 
-    assert perf_counter() - started < 2
+    assert process_time() - started < 2

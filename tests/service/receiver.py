@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
+from tests.patience import HANG_SECONDS
+
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
 
 
@@ -37,7 +39,7 @@ class Receiver:
         return [line for request in self.requests for line in request.body.splitlines()]
 
     async def wait_for(self, done: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20), self._news:
+        async with asyncio.timeout(HANG_SECONDS), self._news:
             await self._news.wait_for(done)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

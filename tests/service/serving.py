@@ -20,10 +20,10 @@ from interlock.service.rows import ActionQuery, ActionRow, RunRow
 from interlock.service.service import Service
 from interlock.service.settings import ServerSettings, ServerTable
 from interlock.service.starting import NewRun
+from tests.patience import HANG_SECONDS
 from tests.runs.support import calls, facts
 
 _T = TypeVar("_T")
-_SECONDS = 30.0
 
 ADA = Principal(name="user:ada", kind="person", roles=frozenset({Role.OPERATOR}))
 BOB = Principal(name="user:bob", kind="person", roles=frozenset({Role.OPERATOR}))
@@ -103,7 +103,7 @@ async def until(service: Service, look: Callable[[], Awaitable[_T | None]]) -> _
     changed = asyncio.Event()
     end = service.hub.on_change(lambda page: changed.set())
     try:
-        async with asyncio.timeout(_SECONDS):
+        async with asyncio.timeout(HANG_SECONDS):
             while True:
                 changed.clear()
                 found = await look()

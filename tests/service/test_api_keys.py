@@ -18,6 +18,7 @@ from interlock.service.database import Database
 from interlock.service.journal import Journal
 from interlock.service.principal import Principal, Role
 from interlock.service.trust import Refusal
+from tests.patience import HANG_SECONDS
 
 from .people import MINUTE, SECOND, FakeClock, everything_kept, opened
 
@@ -118,12 +119,12 @@ async def test_a_revocation_during_a_look_up_is_not_forgotten(
         result = run_now(change)
         if isinstance(result, ApiKey) and not result.revoked_at:
             loop.call_soon_threadsafe(was_read.set)
-            assert may_go_on.wait(10)
+            assert may_go_on.wait(HANG_SECONDS)
         return result
 
     monkeypatch.setattr(database, "run_now", slow)
     asked = asyncio.create_task(keys.authenticate(secret))
-    await asyncio.wait_for(was_read.wait(), 10)
+    await asyncio.wait_for(was_read.wait(), HANG_SECONDS)
     await keys.revoke(key.key_id, by="user:root")
     may_go_on.set()
     await asked

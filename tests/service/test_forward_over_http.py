@@ -18,6 +18,7 @@ from interlock.service.forwarding.forwarder import Pace
 from interlock.service.forwarding.forwarders import Forwarders
 from interlock.service.forwarding.positions import TABLES
 from interlock.service.webhook_signature import signature
+from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 
 from .forwarded import ENVIRON, SECRET, add_run, render, webhook
@@ -158,7 +159,7 @@ async def test_a_receiver_that_was_away_gets_what_it_missed_when_it_is_back() ->
     patience = Impatient()
     expected = await add_run(log, "a", 12)
     async with forwarding(log, port, patience) as forwarders:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG_SECONDS):
             await tried_often.wait()
         status = (await forwarders.statuses())[0]
         assert (status.position, status.waiting) == (0, 12)

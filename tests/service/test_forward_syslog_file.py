@@ -23,6 +23,7 @@ from interlock.service.forwarding.file import FileSender
 from interlock.service.forwarding.forwarders import open_sender
 from interlock.service.forwarding.interface import Batch, Delayed, Item, Sent
 from interlock.service.forwarding.syslog import SyslogSender
+from tests.patience import HANG_SECONDS
 
 from .certificates import server_tls
 
@@ -97,7 +98,7 @@ async def test_tls_is_checked_for_the_name(tmp_path: Path) -> None:
 async def test_a_datagram_is_at_most_2048_bytes_and_says_when_it_was_cut() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.bind(("127.0.0.1", 0))
-        receiver.settimeout(10)
+        receiver.settimeout(HANG_SECONDS)
         sender = SyslogSender(syslog(receiver.getsockname()[1], "udp"), None, here, hostname="box")
         assert await sender.send(batch(b"short", "\u00e4".encode() * 3000)) == Sent()
 
@@ -203,7 +204,7 @@ send(b"b" * 50)
 def test_a_batch_that_does_not_fit_on_the_disk_leaves_no_half_of_it(tmp_path: Path) -> None:
     """A limit on the size of files stands in for a full disk."""
     command = [sys.executable, "-c", FULL_DISK, str(tmp_path / "audit.log")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_SECONDS)
 
     assert done.stdout.split() == ["Sent", "Delayed"]
     assert (tmp_path / "audit.log").read_bytes() == b"a" * 50 + b"\n"

@@ -20,10 +20,9 @@ from interlock.service.hub import Hub, TooManyReadersError
 from interlock.service.index import Index
 from interlock.service.live import LiveEvent
 from interlock.service.live_reader import Reader
+from tests.patience import HANG_SECONDS
 
 from .index_runs import Written, begun, paused
-
-WAIT_SECONDS = 10
 
 
 @asynccontextmanager
@@ -42,14 +41,14 @@ async def _hub(folder: Path, log: EventLog, **options: Any) -> AsyncGenerator[Hu
 async def _take(reader: Reader, count: int) -> list[LiveEvent]:
     """So many events or more, as they come."""
     taken: list[LiveEvent] = []
-    async with asyncio.timeout(WAIT_SECONDS):
+    async with asyncio.timeout(HANG_SECONDS):
         while len(taken) < count:
             taken += await anext(reader)
     return taken
 
 
 async def _rest(reader: Reader) -> list[LiveEvent]:
-    async with asyncio.timeout(WAIT_SECONDS):
+    async with asyncio.timeout(HANG_SECONDS):
         return [live async for batch in reader for live in batch]
 
 
@@ -141,11 +140,11 @@ async def test_however_readers_and_writers_take_turns_nothing_is_lost_or_told_tw
                 if move == "write":
                     _warn(runs[number], count)
                 elif readers[number].at < await _end(log, number):
-                    timeout = WAIT_SECONDS if move == "read" else 0
+                    timeout = HANG_SECONDS if move == "read" else 0
                     told[number] += await _next(readers[number], timeout)
             for number, reader in enumerate(readers):
                 while reader.at < await _end(log, number):
-                    told[number] += await _next(reader, WAIT_SECONDS)
+                    told[number] += await _next(reader, HANG_SECONDS)
 
     assert [live.entry for live in told[0]] == await log.read("run_0", after)
     assert [live.entry for live in told[1]] == await log.read("run_1")
@@ -265,7 +264,7 @@ async def test_the_log_is_looked_at_only_while_somebody_follows_or_listens(tmp_p
         told = asyncio.Event()
         end = hub.on_change(lambda page: told.set())
         _warn(run, 1)
-        async with asyncio.timeout(WAIT_SECONDS):
+        async with asyncio.timeout(HANG_SECONDS):
             await told.wait()
         end()
         end()
@@ -336,6 +335,6 @@ async def _failing(after: int = 0, limit: int | None = None) -> Any:
 
 
 async def _until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_SECONDS):
+    async with asyncio.timeout(HANG_SECONDS):
         while not is_so():
             await asyncio.to_thread(int)

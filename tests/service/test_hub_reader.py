@@ -8,6 +8,7 @@ from interlock import MemoryLog
 from interlock.domain.event import Warned
 from interlock.service.live import LiveEvent, live
 from interlock.service.live_reader import Reader
+from tests.patience import HANG_SECONDS
 
 from .index_runs import begun
 
@@ -41,7 +42,7 @@ class Slow:
         self.reader.push([live(placed) for placed in (await self.log.feed())[-1:]])
 
     async def take(self) -> list[int]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             return [told.position for told in await anext(self.reader)]
 
 

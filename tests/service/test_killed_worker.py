@@ -14,6 +14,7 @@ from interlock import SqliteLog, verify
 from interlock.domain.event import ApprovalGranted, CallObserved, RunCompleted
 from interlock.service.index import Index
 from interlock.service.rows import ActionQuery, ActionRow, RunQuery, RunRow
+from tests.patience import HANG_SECONDS
 from tests.runs.support import facts
 
 from .killed_server import effects_in
@@ -39,7 +40,7 @@ class Life:
                     if until is not None and len(self.said) >= until:
                         break
                 else:
-                    return self._process.wait(timeout=10)
+                    return self._process.wait(HANG_SECONDS)
             finally:
                 self._process.kill()
         return self._process.returncode

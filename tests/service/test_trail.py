@@ -12,6 +12,7 @@ from interlock.domain.event import RunStarted, Warned
 from interlock.history.exports.schemas import SCHEMAS, FormName, SchemaName, export
 from interlock.service import trail
 from interlock.service.trail import walk, written
+from tests.patience import HANG_SECONDS
 from tests.service.index_runs import Written
 
 
@@ -59,7 +60,7 @@ async def test_what_is_written_page_by_page_is_what_is_written_at_once(
 async def test_more_exports_than_threads_do_not_wait_for_each_other() -> None:
     log = log_of(1_000)
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_SECONDS):
         found = await asyncio.gather(*(exported(log, 1_000, "interlock") for _ in range(8)))
     assert len(set(found)) == 1
 

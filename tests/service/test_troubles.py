@@ -14,6 +14,7 @@ from interlock.service.forwarding.destination import FileDestination
 from interlock.service.settings import ServerSettings, ServerTable
 from interlock.service.troubles import Troubles
 from interlock.service.webhooks import Webhook
+from tests.patience import HANG_SECONDS
 
 from .serving import create, scripted, serving, status
 
@@ -57,7 +58,7 @@ async def test_a_receiver_and_a_checkpoint_file_that_cannot_be_written_are_in_th
     nowhere = str(tmp_path / "nowhere" / "file")
     server = ServerTable(checkpoint_file=nowhere, checkpoint_seconds=0.01)
     settings = ServerSettings(server=server, forward=(FileDestination(name="copy", path=nowhere),))
-    async with serving(tmp_path, PLAIN, settings=settings) as service, asyncio.timeout(20):
+    async with serving(tmp_path, PLAIN, settings=settings) as service, asyncio.timeout(HANG_SECONDS):
         await status(service, await create(service, "plain"), "COMPLETED")
         told = sorted([await heard.messages.get(), await heard.messages.get()])
 

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Timer
 from typing import Any
 
 import httpx2
 
+from tests.patience import HANG_SECONDS
 from tests.story_server.agents import LEDGER
 
 PASSWORD = "correct horse battery"
@@ -21,7 +21,6 @@ PEOPLE: dict[str, list[str]] = {"olga": ["operator"], "audrey": ["auditor"], "sa
 _ROOT = Path(__file__).parents[2]
 _COMMAND = [sys.executable, "-c", "from interlock.cli.main import main; main()", "serve"]
 _AGENT = "tests.story_server.agents:shop"
-_SECONDS = 50.0
 
 
 class Served:
@@ -68,7 +67,7 @@ class Served:
     @contextmanager
     def as_person(self, name: str, password: str = PASSWORD) -> Generator[httpx2.Client]:
         """Somebody who signed in over the API."""
-        with httpx2.Client(base_url=self.base, timeout=20, trust_env=False) as client:
+        with httpx2.Client(base_url=self.base, timeout=HANG_SECONDS, trust_env=False) as client:
             me = client.post("/session", json={"name": name, "password": password})
             assert me.status_code == 201, me.text
             client.headers["X-CSRF-Token"] = me.json()["csrf"]
@@ -83,12 +82,12 @@ class Served:
     def kill(self) -> None:
         """As when the machine loses its power."""
         self.process.kill()
-        self.process.wait(timeout=10)
+        self.process.wait(HANG_SECONDS)
 
     def stop(self) -> None:
         """As it should: at once, and without a word."""
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(timeout=20) == 0
+        assert self.process.wait(HANG_SECONDS) == 0
         said = (self.folder / "stderr").read_text(encoding="utf-8")
         assert not said, said
 
@@ -103,7 +102,9 @@ class Served:
 
     def _as_agent(self, method: str, path: str, **options: Any) -> httpx2.Response:
         headers = {"Authorization": f"Bearer {self.key}"}
-        return httpx2.request(method, f"{self.base}{path}", headers=headers, timeout=20, trust_env=False, **options)
+        return httpx2.request(
+            method, f"{self.base}{path}", headers=headers, timeout=HANG_SECONDS, trust_env=False, **options
+        )
 
 
 @contextmanager
@@ -117,12 +118,9 @@ def serving(folder: Path, port: int = 0) -> Generator[Served]:
         (folder / "stderr").open("a") as errors,
         subprocess.Popen(words, env=environ, cwd=folder, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
     ):
-        limit = Timer(_SECONDS, process.kill)
-        limit.start()
         try:
             yield Served(process, folder, _greeting(process))
         finally:
-            limit.cancel()
             process.kill()
 
 

@@ -10,6 +10,7 @@ from playwright.async_api import Browser, Page, expect
 
 from interlock.history import standalone_verifier
 from tests.console.browser import opened, sign_in
+from tests.patience import HANG_SECONDS
 from tests.story_server.agents import task
 from tests.story_server.process import Served
 
@@ -117,7 +118,7 @@ async def exported(page: Page, schema: str, form: str, path: Path) -> Path:
 def verified(export: Path, key: str) -> tuple[int, str]:
     """By a Python that knows nothing of Interlock."""
     command = [sys.executable, "-I", standalone_verifier.__file__, export, "--key", key]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANG_SECONDS)
     return ran.returncode, ran.stdout + ran.stderr
 
 

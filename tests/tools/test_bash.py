@@ -15,6 +15,7 @@ from interlock.domain.event import InvocationStarted, Warned
 from interlock.domain.observation import Observation
 from interlock.sandbox.hidden import Found
 from interlock.sandbox.interface import Command, CommandLimits, Confinement, OnOutput, Running
+from tests.patience import HANG_SECONDS
 from tests.support import call, facts
 from tests.tools.shell import FULL, Play, PlayedSandbox, shell_in, terminal
 
@@ -316,7 +317,7 @@ async def test_a_cancelled_command_is_stopped_and_what_it_printed_is_kept(tmp_pa
         running = asyncio.ensure_future(shell.run("make"))
         while not commands.running:
             await asyncio.wait([running], timeout=0.01)
-        await asyncio.wait_for(commands.running[0].waited.wait(), 5)
+        await asyncio.wait_for(commands.running[0].waited.wait(), HANG_SECONDS)
         shell.runtime.cancel_call(f"{shell.runtime.run_id}-1")
         said = await running
         kept = await shell.call("read_artifact", artifact_id=said.artifacts[0].id)

@@ -13,6 +13,7 @@ from interlock import Observation
 from interlock.sandbox.interface import CommandLimits, CommandSandbox
 from interlock.sandbox.probe import choose
 from interlock.sandbox.programs import python_folders
+from tests.patience import HANG_SECONDS
 from tests.tools.shell import terminal
 
 PYTHON = python_folders()
@@ -160,7 +161,7 @@ async def test_a_cancelled_command_leaves_its_output_and_nothing_else(tmp_path: 
 
     async with terminal(tmp_path, commands, run=run, limits=CommandLimits(grace_seconds=0.1)) as shell:
         running = asyncio.ensure_future(shell.run(f"echo begun; exec -a {TOKEN} sleep 60"))
-        await asyncio.wait_for(begun.wait(), 20)
+        await asyncio.wait_for(begun.wait(), HANG_SECONDS)
         shell.runtime.cancel_call(f"{shell.runtime.run_id}-1")
         said = await running
         kept = await shell.call("read_artifact", artifact_id=said.artifacts[0].id)

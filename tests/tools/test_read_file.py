@@ -19,6 +19,7 @@ from interlock.tools.file_content import MAX_FILE_BYTES
 from interlock.tools.numbered import MAX_TEXT_CHARS, number_lines
 from interlock.tools.read_file import FileRead, read_file
 from interlock.tools.text_file import TextFile
+from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.support import call
 from tests.tools.file_runs import FileRun, context, names, run, socket_at, text_of
@@ -146,7 +147,7 @@ async def test_three_reads_of_one_batch_run_at_the_same_time(tmp_path: Path) -> 
     def wait_in_handlers(_path: str, _writing: bool) -> bool:
         """Asked about every file that is opened; it comes back when all three are being opened."""
         if threading.current_thread() is not threading.main_thread():
-            together.wait(10)
+            together.wait(HANG_SECONDS)
         return False
 
     for name in "abc":

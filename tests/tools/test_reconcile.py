@@ -23,6 +23,7 @@ from interlock.tools.changed_file import AlreadyThere, FileChanged, baseline_of
 from interlock.tools.edit_file import edit_file
 from interlock.tools.text_file import Encoding, TextFile, to_bytes
 from interlock.tools.write_file import write_file
+from tests.patience import HANG_SECONDS
 from tests.support import facts
 from tests.tools.file_runs import context
 from tests.tools.killed_writer import KNOWN, runtime_in
@@ -106,7 +107,7 @@ async def test_a_file_that_may_not_be_looked_at_says_nothing(tmp_path: Path, pat
 
 def kill(root: Path, state: Path, when: str, *call: object) -> None:
     words = [sys.executable, "-m", "tests.tools.killed_writer", str(root), str(state), when, json.dumps(call)]
-    assert subprocess.run(words, cwd=ROOT, check=False, timeout=30).returncode == -signal.SIGKILL
+    assert subprocess.run(words, cwd=ROOT, check=False, timeout=HANG_SECONDS).returncode == -signal.SIGKILL
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from interlock.sandbox.interface import Confinement, Ended, Reason, Stream
 from interlock.sandbox.workspace import Workspace
 from interlock.tools.ripgrep import STOPPED, Closed, Enough, Ripgrep, Searched, search_options
 from interlock.tools.search_output import NameReader
+from tests.patience import HANG_SECONDS
 from tests.tools.search_runs import NOTHING_HOLDS, PlayedSearch, SearchRun, rg, run, sandbox, text_of
 
 __all__ = ["run"]
@@ -80,7 +81,7 @@ async def test_a_reader_that_has_enough_ends_the_search(run: SearchRun) -> None:
     run.write("a", "x\n" * 2_000_000)
     ripgrep = Ripgrep(run.workspace, sandbox(), rg(), lambda: ())
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_SECONDS):
         reader, done = await ripgrep.run(("--regexp=x",), ".", _Sated)
 
     assert done.stopped == "enough"
@@ -200,7 +201,7 @@ async def test_cancelling_a_search_leaves_no_process(run: SearchRun) -> None:
     run.write("a", "x\n" * 5_000_000)
     ripgrep = Ripgrep(run.workspace, sandbox(), rg(), lambda: ())
     task = asyncio.ensure_future(ripgrep.run(("--regexp=x",), ".", lambda: _Telling(begun)))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_SECONDS):
         await begun.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -289,7 +290,7 @@ async def test_an_ignore_file_that_is_no_plain_file_ends_no_search_and_is_told(
     (run.root / name).parent.mkdir(parents=True, exist_ok=True)
     odd(run.root / name)
 
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(HANG_SECONDS):
         found = await run.do("grep", pattern="needle")
         listed = await run.do("glob", pattern="*.py")
 

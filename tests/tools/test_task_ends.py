@@ -15,6 +15,7 @@ from interlock.domain.verification import Verification
 from interlock.sandbox.interface import Command, Ended, OnOutput, Running
 from interlock.tools.tasks import MAX_ENDED
 from tests.batch.stage import others_ran
+from tests.patience import HANG_SECONDS
 from tests.support import call, facts
 from tests.tools.shell import Play, PlayedSandbox, Terminal, terminal
 
@@ -69,7 +70,7 @@ async def over(task_id: str) -> None:
 
 
 async def begins(shell: Terminal, call_id: str) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_SECONDS):
         while call_id not in [
             fact.call_id for fact in await facts(shell.runtime) if isinstance(fact, InvocationStarted)
         ]:

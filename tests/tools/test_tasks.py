@@ -10,6 +10,7 @@ import pytest
 from interlock import MemoryArtifacts, MemoryLog
 from interlock.domain.observation import Observation
 from interlock.tools.tasks import MAX_ENDED
+from tests.patience import HANG_SECONDS
 from tests.tools.shell import Play, PlayedSandbox, Terminal, terminal
 
 HANGS = Play(hangs=True, output=(("stdout", b"listening on 8000\n"),))
@@ -85,7 +86,7 @@ async def test_the_end_of_a_task_wakes_who_waits_for_it(tmp_path: Path) -> None:
         waiting = asyncio.ensure_future(shell.call("wait_task", task_id=task_id, timeout_seconds=600))
         await asyncio.wait([waiting], timeout=0.01)
         commands.running[0].stopped.set()
-        said = await asyncio.wait_for(waiting, 5)
+        said = await asyncio.wait_for(waiting, HANG_SECONDS)
 
     assert said.facts["task"]["status"] == "stopped"
 

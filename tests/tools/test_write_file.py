@@ -18,6 +18,7 @@ from interlock.sandbox.workspace import Workspace
 from interlock.tools.baseline import known
 from interlock.tools.changed_file import MAX_NEW_FILE_DIFF_CHARS
 from interlock.tools.write_file import write_file
+from tests.patience import HANG_SECONDS
 from tests.support import facts
 from tests.tools.file_runs import FileRun, context, names, run, text_of
 
@@ -346,7 +347,11 @@ with Workspace(sys.argv[1]) as workspace:
 
 def written_by_another_process(root: Path, way: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(root), way], capture_output=True, text=True, check=False, timeout=30
+        [sys.executable, "-c", PROGRAM, str(root), way],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=HANG_SECONDS,
     )
 
 

