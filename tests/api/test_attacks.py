@@ -14,6 +14,7 @@ from interlock.api.safety import Hosts
 from tests.api.server import LOOKUP, NOTE, REFUND, REPORT, Running, running_server, task
 from tests.api.test_safety import code_of
 from tests.api.test_streams import all_of
+from tests.patience import HANG_SECONDS
 
 
 @pytest_asyncio.fixture
@@ -29,7 +30,7 @@ async def test_all_runs_of_an_agent_are_stopped_at_once_and_nobody_can_approve_w
     await server.asked(other)
     operator = await server.client("operator")
 
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(HANG_SECONDS):
         stopped = await operator.post("/agents/shop/stop", json={"reason": "It sends money to strangers."})
 
     assert stopped.json() == {"agent": "shop", "cancelled": 20, "unfinished": []}

@@ -25,9 +25,10 @@ async def test_a_run_that_needs_nobody_begins_running_and_completes(tmp_path: Pa
     async with running_server(tmp_path) as server:
         client = await server.client("agent")
         begun = await client.post("/runs", json={"agent": "shop", "task": LOOKUP})
-        assert (begun.status_code, begun.json()["status"]) == (201, "RUNNING")
+        assert begun.status_code == 201
         run_id = begun.json()["run_id"]
         assert begun.headers["location"] == f"/runs/{run_id}"
+        assert (await client.get(f"/runs/{run_id}/state?at=0")).json()["status"] == "RUNNING"
 
         await server.status(run_id, "COMPLETED")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from interlock.sandbox.interface import Command, CommandSandbox, Ended, Profile, Stream
+from tests.patience import HANG_SECONDS
 
 
 class Outcome(NamedTuple):
@@ -20,9 +21,17 @@ class Printed:
 
     def __init__(self) -> None:
         self._chunks: dict[Stream, list[bytes]] = {"stdout": [], "stderr": []}
+        self._more = asyncio.Event()
 
     def __call__(self, stream: Stream, chunk: bytes) -> None:
         self._chunks[stream].append(chunk)
+        self._more.set()
+
+    async def has(self, text: str) -> None:
+        """Wait until the command has printed this."""
+        while text not in self.text():
+            self._more.clear()
+            await self._more.wait()
 
     def bytes(self, stream: Stream = "stdout") -> bytes:
         return b"".join(self._chunks[stream])
@@ -44,11 +53,14 @@ async def run(
     sandbox: CommandSandbox,
     script: str | tuple[str, ...],
     workspace: Path,
-    timeout: float = 20,  # noqa: ASYNC109 - the command's
+    timeout: float = HANG_SECONDS,  # noqa: ASYNC109 - the command's
+    after: str = "",
     **options: Any,
 ) -> Outcome:
+    """Run a command. The timeout begins when it has printed `after`."""
     printed = Printed()
     running = await sandbox.start(a_command(script, workspace, **options), printed)
+    await asyncio.wait_for(printed.has(after), HANG_SECONDS)
     ended = await running.wait(timeout)
     return Outcome(ended, printed.text(), printed.text("stderr"))
 

@@ -172,15 +172,17 @@ async def test_a_workspace_that_is_gone_is_no_failed_command(sandbox: CommandSan
 async def test_a_timeout_lets_the_command_end_by_itself_first(sandbox: CommandSandbox, workspace: Path) -> None:
     script = "trap 'echo cleaned; exit 7' TERM; echo ready; sleep 1000 & wait"
 
-    outcome = await run(sandbox, script, workspace, timeout=0.3, limits=CommandLimits(grace_seconds=15))
+    outcome = await run(
+        sandbox, script, workspace, timeout=0, after="ready", limits=CommandLimits(grace_seconds=HANG_SECONDS)
+    )
 
     assert (shape(outcome.ended), outcome.stdout) == (("timeout", 7, ""), "ready\ncleaned\n")
 
 
 async def test_who_does_not_end_is_killed(sandbox: CommandSandbox, workspace: Path, alive: int) -> None:
-    script = f"{DAEMON} trap '' TERM; while :; do sleep 1000; done"
+    script = f"{DAEMON} trap '' TERM; echo ready; while :; do sleep 1000; done"
 
-    outcome = await run(sandbox, script, workspace, timeout=0.5, limits=CommandLimits(grace_seconds=0.1))
+    outcome = await run(sandbox, script, workspace, timeout=0, after="ready", limits=CommandLimits(grace_seconds=0.1))
 
     assert shape(outcome.ended) == ("timeout", None, "SIGKILL")
     assert os.read(alive, 1) == b""

@@ -14,6 +14,7 @@ from interlock.sandbox import process_tree
 from interlock.sandbox.bubblewrap import BubblewrapSandbox
 from interlock.sandbox.interface import CommandLimits, Stream
 from interlock.sandbox.programs import find_bwrap, python_folders
+from tests.patience import HANG_SECONDS
 
 from .commands import a_command, run, works
 from .ordinary_user import pytest_as_ordinary_user
@@ -257,14 +258,17 @@ async def test_other_users_of_the_host_see_no_variables_and_no_paths_in_the_comm
     sandbox: BubblewrapSandbox, tmp_path: Path
 ) -> None:
     seen: list[bytes] = []
+    looked = asyncio.Event()
 
     def look(stream: Stream, chunk: bytes) -> None:
         pids = process_tree.descendants(os.getpid())
         seen.extend(Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids)
+        looked.set()
 
     command = a_command("echo up; read line < <(sleep 1000)", tmp_path, environment={"A_TOKEN": "swordfish"})
     running = await sandbox.start(command, look)
-    await running.wait(0.2)
+    await asyncio.wait_for(looked.wait(), HANG_SECONDS)
+    await running.wait(0)
 
     assert any(b"--args" in line for line in seen)
     assert b"swordfish" not in b"".join(seen)

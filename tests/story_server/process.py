@@ -49,7 +49,7 @@ class Served:
         """A run that an agent's program makes for sam. Its id."""
         body = {"agent": "shop", "task": text, "on_behalf_of": "sam"} | wish
         answer = self._as_agent("POST", "/runs", json=body)
-        assert (answer.status_code, answer.json()["status"]) == (201, "RUNNING"), answer.text
+        assert answer.status_code == 201, answer.text
         return answer.json()["run_id"]
 
     def approve(self, run_id: str) -> None:

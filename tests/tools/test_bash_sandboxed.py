@@ -13,7 +13,7 @@ from interlock import Observation
 from interlock.sandbox.interface import CommandLimits, CommandSandbox
 from interlock.sandbox.probe import choose
 from interlock.sandbox.programs import python_folders
-from tests.patience import HANG_SECONDS
+from tests.patience import HANG_SECONDS, with_time_to_begin
 from tests.tools.shell import terminal
 
 PYTHON = python_folders()
@@ -137,7 +137,10 @@ async def test_a_command_that_does_not_end_is_ended(tmp_path: Path, commands: Co
     limits = CommandLimits(grace_seconds=0.1)
 
     async with terminal(tmp_path, commands, limits=limits) as shell:
-        said = await shell.run(f"echo begun; : {TOKEN}; {script}", timeout_seconds=0.3)
+        said = await with_time_to_begin(
+            lambda seconds: shell.run(f"echo begun; : {TOKEN}; {script}", timeout_seconds=seconds),
+            lambda said: text_of(said).startswith("begun\n"),
+        )
 
     assert (said.code, said.facts["reason"]) == ("command_timed_out", "timeout")
     assert text_of(said).startswith("begun\n")
@@ -186,7 +189,10 @@ async def test_a_command_that_takes_too_much_is_ended_and_the_run_goes_on(
     limits = CommandLimits(memory_bytes=64 << 20, processes=40, output_bytes=1 << 20, grace_seconds=0.1)
 
     async with terminal(tmp_path, commands, limits=limits) as shell:
-        said = await shell.run(script, timeout_seconds=3)
+        said = await with_time_to_begin(
+            lambda seconds: shell.run(script, timeout_seconds=seconds),
+            lambda said: said.facts["reason"] == reason or bool(said.facts["violations"]),
+        )
         after = await shell.run("echo alive")
 
     assert (said.ok, text_of(after)) == (False, "alive")

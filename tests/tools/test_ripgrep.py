@@ -304,14 +304,17 @@ async def test_an_ignore_file_that_is_no_plain_file_ends_no_search_and_is_told(
     assert odd is a_link_to_a_device or name in lines[2]
 
 
-async def test_ignore_files_are_obeyed_again_when_the_odd_one_is_gone_and_waited_for_once(run: SearchRun) -> None:
+async def test_ignore_files_are_obeyed_again_when_the_odd_one_is_gone_and_waited_for_once(
+    run: SearchRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run.write("a.py", "needle")
     run.write("b.log", "needle")
     run.write("sub/.gitignore", "*.log")
     os.mkfifo(run.root / ".gitignore")
     await run.do("grep", pattern="needle")
 
-    async with asyncio.timeout(1):
+    monkeypatch.setattr("interlock.tools.ripgrep._PATIENCE_SECONDS", 10 * HANG_SECONDS)
+    async with asyncio.timeout(HANG_SECONDS):
         again = await run.lines("grep", pattern="needle")
     (run.root / ".gitignore").unlink()
     run.write(".gitignore", "*.log")
