@@ -1,13 +1,19 @@
-"""Give all tests the same signals, however the run was started.
+"""Give all tests the same signals, however the run was started, and long tests their time.
 
 A script's background job ignores SIGINT and SIGQUIT, `nohup` ignores SIGHUP, and a caller may block any signal.
 Programs inherit this, and a test that interrupts one would wait until its timeout.
 """
 
 import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.soak.budget import Budget
 
 #: Ignored by Python itself, which gives programs the default again.
 _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
+_COLLECTED = pytest.StashKey[int]()
 
 
 def pytest_configure() -> None:
@@ -20,3 +26,28 @@ def pytest_configure() -> None:
     for number in signal.valid_signals() - _IGNORED_BY_PYTHON:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda _, __: None)
+
+
+@pytest.fixture
+def budget(request: pytest.FixtureRequest) -> Iterator[Budget]:
+    """The time of a long test. What it did is shown at the end of the run."""
+    budget = Budget()
+    yield budget
+    request.node.user_properties.append(("soak", f"{budget.done} rounds in {budget.used:.0f} s"))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    session.config.stash[_COLLECTED] = len(session.items)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show how many long tests ran, and how far each of them came."""
+    if terminalreporter.config.getoption("-m") != "soak":
+        return
+    reports: list[pytest.TestReport] = [
+        report for word in ("passed", "failed") for report in terminalreporter.getreports(word)
+    ]
+    terminalreporter.section(f"{len(reports)} of {terminalreporter.config.stash[_COLLECTED]} long tests ran")
+    for report in reports:
+        words = dict(report.user_properties).get("soak", f"{report.duration:.0f} s")
+        terminalreporter.write_line(f"{report.nodeid}: {words}")

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -12,12 +13,15 @@ import pytest
 from interlock import DecisionConflictError, EventLog, MemoryLog, RunState, SqliteLog, ToolRuntime
 from interlock.domain.event import ApprovalGranted, ApprovalRejected
 from tests.batch.stage import codes
+from tests.patience import HANG_SECONDS
+from tests.soak.budget import Budget
 from tests.support import call, facts
 
 from .scene import OPEN, RUN, Scene, SetPolicy, statuses
 
 DECIDERS = 16
-ROUNDS = 300
+#: Questions that all processes answer at the same time.
+ROUNDS = 100
 ROOT = Path(__file__).parents[2]
 EDIT = call("c1", "edit", path="notes.txt")
 
@@ -58,10 +62,10 @@ async def one_round(scene: Scene, logs: list[SqliteLog], number: int) -> None:
         await each.close()
 
 
-async def rounds(scene: Scene, path: Path, count: int) -> None:
+async def rounds(scene: Scene, path: Path, numbers: Iterable[int]) -> None:
     async with AsyncExitStack() as opened:
         logs = [await opened.enter_async_context(SqliteLog(path)) for _ in range(DECIDERS)]
-        for number in range(count):
+        for number in numbers:
             await one_round(scene, logs, number)
 
 
@@ -69,17 +73,26 @@ async def rounds(scene: Scene, path: Path, count: int) -> None:
 async def test_of_sixteen_deciders_exactly_one_wins_and_every_other_is_told_whose_answer_stands(
     scene: Scene, tmp_path: Path
 ) -> None:
-    await rounds(scene, tmp_path / "runs.db", 60)
+    await rounds(scene, tmp_path / "runs.db", range(60))
 
 
 @pytest.mark.soak
-async def test_of_sixteen_deciders_exactly_one_wins_in_every_one_of_many_rounds(scene: Scene, tmp_path: Path) -> None:
-    await rounds(scene, tmp_path / "runs.db", ROUNDS)
+async def test_of_sixteen_deciders_exactly_one_wins_in_every_one_of_many_rounds(
+    scene: Scene, tmp_path: Path, budget: Budget
+) -> None:
+    await rounds(scene, tmp_path / "runs.db", budget.rounds())
 
 
 @pytest.mark.soak
-def test_of_sixteen_processes_exactly_one_wins_each_of_many_rounds(scene: Scene, tmp_path: Path) -> None:
-    path = tmp_path / "runs.db"
+def test_of_sixteen_processes_exactly_one_wins_each_of_many_rounds(
+    scene: Scene, tmp_path: Path, budget: Budget
+) -> None:
+    for number in budget.rounds():
+        (tmp_path / str(number)).mkdir()
+        decide_all_in_processes(scene, tmp_path / str(number) / "runs.db")
+
+
+def decide_all_in_processes(scene: Scene, path: Path) -> None:
     asyncio.run(ask_all(scene, path))
     command = [sys.executable, "-m", "tests.approvals_e2e.deciding_process", str(path), str(ROUNDS)]
 
@@ -87,7 +100,7 @@ def test_of_sixteen_processes_exactly_one_wins_each_of_many_rounds(scene: Scene,
         subprocess.Popen([*command, f"decider-{number}"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
         for number in range(DECIDERS)
     ]
-    said = [process.communicate(timeout=500)[0].split() for process in processes]
+    said = [process.communicate(timeout=4 * HANG_SECONDS)[0].split() for process in processes]
 
     assert [process.returncode for process in processes] == [0] * DECIDERS
     wins = Counter(run_id for lines in said for run_id in lines)

@@ -3,8 +3,11 @@ one. A fresh process goes on: no effect twice, no answer lost, no start without 
 
 from collections.abc import Iterator
 from pathlib import Path
+from random import sample
 
 import pytest
+
+from tests.soak.budget import Budget
 
 from .lives import KILLED, Left, Lives, assert_sound, assert_went_on, counts_of, left_in
 from .story import CODES, FINISHED, NO_EFFECT
@@ -30,15 +33,27 @@ def kill(lives: Lives, folder: Path, kind: str, number: int) -> Left | None:
 
 
 def kill_at_each(lives: Lives, tmp_path: Path, kind: str, every: int = 1) -> None:
-    assert lives.live(tmp_path / "whole") == FINISHED
-    points = counts_of(tmp_path / "whole")[kind]
+    points = points_of(lives, tmp_path, kind)
     number = killed = 0
-    while (death := kill(lives, folder := tmp_path / f"{number}", kind, number)) is not None:
-        assert lives.live(folder) == FINISHED
-        assert_went_on(death, folder)
+    while kill_and_recover(lives, tmp_path / f"{number}", kind, number):
         number += every
         killed += 1
     assert killed >= (points - SLACK) // every
+
+
+def points_of(lives: Lives, tmp_path: Path, kind: str) -> int:
+    """Return at how many points a whole run can be killed."""
+    assert lives.live(tmp_path / "whole") == FINISHED
+    return counts_of(tmp_path / "whole")[kind]
+
+
+def kill_and_recover(lives: Lives, folder: Path, kind: str, number: int) -> bool:
+    """Return False when the run ended before it got to that point."""
+    death = kill(lives, folder, kind, number)
+    if death is not None:
+        assert lives.live(folder) == FINISHED
+        assert_went_on(death, folder)
+    return death is not None
 
 
 def test_without_a_death_everything_happens_once(lives: Lives, tmp_path: Path) -> None:
@@ -64,10 +79,14 @@ def test_a_run_that_is_killed_anywhere_goes_on_as_well(lives: Lives, tmp_path: P
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["event", "commit", "keep", "kept"])
-def test_every_single_event_and_commit_may_be_the_last_one(lives: Lives, tmp_path: Path, kind: str) -> None:
-    kill_at_each(lives, tmp_path, kind)
+def test_every_single_event_and_commit_may_be_the_last_one(
+    lives: Lives, tmp_path: Path, kind: str, budget: Budget
+) -> None:
+    """In another order each time, as far as the time allows."""
+    points = points_of(lives, tmp_path, kind) - SLACK
+    for number, _ in zip(sample(range(points), points), budget.rounds(), strict=False):
+        assert kill_and_recover(lives, tmp_path / f"{number}", kind, number), number
 
 
 @pytest.mark.parametrize("first", ["durable", "done"])

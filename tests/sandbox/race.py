@@ -68,15 +68,16 @@ class Race:
         self.takes = 0
 
 
-def race(folder: Path, reach: Reach, seconds: float) -> Race:
-    """Read, list, locate and write in turn, until the time is over."""
+def race(folder: Path, reach: Reach, seconds: float, enough: Callable[[Race], bool] = lambda found: True) -> Race:
+    """Read, list, locate and write in turn, until the time is over and enough was met."""
     outside = _scene(folder)
     before = _content(outside)
     found = Race()
     with _moving(folder / "ws", outside, found), Workspace(folder / "ws", reach=reach) as workspace:
-        end = monotonic() + seconds
+        start = monotonic()
         for name, act in cycle(_acts(workspace).items()):
-            if monotonic() > end:
+            used = monotonic() - start
+            if used > seconds and (enough(found) or used > seconds + HANG_SECONDS):
                 break
             _try(found, name, act)
     if _content(outside) != before:

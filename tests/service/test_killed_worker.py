@@ -16,6 +16,7 @@ from interlock.service.index import Index
 from interlock.service.rows import ActionQuery, ActionRow, RunQuery, RunRow
 from tests.patience import HANG_SECONDS
 from tests.runs.support import facts
+from tests.soak.budget import Budget
 
 from .killed_server import effects_in
 
@@ -94,16 +95,18 @@ def test_a_server_is_killed_during_200_runs_and_nothing_is_lost_or_run_twice(tmp
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", range(3))
-def test_a_server_is_killed_again_and_again_at_any_moment(tmp_path: Path, seed: int) -> None:
-    runs, said, random = 200, list[str](), Random(seed)
-    for _ in range(20):
-        life = Life(tmp_path, runs)
-        code = life.live(until=random.randrange(1, 60))
-        said += life.said
-        assert code in (0, -signal.SIGKILL)
+def test_a_server_is_killed_again_and_again_at_any_moment(tmp_path: Path, budget: Budget) -> None:
+    for seed in budget.rounds():
+        (tmp_path / str(seed)).mkdir()
+        kill_often(tmp_path / str(seed), Random(seed))
 
-    last = Life(tmp_path, runs)
-    assert last.live() == 0
-    asyncio.run(check(tmp_path, runs, [*said, *last.said]))
+
+def kill_often(folder: Path, random: Random) -> None:
+    runs, said, code = 40, list[str](), -signal.SIGKILL
+    while code == -signal.SIGKILL:
+        life = Life(folder, runs)
+        code = life.live(until=random.randrange(10, 60))
+        said += life.said
+
+    assert code == 0
+    asyncio.run(check(folder, runs, said))

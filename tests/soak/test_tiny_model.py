@@ -20,6 +20,8 @@ from interlock.models.scripted import proposed
 from tests.models.wire import answer, calls_of, text_of
 from tests.soak.tiny_model.install import tiny_model_python
 
+from .budget import Budget
+
 pytestmark = pytest.mark.soak
 
 ANYTHING = {"type": "object", "additionalProperties": True}
@@ -47,7 +49,6 @@ EXAMPLES: tuple[Message, ...] = tuple(
     for message in (UserMessage(question), AssistantMessage(calls=(call,)), ToolMessage(call.call_id, "ok"))
 )
 REFUSED = {"arguments_malformed", "schema_invalid", "unknown_tool", "call_id_conflict", "call_id_invalid"}
-ROUNDS = 6
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +93,9 @@ class Babbler:
             return []
 
 
-@pytest.mark.timeout(300)
-async def test_whatever_a_real_model_proposes_ends_in_an_observation_and_only_sound_calls_run(server_url: str) -> None:
+async def test_whatever_a_real_model_proposes_ends_in_an_observation_and_only_sound_calls_run(
+    server_url: str, budget: Budget
+) -> None:
     ran: list[object] = []
 
     @tool(read_only=True)
@@ -112,7 +114,7 @@ async def test_whatever_a_real_model_proposes_ends_in_an_observation_and_only_so
     model = OpenAIChat("smollm2", base_url=f"{server_url}/v1", api_key="none")
     babbler = Babbler(model)
     async with ToolRuntime(tools=[add, note]) as runtime:
-        for number in range(ROUNDS):
+        for number in budget.rounds():
             for position, template in enumerate(QUESTIONS):
                 question = template.format(number=number)
                 calls = await babbler.calls(question)
@@ -128,7 +130,7 @@ async def test_whatever_a_real_model_proposes_ends_in_an_observation_and_only_so
                 outcomes.update(seen.code for seen in result.observations)
     await model.close()
 
-    assert outcomes.total() > ROUNDS * len(QUESTIONS), "it wrote no call at all, so nothing was tried"
+    assert outcomes.total() > budget.done * len(QUESTIONS), "it wrote no call at all, so nothing was tried"
     assert outcomes["ok"] == len(ran)
     assert set(outcomes) <= REFUSED | {"ok"}
     assert outcomes.total() > outcomes["ok"], "a model of this size should have written something wrong"
