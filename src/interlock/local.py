@@ -18,6 +18,7 @@ from .domain.tool import ToolDefinition
 from .policy.masking import Masked
 from .policy.scripts import commands_in, only_reads
 from .registry.interface import Toolbox
+from .sandbox.frozen import FrozenPlaces
 from .sandbox.hidden import Found, HiddenFiles
 from .sandbox.interface import CommandLimits, CommandSandbox, Confinement
 from .sandbox.probe import choose
@@ -64,11 +65,10 @@ class LocalTools(Toolbox):
         self._masked: dict[str, tuple[tuple[Mask, ...], Masked]] = {}
         #: What holds for commands, as it was when they were last looked for.
         self._hiding = Masked((), "")
-        #: The runtime's files, from the workspace on.
-        self._own: set[str] = set()
-        self._workspace = Workspace(workspace, extra_hidden=self._refuses)
+        self._frozen = FrozenPlaces(realpath(workspace))
+        self._workspace = Workspace(workspace, extra_hidden=self._refuses, frozen=self._frozen)
         self._root = self._workspace.open_root()
-        self._files = HiddenFiles(self._root.fd, self._hides, self._freezes)
+        self._files = HiddenFiles(self._root.fd, self._hides, self._freezes, frozen=self._frozen)
         self._commands = choose() if commands is None else commands
         self._shell = Shell(
             self._workspace,
@@ -104,11 +104,7 @@ class LocalTools(Toolbox):
 
     def keep_off(self, paths: Iterable[str]) -> None:
         """Refused with `ConfigurationError` when the whole workspace lies in one of them."""
-        for path in map(realpath, paths):
-            if self.root == path or self.root.startswith(f"{path}/"):
-                raise ConfigurationError(f"The workspace {self.root!r} lies in {path!r}, which is the runtime's own.")
-            if path.startswith(f"{self.root}/"):
-                self._own.add(path[len(self.root) + 1 :])
+        self._frozen.keep_off(paths)
         self._files.forget()
 
     async def close(self) -> None:
@@ -152,13 +148,12 @@ class LocalTools(Toolbox):
 
     def _refuses(self, relative_path: str, writing: bool) -> bool:
         mask = self._mask(_EVERY_TOOL)
-        return self._is_own(relative_path) or mask.hides(relative_path) or (writing and mask.freezes(relative_path))
+        return (
+            self._frozen.is_own(relative_path) or mask.hides(relative_path) or (writing and mask.freezes(relative_path))
+        )
 
     def _hides(self, relative_path: str) -> bool:
-        return is_secret(relative_path) or self._is_own(relative_path) or self._hiding.hides(relative_path)
-
-    def _is_own(self, relative_path: str) -> bool:
-        return any(relative_path == own or relative_path.startswith(f"{own}/") for own in self._own)
+        return is_secret(relative_path) or self._frozen.is_own(relative_path) or self._hiding.hides(relative_path)
 
     def _freezes(self, relative_path: str) -> bool:
         return self._hiding.freezes(relative_path)

@@ -94,14 +94,14 @@ def _acts(workspace: Workspace) -> dict[str, Callable[[], str]]:
         "read deep": lambda: _read(workspace, "a/../a/./f"),
         "list": lambda: " ".join(entry.name for entry in workspace.entries("a").entries),
         "locate": lambda: workspace.locate("a/new/file").relative,
-        "write a file": lambda: workspace.replace_file("f", WRITTEN).relative,
-        "write in a folder": lambda: workspace.replace_file("a/f", WRITTEN).relative,
-        "make folders": lambda: workspace.replace_file("made/in/here", WRITTEN).relative,
+        "write a file": lambda: workspace.replace_file("f", WRITTEN, None).relative,
+        "write in a folder": lambda: workspace.replace_file("a/f", WRITTEN, None).relative,
+        "make folders": lambda: workspace.replace_file("made/in/here", WRITTEN, None).relative,
     }
 
 
 def _read(workspace: Workspace, path: str) -> str:
-    with workspace.open_file(path) as file:
+    with workspace.open_file(path, None) as file:
         return os.read(file.fd, 1_000).decode()
 
 

@@ -55,10 +55,10 @@ def do(workspace: Workspace, op: str, path: str) -> str | None:
     try:
         match op:
             case "read":
-                with workspace.open_file(path) as file:
+                with workspace.open_file(path, None) as file:
                     return os.read(file.fd, 1_000).decode()
             case "write":
-                relative = workspace.replace_file(path, WRITTEN.encode()).relative
+                relative = workspace.replace_file(path, WRITTEN.encode(), None).relative
                 assert Path(workspace.root, relative).read_text() == WRITTEN
                 return relative
             case _:

@@ -49,8 +49,8 @@ def umask(mask: int) -> Generator[None]:
 @both_ways
 def test_a_file_is_replaced_and_a_new_one_made_with_its_folders(reach: Reach, root: Path) -> None:
     with Workspace(root, reach=reach) as workspace:
-        replaced = workspace.replace_file("old.txt", b"new")
-        created = workspace.replace_file("x/y/z.txt", b"made")
+        replaced = workspace.replace_file("old.txt", b"new", None)
+        created = workspace.replace_file("x/y/z.txt", b"made", None)
     assert (replaced.relative, replaced.created, created.relative, created.created) == (
         "old.txt",
         False,
@@ -66,13 +66,13 @@ def test_a_file_is_written_also_where_the_kernel_does_not_tell_places(
 ) -> None:
     monkeypatch.setattr("interlock.sandbox.beneath.has_fd_links", lambda: False)
     with Workspace(root) as workspace:
-        assert workspace.replace_file("x/new.txt", b"new").created
+        assert workspace.replace_file("x/new.txt", b"new", None).created
     assert tree(root) == {"old.txt": "old", "x": "", "x/new.txt": "new"}
 
 
 def test_what_is_new_has_the_usual_mode(root: Path, workspace: Workspace) -> None:
     with umask(0o027):
-        workspace.replace_file("x/new.txt", b"")
+        workspace.replace_file("x/new.txt", b"", None)
     assert [stat.S_IMODE((root / name).stat().st_mode) for name in ("x", "x/new.txt")] == [0o750, 0o640]
 
 
@@ -83,28 +83,28 @@ def test_mode_and_attributes_of_the_old_file_are_kept(root: Path, workspace: Wor
         os.setxattr(old, "user.note", b"kept")
     except OSError:
         pytest.skip("this file system has no attributes")
-    workspace.replace_file("old.txt", b"new")
+    workspace.replace_file("old.txt", b"new", None)
     assert stat.S_IMODE(old.stat().st_mode) == 0o751
     assert os.getxattr(old, "user.note") == b"kept"
 
 
 def test_rights_that_were_given_to_the_old_content_are_not_given_to_the_new(root: Path, workspace: Workspace) -> None:
     (root / "old.txt").chmod(0o6755)
-    workspace.replace_file("old.txt", b"new")
+    workspace.replace_file("old.txt", b"new", None)
     assert stat.S_IMODE((root / "old.txt").stat().st_mode) == 0o755
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_the_owner_stays_the_owner(root: Path, workspace: Workspace) -> None:
     os.chown(root / "old.txt", 65534, 65533)
-    replaced = workspace.replace_file("old.txt", b"new")
+    replaced = workspace.replace_file("old.txt", b"new", None)
     assert (replaced.stat.st_uid, replaced.stat.st_gid) == (65534, 65533)
 
 
 def test_a_hard_link_elsewhere_keeps_its_content(root: Path, workspace: Workspace) -> None:
     outside = root.with_name("outside.txt")
     outside.hardlink_to(root / "old.txt")
-    workspace.replace_file("old.txt", b"new")
+    workspace.replace_file("old.txt", b"new", None)
     assert (outside.read_text(), (root / "old.txt").read_text()) == ("old", "new")
 
 
@@ -117,8 +117,8 @@ def test_the_caller_sees_the_present_file_right_before_and_may_stop(root: Path, 
             raise LookupError("it has changed")
 
     with pytest.raises(LookupError, match="changed"):
-        workspace.replace_file("old.txt", b"new", still=still)
-    workspace.replace_file("x/new.txt", b"new", still=still)
+        workspace.replace_file("old.txt", b"new", None, still=still)
+    workspace.replace_file("x/new.txt", b"new", None, still=still)
     assert seen == [b"old", None]
     assert tree(root) == {"old.txt": "old", "x": "", "x/new.txt": "new"}
 
@@ -129,7 +129,7 @@ def test_folders_that_were_made_for_nothing_are_removed(root: Path, workspace: W
         raise LookupError
 
     with pytest.raises(LookupError):
-        workspace.replace_file("x/y/new.txt", b"new", still=still)
+        workspace.replace_file("x/y/new.txt", b"new", None, still=still)
     assert tree(root) == {"old.txt": "old"}
 
 
@@ -143,7 +143,7 @@ def test_whatever_fails_the_old_file_stays_and_nothing_beside_it(
     with monkeypatch.context() as patched:
         patched.setattr(name, fail)
         with pytest.raises(OSError, match="full"):
-            workspace.replace_file("old.txt", b"new")
+            workspace.replace_file("old.txt", b"new", None)
     assert tree(root) == {"old.txt": "old"}
 
 
@@ -151,7 +151,7 @@ def test_a_file_larger_than_the_limit_changes_nothing(root: Path, workspace: Wor
     script = (
         "import resource, signal, sys; from interlock.sandbox.workspace import Workspace\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
-        "try: Workspace(sys.argv[1]).replace_file('x/old.txt', b'n' * 10000)\n"
+        "try: Workspace(sys.argv[1]).replace_file('x/old.txt', b'n' * 10000, None)\n"
         "except OSError as error: print(error.errno)"
     )
     ended = subprocess.run([sys.executable, "-c", script, str(root)], capture_output=True, text=True, check=True)
@@ -165,7 +165,7 @@ def test_what_may_not_be_written_stays(closed: str, root: Path, workspace: Works
     (root / closed).chmod(0o555)
     try:
         with pytest.raises(PermissionError) as refused:
-            workspace.replace_file("old.txt", b"new")
+            workspace.replace_file("old.txt", b"new", None)
     finally:
         (root / closed).chmod(0o755)
     assert refused.value.errno == EACCES
@@ -181,7 +181,7 @@ def test_a_link_that_takes_the_name_at_the_last_moment_is_replaced_itself(reach:
         (root / "old.txt").symlink_to("../outside.txt")
 
     with Workspace(root, reach=reach) as workspace:
-        workspace.replace_file("old.txt", b"new", still=still)
+        workspace.replace_file("old.txt", b"new", None, still=still)
     assert root.with_name("outside.txt").read_text() == "outside"
     assert not (root / "old.txt").is_symlink()
     assert tree(root) == {"old.txt": "new"}
@@ -202,7 +202,7 @@ def test_a_folder_that_is_moved_out_meanwhile_gets_nothing(
     with monkeypatch.context() as patched, Workspace(root, reach=reach) as workspace:
         patched.setattr("os.fsync", move)
         with pytest.raises(PathRefused, match="outside"):
-            workspace.replace_file("x/new.txt", b"new")
+            workspace.replace_file("x/new.txt", b"new", None)
     assert list(root.with_name("moved").iterdir()) == []
 
 
@@ -220,13 +220,13 @@ def test_a_folder_that_becomes_a_link_while_it_is_made_is_not_entered(
     with monkeypatch.context() as patched:
         patched.setattr("os.mkdir", swap)
         with pytest.raises(PathRefused, match="link"):
-            workspace.replace_file("x/new.txt", b"new")
+            workspace.replace_file("x/new.txt", b"new", None)
     assert list(root.with_name("outside").iterdir()) == []
 
 
 def test_too_many_new_folders_are_refused(root: Path, workspace: Workspace) -> None:
     with pytest.raises(PathRefused, match="64 new folders"):
-        workspace.replace_file("n/" * 65 + "x", b"")
+        workspace.replace_file("n/" * 65 + "x", b"", None)
     assert tree(root) == {"old.txt": "old"}
 
 
@@ -234,7 +234,7 @@ def test_a_process_that_dies_leaves_the_old_content_or_the_new(root: Path) -> No
     script = (
         "import os, sys; from interlock.sandbox.workspace import Workspace\n"
         "def die(_): os.kill(os.getpid(), 9)\n"
-        "Workspace(sys.argv[1]).replace_file('old.txt', b'new', still=die)"
+        "Workspace(sys.argv[1]).replace_file('old.txt', b'new', None, still=die)"
     )
     ended = subprocess.run([sys.executable, "-c", script, str(root)], check=False)
     assert ended.returncode == -9
@@ -253,7 +253,7 @@ def test_a_change_of_the_same_size_in_the_same_second_is_seen_by_programs_that_l
     before = (tmp_path / "a.py").stat()
 
     with Workspace(tmp_path) as workspace:
-        workspace.replace_file("a.py", b"VALUE = 2\n")
+        workspace.replace_file("a.py", b"VALUE = 2\n", None)
 
     after = (tmp_path / "a.py").stat()
     assert after.st_size == before.st_size

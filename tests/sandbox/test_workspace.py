@@ -58,7 +58,7 @@ def names(folder: Path) -> list[str]:
 
 @both_ways
 def test_a_file_is_opened_with_its_real_place_and_status(reach: Reach, root: Path) -> None:
-    with Workspace(root, reach=reach) as workspace, workspace.open_file("link/b/../f.txt") as file:
+    with Workspace(root, reach=reach) as workspace, workspace.open_file("link/b/../f.txt", None) as file:
         assert (os.read(file.fd, 100), file.relative) == (b"inside", "a/f.txt")
         assert os.path.samestat(file.stat, (root / "a/f.txt").stat())
         assert file.stat.st_size == len(b"inside")
@@ -90,11 +90,11 @@ def test_absolute_paths_begin_with_the_root_as_it_was_named_or_as_it_is(root: Pa
 
 
 def test_a_refusal_says_what_is_the_matter_and_what_to_do(workspace: Workspace) -> None:
-    assert refusal(workspace.open_file, "out/secret.txt") == (
+    assert refusal(workspace.open_file, "out/secret.txt", None) == (
         "outside",
         "'out/secret.txt' leads outside the workspace. Use a path inside of it, from its root on.",
     )
-    assert refusal(workspace.open_file, "a/f.txt/x") == (
+    assert refusal(workspace.open_file, "a/f.txt/x", None) == (
         "not_found",
         "'a/f.txt/x' does not exist (a part of it is a file and not a folder). Look for the right name first.",
     )
@@ -120,7 +120,7 @@ def test_a_refusal_says_what_is_the_matter_and_what_to_do(workspace: Workspace) 
 def test_refusals_are_told_apart(path: str, kind: str, root: Path, workspace: Workspace) -> None:
     (root / "a/loop").symlink_to("loop")
     os.mkfifo(root / "a/pipe")
-    told, words = refusal(workspace.open_file, path)
+    told, words = refusal(workspace.open_file, path, None)
     assert told == kind
     assert len(words) < 600
     assert str(root) not in words
@@ -136,11 +136,11 @@ def test_a_refusal_is_one_of_the_sandbox_and_can_be_copied_to_another_process() 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_what_may_not_be_read_is_refused(root: Path, workspace: Workspace) -> None:
     (root / "a/f.txt").chmod(0)
-    assert refusal(workspace.open_file, "a/f.txt")[0] == "unreadable"
+    assert refusal(workspace.open_file, "a/f.txt", None)[0] == "unreadable"
 
 
 def test_a_file_that_is_gone_meanwhile_is_still_what_was_opened(root: Path, workspace: Workspace) -> None:
-    with workspace.open_file("a/f.txt") as file:
+    with workspace.open_file("a/f.txt", None) as file:
         (root / "a/f.txt").unlink()
         assert os.read(file.fd, 100) == b"inside"
         assert file.relative == "a/f.txt"
@@ -154,8 +154,8 @@ def test_a_rule_may_hide_more_by_the_written_and_by_the_real_path(root: Path) ->
         return relative == "a/f.txt"
 
     with Workspace(root, extra_hidden=hides) as workspace:
-        assert refusal(workspace.open_file, "link/f.txt")[0] == "hidden"
-        assert refusal(workspace.replace_file, "link/f.txt", b"")[0] == "hidden"
+        assert refusal(workspace.open_file, "link/f.txt", None)[0] == "hidden"
+        assert refusal(workspace.replace_file, "link/f.txt", b"", None)[0] == "hidden"
         assert workspace.refusal("a/f.txt") == "hidden"
     assert asked[:2] == [("link/f.txt", False), ("a/f.txt", False)]
     assert ("a/f.txt", True) in asked
@@ -182,16 +182,16 @@ def test_a_long_listing_is_cut_and_says_so(root: Path, workspace: Workspace) -> 
 
 
 def test_a_file_is_no_folder(workspace: Workspace) -> None:
-    assert refusal(workspace.open_folder, "a/f.txt")[0] == "not_a_folder"
-    assert refusal(workspace.open_folder, "a/none")[0] == "not_found"
+    assert refusal(workspace.open_folder, "a/f.txt", None)[0] == "not_a_folder"
+    assert refusal(workspace.open_folder, "a/none", None)[0] == "not_found"
 
 
 def test_the_workspace_stays_the_folder_that_it_was(root: Path, workspace: Workspace) -> None:
     root.rename(root.with_name("moved"))
     root.symlink_to("out")
-    with workspace.open_file("a/f.txt") as file:
+    with workspace.open_file("a/f.txt", None) as file:
         assert file.relative == "a/f.txt"
-    assert refusal(workspace.open_file, "secret.txt")[0] == "not_found"
+    assert refusal(workspace.open_file, "secret.txt", None)[0] == "not_found"
 
 
 @pytest.mark.parametrize("name", ["none", "a/f.txt"])
@@ -205,8 +205,8 @@ def test_nothing_stays_open_also_when_nobody_closes(root: Path) -> None:
     workspace = Workspace(root)
     for path in ("a/f.txt", "none", "a", ".env", ".."):
         try:
-            workspace.open_file(path)
-            workspace.open_folder(path)
+            workspace.open_file(path, None)
+            workspace.open_folder(path, None)
             workspace.locate(path)
         except PathRefused:
             pass
@@ -215,7 +215,7 @@ def test_nothing_stays_open_also_when_nobody_closes(root: Path) -> None:
     Workspace(root).locate("a")
     gc.collect()
     assert os.listdir("/dev/fd") == before
-    assert refusal(workspace.open_file, "a/f.txt")[0] == "unreadable"
+    assert refusal(workspace.open_file, "a/f.txt", None)[0] == "unreadable"
 
 
 PIECES = st.sampled_from(
@@ -237,7 +237,7 @@ def test_whatever_the_path_nothing_outside_is_touched_and_only_refusals_are_rais
             assert "secret.txt" not in told or "secret.txt" in path
         tell(workspace.locate, path, writing=True)
         try:
-            with workspace.open_file(path) as file:
+            with workspace.open_file(path, None) as file:
                 assert os.read(file.fd, 100) != CANARY.encode()
         except PathRefused:
             pass

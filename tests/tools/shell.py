@@ -113,7 +113,7 @@ class Terminal:
 
 def shell_in(root: Path, commands: CommandSandbox, **options: Any) -> Shell:
     workspace = Workspace(root)
-    folder = workspace.open_folder(".")
+    folder = workspace.open_root()
     files = HiddenFiles(folder.fd, is_secret, lambda path: False)
 
     def find(_open: object = folder) -> Found:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.requirement("R229")
 
 def test_a_file_that_grows_while_it_is_read_is_read_to_its_end(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"one")
-    with Workspace(tmp_path) as workspace, workspace.open_file("a") as opened:
+    with Workspace(tmp_path) as workspace, workspace.open_file("a", None) as opened:
         (tmp_path / "a").write_bytes(b"one and two")
         assert content_of(opened).content == b"one and two"
 
@@ -25,7 +25,7 @@ def test_a_file_that_grows_while_it_is_read_is_read_to_its_end(tmp_path: Path) -
 def test_a_file_that_grows_beyond_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_content, "MAX_FILE_BYTES", 10)
     (tmp_path / "a").write_bytes(b"one")
-    with Workspace(tmp_path) as workspace, workspace.open_file("a") as opened:
+    with Workspace(tmp_path) as workspace, workspace.open_file("a", None) as opened:
         (tmp_path / "a").write_bytes(b"x" * 11)
         with pytest.raises(PreconditionError, match="has 11 bytes"):
             content_of(opened)
@@ -34,10 +34,10 @@ def test_a_file_that_grows_beyond_the_limit_is_not_read(tmp_path: Path, monkeypa
 def test_a_file_is_compared_by_size_and_by_content(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"one")
     with Workspace(tmp_path) as workspace:
-        before = load(workspace, "a")
+        before = load(workspace, "a", None)
         for content, same in ((b"one", True), (b"two", False), (b"longer", False)):
             (tmp_path / "a").write_bytes(content)
-            with workspace.open_file("a") as opened:
+            with workspace.open_file("a", None) as opened:
                 assert has_digest(opened.fd, before) is same
 
 
@@ -58,4 +58,4 @@ def test_where_nothing_is_redacted_a_mark_is_only_text(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("old")
     bare = ToolContext(Situation(run_id="r"), "c1", "edit_file", lambda _call_id, _message: None)
     with Workspace(tmp_path) as workspace:
-        check_marks(load(workspace, "a"), "old", "[redacted:name]", bare)
+        check_marks(load(workspace, "a", None), "old", "[redacted:name]", bare)

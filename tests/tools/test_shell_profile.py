@@ -48,7 +48,7 @@ def rules(root: Path, protected: Found = NOTHING, **options: object) -> ShellRul
 @contextmanager
 def found_in(root: Path) -> Generator[ShellRules]:
     """Rules with what is really there."""
-    with Workspace(root) as workspace, workspace.open_folder(".") as opened:
+    with Workspace(root) as workspace, workspace.open_root() as opened:
         files = HiddenFiles(opened.fd, is_secret, lambda path: False)
         yield ShellRules(workspace=workspace, is_read_only=lambda script, cwd: False, hidden=files.find)
 

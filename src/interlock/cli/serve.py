@@ -37,11 +37,13 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     changes: dict[str, Any] = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     process = import_module(".server_process", __package__)  # all of a server, which help does not need
-    settings, served = process.prepare(_config(config), agents or [], demo)
+    config = _config(config)
+    settings, served = process.prepare(config, agents or [], demo)
     settings = msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, **changes))
     files = server_files(log)
     with the_only_server(files.state):
-        asyncio.run(process.run_server(settings, served, files))
+        own_paths = (*find_places().own_paths, *(() if config is None else (str(config),)))
+        asyncio.run(process.run_server(settings, served, files, own_paths))
 
 
 def _config(named: Path | None) -> Path | None:

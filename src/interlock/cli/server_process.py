@@ -57,8 +57,13 @@ def prepare(config: Path | None, named: Sequence[str], demo: bool) -> tuple[Serv
     return settings, served
 
 
-async def run_server(settings: ServerSettings, served: Sequence[ServedAgent], files: ServerFiles) -> None:
-    """Until a signal. Calls under way are given a moment; every run can be gone on with."""
+async def run_server(
+    settings: ServerSettings, served: Sequence[ServedAgent], files: ServerFiles, own_paths: Sequence[str] = ()
+) -> None:
+    """Serve until a signal. Calls under way are given a moment; every run can be resumed.
+
+    `own_paths` are files that no tool may touch, beside those of the server and those that settings name.
+    """
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     # Signals are handled until all is stopped, so they are left last.
     with _listening(settings.server) as sock, ExitStack() as signals:
@@ -68,7 +73,9 @@ async def run_server(settings: ServerSettings, served: Sequence[ServedAgent], fi
             with _nothing_started():
                 log = await opened.enter_async_context(SqliteLog(files.log))
                 artifacts = FileArtifacts(files.artifacts)
-                service = Service(settings, served, log=log, artifacts=artifacts, state=files.state)
+                service = Service(
+                    settings, served, log=log, artifacts=artifacts, state=files.state, own_paths=own_paths
+                )
                 opened.push_async_callback(service.stop)
                 config = _uvicorn_config(make_app(service), settings.server)
                 await check_accounts(service)

@@ -66,6 +66,13 @@ class PermittedCall(msgspec.Struct, frozen=True, gc=False):
     edited_by: str = ""
     keep: str = ""
 
+    @property
+    def judged(self) -> frozenset[str]:
+        """Where its path arguments led when it was judged, or when a person was asked."""
+        if not self.action_id:
+            return frozenset(self.decision.paths)
+        return frozenset(file.path for file in self.bound.surroundings.files)
+
 
 QuestionKind: TypeAlias = Literal["approval", "input", "consent"]
 

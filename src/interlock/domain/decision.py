@@ -46,7 +46,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     scope: Scope = "once"
     #: With `ask` and `request_input`: how long the question stays open. None: for ever.
     answer_within_seconds: float | None = None
-    #: With `ask`: the paths that the call was seen to name. What is in them is bound to the approval.
+    #: The paths that the call was seen to name, as they were judged: a tool of files opens no other. With `ask`, what
+    #: is in them is bound to the approval. The log has them with questions only.
     paths: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -1,6 +1,6 @@
 """What the arguments of a call name, as far as the tool declares it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
@@ -36,6 +36,17 @@ def elements(value: Any) -> Iterator[Any]:
             yield from elements(item)
     else:
         yield value
+
+
+def place_in(absolute: str, roots: Iterable[str]) -> str | None:
+    """Return a normal, absolute path from one of these folders on, "." for the folder itself; None when it is in
+    none."""
+    for root in roots:
+        if absolute == root:
+            return "."
+        if absolute.startswith(root.rstrip("/") + "/"):
+            return absolute[len(root.rstrip("/")) + 1 :]
+    return None
 
 
 def declared_paths(tool: ToolDefinition, arguments: JsonObject) -> list[str]:

@@ -47,6 +47,9 @@ ObservationKind: TypeAlias = Literal["tool", "verification"]
 ResourceKind: TypeAlias = Literal["path", "host", "command", "folder"]
 
 
+#: Places of a call's path arguments, from the workspace on, as the gate judged them. None: no gate judged them yet.
+Judged: TypeAlias = frozenset[str] | None
+
 #: Names of tool state that begin so are the runtime's own.
 RESERVED_STATE = "interlock:"
 
@@ -132,6 +135,7 @@ class ToolContext:
         "call_id",
         "cancelled",
         "effects",
+        "judged",
         "kept",
         "reach",
         "run_id",
@@ -162,6 +166,8 @@ class ToolContext:
         self.artifacts = artifacts
         #: The artifacts that this call kept.
         self.kept: list[ArtifactRef] = []
+        #: Where the path arguments led when the call was judged or approved: a tool opens nothing else.
+        self.judged: Judged = None
         #: What the tool said that this call can reach, right before it started. None: it does not say.
         self.reach: Reach | None = None
         #: Where an approved call runs, and the files that the approval is bound to. None: it was not approved.

@@ -50,7 +50,7 @@ def covered(valid: ValidCall, decision: Decision, run: Run) -> Decision:
     if grant is None or (grant.until and run.parts.clock.now() >= grant.until):
         return decision
     reason = f"A person said yes to exactly this before, for more than once ({grant.action_id})."
-    return msgspec.structs.replace(decision, verdict=Verdict.ALLOW, reason=reason, layer="standing approval", paths=())
+    return msgspec.structs.replace(decision, verdict=Verdict.ALLOW, reason=reason, layer="standing approval")
 
 
 def changed(question: Question, run: Run) -> tuple[Change, ...]:

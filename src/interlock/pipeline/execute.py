@@ -168,6 +168,9 @@ async def _chain(execution: Execution, sandbox: Sandbox) -> Any:
     async def core(arguments: JsonObject, context: ToolContext) -> Any:
         """The handler, with arguments that were validated and judged: those permitted, or checked again here."""
         valid = await _agreed(execution, arguments)
+        permitted = invocation.permitted
+        changed = execution.decision if valid is execution.changed else None
+        context.judged = permitted.judged if changed is None else frozenset(changed.paths)
         execution.layer = "handler"
         return await sandbox.start(tool, valid.checked, context)
 

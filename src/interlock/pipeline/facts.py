@@ -88,7 +88,10 @@ def record_repeat(received: Received, run: Run) -> None:
 
 
 def judged(call_id: str, tool: ToolDefinition, decision: Decision, run: Run) -> CallJudged:
-    """A decision that asks says what the call would do, in words of its arguments."""
+    """A decision that asks says what the call would do, in words of its arguments. One that allows needs no paths: the
+    observation says what was opened."""
+    if decision.verdict is Verdict.ALLOW and decision.paths:
+        decision = msgspec.structs.replace(decision, paths=())
     if decision.verdict is Verdict.ASK:
         redact = run.parts.redactor.redact
         decision = msgspec.structs.replace(

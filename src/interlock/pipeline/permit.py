@@ -2,7 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from os.path import join, normpath
 from typing import cast
+
+import msgspec
 
 from ..approvals.interface import InteractionProvider
 from ..domain.call import Answer, PermittedCall, Question, ValidCall
@@ -12,7 +16,7 @@ from ..domain.failure import Failure
 from ..domain.ids import new_action_id
 from ..domain.json import BadJson, check
 from ..domain.payload import Bound
-from ..domain.resources import values_at
+from ..domain.resources import declared_paths, place_in, values_at
 from ..domain.tool import Guardrail, Risk, Situation, ToolContext
 from ..domain.words import error_text, sentence, shorten, shown
 from ..policy.interface import PolicyEngine, PolicyEvent
@@ -29,7 +33,8 @@ async def decide(valid: ValidCall, policy: PolicyEngine, situation: Situation, s
     """The policy's decision and the tool's own opinion, the strictest of both. An error is a deny."""
     tool = valid.tool
     try:
-        said: object = policy.evaluate(PolicyEvent(valid.call_id, tool, valid.checked, situation))
+        event = PolicyEvent(valid.call_id, tool, valid.checked, situation)
+        said: object = policy.evaluate(event)
         match said:
             case Decision():
                 decision = said
@@ -40,9 +45,23 @@ async def decide(valid: ValidCall, policy: PolicyEngine, situation: Situation, s
         if type(decision) is not Decision:
             return _undecided(f"it returned {type(decision).__name__}")
         opinion = tool.authorize(valid.copy(), situation) if tool.authorize is not None else None
-        return decision if opinion is None else joined(decision, opinion)
+        return _with_places(decision if opinion is None else joined(decision, opinion), valid, event)
     except Exception as error:
         return _undecided(error_text(error))
+
+
+def _with_places(decision: Decision, valid: ValidCall, event: PolicyEvent) -> Decision:
+    """Name the places that were judged: where each path argument leads as it is written, and as it was resolved."""
+    named = declared_paths(valid.tool, valid.arguments)
+    if not named or decision.verdict is Verdict.DENY:
+        return decision
+    roots = (event.folder, event.real_path("."))
+    places = dict.fromkeys(decision.paths)
+    for path in named:
+        with suppress(OSError, ValueError):  # no file has such a name
+            for place in (normpath(join(event.folder, path)), event.real_path(path)):
+                places[place_in(place, roots) or place] = None
+    return msgspec.structs.replace(decision, paths=tuple(places))
 
 
 def permit(valid: ValidCall, decision: Decision, cause: int) -> PermittedCall | Failure | None:

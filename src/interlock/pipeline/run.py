@@ -108,7 +108,7 @@ async def carry_out(
     effect."""
     valid = permitted.valid
     context = ToolContext(run.situation, valid.call_id, valid.tool.spec.name, run.progress, run.artifacts)
-    context.state = run.ledger.tool_state
+    context.state, context.judged = run.ledger.tool_state, permitted.judged
     if permitted.action_id or valid.tool.input_guardrails or valid.tool.consent is not None:
         looked = await last_look(permitted, context, run)
         if looked is not permitted:

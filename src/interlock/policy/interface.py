@@ -1,6 +1,8 @@
 """Who decides whether a call may start."""
 
 from collections.abc import Awaitable
+from os import getcwd
+from os.path import join, normpath, realpath
 from typing import Literal, Protocol
 
 import msgspec
@@ -18,11 +20,26 @@ class PolicyEvent(msgspec.Struct, frozen=True, gc=False):
     checked: BaseModel
     situation: Situation
     event_type: Literal["tool_before_execute"] = "tool_before_execute"
+    #: Absolute paths that were resolved for this decision, with their real paths.
+    real_paths: dict[str, str] = {}
 
     @property
     def arguments(self) -> JsonObject:
         """What would run, as plain JSON: a copy, made when a rule looks at it."""
         return self.tool.args_model.__pydantic_serializer__.to_python(self.checked, mode="json", by_alias=True)
+
+    def real_path(self, path: str) -> str:
+        """Resolve a path, from the workspace on, once for this decision. A tool of files opens what it led to here, or
+        nothing: a policy that resolves paths on its own may judge another file."""
+        absolute = join(self.folder, path)
+        if absolute not in self.real_paths:
+            self.real_paths[absolute] = realpath(absolute)
+        return self.real_paths[absolute]
+
+    @property
+    def folder(self) -> str:
+        """Where relative paths of the call start."""
+        return normpath(self.situation.workspace or getcwd())
 
     @property
     def tool_name(self) -> str:

@@ -5,12 +5,13 @@ before the call, and files may move after it: what a tool can really reach is th
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from copy import copy
 from os.path import expanduser, join, normpath, realpath
 
 import msgspec
 
+from ..domain.resources import place_in
 from .commands.wildcards import Looks, expand
 
 _MAX_GLOBBED = 1_000
@@ -60,11 +61,13 @@ class Workspace:
         self._roots = tuple(dict.fromkeys((self.root, realpath(self.root))))
         self._looks: Looks | None = None
         self._known: dict[str, tuple[Place, ...]] | None = None
+        self._resolve: Callable[[str], str] = realpath
 
-    def for_one_decision(self) -> "Workspace":
-        """The same folder with its own budget. Beyond it nothing is known of any further path."""
+    def for_one_decision(self, resolve: Callable[[str], str] = realpath) -> "Workspace":
+        """The same folder with its own budget. Beyond it nothing is known of any further path. `resolve` gives the real
+        path of an absolute one."""
         fresh = copy(self)
-        fresh._looks, fresh._known = Looks(), {}
+        fresh._looks, fresh._known, fresh._resolve = Looks(), {}, resolve
         return fresh
 
     def touched(self, given: str, *, writes: bool, bases: Iterable[str] = ("",)) -> Touched:
@@ -110,14 +113,9 @@ class Workspace:
     def _resolved(self, path: str) -> tuple[Place, ...]:
         if len(path) > _MAX_PATH_CHARS or "\0" in path or _DEPENDS_ON_WHO_LOOKS.match(lexical := normpath(path)):
             raise ValueError("it cannot be known where this leads")
-        return self._place(lexical), self._place(realpath(path))
+        return self._place(lexical), self._place(self._resolve(path))
 
     def _place(self, absolute: str) -> Place:
         if absolute.startswith("//"):
             absolute = absolute[1:]
-        for root in self._roots:
-            if absolute == root:
-                return Place(absolute, ".")
-            if absolute.startswith(root + "/") or root == "/":
-                return Place(absolute, absolute[len(root.rstrip("/")) + 1 :])
-        return Place(absolute, None)
+        return Place(absolute, place_in(absolute, self._roots))

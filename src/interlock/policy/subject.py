@@ -6,7 +6,6 @@ about a path or a host holds for every tool that can touch it.
 
 from collections.abc import Iterator
 from functools import lru_cache
-from os import getcwd
 from os.path import join, normpath
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -55,7 +54,7 @@ def subjects(event: PolicyEvent, resources: Resources, arguments: JsonObject) ->
     tool = event.tool
     if not resources:
         return [Subject(risk=tool.risk)]
-    workspace = _workspace(event.situation.workspace or getcwd()).for_one_decision()
+    workspace = _workspace(event.folder).for_one_decision(event.real_path)
     reading = _Reading(workspace, not tool.risk <= _READ)
     for name, kind in resources:
         for value in values_at(arguments, name.split(".")):

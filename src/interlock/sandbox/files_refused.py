@@ -15,6 +15,7 @@ RefusalKind: TypeAlias = Literal[
     "guarded",
     "hidden",
     "link",
+    "moved",
     "not_found",
     "not_a_file",
     "not_a_folder",
@@ -45,6 +46,7 @@ _WORDS: dict[RefusalKind, tuple[str, str]] = {
     "guarded": ("is settings that other programs obey, which tools do not write", "Ask the user to change it"),
     "hidden": ("is closed to tools by a rule", "Go on without it"),
     "link": ("is a link that is not followed here", "Name the file that is meant"),
+    "moved": ("leads elsewhere than when the call was judged", "Call the tool again, so that this is judged"),
     "not_found": ("does not exist", "Look for the right name first"),
     "not_a_file": ("is not a plain file", "Name a file"),
     "not_a_folder": ("is not a folder", "Name a folder"),
@@ -75,10 +77,11 @@ _DETAILS: dict[int, str] = {
 }
 
 
-def refused(path: str, kind: RefusalKind, detail: str = "") -> PathRefused:
+def refused(path: str, kind: RefusalKind, detail: str = "", *, why: str = "") -> PathRefused:
+    """Return the refusal of a path. `why` replaces what is usually said of its kind."""
     told = f" ({detail})" if detail else ""
     matter, advice = _WORDS[kind]
-    return PathRefused(f"{shown(path)} {matter}{told}. {advice}.", kind)
+    return PathRefused(f"{shown(path)} {why or matter}{told}. {advice}.", kind)
 
 
 def shown(path: str) -> str:

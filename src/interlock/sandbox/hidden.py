@@ -17,6 +17,7 @@ from time import time_ns
 from typing import NamedTuple
 
 from ..domain.errors import SandboxSetupError
+from .frozen import FrozenPlaces, held_with
 from .protected import EntryKind, Guard, guard_of
 
 _MAX_FOLDERS = 200_000
@@ -48,7 +49,7 @@ class _Folder(NamedTuple):
 class HiddenFiles:
     """May be used by several threads."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one for each reason to hide or to hold
         self,
         root: int,
         hides: Callable[[str], bool],
@@ -56,13 +57,15 @@ class HiddenFiles:
         now: Callable[[], int] = time_ns,
         *,
         guards: Callable[[str, EntryKind], Guard] = guard_of,
+        frozen: FrozenPlaces | None = None,
     ) -> None:
         """`root` is an open folder. The predicates get paths from there on, without links in them; `guards` also gets
-        what is there. What it says to hold is frozen as well."""
+        what is there. What it says to hold is frozen as well, and so are the places in `frozen`, by any name."""
         self._root = root
         self._hides = hides
         self._freezes = freezes
         self._guards = guards
+        self._frozen = frozen
         self._now = now
         self._known: dict[str, _Folder] = {}
         self._lock = Lock()
@@ -127,21 +130,37 @@ class HiddenFiles:
             # Not of the descriptor itself: this fails where nothing in the folder can be reached.
             status = os.stat(".", dir_fd=opened)
             with os.scandir(opened) as entries:
-                names: list[tuple[str, EntryKind]] = [(entry.name, _kind(entry)) for entry in entries]
+                listed = list(entries)
+            names: list[tuple[str, EntryKind]] = [(entry.name, _kind(entry)) for entry in listed]
+            aliases = self._aliases(path, status, listed)
             if _changed(os.stat(".", dir_fd=opened)) != _changed(status):
                 # Two names that are exchanged while they are listed may both look like links.
                 raise FileNotFoundError(ENOENT, "it changed while it was read", path)
         finally:
             os.close(opened)
         is_settled = self._now() - max(status.st_mtime_ns, status.st_ctime_ns) >= _SETTLED_NS
-        return self._sorted_out(f"{path}/" if path else "", names, _changed(status) if is_settled else None)
+        return self._sorted_out(f"{path}/" if path else "", names, aliases, _changed(status) if is_settled else None)
+
+    def _aliases(self, path: str, status: os.stat_result, entries: list[os.DirEntry[str]]) -> list[str]:
+        """What is a frozen place by another name: the folder itself, or files in it. No file is looked at where no
+        frozen file has a second link."""
+        if self._frozen is None or self._frozen.reason(path or "."):
+            return []
+        folders, files = self._frozen.identities(status.st_dev)
+        if path and (status.st_dev, status.st_ino) in folders:
+            return [path]
+        if not files:
+            return []
+        base = f"{path}/" if path else ""
+        linked = (entry.name for entry in entries if _kind(entry) == "other" and _identity(entry) in files)
+        return sorted({held_with(base + name) for name in linked})
 
     def _sorted_out(
-        self, base: str, names: list[tuple[str, EntryKind]], changed: tuple[int, int, int] | None
+        self, base: str, names: list[tuple[str, EntryKind]], aliases: list[str], changed: tuple[int, int, int] | None
     ) -> _Folder:
         folders: list[str] = []
         hidden: list[str] = []
-        read_only: list[str] = []
+        read_only = aliases
         told: list[str] = []
         hides, freezes, guards = self._hides, self._freezes, self._guards
         for name, kind in names:
@@ -150,7 +169,7 @@ class HiddenFiles:
                 hidden.append(path)
                 continue
             guard = guards(path, kind)
-            if guard == "hold" or freezes(path):
+            if guard == "hold" or freezes(path) or (self._frozen is not None and self._frozen.is_outermost(path)):
                 read_only.append(path)
             elif guard == "tell":
                 told.append(path)
@@ -163,6 +182,11 @@ def _kind(entry: os.DirEntry[str]) -> EntryKind:
     if entry.is_symlink():
         return "link"
     return "folder" if entry.is_dir(follow_symlinks=False) else "other"
+
+
+def _identity(entry: os.DirEntry[str]) -> tuple[int, int]:
+    status = entry.stat(follow_symlinks=False)
+    return status.st_dev, status.st_ino
 
 
 def _changed(status: os.stat_result) -> tuple[int, int, int]:

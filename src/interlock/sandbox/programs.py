@@ -18,6 +18,11 @@ _OLDEST_BWRAP = (0, 8)
 _VERSION_SECONDS = 5
 #: What a Python consists of, below its prefix.
 _PYTHON_PARTS = ("bin", "include", "lib", "lib64", "libexec", "pyvenv.cfg", "share")
+#: Prefixes that hold more than one Python, and what programs are made of there.
+_SHARED_PREFIXES = ("/usr", "/usr/local")
+_SHARED_PARTS = ("bin", "sbin", "include", "lib", "lib32", "lib64", "libexec", "share")
+#: How folders of installed packages are called.
+LIBRARY_FOLDERS = ("site-packages", "dist-packages")
 #: What a system sandbox shows anyway.
 _SYSTEM_PREFIX = "/usr"
 
@@ -66,10 +71,30 @@ def python_folders() -> tuple[str, ...]:
 
 @cache
 def runtime_folders() -> tuple[str, ...]:
-    """Where the code of this process is. A command that could write there would leave its sandbox at the next start."""
+    """Return the real folders of the running interpreter, its environment and this package.
+
+    Whoever can write there runs code outside of every sandbox at the next start. A prefix that a system shares with
+    other programs counts by its parts, so that a workspace in `/usr/src` is possible.
+    """
+    prefixes = {os.path.realpath(name) for name in (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)}
+    owned = (place for prefix in prefixes for place in _folders_of_prefix(prefix))
+    return tuple(sorted({*owned, *code_folders()}))
+
+
+@cache
+def code_folders() -> tuple[str, ...]:
+    """Return the real folders that code of this process is loaded from: small enough to look at each file."""
     package = Path(__file__).resolve().parent.parent
-    libraries = (entry for entry in sys.path if os.path.basename(entry) in ("site-packages", "dist-packages"))
-    return tuple(sorted({os.path.realpath(place) for place in (sys.prefix, sys.base_prefix, str(package), *libraries)}))
+    libraries = (entry for entry in sys.path if os.path.basename(entry) in LIBRARY_FOLDERS)
+    installed = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts"))
+    places = (str(package), *libraries, *installed)
+    return tuple(sorted({os.path.realpath(place) for place in places if place}))
+
+
+def _folders_of_prefix(prefix: str) -> tuple[str, ...]:
+    if prefix not in _SHARED_PREFIXES:
+        return (prefix,)
+    return tuple(os.path.realpath(os.path.join(prefix, part)) for part in _SHARED_PARTS)
 
 
 def is_inside(path: str, folder: str) -> bool:

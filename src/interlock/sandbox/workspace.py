@@ -4,6 +4,10 @@ The root is opened once. Each path is resolved beneath that descriptor, and what
 place, so what is judged is what was opened: nothing is looked at first and opened by its name afterwards. The lists of
 `protected` are asked for the path as it is written and for the real place, which covers links inside the workspace.
 
+What a tool opens is what the gate judged: the places that it judged come with the call (`ToolContext.judged`), and a
+path that leads elsewhere by now is refused as `moved`. None stands for a look that no gate is about: before it, or the
+runtime's own. Frozen places (`frozen`) are not written, whatever name they are given.
+
 Refusals are `PathRefused`, and then nothing was read or changed. Other faults while writing (a full disk, a read-only
 file system, missing rights) are `OSError`, and then nothing was changed either.
 """
@@ -13,16 +17,18 @@ from bisect import bisect_left
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
-from os.path import abspath, realpath
+from os.path import abspath, dirname, realpath
 from typing import Self
 
 from ..domain.errors import ConfigurationError, SandboxSetupError
+from ..domain.tool import Judged
 from . import beneath
 from .beneath import LOOK, Reach, Reached
 from .files_named import parts, relative_text, split_last
 from .files_open import Entry, Listing, OpenFile, OpenFolder, Place, PlaceKind, Replaced, kind_of
-from .files_refused import PathRefused, RefusalKind, in_words, refused
+from .files_refused import PathRefused, RefusalKind, in_words, refused, shown
 from .files_replace import folders_below, replace_in
+from .frozen import ALIAS, FrozenPlaces
 from .protected import is_guarded, is_secret
 
 __all__ = [
@@ -52,6 +58,7 @@ class Workspace:
         root: str | os.PathLike[str],
         *,
         extra_hidden: Callable[[str, bool], bool] | None = None,
+        frozen: FrozenPlaces | None = None,
         reach: Reach = beneath.reach,
     ) -> None:
         """`extra_hidden` may refuse more. It gets a path, as written and as it really is, and whether to write it."""
@@ -61,6 +68,7 @@ class Workspace:
         self.root = realpath(root)
         self._names = tuple(dict.fromkeys((self.root, abspath(root))))
         self._extra_hidden = extra_hidden
+        self._frozen = frozen
         self._way = reach
         try:
             self._folder = OpenFolder(Reached(os.open(self.root, _FOLDER | os.O_CLOEXEC), "."))
@@ -76,9 +84,14 @@ class Workspace:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def locate(self, path: str, *, writing: bool = False) -> Place:
-        """Where a path leads now. What does not exist yet has a place, too."""
+    def locate(self, path: str, *, writing: bool = False, judged: Judged = None, below: bool = False) -> Place:
+        """Return where a path leads now. What does not exist yet has a place, too.
+
+        Args:
+            judged: What the gate judged; `below`: a place inside of that is fine, too.
+        """
         text = self._text(path, writing)
+        linked = False
         with in_words(path):
             try:
                 reached = self._reach(text, LOOK | (os.O_NOFOLLOW if writing else 0))
@@ -87,12 +100,18 @@ class Workspace:
             else:
                 with OpenFile(reached) as file:
                     place = Place(file.relative, kind_of(file.stat.st_mode))
+                    linked = writing and place.kind == "file" and self._is_linked(file.stat)
         if place.kind == "link":
             raise refused(path, "link")
         self._check(path, place.relative, writing)
+        if linked:
+            raise refused(path, "guarded", why=ALIAS)
+        if writing:
+            self._check_folder_of(path, place.relative)
+        _check_judged(path, place.relative, judged, below=below)
         return place
 
-    def open_file(self, path: str) -> OpenFile:
+    def open_file(self, path: str, judged: Judged) -> OpenFile:
         """Open a plain file for reading. Nothing else is read, and nothing is waited for."""
         text = self._text(path)
         with in_words(path):
@@ -100,6 +119,7 @@ class Workspace:
         with ExitStack() as stack:
             stack.enter_context(file)
             self._check(path, file.relative)
+            _check_judged(path, file.relative, judged)
             if (kind := kind_of(file.stat.st_mode)) != "file":
                 raise refused(path, "not_a_file", _NOT_A_FILE.get(kind, ""))
             stack.pop_all()
@@ -127,7 +147,7 @@ class Workspace:
                 "Nothing can run in it any more: a new run has to be started for the new folder."
             )
 
-    def open_folder(self, path: str) -> OpenFolder:
+    def open_folder(self, path: str, judged: Judged) -> OpenFolder:
         """Open a folder, for listing and searching."""
         text = self._text(path)
         with in_words(path):
@@ -138,29 +158,36 @@ class Workspace:
         with ExitStack() as stack:
             stack.enter_context(folder)
             self._check(path, folder.relative)
+            _check_judged(path, folder.relative, judged)
             stack.pop_all()
         return folder
 
     def entries(self, path: str, *, limit: int = 1_000) -> Listing:
-        """The first names in a folder, with what they are. Nothing in there is opened."""
-        with self.open_folder(path) as folder, os.scandir(folder.fd) as scan:
+        """List the first names in a folder, with what they are, for the runtime itself. Nothing in there is opened."""
+        with self.open_folder(path, None) as folder, os.scandir(folder.fd) as scan:
             scanned = sorted(islice(scan, _MAX_SCANNED), key=lambda entry: entry.name)
             complete = next(scan, None) is None
             entries = tuple(entry for one in scanned[:limit] if (entry := _entry(one)))
             return Listing(folder.relative, entries, len(scanned), complete)
 
-    def replace_file(self, path: str, content: bytes, *, still: Callable[[int | None], None] | None = None) -> Replaced:
+    def replace_file(
+        self, path: str, content: bytes, judged: Judged, *, still: Callable[[int | None], None] | None = None
+    ) -> Replaced:
         """Write a whole file, with the folders that it needs. The file that it replaces gives its mode and owner.
 
         Right before the replacement `still` gets the present file, open for reading, or None where there is none, and
         may raise to leave it as it is.
         """
         folder_text, name = split_last(path, self._text(path, writing=True))
-        with self._folder_to_write(path, folder_text, name) as (folder, relative):
+        with self._folder_to_write(path, folder_text, name, judged) as (folder, relative):
 
             def ready(present: int | None) -> None:
                 # The folder may have been moved since it was opened.
-                self._check(path, self._place_in(path, folder, name) or relative, writing=True)
+                place = self._place_in(path, folder, name) or relative
+                self._check(path, place, writing=True)
+                _check_judged(path, place, judged)
+                if present is not None and self._is_linked(os.fstat(present)):
+                    raise refused(path, "guarded", why=ALIAS)
                 if still is not None:
                     still(present)
 
@@ -170,13 +197,35 @@ class Workspace:
         """Is a real path closed to tools by its name? For tools that find files themselves."""
         if is_secret(relative):
             return "secret"
-        if writing and is_guarded(relative):
+        if writing and (is_guarded(relative) or self._frozen_reason(relative)):
             return "guarded"
         return "hidden" if self._extra_hidden and self._extra_hidden(relative, writing) else None
 
     def _check(self, path: str, relative: str, writing: bool = False) -> None:
         if kind := self.refusal(relative, writing=writing):
-            raise refused(path, kind)
+            raise refused(path, kind, why=self._frozen_reason(relative) if kind == "guarded" else "")
+
+    def _frozen_reason(self, relative: str) -> str:
+        return self._frozen.reason(relative) if self._frozen is not None else ""
+
+    def _is_linked(self, status: os.stat_result) -> bool:
+        return self._frozen is not None and self._frozen.has_linked_file(status)
+
+    def _check_folder(self, path: str, folder: int) -> None:
+        """Refuse a folder to write in that is a frozen one by another name."""
+        if self._frozen is None:
+            return
+        with in_words(path):
+            if self._frozen.has_frozen_folder(folder, self._folder.fd):
+                raise refused(path, "guarded", why=ALIAS)
+
+    def _check_folder_of(self, path: str, relative: str) -> None:
+        """The same for the folder, or the last one on the way that exists, of a file by its real path."""
+        if self._frozen is not None:
+            with in_words(path):
+                reached, _ = self._deepest(path, dirname(relative) or ".", LOOK | os.O_DIRECTORY)
+            with OpenFolder(reached) as folder:
+                self._check_folder(path, folder.fd)
 
     def _text(self, path: str, writing: bool = False) -> str:
         """The path from the root. Its names as they are written may be refused already."""
@@ -216,15 +265,25 @@ class Workspace:
         return False
 
     @contextmanager
-    def _folder_to_write(self, path: str, text: str, name: str) -> Generator[tuple[int, str]]:
+    def _folder_to_write(self, path: str, text: str, name: str, judged: Judged) -> Generator[tuple[int, str]]:
         """The folder, made where it is missing, and the file's real path."""
         with in_words(path):
             reached, missing = self._deepest(path, text, _FOLDER)
         with OpenFolder(reached) as base:
             relative = _joined(base.relative, *missing, name)
             self._check(path, relative, writing=True)
+            _check_judged(path, relative, judged)
+            self._check_folder(path, base.fd)
+            if not missing and self._is_linked_name(base.fd, name):
+                raise refused(path, "guarded", why=ALIAS)
             with folders_below(base.fd, missing, path) as folder:
                 yield folder, relative
+
+    def _is_linked_name(self, folder: int, name: str) -> bool:
+        try:
+            return self._is_linked(os.stat(name, dir_fd=folder, follow_symlinks=False))
+        except FileNotFoundError:
+            return False
 
     def _place_in(self, path: str, folder: int, name: str) -> str | None:
         """Where a file of this name would be now, when that can be known."""
@@ -232,6 +291,15 @@ class Workspace:
             return None
         with in_words(path):
             return _joined(beneath.real_path(self._folder.fd, folder), name)
+
+
+def _check_judged(path: str, relative: str, judged: Judged, *, below: bool = False) -> None:
+    """Refuse a place that is none of those that the gate judged."""
+    if judged is None or relative in judged:
+        return
+    if below and ("." in judged or any(relative.startswith(f"{place}/") for place in judged)):
+        return
+    raise refused(path, "moved", f"to {shown(relative)}")
 
 
 def _joined(*names: str) -> str:

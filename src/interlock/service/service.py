@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import sqlite3
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import time_ns
@@ -80,11 +80,14 @@ class Service:
         log: EventLog,
         artifacts: Artifacts,
         state: Path,
+        own_paths: Iterable[str] = (),
         environ: Mapping[str, str] = os.environ,
         now: Callable[[], int] = time_ns,
     ) -> None:
-        """`state` is the folder of the server's own files. The log and the artifacts are their owner's to close."""
+        """`state` is the folder of the server's own files; `own_paths` are more that no tool may touch, such as the
+        configuration. The log and the artifacts are their owner's to close."""
         self.settings = settings
+        self._own_paths = (str(state), *own_paths, *settings.own_paths)
         self.state = state
         self.log = log
         self.artifacts = artifacts
@@ -254,7 +257,7 @@ class Service:
             max_open_questions=server.max_open_questions,
         )
         fleet = Fleet(served, self.log, self.artifacts, consents, limits=limits, clock=Clock(now=self.now))
-        fleet.keep_off([str(self.state)])
+        fleet.keep_off(self._own_paths)
         return fleet
 
     def _checkpoints(self) -> Checkpoints:

@@ -36,6 +36,8 @@ from .webhooks import Webhook
 _Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=31_536_000)]
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 _Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+#: How settings are called whose value is the path of a file.
+_NAMES_FILE = ("_file", "path", "tls_certificate", "tls_key")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -95,6 +97,14 @@ class ServerSettings(_Table, frozen=True, kw_only=True):
     forward: tuple[Destination, ...] = ()
     providers: tuple[OAuthProvider, ...] = ()
     sign_in: SignInSettings | None = None
+
+    @property
+    def own_paths(self) -> tuple[str, ...]:
+        """Files that are named here (keys, certificates, secrets, checkpoints), which no tool may touch."""
+        tables = (self.server, *self.webhooks, *self.forward, *self.providers, self.sign_in)
+        named = ((table, name) for table in tables if table is not None for name in table.__struct_fields__)
+        paths = (str(getattr(table, name)) for table, name in named if name.endswith(_NAMES_FILE))
+        return tuple(filter(None, paths))
 
     def __post_init__(self) -> None:
         server = self.server

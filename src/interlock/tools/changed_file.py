@@ -86,7 +86,7 @@ def write(workspace: Workspace, path: str, change: Change, context: ToolContext)
         _keep(context, change.before.content, change.old, "file_before")
     try:
         with not_now():
-            replaced = workspace.replace_file(path, change.content, still=_still(change, context))
+            replaced = workspace.replace_file(path, change.content, context.judged, still=_still(change, context))
     except OSError as error:
         return NotWritten(change.path, error.strerror or type(error).__name__)
     return _evidence(change, replaced, context)

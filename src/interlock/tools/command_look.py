@@ -74,7 +74,7 @@ class After(NamedTuple):
 
 
 def files_of(rules: ShellRules) -> Fingerprint:
-    with rules.workspace.open_folder(".") as root:
+    with rules.workspace.open_root() as root:
         return fingerprint(root.fd)
 
 

@@ -93,7 +93,7 @@ def edit_file(workspace: Workspace) -> ToolDefinition:
 
 def _prepared(workspace: Workspace, call: EditFile, context: ToolContext) -> Change:
     """What the edit comes to now. PreconditionError where it comes to nothing."""
-    place = place_to_write(workspace, call.path)
+    place = place_to_write(workspace, call.path, context.judged)
     if not place.exists:
         raise cannot(
             f"{shown_path(place.relative)} does not exist yet. Make it with write_file, and edit it when that is done"

@@ -12,13 +12,13 @@ from hashlib import sha256
 import msgspec
 
 from ..domain.errors import PreconditionError
-from ..domain.tool import Problem
+from ..domain.tool import Judged, Problem
 from ..sandbox.workspace import OpenFile, PathRefused, Place, Workspace
 from .baseline import shown_path
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
 #: Refusals that say that it cannot be done now, and not that it may not be done.
-_NOT_NOW = frozenset({"link", "not_found", "not_a_file", "not_a_folder", "unreadable"})
+_NOT_NOW = frozenset({"link", "moved", "not_found", "not_a_file", "not_a_folder", "unreadable"})
 
 
 class FileContent(msgspec.Struct, frozen=True):
@@ -29,8 +29,8 @@ class FileContent(msgspec.Struct, frozen=True):
     mtime_ns: int
 
 
-def load(workspace: Workspace, path: str) -> FileContent:
-    with not_now(), workspace.open_file(path) as file:
+def load(workspace: Workspace, path: str, judged: Judged) -> FileContent:
+    with not_now(), workspace.open_file(path, judged) as file:
         return content_of(file)
 
 
@@ -44,10 +44,10 @@ def content_of(file: OpenFile) -> FileContent:
     return FileContent(shown_path(file.relative), content, sha256(content).hexdigest(), file.stat.st_mtime_ns)
 
 
-def place_to_write(workspace: Workspace, path: str) -> Place:
+def place_to_write(workspace: Workspace, path: str, judged: Judged) -> Place:
     """Where a plain file is, or can be made."""
     with not_now():
-        place = workspace.locate(path, writing=True)
+        place = workspace.locate(path, writing=True, judged=judged)
     if place.kind not in ("file", "missing"):
         what = "a folder" if place.kind == "folder" else "no plain file"
         raise cannot(f"{shown_path(place.relative)} is {what}")

@@ -58,6 +58,7 @@ def glob(workspace: Workspace, commands: CommandSandbox, rg: str) -> ToolDefinit
         return search_opinion(workspace, arguments["path"], arguments["pattern"]) or ripgrep.opinion()
 
     async def handler(
+        context: ToolContext,
         pattern: Annotated[str, Field(min_length=1, max_length=MAX_PATTERN_CHARS)],
         path: str = ".",
         limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
@@ -75,7 +76,7 @@ def glob(workspace: Workspace, commands: CommandSandbox, rg: str) -> ToolDefinit
             offset: How many to skip, to read on.
         """
         asked = Paths(pattern=pattern, path=path, offset=offset, limit=limit)
-        return await _listed(ripgrep, search_place(workspace, path, pattern), asked)
+        return await _listed(ripgrep, search_place(workspace, path, pattern, context.judged), asked)
 
     return tool(
         handler,

@@ -33,7 +33,7 @@ def grep(
     def authorize(arguments: JsonObject, situation: Situation) -> Decision | None:
         return search_opinion(workspace, arguments["path"], arguments["glob"]) or ripgrep.opinion()
 
-    async def handler(query: Query) -> Matches:
+    async def handler(context: ToolContext, query: Query) -> Matches:
         """Search the contents of files for a regular expression. Returns lines as `path:line: text`, sorted by path.
 
         Files that .gitignore leaves out are searched only when path names them or a folder of them. Links are not
@@ -53,7 +53,7 @@ def grep(
         """
         if "\0" in query.pattern:
             raise cannot(r"The pattern holds a NUL character. `\x00` stands for one")
-        return await search(ripgrep, query, search_place(workspace, query.path, query.glob))
+        return await search(ripgrep, query, search_place(workspace, query.path, query.glob, context.judged))
 
     return tool(
         handler,

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from ..domain.errors import PreconditionError
 from ..domain.output import NextTool
-from ..domain.tool import JsonObject, Normalized, Problem, ToolContext, ToolDefinition
+from ..domain.tool import JsonObject, Judged, Normalized, Problem, ToolContext, ToolDefinition
 from ..registry.decorator import tool
 from ..sandbox.workspace import OpenFolder, PathRefused, Workspace
 from .boundary import path_opinion
@@ -61,7 +61,7 @@ def list_dir(workspace: Workspace) -> ToolDefinition:
 
     def check(arguments: JsonObject, context: ToolContext) -> Problem | None:
         try:
-            _open(workspace, arguments["path"]).close()
+            _open(workspace, arguments["path"], context.judged).close()
         except PathRefused:
             return None
         except PreconditionError as error:
@@ -69,6 +69,7 @@ def list_dir(workspace: Workspace) -> ToolDefinition:
         return None
 
     def handler(
+        context: ToolContext,
         path: str = ".",
         limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
         offset: Annotated[int, Field(ge=0, le=MAX_OFFSET)] = 0,
@@ -83,7 +84,7 @@ def list_dir(workspace: Workspace) -> ToolDefinition:
             limit: How many names to show.
             offset: How many to skip, to read on.
         """
-        with _open(workspace, path) as folder:
+        with _open(workspace, path, context.judged) as folder:
             names, complete = _names(folder)
             lines = (_line(workspace, folder, name) for _, name in names)
             page = line_page(lines, offset, limit, _MAX_TEXT_CHARS)
@@ -113,9 +114,9 @@ def list_dir(workspace: Workspace) -> ToolDefinition:
     )
 
 
-def _open(workspace: Workspace, path: str) -> OpenFolder:
+def _open(workspace: Workspace, path: str, judged: Judged) -> OpenFolder:
     with not_now():
-        return workspace.open_folder(path)
+        return workspace.open_folder(path, judged)
 
 
 def _names(folder: OpenFolder) -> tuple[list[_Name], bool]:

@@ -103,7 +103,7 @@ def read_file(workspace: Workspace) -> ToolDefinition:
             limit: How many lines to read.
             again: Show the lines even if they were shown before, when you can no longer see them.
         """
-        file = load(workspace, path)
+        file = load(workspace, path, context.judged)
         if not again and (unchanged := _unchanged(file, offset, limit, context.state)):
             return unchanged
         match read_text(file.content):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..domain.decision import Decision, Verdict
 from ..domain.errors import PreconditionError
-from ..domain.tool import Problem
+from ..domain.tool import Judged, Problem
 from ..sandbox.workspace import PathRefused, Workspace
 from .boundary import LAYER
 from .file_content import cannot, not_now
@@ -35,11 +35,14 @@ class SearchPlace(NamedTuple):
         return [path for path in paths if matches(path[start:])]
 
 
-def search_place(workspace: Workspace, path: str, glob: str) -> SearchPlace:
-    """`PathRefused` where tools may not go, `PreconditionError` where there is nothing to search."""
+def search_place(workspace: Workspace, path: str, glob: str, judged: Judged) -> SearchPlace:
+    """Return where a search starts.
+
+    `PathRefused` where tools may not go, `PreconditionError` where there is nothing to search.
+    """
     pattern = read_pattern(glob or _ALL_FILES)
     with not_now():
-        found = workspace.locate(path)
+        found = workspace.locate(path, judged=judged)
         match found.kind:
             case "missing":
                 raise cannot(f"{found.relative} does not exist. See what is there with list_dir")
@@ -48,7 +51,7 @@ def search_place(workspace: Workspace, path: str, glob: str) -> SearchPlace:
             case "file" | "folder" if not pattern.folder:
                 return SearchPlace(found.relative, pattern)
             case "folder":
-                begin = workspace.locate(_joined(path, pattern.folder))
+                begin = workspace.locate(_joined(path, pattern.folder), judged=judged, below=True)
                 return SearchPlace(begin.relative, pattern, is_missing=begin.kind != "folder")
             case _:
                 raise cannot(f"{found.relative} is neither a folder nor a plain file")
@@ -57,7 +60,7 @@ def search_place(workspace: Workspace, path: str, glob: str) -> SearchPlace:
 def search_problem(workspace: Workspace, path: str, glob: str) -> Problem | None:
     """For `check`. What is not allowed is left to the gate."""
     try:
-        search_place(workspace, path, glob)
+        search_place(workspace, path, glob, None)
     except PreconditionError as error:
         return error.problem
     except PathRefused:
@@ -68,7 +71,7 @@ def search_problem(workspace: Workspace, path: str, glob: str) -> Problem | None
 def search_opinion(workspace: Workspace, path: str, glob: str) -> Decision | None:
     """For `authorize`. What cannot be done is left to the check."""
     try:
-        search_place(workspace, path, glob)
+        search_place(workspace, path, glob, None)
     except PathRefused as refused:
         rule = f"workspace:{refused.kind}"
         return Decision(verdict=Verdict.DENY, reason=str(refused), rule_ids=(rule,), layer=LAYER)

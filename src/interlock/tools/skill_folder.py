@@ -1,7 +1,8 @@
 """The files of one skill, reached through a workspace on the folder of all skills, and never outside of its own.
 
 What is judged is what was opened: a path is opened beneath the folder, and its real place has to lie in the skill. So a
-link, a `..` or a folder that is swapped while it is read leads nowhere else. Hidden files are no part of a skill: a
+link, a `..` or a folder that is swapped while it is read leads nowhere else: the skill is all that the gate judges, so
+each file is held to that and not to a place of its own. Hidden files are no part of a skill: a
 skill is often a clone, and what `.git` holds is nobody's advice.
 
 Where somebody trusted the files, each by its digest, a file is the one that was trusted or it is not read: what is
@@ -35,6 +36,7 @@ REFUSED: dict[RefusalKind, str] = {
     "secret": "is kept for credentials, which tools do not read",
     "hidden": "is hidden, and hidden files are no part of a skill",
     "link": "is a link that is not followed",
+    "moved": "leads elsewhere than a moment ago",
     "not_found": "is not in the skill",
     "not_a_file": "is not a plain file",
     "unreadable": "cannot be opened",
@@ -93,7 +95,7 @@ class SkillFolder:
 
     def read(self, file: str, max_bytes: int = MAX_FILE_BYTES) -> SkillFile:
         """A plain file, or its beginning."""
-        with _in_words(file), self._workspace.open_file(self._path(file)) as opened:
+        with _in_words(file), self._workspace.open_file(self._path(file), None) as opened:
             inside = self._inside(opened.relative)
             content, size_bytes = self._content(opened, max_bytes)
         whole = content[:max_bytes]
@@ -127,7 +129,7 @@ class SkillFolder:
         while ahead:
             folder = ahead.popleft()
             try:
-                opened = self._workspace.open_folder(f"./{folder}")
+                opened = self._workspace.open_folder(f"./{folder}", None)
             except PathRefused:
                 continue  # gone meanwhile, or closed
             with opened:

@@ -50,7 +50,7 @@ def write_file(workspace: Workspace) -> ToolDefinition:
 
 def _prepared(workspace: Workspace, path: str, content: str, context: ToolContext) -> Change | AlreadyThere:
     """What the call comes to now. PreconditionError where it cannot be done."""
-    place = place_to_write(workspace, path)
+    place = place_to_write(workspace, path, context.judged)
     relative = shown_path(place.relative)
     if place.exists:
         return _overwriting(workspace, path, content, context)
@@ -76,7 +76,7 @@ def _overwriting(workspace: Workspace, path: str, content: str, context: ToolCon
 def _was_written(workspace: Workspace, path: str, content: str) -> bool | None:
     """A file comes with all that is in it. So it has this content, or there is none yet; any other content may be what
     was there before, or what somebody wrote later."""
-    if not place_to_write(workspace, path).exists:
+    if not place_to_write(workspace, path, None).exists:
         return False
     file, text = text_at(workspace, path)
     if text.encoding == "unknown-8bit":

@@ -27,7 +27,7 @@ class Known(NamedTuple):
 
 def known_file(workspace: Workspace, path: str, context: ToolContext) -> Known:
     """PreconditionError when the file was not read, is not what was read, or is no text."""
-    with not_now(), workspace.open_file(path) as opened:
+    with not_now(), workspace.open_file(path, context.judged) as opened:
         baseline = known(context.state, opened.relative)
         if baseline is None:
             raise cannot(f"{shown_path(opened.relative)} was not read in this run. Read it with read_file first")
@@ -89,8 +89,9 @@ def reconcile_by(was_done: Callable[[JsonObject], bool | None]) -> Reconcile:
 
 
 def text_at(workspace: Workspace, path: str) -> tuple[FileContent, TextFile]:
-    """Whether the run knows it or not. PreconditionError when it is no text."""
-    file = load(workspace, path)
+    """Whether the run knows it or not. PreconditionError when it is no text. For a look after the call, which no gate
+    is about."""
+    file = load(workspace, path, None)
     text = read_text(file.content)
     if isinstance(text, Binary):
         raise _no_text(file)
