@@ -73,7 +73,7 @@ def race(folder: Path, reach: Reach, seconds: float, enough: Callable[[Race], bo
     outside = _scene(folder)
     before = _content(outside)
     found = Race()
-    with _moving(folder / "ws", outside, found), Workspace(folder / "ws", reach=reach) as workspace:
+    with moving(folder / "ws", outside, found), Workspace(folder / "ws", reach=reach) as workspace:
         start = monotonic()
         for name, act in cycle(_acts(workspace).items()):
             used = monotonic() - start
@@ -139,7 +139,8 @@ def _content(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def _moving(workspace: Path, outside: Path, found: Race) -> Generator[None]:
+def moving(workspace: Path, outside: Path, found: Race) -> Generator[None]:
+    """Swap names in the workspace while the block runs, and count how often."""
     words = [sys.executable, "-c", _FLIPPER, str(outside)]
     with subprocess.Popen(words, cwd=workspace, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as flipper:
         assert flipper.stdout is not None

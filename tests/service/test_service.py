@@ -1,17 +1,21 @@
 """The server as a whole: ready, on time, signed, and closed when it cannot be made."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from interlock import MemoryArtifacts, MemoryLog, SqliteLog
+from interlock import LocalTools, MemoryArtifacts, MemoryLog, SqliteLog
 from interlock.domain.errors import ConfigurationError
+from interlock.domain.tool import Mode
 from interlock.service.agents import ServedAgent
 from interlock.service.due_times import Schedule
+from interlock.service.forwarding.destination import FileDestination
 from interlock.service.rows import RunQuery
 from interlock.service.service import Service
 from interlock.service.settings import ServerSettings, ServerTable
-from interlock.service.webhooks import Triggered
+from interlock.service.webhooks import Triggered, Webhook
+from tests.runs.support import calls
 
 from .people import FakeClock
 from .serving import World, create, scripted, serving, settings_of, status, until
@@ -99,3 +103,25 @@ async def test_the_address_is_the_one_that_people_know(tmp_path: Path, server: S
 async def test_a_server_works_on_a_log_in_memory_too(tmp_path: Path) -> None:
     async with serving(tmp_path, World().one(), PLAIN, log=MemoryLog()) as service:
         await status(service, await create(service, "plain"), "COMPLETED")
+
+
+@pytest.mark.requirement("P21")
+async def test_tools_do_not_write_what_the_server_is_configured_by(tmp_path: Path) -> None:
+    files = ("serve.toml", "tls.key", "tls.pem", "hook.secret", "audit.ndjson")
+    writes = [(f"c{path}", "write_file", {"path": path, "content": "x"}) for path in files]
+    agent = scripted("writer", calls(*writes), "Done.", tools=[LocalTools(tmp_path)])
+    settings = ServerSettings(
+        server=ServerTable(tls_key=str(tmp_path / "tls.key"), tls_certificate=str(tmp_path / "tls.pem")),
+        webhooks=(Webhook(name="hook", agent="writer", task="Look.", secret_file=str(tmp_path / "hook.secret")),),
+        forward=(FileDestination(name="audit", path=str(tmp_path / "audit.ndjson")),),
+    )
+    (tmp_path / "hook.secret").write_text("s" * 64)
+    served = ServedAgent(agent=agent, mode=Mode.ACCEPT_EDITS)
+    own_paths = [str(tmp_path / "serve.toml")]
+    (tmp_path / "state").mkdir()
+    parts: dict[str, Any] = {"log": MemoryLog(), "artifacts": MemoryArtifacts(), "state": tmp_path / "state"}
+    async with Service(settings, [served], **parts, own_paths=own_paths) as service:
+        handle = await service.fleet.runners["writer"].start("Write them.")
+        result = await handle.result()
+
+    assert [each.code for each in result.observations] == ["policy_denied"] * len(files)

@@ -1,11 +1,14 @@
 """Folders and files that become links while tools work, for long."""
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 from interlock.sandbox.beneath import Reach
+from tests.sandbox.judged_race import judged_race
+from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.sandbox.race import race
 from tests.sandbox.ways import both_ways
 
@@ -23,3 +26,18 @@ def test_nothing_leaks_while_names_are_swapped(reach: Reach, tmp_path: Path, bud
     assert found.wrong == []
     assert found.flips > 10_000
     assert found.takes > 100
+
+
+@pytest.mark.requirement("P19")
+async def test_nothing_unjudged_is_opened_in_twenty_seconds_of_swapping(tmp_path: Path) -> None:
+    found = await judged_race(tmp_path, seconds=20)
+
+    assert found.wrong == []
+    assert found.flips > 10_000
+    assert {outcome for _, outcome in found.met} >= {"ok", "runtime_precondition_failed", "user_denied"}
+
+
+@pytest.mark.requirement("P19")
+@pytest.mark.skipif(os.geteuid() != 0, reason="this is the ordinary user")
+def test_as_an_ordinary_user_too() -> None:
+    pytest_as_ordinary_user(__file__, "-m", "soak", "-k", "unjudged")

@@ -101,8 +101,9 @@ class ServerSettings(_Table, frozen=True, kw_only=True):
     @property
     def own_paths(self) -> tuple[str, ...]:
         """Files that are named here (keys, certificates, secrets, checkpoints), which no tool may touch."""
-        tables = (self.server, *self.webhooks, *self.forward, *self.providers, self.sign_in)
-        named = ((table, name) for table in tables if table is not None for name in table.__struct_fields__)
+        sign_in = () if self.sign_in is None else (self.sign_in.provider,)
+        tables = (self.server, *self.webhooks, *self.forward, *self.providers, *sign_in)
+        named = ((table, name) for table in tables for name in table.__struct_fields__)
         paths = (str(getattr(table, name)) for table, name in named if name.endswith(_NAMES_FILE))
         return tuple(filter(None, paths))
 
