@@ -6,6 +6,7 @@ import site
 import subprocess
 import sys
 import venv
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def project(tmp_path: Path) -> Path:
     return project
 
 
-def outcomes(project: Path, mode: str, *calls: tuple[str, dict[str, object]]) -> list[tuple[str, str]]:
+def outcomes(project: Path, mode: str, *calls: tuple[str, Mapping[str, object]]) -> list[tuple[str, str]]:
     python = project / ".venv/bin/python"
     words = [str(python), "-B", "-c", PROGRAM, str(project), mode, json.dumps(calls)]
     ended = subprocess.run(words, capture_output=True, text=True, check=True, timeout=55)

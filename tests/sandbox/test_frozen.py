@@ -135,16 +135,20 @@ def test_shared_packages_are_held_as_a_whole(root: Path) -> None:
 
 def test_no_file_is_looked_at_without_linked_code(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "file").touch()
-    monkeypatch.setattr(hidden, "_identity", lambda _entry: pytest.fail("a file was looked at"))
+    monkeypatch.setattr(hidden, "_identity", _fail)
 
     assert read_only(root) == ("env",)
 
 
 def test_code_is_looked_through_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read_only(root)
-    monkeypatch.setattr(frozen, "_entries", lambda _folder: pytest.fail("code was looked through again"))
+    monkeypatch.setattr(frozen, "_entries", _fail)
 
     assert read_only(root) == ("env",)
+
+
+def _fail(_place: object) -> None:
+    pytest.fail("nothing was to be looked at")
 
 
 def test_own_files_are_hidden_and_not_written(root: Path) -> None:

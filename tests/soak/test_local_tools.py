@@ -24,7 +24,7 @@ from interlock.local import LocalTools
 from interlock.sandbox.interface import CommandLimits
 from interlock.sandbox.probe import choose
 from interlock.sandbox.process_tree import descendants
-from tests.sandbox.race import CANARY, Race, _content, _moving, _scene  # pyright: ignore[reportPrivateUsage]
+from tests.sandbox.race import CANARY, Race, _content, _scene, moving  # pyright: ignore[reportPrivateUsage]
 from tests.support import call
 
 from .budget import Budget
@@ -182,7 +182,7 @@ async def test_nothing_leaks_through_the_tools_while_folders_become_links(
     (root / "a/.env").write_text(_HIDDEN)
     before = _content(outside)
     async with local_run(root) as runtime:
-        with _moving(root, outside, found):
+        with moving(root, outside, found):
             for (tool_name, arguments), _ in zip(cycle(_CALLS), budget.rounds(), strict=False):
                 done = await _met(runtime, call(f"c{next(ids)}", tool_name, **arguments))
                 found.met[tool_name, done] += 1

@@ -24,6 +24,7 @@ from interlock import (
     ToolRuntime,
 )
 from interlock.domain.decision import Verdict
+from interlock.domain.tool import ToolContext
 from interlock.policy.interface import PolicyEvent
 from interlock.sandbox import beneath
 from interlock.sandbox.beneath import Reached
@@ -249,9 +250,11 @@ async def test_folder_moved_while_it_is_written_is_refused(scene: Scene) -> None
 async def test_arguments_of_a_hook_are_held_to_their_own_places(scene: Scene) -> None:
     (scene.root / "other.txt").write_text("another plan")
     with Workspace(scene.root) as workspace:
-        hooked = msgspec.structs.replace(
-            read_file(workspace), pre_hooks=(lambda args, _context: {**args, "path": "other.txt"},)
-        )
+
+        def other(arguments: dict[str, Any], _context: ToolContext) -> dict[str, Any]:
+            return {**arguments, "path": "other.txt"}
+
+        hooked = msgspec.structs.replace(read_file(workspace), pre_hooks=(other,))
         async with ToolRuntime(tools=[hooked], workspace=scene.root) as runtime:
             observation = await do(runtime, "c1", "read_file")
 
