@@ -126,4 +126,4 @@ async def code_of_write(run: LocalRun, path: str) -> str:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="this is the ordinary user")
 def test_as_an_ordinary_user_too() -> None:
-    pytest_as_ordinary_user(__file__)
+    pytest_as_ordinary_user(__file__, "-k", "edited or commands")
