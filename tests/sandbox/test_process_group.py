@@ -1,12 +1,30 @@
-"""A limit on processes that holds root, too."""
+"""Limits of control groups: processes of root, and all memory that the kernel counts."""
 
 import os
+import signal
 import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.process_group import holds_root, make_group
+from interlock.sandbox.process_group import MemoryUse, ProcessGroup, holds_root, make_group
 
+from .hoards import HOARDS, MEGABYTE
+from .ordinary_user import NOBODY, run_as_ordinary_user
+
+LIMIT = 100 * MEGABYTE
+
+
+def has_memory_groups() -> bool:
+    group = make_group(3, LIMIT)
+    if group is not None:
+        group.close()
+    return group is not None and group.holds_memory
+
+
+needs_memory = pytest.mark.skipif(not has_memory_groups(), reason="there is no memory controller for us here")
 needs_groups = pytest.mark.skipif(not holds_root(), reason="not root, or there are no control groups for us here")
 
 
@@ -29,13 +47,14 @@ def test_a_process_in_a_group_cannot_have_more_than_its_limit() -> None:
 def test_a_group_that_is_closed_leaves_nothing() -> None:
     group = make_group(3)
     assert group is not None
-    folder = vars(group)["_folder"]
-    assert os.path.isdir(folder)
+    folders: tuple[str, ...] = vars(group)["_folders"]
+    assert folders
+    assert all(map(os.path.isdir, folders))
 
     group.close()
     group.close()
 
-    assert not os.path.exists(folder)
+    assert not any(map(os.path.exists, folders))
 
 
 @needs_groups
@@ -50,6 +69,79 @@ def test_taking_a_process_that_is_over_is_no_fault() -> None:
     group.close()
 
 
+def end_at_the_limit() -> tuple[int, MemoryUse]:
+    """Return how a process ended that was taken into a group and then held more than its limit."""
+    group = make_group(3, LIMIT)
+    assert group is not None
+    program = "input()" + HOARDS["memfd"]
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+        group.take(process.pid)
+        process.communicate(b"\n")
+    group.close()
+    return process.returncode, group.memory_use()
+
+
+@needs_memory
+def test_the_kernel_ends_a_process_at_the_memory_limit() -> None:
+    code, use = end_at_the_limit()
+
+    assert code == -signal.SIGKILL
+    assert use == MemoryUse(peak_bytes=LIMIT, is_exceeded=True)
+
+
+@pytest.fixture
+def delegated() -> Iterator[Path]:
+    """A control group that belongs to an ordinary user, as systemd delegates one."""
+    if os.getuid() != 0 or not has_memory_groups():
+        pytest.skip("only root can delegate a control group, and only where there is a memory controller")
+    group = make_group(3, 1 << 40)
+    assert group is not None
+    folder = next(Path(folder) for folder in vars(group)["_folders"] if Path(folder, "memory.failcnt").exists())
+    for path in (folder, folder / "cgroup.procs"):
+        os.chown(path, NOBODY, NOBODY)
+    yield folder
+    group.close()
+
+
+def test_an_ordinary_user_uses_a_delegated_group(delegated: Path) -> None:
+    def join() -> None:
+        (delegated / "cgroup.procs").write_text(str(os.getpid()))
+
+    program = f"from {__name__} import end_at_the_limit; print(end_at_the_limit())"
+    ended = run_as_ordinary_user("-c", program, preexec_fn=join)
+
+    assert ended.stdout == f"(-9, MemoryUse(peak_bytes={LIMIT}, is_exceeded=True))\n", ended.stderr
+
+
+def test_version_two_is_read_like_version_one(tmp_path: Path) -> None:
+    files = {"memory.max": "1000", "memory.peak": "900\n", "memory.events": "low 0\nmax 7\noom 1\noom_kill 2\n"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+
+    group = ProcessGroup((str(tmp_path),), str(tmp_path / "memory.max"))
+
+    assert group.memory_use() == MemoryUse(peak_bytes=900, is_exceeded=True)
+
+
+def test_a_process_that_was_not_taken_is_not_limited(tmp_path: Path) -> None:
+    group = ProcessGroup((str(tmp_path / "gone"),), str(tmp_path / "gone/memory.max"))
+    assert group.holds_memory
+
+    group.take(os.getpid())
+
+    assert not group.holds_memory
+
+
+@needs_memory
+def test_a_group_without_use_has_none() -> None:
+    group = make_group(3, LIMIT)
+    assert group is not None
+
+    assert group.memory_use() == MemoryUse()
+
+    group.close()
+
+
 @pytest.mark.skipif(os.getuid() == 0, reason="for an ordinary user")
-def test_an_ordinary_user_needs_no_group() -> None:
+def test_an_ordinary_user_needs_no_group_for_processes() -> None:
     assert make_group(3) is None

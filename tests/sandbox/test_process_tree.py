@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -61,3 +62,59 @@ def test_memory_is_what_a_process_holds() -> None:
 
 def test_this_process_is_the_first_of_no_namespace_below_ours() -> None:
     assert not process_tree.is_first_of_its_own(os.getpid())
+
+
+#: Of 60 megabytes in a file without a name, 40 are written.
+HOLDS_A_FILE = """
+import mmap, os
+fd = os.memfd_create("x")
+os.ftruncate(fd, 60 << 20)
+os.pwrite(fd, bytes(40 << 20), 0)
+held = mmap.mmap(fd, 40 << 20) if {mapped} else b""
+sum(held[::4096])
+others = [os.open("/dev/null", os.O_RDONLY) for _ in range(100)]
+print("held", flush=True)
+input()
+"""
+
+
+def holder(*, mapped: bool) -> "subprocess.Popen[str]":
+    program = HOLDS_A_FILE.format(mapped=mapped)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_held_file_counts_once(mapped: bool) -> None:
+    with holder(mapped=mapped) as process:
+        shared = process_tree.SharedMemory()
+        pids = [process.pid, process.pid]
+        held = shared.look(pids)
+        used = process_tree.used_bytes([process.pid], 50 << 20, shared)
+        process.kill()
+
+    assert held == 40 << 20
+    assert 40 << 20 < used < 80 << 20
+
+
+def test_many_descriptors_do_not_hide_a_file() -> None:
+    with holder(mapped=False) as process:
+        shared = process_tree.SharedMemory(max_descriptors=10)
+        looks = [shared.look([process.pid]) for _ in range(25)]
+        process.kill()
+        process.wait()
+        after = [shared.look([]) for _ in range(25)]
+
+    assert looks[-1] == 40 << 20
+    assert after[-1] == 0
+
+
+def test_files_on_disk_are_not_memory(tmp_path: Path) -> None:
+    with (tmp_path / "x").open("wb") as file:
+        file.write(bytes(1 << 20))
+
+        assert process_tree.SharedMemory().look([os.getpid()]) == 0

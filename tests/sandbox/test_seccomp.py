@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 from interlock.sandbox.seccomp import FAMILIES, MACHINES, UNIX, build_filter, refused_numbers
 
 ALLOW, ERROR = 0x7FFF0000, 0x00050000
-EPERM, ENOSYS, EAFNOSUPPORT = (ERROR | number for number in (errno.EPERM, errno.ENOSYS, errno.EAFNOSUPPORT))
+EPERM, ENOSYS, EAFNOSUPPORT, EINVAL = (
+    ERROR | number for number in (errno.EPERM, errno.ENOSYS, errno.EAFNOSUPPORT, errno.EINVAL)
+)
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-CLONE, IOCTL, SOCKET = (
+CLONE, IOCTL, SOCKET, SHMGET = (
     {"x86_64": 56, "aarch64": 220},
     {"x86_64": 16, "aarch64": 29},
     {"x86_64": 41, "aarch64": 198},
+    {"x86_64": 29, "aarch64": 194},
 )
 #: By the place of the mode: number on each machine, where there is such a call.
 SETS_MODE: dict[str, list[tuple[int, int]]] = {
@@ -57,7 +60,7 @@ def test_every_call_that_is_refused_is_refused_whatever_its_arguments(
 ) -> None:
     program = build_filter(machine)
     by_mode = (number for number, _ in SETS_MODE[machine] + OPENS[machine])
-    special = {CLONE[machine], IOCTL[machine], SOCKET[machine], *MISSING, *by_mode}
+    special = {CLONE[machine], IOCTL[machine], SOCKET[machine], SHMGET[machine], *MISSING, *by_mode}
 
     found = verdict(program, machine, number, *arguments)
 
@@ -130,6 +133,16 @@ def test_only_the_named_families_of_sockets_can_be_opened(machine: str, family: 
     for families in (FAMILIES, (UNIX,)):
         expected = ALLOW if family in families else EAFNOSUPPORT
         assert verdict(build_filter(machine, families), machine, SOCKET[machine], family) == expected
+
+
+@both_machines
+@given(
+    size=st.one_of(st.integers(0, 1 << 17), st.integers(0, 2**64 - 1), st.integers(1, 2**32 - 1).map(lambda n: n << 32))
+)
+def test_large_shared_segments_cannot_be_made(machine: str, size: int) -> None:
+    expected = ALLOW if size <= 1 << 16 else EINVAL
+
+    assert verdict(build_filter(machine), machine, SHMGET[machine], 2**64 - 1, size) == expected
 
 
 def test_an_unknown_machine_has_no_filter() -> None:

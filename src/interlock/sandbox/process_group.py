@@ -1,53 +1,233 @@
-"""How many processes a command may have, held by the kernel also where we are root.
+"""Limit the processes and the memory of a command with control groups.
 
-The kernel never holds root to the limit that a user has on processes, and a program that forks without end is faster
-than anybody who looks now and then. So where we are root and may make control groups, each command gets one of its own.
+The kernel does not apply a user's process limit to root, and resident memory leaves out what no process has mapped:
+memfd files, System V segments, temporary folders in memory, buffers of sockets and pipes. A control group counts all of
+it. Each command gets its own group where this process can make one: as root, or as an ordinary user whose group was
+delegated to it (for example by a systemd user session).
+
+Both versions are supported. Version 1 has a separate hierarchy for each controller; version 2 has one for all.
 """
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from secrets import token_hex
+from typing import NamedTuple
 
-#: The folder of the controller, in the first and in the second version of control groups.
-_FOLDERS = ("/sys/fs/cgroup/pids", "/sys/fs/cgroup")
 _PREFIX = "interlock-"
-#: Groups of this process that are to be removed.
+_PROCESSES = "pids.max"
+#: The file of the memory limit: version 1, version 2.
+_MEMORY_V1, _MEMORY_V2 = "memory.limit_in_bytes", "memory.max"
+#: Written after the limit where they exist: memory with swap, and buffers of TCP, which version 1 counts apart.
+_ALSO_V1 = ("memory.memsw.limit_in_bytes", "memory.kmem.tcp.limit_in_bytes")
+#: No swap, and all processes of the group end together.
+_ALSO_V2 = (("memory.swap.max", "0"), ("memory.oom.group", "1"))
+#: By the file of the limit: the highest use, and where the kernel counts the processes that it killed for the limit.
+_COUNTS = {
+    _MEMORY_V1: ("memory.max_usage_in_bytes", "memory.oom_control"),
+    _MEMORY_V2: ("memory.peak", "memory.events"),
+}
+#: Closed groups of this process that still have to be removed.
 _closed: set[str] = set()
 
 
+class MemoryUse(NamedTuple):
+    """The memory of a group as the kernel counts it, with cached file contents."""
+
+    #: The highest use; 0 where the kernel does not keep it.
+    peak_bytes: int = 0
+    #: The kernel killed a process because the limit was reached.
+    is_exceeded: bool = False
+
+
 class ProcessGroup:
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    """The control groups of one command."""
+
+    def __init__(self, folders: tuple[str, ...], memory_limit_file: str = "") -> None:
+        self._folders = folders
+        self._memory_limit_file = memory_limit_file
+        self._memory_use = MemoryUse()
+
+    @property
+    def holds_memory(self) -> bool:
+        """Whether the kernel limits the memory of every process that was taken."""
+        return bool(self._memory_limit_file)
 
     def take(self, pid: int) -> None:
-        """It, and what it starts from now on. Those that it started before have to be taken as well."""
-        with suppress(OSError):  # it is over, and so is what it started
-            _write(f"{self._folder}/cgroup.procs", str(pid))
+        """Add a process, with all that it starts from now on. Its earlier children have to be taken as well."""
+        for folder in self._folders:
+            try:
+                _write(f"{folder}/cgroup.procs", str(pid))
+            except ProcessLookupError:
+                pass  # it has ended
+            except OSError:
+                if self._memory_limit_file.startswith(f"{folder}/"):
+                    self._memory_limit_file = ""
+
+    def memory_use(self) -> MemoryUse:
+        """Return the use so far. After `close`, the use until then."""
+        if self._memory_limit_file and self._folders:
+            self._memory_use = _read_use(self._memory_limit_file)
+        return self._memory_use
 
     def close(self) -> None:
-        """Once all in it are dead. What the kernel still holds to is removed with a later one."""
-        _closed.add(self._folder)
+        """Remove the group when all of its processes have ended. What the kernel still uses is removed later."""
+        self.memory_use()
+        _closed.update(self._folders)
+        self._folders = ()
         _remove_closed()
 
 
-def make_group(most: int) -> ProcessGroup | None:
-    """None where the kernel holds the limit by other means, or where there are no control groups for us."""
-    parent = _parent()
-    if not parent:
-        return None
-    folder = f"{parent}/{_PREFIX}{os.getpid()}-{token_hex(8)}"
+def make_group(processes: int, memory_bytes: int | None = None) -> ProcessGroup | None:
+    """Make the groups of one command. Return None where there is nothing to limit, or no group can be made.
+
+    `processes` is limited for root only: the kernel limits other users by itself.
+    """
+    name = f"{_PREFIX}{os.getpid()}-{token_hex(8)}"
+    folders: list[str] = []
+    memory_limit_file = ""
+    for place in _places():
+        limits = _limits(place, processes, memory_bytes)
+        if not limits:
+            continue
+        folder = f"{place.parent}/{name}"
+        try:
+            os.mkdir(folder)
+        except OSError:
+            continue
+        try:
+            for file, value in limits:
+                _write(f"{folder}/{file}", value)
+        except OSError:
+            _closed.add(folder)
+            continue
+        folders.append(folder)
+        if memory_bytes is not None and place.memory_file:
+            memory_limit_file = f"{folder}/{place.memory_file}"
+            _write_more(memory_limit_file)
+    _remove_closed()
+    return ProcessGroup(tuple(folders), memory_limit_file) if folders else None
+
+
+def holds_root() -> bool:
+    """Return whether the kernel limits the number of root's processes here."""
+    return any(place.has_processes for place in _places())
+
+
+class _Place(NamedTuple):
+    """A group of ours that others can be made in, and what can be limited there."""
+
+    parent: str
+    has_processes: bool
+    #: The file of the memory limit; empty where memory is not limited.
+    memory_file: str
+    #: The lowest memory limit of the groups that a process leaves by going there.
+    most_bytes: int | None = None
+
+    @property
+    def controllers(self) -> int:
+        return self.has_processes + bool(self.memory_file)
+
+
+def _limits(place: _Place, processes: int, memory_bytes: int | None) -> list[tuple[str, str]]:
+    limits = [(_PROCESSES, str(processes))] if place.has_processes else []
+    if memory_bytes is not None and place.memory_file:
+        most = memory_bytes if place.most_bytes is None else min(memory_bytes, place.most_bytes)
+        limits.append((place.memory_file, str(most)))
+    return limits
+
+
+def _write_more(memory_limit_file: str) -> None:
+    folder, file = os.path.split(memory_limit_file)
+    limit = _read(memory_limit_file).strip()
+    more = [(name, limit) for name in _ALSO_V1] if file == _MEMORY_V1 else _ALSO_V2
+    for name, value in more:
+        if os.path.exists(f"{folder}/{name}"):
+            with suppress(OSError):
+                _write(f"{folder}/{name}", value)
+
+
+def _read_use(memory_limit_file: str) -> MemoryUse:
+    folder, file = os.path.split(memory_limit_file)
+    peak, kills = (_read(f"{folder}/{name}") for name in _COUNTS[file])
+    killed = any(line.startswith("oom_kill ") and line.split()[1] != "0" for line in kills.splitlines())
+    return MemoryUse(int(peak or 0), killed)
+
+
+@cache
+def _places() -> tuple[_Place, ...]:
+    """Find where groups can be made, at most one place for each controller, by making one."""
+    found: list[_Place] = []
+    for mount, own, is_unified in _hierarchies():
+        best = max(_offers(mount, own, is_unified), key=lambda place: place.controllers, default=None)
+        if best is None or any(
+            (best.has_processes and place.has_processes) or (best.memory_file and place.memory_file) for place in found
+        ):
+            continue
+        _closed.update(_left_behind(best.parent))
+        found.append(best)
+    return tuple(found)
+
+
+def _hierarchies() -> Iterator[tuple[str, str, bool]]:
+    """Yield the mount point, our own group, and whether it is version 2, for hierarchies that may limit something."""
+    own_groups: dict[str, str] = {}
+    for line in _read("/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        own_groups.update(dict.fromkeys(controllers.split(","), path))
+    for line in _read("/proc/self/mountinfo").splitlines():
+        before, _, after = line.partition(" - ")
+        (root, mount), (kind, *_, options) = before.split()[3:5], after.split()
+        controllers = {"cgroup": {"pids", "memory"} & {*options.split(",")}, "cgroup2": {""}}.get(kind, set[str]())
+        path = next((own_groups[name] for name in sorted(controllers) if name in own_groups), None)
+        if path is not None:
+            yield mount, _own_folder(mount, root, path), kind == "cgroup2"
+
+
+def _own_folder(mount: str, root: str, path: str) -> str:
+    """Return where our group is, in a mount that shows the hierarchy from `root` on."""
+    root, path = root.rstrip("/"), path.rstrip("/")
+    return mount + path.removeprefix(root) if f"{path}/".startswith(f"{root}/") and ".." not in path else mount
+
+
+def _offers(mount: str, own: str, is_unified: bool) -> Iterator[_Place]:
+    """Yield our own group and, in version 2, those above: a group that has processes cannot limit groups in it."""
+    most_bytes: int | None = None
+    while True:
+        place = _try(own, most_bytes)
+        if place.controllers:
+            yield place
+        if not is_unified or own == mount:
+            return
+        limit = _read(f"{own}/{_MEMORY_V2}").strip()
+        if limit.isdecimal():
+            most_bytes = min(int(limit), most_bytes or int(limit))
+        own = os.path.dirname(own)
+
+
+def _try(parent: str, most_bytes: int | None) -> _Place:
+    trial = f"{parent}/{_PREFIX}{os.getpid()}-trial-{token_hex(8)}"
+    nothing = _Place(parent, False, "")
+    if not os.access(f"{parent}/cgroup.procs", os.W_OK):
+        return nothing
     try:
-        os.mkdir(folder)
+        os.mkdir(trial)
     except OSError:
-        return None
-    group = ProcessGroup(folder)
+        return nothing
     try:
-        _write(f"{folder}/pids.max", str(most))
-    except OSError:
-        group.close()
-        return None
-    return group
+        memory_file = next((file for file in _COUNTS if os.path.exists(f"{trial}/{file}")), "")
+        has_processes = os.getuid() == 0 and os.path.exists(f"{trial}/{_PROCESSES}")
+        return _Place(parent, has_processes, memory_file, most_bytes)
+    finally:
+        with suppress(OSError):
+            os.rmdir(trial)
+
+
+def _left_behind(parent: str) -> list[str]:
+    """Return the groups of processes that ended before they could remove them."""
+    names = (name for name in os.listdir(parent) if name.startswith(_PREFIX))
+    return [f"{parent}/{name}" for name in names if not os.path.exists(f"/proc/{name.split('-')[1]}")]
 
 
 def _remove_closed() -> None:
@@ -62,36 +242,13 @@ def _remove_closed() -> None:
             _closed.discard(folder)
 
 
-@cache
-def _parent() -> str:
-    """Where groups with a limit on processes can be made; empty when there is no such place. Found by making one."""
-    if os.getuid() != 0:
+def _read(path: str) -> str:
+    """Return the text of a small file of the kernel; empty where there is none."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except OSError:
         return ""
-    for parent in _FOLDERS:
-        trial = f"{parent}/{_PREFIX}{os.getpid()}-trial-{token_hex(8)}"
-        try:
-            os.mkdir(trial)
-        except OSError:
-            continue
-        try:
-            if os.path.exists(f"{trial}/pids.max"):
-                _closed.update(_left_behind(parent))
-                return parent
-        finally:
-            with suppress(OSError):
-                os.rmdir(trial)
-    return ""
-
-
-def _left_behind(parent: str) -> list[str]:
-    """Groups of processes that are gone: they were killed before they could tidy up."""
-    names = (name for name in os.listdir(parent) if name.startswith(_PREFIX))
-    return [f"{parent}/{name}" for name in names if not os.path.exists(f"/proc/{name.split('-')[1]}")]
-
-
-def holds_root() -> bool:
-    """Is root held to a number of processes here?"""
-    return bool(_parent())
 
 
 def _write(path: str, text: str) -> None:

@@ -1,14 +1,23 @@
-"""The processes below one process, and the memory that they hold, as Linux tells it in `/proc`."""
+"""The processes below one process, and the memory that they hold, as Linux shows it in `/proc`."""
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 #: Stopped, a zombie, dead, or not to be found.
 _STOPPED = (b"T", b"t", b"Z", b"X", b"")
 _STOP_SECONDS = 0.5
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+#: How links to descriptors of shared memory begin: files without a name, and files of the folder for shared memory.
+_SHARED_MEMORY = ("/memfd:", "/dev/shm/")  # noqa: S108 - nothing is written there
+#: The number of descriptors that are looked at in one look: some milliseconds.
+_MAX_DESCRIPTORS = 4096
+_BLOCK_BYTES = 512
+#: Device and inode of a file.
+_FileId: TypeAlias = tuple[int, int]
 
 
 def descendants(pid: int, most: int | None = None) -> list[int]:
@@ -58,6 +67,94 @@ def proportional_bytes(pids: Iterable[int]) -> int:
     return sum(_proportional(pid) for pid in pids)
 
 
+def used_bytes(pids: list[int], limit: int, shared: "SharedMemory | None" = None) -> int:
+    """Return the memory of all processes together, with what they hold in `shared`. Exact only above the limit."""
+    held = shared.look(pids) if shared is not None else 0
+    total = resident_bytes(pids) + held
+    if total > limit:
+        total = proportional_bytes(pids) + held
+    if total > limit and shared is not None and held:
+        total -= shared.mapped_bytes(pids)
+    return total
+
+
+class _Held(NamedTuple):
+    num_bytes: int
+    #: The number of the round in which it was seen last.
+    round: int
+
+
+class SharedMemory:
+    """Count shared memory that processes hold by descriptors. It counts as resident only while it is mapped.
+
+    One look reads a limited number of descriptors and continues where the last one stopped. A file counts until a
+    whole round has not found it: many other descriptors delay the count, and hide nothing.
+    """
+
+    def __init__(self, max_descriptors: int = _MAX_DESCRIPTORS) -> None:
+        self._max_descriptors = max_descriptors
+        self._files: dict[_FileId, _Held] = {}
+        self._round = 0
+        #: Still to be looked at in this round.
+        self._paths: Iterator[str] = iter(())
+        self._is_round_over = True
+
+    def look(self, pids: Iterable[int]) -> int:
+        """Return the allocated bytes of all files held, each file once."""
+        if self._is_round_over:
+            self._paths, self._is_round_over = _descriptors(list(pids)), False
+            self._round += 1
+        for _ in range(self._max_descriptors):
+            path = next(self._paths, None)
+            if path is None:
+                self._is_round_over = True
+                self._files = {key: held for key, held in self._files.items() if held.round == self._round}
+                break
+            if (found := _shared_file(path)) is not None:
+                self._files[found[0]] = _Held(found[1], self._round)
+        return sum(held.num_bytes for held in self._files.values())
+
+    def mapped_bytes(self, pids: Iterable[int]) -> int:
+        """Return how much of the held files `proportional_bytes` has counted as well. Slow."""
+        return sum(_mapped(pid, self._files.keys()) for pid in pids) if self._files else 0
+
+
+def _descriptors(pids: Iterable[int]) -> Iterator[str]:
+    for pid in pids:
+        with suppress(OSError):  # it has ended, or may not be read
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                yield f"/proc/{pid}/fd/{name}"
+
+
+def _shared_file(path: str) -> tuple[_FileId, int] | None:
+    try:
+        if not os.readlink(path).startswith(_SHARED_MEMORY):
+            return None
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino), found.st_blocks * _BLOCK_BYTES
+
+
+def _mapped(pid: int, files: Iterable[_FileId]) -> int:
+    """Return the proportional size of the mappings of these files."""
+    wanted = {(os.major(device), os.minor(device), inode) for device, inode in files}
+    total, is_wanted = 0, False
+    try:
+        lines = _read(f"/proc/{pid}/smaps").splitlines()
+    except OSError:
+        return 0
+    for line in lines:
+        if line.startswith(b"Pss:"):
+            total += _kibibytes(line) if is_wanted else 0
+        elif not line.split(b" ", 1)[0].endswith(b":"):
+            # Addresses, permissions, offset, device, inode.
+            device, inode = line.split(None, 5)[3:5]
+            major, minor = device.split(b":")
+            is_wanted = (int(major, 16), int(minor, 16), int(inode)) in wanted
+    return total
+
+
 def children(pid: int) -> list[int]:
     """Return the processes that it started; none when it is gone by now."""
     found: list[int] = []
@@ -82,7 +179,11 @@ def _proportional(pid: int) -> int:
     except OSError:
         # Not ours to look into; what it holds counts in full.
         return _resident(pid)
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith(b"Pss:")), 0)
+    return next((_kibibytes(line) for line in lines if line.startswith(b"Pss:")), 0)
+
+
+def _kibibytes(line: bytes) -> int:
+    return int(line.split()[1]) << 10
 
 
 def _read(path: str) -> bytes:

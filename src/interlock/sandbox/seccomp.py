@@ -1,12 +1,13 @@
 """The system calls that a command may not make, as a filter for the kernel.
 
 The filter is a classic BPF program: a list of 8-byte instructions that looks at one call (its number, the machine it
-is for, the low halves of its arguments) and returns what to do with it. Here it is written as `Step`s with names to
+is for, halves of its arguments) and returns what to do with it. Here it is written as `Step`s with names to
 jump to, which `_assemble` turns into distances.
 
 A list of what is refused, not of what is allowed: a sandbox of namespaces already keeps files, processes and the
 network apart. Refused is what reaches around namespaces (keys, other socket families, other machines' call tables),
 what undoes them (mounts, new namespaces), what looks into other processes, and what is rarely needed and often broken.
+System V segments are limited in size.
 
 Files of a command are ours on the host as well. So none can be made a program that runs with the rights of its owner or
 group, whoever starts it: a mode with one of these bits is refused.
@@ -111,6 +112,11 @@ _CREATES = 0o100 | 0o20000000
 #: Runs as its owner, runs as its group.
 _SET_ID = 0o6000
 
+_SHMGET = {"x86_64": 29, "aarch64": 194}
+#: A System V segment counts as memory of no process unless it is mapped. A small one is enough for PostgreSQL; the
+#: kernel's limit of 4096 segments bounds the rest.
+MAX_SEGMENT_BYTES = 1 << 16
+
 _SOCKET = {"x86_64": 41, "aarch64": 198}
 UNIX, INET, INET6, NETLINK = 1, 2, 10, 16
 #: What programs need to talk among themselves; others (AF_VSOCK, AF_ALG, ...) reach around a network namespace.
@@ -135,6 +141,8 @@ _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 #: What can be loaded: places in the kernel's record of a call.
 _NUMBER, _MACHINE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 _ARGUMENT_BYTES = 8
+#: Both machines are little-endian.
+_HIGH_HALF = 4
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 
 
@@ -157,6 +165,7 @@ def _steps(machine: str, families: tuple[int, ...]) -> Iterator[Step]:
         yield from _jumps_to_modes(what, calls, machine)
     yield Step(_EQUAL, _CLONE[machine], yes="clone")
     yield Step(_EQUAL, _IOCTL[machine], yes="ioctl")
+    yield Step(_EQUAL, _SHMGET[machine], yes="shmget")
     yield Step(_EQUAL, _SOCKET[machine], yes="socket", no="allowed")
 
     yield Step(_LOAD, _FIRST_ARGUMENT, at="clone")
@@ -166,6 +175,11 @@ def _steps(machine: str, families: tuple[int, ...]) -> Iterator[Step]:
     for request in _REFUSED_IOCTLS:
         yield Step(_EQUAL, request, yes="refused")
     yield Step(_RETURN, _ALLOW)
+
+    yield Step(_LOAD, _SECOND_ARGUMENT + _HIGH_HALF, at="shmget")
+    yield Step(_AT_LEAST, 1, yes="too large")
+    yield Step(_LOAD, _SECOND_ARGUMENT)
+    yield Step(_AT_LEAST, MAX_SEGMENT_BYTES + 1, yes="too large", no="allowed")
 
     yield Step(_LOAD, _FIRST_ARGUMENT, at="socket")
     for family in families:
@@ -177,6 +191,8 @@ def _steps(machine: str, families: tuple[int, ...]) -> Iterator[Step]:
     yield Step(_RETURN, _ALLOW, at="allowed")
     yield Step(_RETURN, _ERROR | errno.EPERM, at="refused")
     yield Step(_RETURN, _ERROR | errno.ENOSYS, at="missing")
+    # As for a size above the kernel's own limit.
+    yield Step(_RETURN, _ERROR | errno.EINVAL, at="too large")
 
 
 def _jumps_to_modes(what: str, calls: _ByPlace, machine: str) -> Iterator[Step]:
