@@ -4,14 +4,14 @@ A note lies in the log's file until it is taken, and whoever can write there can
 it (`storable`), and reading one is bounded (`decode_note`).
 """
 
-from collections.abc import Callable
 from typing import TypeAlias
 
 import msgspec
 
 from .call import Answer
 from .errors import AnswerRefusedError
-from .json import BadJson, Json, check, encode, without_surrogates
+from .json import BadJson, Json, check, without_surrogates
+from .redaction import Redact, redact_json
 
 MAX_NOTE_BYTES = 1 << 20
 
@@ -53,7 +53,7 @@ def key_of(note: NoteBody) -> str:
     return f"answer:{note.action_id}" if isinstance(note, AnswerNote) else "cancel"
 
 
-def storable(note: NoteBody, redact: Callable[[str], str]) -> NoteBody:
+def storable(note: NoteBody, redact: Redact) -> NoteBody:
     """The note as it may lie in a file. Secrets are taken out of what is said; what is to be run is left as it is or
     not at all, because the process that takes the note would run something else: then `AnswerRefusedError`."""
 
@@ -76,13 +76,12 @@ def storable(note: NoteBody, redact: Callable[[str], str]) -> NoteBody:
 _NOT_LEFT = "Another process has the run, and such an answer cannot be left for it. Nothing was changed."
 
 
-def _check_left_as_it_is(what: str, given: Json, redact: Callable[[str], str]) -> None:
+def _check_left_as_it_is(what: str, given: Json, redact: Redact) -> None:
     try:
         check(given)
     except BadJson as error:
         raise AnswerRefusedError(f"The {what} of the answer: {error}. {_NOT_LEFT}") from None
-    text = encode(given).decode()
-    if redact(text) != text:
+    if redact_json(given, redact) is not None:
         raise AnswerRefusedError(
             f"There is something in the {what} of the answer that is a secret or looks like one, and a secret is not "
             f"written down. {_NOT_LEFT} Leave the secret out, or answer in the process that has the run."

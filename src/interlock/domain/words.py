@@ -1,33 +1,50 @@
-"""Texts that are put together: safe whatever they are made of, whole sentences, and of bounded length."""
+"""Build messages: whole sentences of bounded length, whatever they are made of.
 
-from .envelope import neutralize
+Nothing is escaped here. A message is redacted first and escaped then: see `redaction`.
+"""
+
+from typing import Any, cast
 
 
 def sentence(text: str) -> str:
-    """The text with a full stop, so that another sentence can follow."""
+    """Return the text with a full stop, so that another sentence can follow."""
     text = text.strip()
     return text if not text or text[-1] in ".!?" else text + "."
 
 
 def error_text(error: BaseException) -> str:
-    """An exception as one safe line: its text may come from anywhere, and may not even be text."""
+    """Return the type and the text of an exception. Its text may come from anywhere, and may not even be text."""
     try:
-        return neutralize(f"{type(error).__name__}: {error}")
+        return f"{type(error).__name__}: {error}"
     except Exception:
         return type(error).__name__
 
 
 def shown(value: object, max_chars: int) -> str:
-    """A value as it may be quoted: all of it, or what kind of thing it is. Never a part, which may end in a secret."""
+    """Return a value to be quoted: all of it, or its kind. Never a part, which may end in a secret."""
     try:
-        text = repr(value)
+        text = _quoted(value)
     except Exception:
         return f"a {type(value).__name__}"
-    return neutralize(text) if len(text) <= max_chars else f"a {type(value).__name__} of {len(text):,} characters"
+    return text if len(text) <= max_chars else f"a {type(value).__name__} of {len(text):,} characters"
+
+
+def _quoted(value: object) -> str:
+    """Return what `repr` does, with every text as it is: in an escaped one no secret is recognized."""
+    match value:
+        case str():
+            return f"'{value}'" if "'" not in value else f'"{value}"'
+        case dict():
+            items = cast(dict[Any, Any], value).items()
+            return "{" + ", ".join(f"{_quoted(name)}: {_quoted(inner)}" for name, inner in items) + "}"
+        case list():
+            return "[" + ", ".join(map(_quoted, cast(list[Any], value))) + "]"
+        case _:
+            return repr(value)
 
 
 def shorten(text: str, max_chars: int) -> str:
-    """The text, or its beginning and how much is missing. For texts without secrets: cut after redacting."""
+    """Return the text, or its beginning and how much is missing. For texts without secrets: cut after redacting."""
     if len(text) <= max_chars:
         return text
     return f"{text[:max_chars]} [... {len(text) - max_chars:,} more characters]"

@@ -13,12 +13,11 @@ from ..domain.call import AcceptedCall, ToolIntent
 from ..domain.failure import Failure
 from ..domain.ids import MAX_NAME_CHARS, is_name, is_plain_name
 from ..domain.json import BadJson, JsonObject, check, encode, encode_sorted, parse
-from ..secrets.interface import Redactor
+from ..domain.redaction import redact_json_text, redact_leaves
+from ..secrets.interface import MAX_PLAIN_NAMES, Redactor
 from .parts import Limits
 
 _MAX_SHOWN_CHARS = 2_000
-#: A model that makes up names does not fill the memory.
-_MAX_PLAIN_NAMES = 4096
 
 
 class Received(msgspec.Struct, frozen=True, gc=False):
@@ -37,9 +36,9 @@ def accept(intent: ToolIntent, limits: Limits, redactor: Redactor) -> Received:
     except TypeError:
         plain = None
     if not plain and not _is_usable(intent, redactor):
-        return _unnamed(intent)
+        return _unnamed(intent, redactor)
     if redactor.declares and _is_secret(intent, redactor):
-        return _unnamed(intent)
+        return _unnamed(intent, redactor)
     arguments: Any = intent.arguments
     try:  # no text at all is what some models send when there are no arguments
         raw = (arguments.encode() or b"{}") if type(arguments) is str else _raw_bytes(arguments)
@@ -48,7 +47,9 @@ def accept(intent: ToolIntent, limits: Limits, redactor: Redactor) -> Received:
             return _refused(intent, raw, "arguments_too_large", message)
         parsed: Any = parse(raw) if type(arguments) is str else arguments
     except (BadJson, UnicodeEncodeError, TypeError) as error:
-        return _refused(intent, _shown(arguments), "arguments_malformed", f"The arguments are not JSON: {error}.")
+        return _refused(
+            intent, _shown(arguments, redactor), "arguments_malformed", f"The arguments are not JSON: {error}."
+        )
     accepted: JsonObject = parsed
     if type(parsed) is not dict:
         message = f"The arguments must be a JSON object, not {type(parsed).__name__}."
@@ -63,7 +64,7 @@ def _is_usable(intent: ToolIntent, redactor: Redactor) -> bool:
         return False
     if redactor.redact(intent.tool_name) != intent.tool_name:
         return False
-    if len(redactor.plain_names) < _MAX_PLAIN_NAMES:
+    if len(redactor.plain_names) < MAX_PLAIN_NAMES:
         redactor.plain_names.add(intent.tool_name)
     return True
 
@@ -74,18 +75,19 @@ def _is_secret(intent: ToolIntent, redactor: Redactor) -> bool:
     return redactor.redact_declared(names) != names
 
 
-def _unnamed(intent: ToolIntent) -> Received:
+def _unnamed(intent: ToolIntent, redactor: Redactor) -> Received:
     """Without a usable id or name there is nothing to answer to: an id is made up for the record."""
-    raw = _shown((intent.call_id, intent.tool_name, intent.arguments))
+    raw = _shown([intent.call_id, intent.tool_name, intent.arguments], redactor)
     named = ToolIntent(call_id="invalid_" + sha256(raw).hexdigest()[:16], tool_name="", arguments="")
     message = f"A call needs an id and a tool name of 1 to {MAX_NAME_CHARS} printable characters."
     return _refused(named, raw, "call_id_invalid", message)
 
 
-def _shown(value: object) -> bytes:
-    """Something that is not JSON, as far as it can be shown."""
+def _shown(value: object, redactor: Redactor) -> bytes:
+    """Return the beginning of something that is not JSON. Redacted before it is cut: half a secret looks like none."""
+    redact = redactor.redact
     try:
-        text = value if isinstance(value, str) else repr(value)
+        text = redact_json_text(value, redact) if isinstance(value, str) else repr(redact_leaves(value, redact))
     except Exception:
         text = f"<{type(value).__name__} that cannot be shown>"
     return text[:_MAX_SHOWN_CHARS].encode(errors="backslashreplace")

@@ -13,12 +13,14 @@ import msgspec
 
 from ..domain.call import AcceptedCall, Answer, KnownCall, PermittedCall, Question, ToolIntent, ValidCall, Waiting
 from ..domain.decision import Decision, Verdict
+from ..domain.envelope import neutralize
 from ..domain.errors import ConfigurationError
 from ..domain.event import Warned
 from ..domain.failure import Failure
 from ..domain.json import encode
 from ..domain.lifecycle import ActionState
 from ..domain.payload import Change, hash_of_answer
+from ..domain.redaction import redact_line
 from ..domain.tool import JsonObject, ToolContext
 from ..domain.words import error_text
 from ..registry.interface import Registry
@@ -309,7 +311,7 @@ def fault_in(question: Question, answer: Answer, registry: Registry) -> str:
     intent = ToolIntent(call_id=question.call_id, tool_name=question.tool_name, arguments=None)
     arguments_json = encode(written)
     checked = validate(KnownCall(AcceptedCall(intent, written, arguments_json), tool), arguments_json)
-    return checked.message if isinstance(checked, Failure) else ""
+    return neutralize(checked.message) if isinstance(checked, Failure) else ""
 
 
 def _written(question: Question, answer: Answer) -> JsonObject | None:
@@ -331,4 +333,4 @@ async def keep_rule(permitted: PermittedCall, run: Run) -> None:
         await asyncio.wait_for(run.parts.sandbox.call(partial(keep, permitted.keep)), run.parts.limits.check_seconds)
     except Exception as error:
         message = f"The call was approved once, but its rule was not kept: {error_text(error)}."
-        run.recorder.add(Warned(message=run.parts.redactor.redact(message), call_id=call_id), call_id)
+        run.recorder.add(Warned(message=redact_line(message, run.parts.redactor.redact), call_id=call_id), call_id)

@@ -9,8 +9,7 @@ End. The outcomes are in model order, one per intent, and durable. Cancelling th
 at once and shows the model nothing; how the handlers end is noticed in the background.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
 
 import msgspec
 
@@ -31,7 +30,8 @@ from ..domain.failure import Failure
 from ..domain.json import encode
 from ..domain.lifecycle import ActionState, CallState, RunState
 from ..domain.observation import Observation
-from ..domain.tool import JsonObject, Menu
+from ..domain.redaction import redact_leaves
+from ..domain.tool import Menu
 from .accept import Received, accept
 from .facts import record_repeat, void
 from .live import Run
@@ -136,24 +136,8 @@ def start(run: Run) -> None:
 
 def record_menu(menu: Menu, run: Run) -> None:
     """The tools that a model is shown from now on."""
-    artifact_id = run.parts.artifacts.keep(encode(_without_secrets(menu.tools, run.parts.redactor.redact)))
+    artifact_id = run.parts.artifacts.keep(encode(redact_leaves(menu.tools, run.parts.redactor.redact)))
     run.recorder.add(MenuShown(digest=menu.digest, versions=dict(menu.versions), artifact_id=artifact_id))
-
-
-def _without_secrets(shown: object, redact: Callable[[str], str]) -> Any:
-    """Text by text, so that it stays what it is: the names of arguments may look like those of secrets."""
-    match shown:
-        case str():
-            return redact(shown)
-        case dict():
-            items = cast(JsonObject, shown).items()
-            return {name: _without_secrets(inner, redact) for name, inner in items}
-        case list() | tuple():
-            return [_without_secrets(inner, redact) for inner in cast(list[Any], shown)]
-        case msgspec.Struct():
-            return _without_secrets(msgspec.to_builtins(shown), redact)
-        case _:
-            return shown
 
 
 async def _plan(

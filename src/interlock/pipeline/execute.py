@@ -17,7 +17,6 @@ import msgspec
 from ..domain.call import Invocation, Suspended, ValidCall
 from ..domain.decision import Decision
 from ..domain.effects import NONE, UNKNOWN, SideEffect, SideEffects
-from ..domain.envelope import neutralize
 from ..domain.errors import PreconditionError, RunSuspendedError, SandboxDeniedError, SandboxSetupError
 from ..domain.failure import Failure
 from ..domain.result import RawResult
@@ -133,13 +132,13 @@ def _failure_of(error: BaseException, execution: Execution) -> Failure:
         case PreconditionError(problem=problem):
             return Failure.of(problem.code, f"{sentence(problem.message)} Nothing was changed.")
         case SandboxSetupError():
-            message = sentence(neutralize(str(error)))
+            message = sentence(str(error))
             told = "" if "nothing was executed" in message.lower() else " Nothing was executed."
             return Failure.of("sandbox_setup_failed", f"{message}{told} `interlock doctor` says more.")
         case SandboxDeniedError():
             effects = NONE if error.nothing_done else _effects(execution)
             told = " Nothing was executed." if error.nothing_done else ""
-            return Failure.of("sandbox_denied", f"{sentence(neutralize(str(error)))}{told}", side_effects=effects)
+            return Failure.of("sandbox_denied", f"{sentence(str(error))}{told}", side_effects=effects)
         case _:
             execution.error = error
             return _failed(execution, error)
@@ -280,6 +279,6 @@ def _own_words(words: ErrorText | None, context: ToolContext, error: BaseExcepti
     if words is None:
         return plain
     try:
-        return neutralize(str(words(context, error)))
+        return str(words(context, error))
     except Exception as broken:
         return f"{plain} (and its own error text failed: {error_text(broken)})"

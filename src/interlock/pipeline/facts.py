@@ -6,7 +6,7 @@ Arguments and reasons may hold secrets: they are stored as they are only when no
 import msgspec
 
 from ..domain.call import AcceptedCall, Answer, Invocation, Question, Suspended, Waiting
-from ..domain.decision import Decision, Verdict
+from ..domain.decision import Decision
 from ..domain.event import (
     ActionVoided,
     ApprovalExpired,
@@ -37,9 +37,11 @@ from ..domain.ledger import ActionEntry
 from ..domain.lifecycle import ActionState, RunState
 from ..domain.observation import Observation
 from ..domain.payload import Bound, Change, grant_key, hash_of_answer
+from ..domain.redaction import redact_json, redact_json_text, redact_line
 from ..domain.result import Exit
 from ..domain.tool import JsonObject, ToolDefinition
 from ..domain.words import shorten
+from ..secrets.interface import MAX_PLAIN_NAMES
 from .accept import Received
 from .execute import Execution
 from .live import Run
@@ -55,18 +57,21 @@ _EXITS: dict[str, Exit] = {"cancelled": "cancelled", "timed_out": "timeout"}
 
 def proposed(received: Received, tool: ToolDefinition | None, run: Run) -> CallProposed:
     intent, parts, size_bytes = received.intent, run.parts, len(received.raw)
-    text = received.raw.decode()
-    redacted = parts.redactor.redact(text)
-    raw_input: object = redacted
+    text, redact = received.raw.decode(), parts.redactor.redact
     artifact_id = ""
+    raw_input: object
     match received.outcome:
         case AcceptedCall() as accepted:
+            if "\\" in text:
+                redacted = redact_json(accepted.arguments, redact, text)
+            elif (redacted := redact(text)) == text:  # the same without another call: this is done for every call
+                redacted = None
             if size_bytes > parts.limits.max_event_input_bytes:
-                raw_input, artifact_id = None, parts.artifacts.keep(redacted.encode())
-            elif redacted == text:
-                raw_input = accepted.arguments
+                raw_input, artifact_id = None, parts.artifacts.keep((redacted or text).encode())
+            else:
+                raw_input = accepted.arguments if redacted is None else redacted
         case Failure():
-            raw_input = redacted[: parts.limits.max_event_input_bytes]
+            raw_input = redact_json_text(text, redact)[: parts.limits.max_event_input_bytes]
     return CallProposed(
         call_id=intent.call_id,
         tool=intent.tool_name,
@@ -88,21 +93,30 @@ def record_repeat(received: Received, run: Run) -> None:
 
 
 def judged(call_id: str, tool: ToolDefinition, decision: Decision, run: Run) -> CallJudged:
-    """A decision that asks says what the call would do, in words of its arguments. One that allows needs no paths: the
-    observation says what was opened."""
+    """One that allows needs no paths: the observation says what was opened."""
     if decision.verdict is Verdict.ALLOW and decision.paths:
         decision = msgspec.structs.replace(decision, paths=())
-    if decision.verdict is Verdict.ASK:
-        redact = run.parts.redactor.redact
-        decision = msgspec.structs.replace(
-            decision,
-            reason=redact(decision.reason),
-            prompt=redact(decision.prompt),
-            risk=tuple(map(redact, decision.risk)),
-            paths=tuple(map(redact, decision.paths)),
-            suggested_rule=_unless_secret(decision.suggested_rule, run),
-        )
+    says_more = decision.prompt or decision.risk or decision.paths or decision.advice or decision.suggested_rule
+    if says_more or decision.reason not in run.parts.redactor.plain_names:
+        decision = _storable_decision(decision, run)
     return CallJudged(call_id=call_id, tool=tool.spec.name, decision=decision)
+
+
+def _storable_decision(decision: Decision, run: Run) -> Decision:
+    """Redact what a decision says in words of the call's arguments, or in those of a policy that failed."""
+    redact, known = run.parts.redactor.redact, run.parts.redactor.plain_names
+    clean = msgspec.structs.replace(
+        decision,
+        reason=redact(decision.reason),
+        prompt=redact(decision.prompt),
+        advice=redact(decision.advice),
+        risk=tuple(map(redact, decision.risk)),
+        paths=tuple(map(redact, decision.paths)),
+        suggested_rule=_unless_secret(decision.suggested_rule, run),
+    )
+    if clean.reason == decision.reason and len(known) < MAX_PLAIN_NAMES:
+        known.add(decision.reason)
+    return clean
 
 
 def asked(question: Question, run: Run) -> Fact:
@@ -229,7 +243,7 @@ def started(invocation: Invocation, waited_for: tuple[str, ...], run: Run) -> In
         source=tool.source,
         timeout_seconds=invocation.timeout_seconds,
         sandbox=reach.sandbox,
-        profile=reach.profile,
+        profile=reach.profile if reach.sandbox != "unknown" else redact_line(reach.profile, run.parts.redactor.redact),
         capabilities=reach.capabilities,
         cwd=reach.cwd,
         action_id=action_id,
@@ -250,7 +264,7 @@ def completed(execution: Execution, observation: Observation, run: Run) -> Invoc
         code=code,
         side_effects=observation.side_effects,
         arguments=_storable(execution.changed.arguments, run) if execution.changed is not None else None,
-        decision=execution.decision,
+        decision=_storable_decision(execution.decision, run) if execution.decision is not None else None,
     )
 
 
@@ -265,7 +279,9 @@ def suspend(execution: Execution, suspended: Suspended, run: Run) -> Waiting:
 
 def edited_summary(observation: Observation, invocation: Invocation, run: Run) -> str:
     """The model is told that what ran is not what it asked for."""
-    ran = shorten(run.parts.redactor.redact(encode(invocation.valid.arguments).decode()), _MAX_EDITED_CHARS)
+    arguments = invocation.valid.arguments
+    ran = redact_json(arguments, run.parts.redactor.redact) or encode(arguments).decode()
+    ran = shorten(ran, _MAX_EDITED_CHARS)
     told = f"A person ({invocation.permitted.edited_by}) changed the arguments before it ran: {ran}"
     return f"{told}. {observation.summary}" if observation.summary else f"{told}."
 
@@ -291,7 +307,7 @@ def record_warnings(execution: Execution, observation: Observation, run: Run) ->
     if observation.code == "sandbox_denied" and parts.fail_safe.tool_failure_policy == "continue":
         messages.append(observation.summary)
     for message in messages:
-        run.recorder.add(Warned(message=parts.redactor.redact(message), call_id=call_id), call_id)
+        run.recorder.add(Warned(message=redact_line(message, parts.redactor.redact), call_id=call_id), call_id)
 
 
 def record_observation(observation: Observation, run: Run) -> Observation:
@@ -327,6 +343,5 @@ def _kept(arguments: JsonObject, run: Run) -> JsonObject:
 
 
 def _storable(arguments: JsonObject, run: Run) -> object:
-    text = encode(arguments).decode()
-    redacted = run.parts.redactor.redact(text)
-    return arguments if redacted == text else redacted
+    redacted = redact_json(arguments, run.parts.redactor.redact)
+    return arguments if redacted is None else redacted

@@ -9,10 +9,11 @@ from ..domain.effects import UNKNOWN, SideEffect, SideEffects
 from ..domain.errors import ArtifactError
 from ..domain.excerpt import apply_tool_output_limits
 from ..domain.failure import CODES, Failure
-from ..domain.json import encode, without_surrogates
+from ..domain.json import without_surrogates
 from ..domain.observation import Content, Observation
 from ..domain.output import ArtifactRef, NextTool, OutputSize
 from ..domain.phase import Phase
+from ..domain.redaction import redact_json, redact_json_text, redact_line
 from ..domain.result import NormalizedResult
 from ..domain.tool import JsonObject, ToolContext, ToolDefinition
 from ..domain.words import shorten
@@ -35,7 +36,8 @@ class _Cut(msgspec.Struct, frozen=True):
 def observe(
     call_id: str, tool: ToolDefinition, result: NormalizedResult, artifacts: Artifacts, redactor: Redactor
 ) -> Observation:
-    text = redactor.redact(result.model_text)
+    redact = redactor.redact
+    text = redact(result.model_text) if result.format != "json" else redact_json_text(result.model_text, redact)
     cut = None
     if len(text) > tool.max_output_chars and result.size is None:
         cut = _cut(text, result, tool.max_output_chars, artifacts)
@@ -75,7 +77,7 @@ def with_kept(observation: Observation, context: ToolContext) -> Observation:
 def observe_failure(
     call_id: str, tool_name: str, failure: Failure, redactor: Redactor, duration_ms: float | None = None
 ) -> Observation:
-    message = shorten(redactor.redact(failure.message), _MAX_MESSAGE_CHARS)
+    message = shorten(redact_line(failure.message, redactor.redact), _MAX_MESSAGE_CHARS)
     effects = _effects(failure.side_effects, redactor) if failure.side_effects else ()
     details = _facts(failure.details, redactor) if failure.details else {}
     failure = Failure.of(failure.code, message, side_effects=effects, details=details)
@@ -147,9 +149,8 @@ def _effects(effects: SideEffects, redactor: Redactor) -> SideEffects:
 def _facts(facts: JsonObject, redactor: Redactor) -> JsonObject:
     """The facts, or their text where a secret is in it."""
     try:
-        text = encode(facts).decode()
+        redacted = redact_json(facts, redactor.redact)
     except UnicodeEncodeError:
         facts = without_surrogates(facts)
-        text = encode(facts).decode()
-    redacted = redactor.redact(text)
-    return facts if redacted == text else {"redacted": redacted}
+        redacted = redact_json(facts, redactor.redact)
+    return facts if redacted is None else {"redacted": redacted}

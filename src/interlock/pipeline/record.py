@@ -11,11 +11,15 @@ import asyncio
 from collections.abc import Callable
 from hashlib import sha256
 
+import msgspec
+
 from ..domain.chain import Entry, decode_event, encode_event, escape_line_breaks
+from ..domain.envelope import neutralize
 from ..domain.errors import ConfigurationError, LogCorruptError, LogError
 from ..domain.event import Event, Fact
 from ..domain.json import encode
 from ..domain.ledger import CHANGES, Ledger, misfit
+from ..domain.redaction import Redact, redact_json
 from ..domain.words import error_text
 from ..log.interface import Claim, EventLog
 
@@ -30,7 +34,7 @@ class Recorder:
         ledger: Ledger,
         head: bytes,
         now: Callable[[], int],
-        redact: Callable[[str], str] | None = None,
+        redact: Redact | None = None,
     ) -> None:
         self.ledger = ledger
         self.head = head
@@ -77,12 +81,12 @@ class Recorder:
         self._sealed.append(Entry(run_id, seq, body, head))
         return seq
 
-    def _without_secrets(self, redact: Callable[[str], str], body: bytes, fact: Fact) -> tuple[bytes, Fact]:
+    def _without_secrets(self, redact: Redact, body: bytes, fact: Fact) -> tuple[bytes, Fact]:
         text = body.decode()
-        clean = redact(text)
-        if clean == text:
+        clean = redact_json(msgspec.json.decode(body), redact, text)
+        if clean is None:
             return body, fact
-        entry = Entry(self.run_id, self.ledger.next_seq, clean.encode(), b"")
+        entry = Entry(self.run_id, self.ledger.next_seq, escape_line_breaks(clean.encode()), b"")
         try:
             return entry.body, decode_event(entry).fact
         except LogCorruptError:
@@ -149,7 +153,7 @@ class Recorder:
             self._stop(error)
 
     def _stop(self, error: BaseException) -> None:
-        self.error = error if isinstance(error, LogError) else LogError(f"the log failed: {error_text(error)}")
+        self.error = error if isinstance(error, LogError) else _failed(error)
         self.error.__cause__ = error if error is not self.error else error.__cause__
         self._wake()
 
@@ -158,3 +162,7 @@ class Recorder:
         for watcher in watchers:
             if not watcher.done():
                 watcher.set_result(None)
+
+
+def _failed(error: BaseException) -> LogError:
+    return LogError(f"the log failed: {neutralize(error_text(error))}")

@@ -7,7 +7,6 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from ..domain.call import KnownCall, ValidCall
-from ..domain.envelope import neutralize
 from ..domain.failure import Failure
 from ..domain.tool import Problem, ToolContext, ToolDefinition
 from ..domain.words import error_text, sentence, shown
@@ -69,6 +68,6 @@ def _field_message(detail: ErrorDetails) -> str:
         case "missing":
             return f"{field} is required"
         case "extra_forbidden":
-            return f"{neutralize(field)} is not a known field"
+            return f"{field} is not a known field"
         case _:
             return f"{field}: {detail['msg']} (got {shown(detail['input'], _MAX_ECHO_CHARS)})"

@@ -4,6 +4,9 @@ from typing import Protocol
 
 from ..domain.tool import ByteFilter
 
+#: How many names a redactor remembers: a model that makes up names does not fill the memory.
+MAX_PLAIN_NAMES = 4096
+
 
 class Redactor(Protocol):
     @property
@@ -13,7 +16,7 @@ class Redactor(Protocol):
 
     @property
     def plain_names(self) -> set[str]:
-        """Names that were looked at before and hold no secret: for callers to ask, and to add to."""
+        """Short texts that were looked at before and hold no secret: for callers to ask, and to add to."""
         ...
 
     def learn(self, value: str) -> None:
