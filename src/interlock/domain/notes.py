@@ -11,7 +11,7 @@ import msgspec
 from .call import Answer
 from .errors import AnswerRefusedError
 from .json import BadJson, Json, check, without_surrogates
-from .redaction import Redact, redact_json
+from .redaction import Redact, redact_json, redact_json_text
 
 MAX_NOTE_BYTES = 1 << 20
 
@@ -81,7 +81,8 @@ def _check_left_as_it_is(what: str, given: Json, redact: Redact) -> None:
         check(given)
     except BadJson as error:
         raise AnswerRefusedError(f"The {what} of the answer: {error}. {_NOT_LEFT}") from None
-    if redact_json(given, redact) is not None:
+    clean = redact_json_text(given, redact) if isinstance(given, str) else redact_json(given, redact)
+    if clean not in (None, given):
         raise AnswerRefusedError(
             f"There is something in the {what} of the answer that is a secret or looks like one, and a secret is not "
             f"written down. {_NOT_LEFT} Leave the secret out, or answer in the process that has the run."

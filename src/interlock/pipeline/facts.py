@@ -332,8 +332,8 @@ def _storable_changes(changes: tuple[Change, ...], run: Run) -> tuple[Change, ..
 
 
 def _unless_secret(rule: str, run: Run) -> str:
-    """A rule with a secret in it is not written down, and half a rule is none."""
-    return rule if run.parts.redactor.redact(rule) == rule else ""
+    """A rule with a secret in it is not written down, and half a rule is none. A rule is JSON, or reads like it."""
+    return rule if redact_json_text(rule, run.parts.redactor.redact) == rule else ""
 
 
 def _kept(arguments: JsonObject, run: Run) -> JsonObject:
