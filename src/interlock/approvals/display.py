@@ -42,6 +42,10 @@ _PROFILES = {
     "workspace-write": "it can change the workspace only, and reach no host",
     "workspace-write+network": "it can change the workspace only; it can reach hosts",
 }
+#: What a person is told about a call that may run code of the workspace without naming it.
+UNNAMED_CODE = (
+    "code of the workspace that this call does not name (imports, sourced files, hooks) may change until it runs"
+)
 _CUT = "[... "
 _GUTTER = re.compile(r"^ *(?:[|>-] ?)?")
 
@@ -146,6 +150,8 @@ def _after(question: Question, width: int) -> Iterator[list[Line]]:
     yield facts("changed since it was asked before", map(_change, question.changes), width, "warning")
     yield facts("files, as they are now", (_file(file) for file in around.files if not file.unbound), width)
     yield facts("NOT held fast until it runs", map(_unbound, around.unbound), width, "warning")
+    if around.unnamed_code:
+        yield fact("NOT bound", UNNAMED_CODE, width, "warning")
     yield fact("sandbox", held_back(around.sandbox), width, "warning" if around.sandbox.startswith("none") else "fact")
     if around.cwd:
         yield fact("working directory", around.cwd, width)

@@ -89,3 +89,5 @@ def _bound_to(question: Question) -> Iterator[str]:
         yield "the content of the files that are shown"
     if around.unbound:
         yield "NOT to what is shown as not held fast"
+    if around.unnamed_code:
+        yield "NOT to code of the workspace that the call does not name"

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from ..approvals.display import held_back, warnings_about
+from ..approvals.display import UNNAMED_CODE, held_back, warnings_about
 from ..approvals.visible import visible
 from ..domain import json
 from ..domain.call import Question
@@ -131,6 +131,7 @@ def _facts(question: Question) -> Iterator[Fact]:
     yield Fact("Tool version", (bound.tool_version,) if bound.tool_version else ())
     yield Fact("Files, as they were", tuple(_file(file) for file in around.files if not file.unbound))
     yield Fact("NOT held fast until it runs", tuple(f"{file.path}: {file.unbound}" for file in around.unbound), "wait")
+    yield Fact("NOT bound", (UNNAMED_CODE,) if around.unnamed_code else (), "wait")
     yield Fact("Sandbox", (held_back(around.sandbox),), "wait" if around.sandbox.startswith("none") else "")
     yield Fact("Working directory", (around.cwd,) if around.cwd else ())
     yield Fact("Environment", tuple(f"{name}={value}" for name, value in around.environment.items()))

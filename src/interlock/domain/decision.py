@@ -46,9 +46,11 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     scope: Scope = "once"
     #: With `ask` and `request_input`: how long the question stays open. None: for ever.
     answer_within_seconds: float | None = None
-    #: The paths that the call was seen to name, as they were judged: a tool of files opens no other. With `ask`, what
-    #: is in them is bound to the approval. The log has them with questions only.
+    #: The paths that the call was seen to name, as they were judged, or that decide what it runs: a tool of files opens
+    #: no other. With `ask`, what is in them is bound to the approval. The log has them with questions only.
     paths: tuple[str, ...] = ()
+    #: With `ask`: all code that the call would run is known and named. Otherwise the question says that it is not.
+    names_all_code: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -83,6 +85,7 @@ def joined(decision: Decision, opinion: Decision) -> Decision:
         scope=scope,
         answer_within_seconds=min(limits, default=None),
         paths=tuple(dict.fromkeys((*decision.paths, *opinion.paths))),
+        names_all_code=decision.names_all_code or opinion.names_all_code,
     )
 
 

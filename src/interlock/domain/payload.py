@@ -48,6 +48,8 @@ class Surroundings(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_def
     #: What holds it back: the sandbox with its profile.
     sandbox: str = "none"
     files: tuple[FileOperand, ...] = ()
+    #: It may run code of the workspace that it does not name: an approval is not bound to that.
+    unnamed_code: bool = False
 
     @property
     def can_change(self) -> bool:
@@ -145,6 +147,7 @@ def canonical_payload(payload: Payload) -> bytes:
             "environment": surroundings.environment,
             "sandbox": surroundings.sandbox,
             "files": [_file(file) for file in surroundings.files],
+            **({"unnamed_code": True} if surroundings.unnamed_code else {}),
             "policy": bound.policy,
             "mode": bound.mode,
             "requester": bound.requester,

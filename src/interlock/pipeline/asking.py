@@ -279,7 +279,7 @@ async def _with_their_arguments(
     # A value that a rule wants is what the person just gave; edited arguments do not stand for one.
     if decision.verdict is Verdict.DENY or (decision.verdict is Verdict.REQUEST_INPUT and question.kind == "approval"):
         return denied_by_policy(valid, decision)
-    now_bound = bound(valid, decision.paths, run)
+    now_bound = bound(valid, decision, run)
     exact = exactly(valid, msgspec.structs.replace(question, bound=now_bound))
     if isinstance(exact, Failure):
         return exact

@@ -1,5 +1,8 @@
 """What a question is bound to, read from the world as it is now: the payload, its one canonical form, and its hash."""
 
+from collections.abc import Iterable
+from os.path import expanduser, join
+
 import msgspec
 
 from ..domain.call import Question, ValidCall, Waiting
@@ -10,6 +13,7 @@ from ..domain.payload import (
     Bound,
     Change,
     Payload,
+    Surroundings,
     arguments_of,
     bind,
     canonical_payload,
@@ -18,7 +22,7 @@ from ..domain.payload import (
     hash_payload,
 )
 from ..domain.resources import declared_paths
-from ..domain.tool import JsonObject
+from ..domain.tool import JsonObject, Risk, ToolDefinition
 from .live import Run
 from .permit import inexact, pose
 from .validate import validate
@@ -28,7 +32,7 @@ def hold(valid: ValidCall, decision: Decision, run: Run) -> Waiting | Failure:
     """A call that a person is to be asked about, exactly as it would run."""
     if decision.answer_within_seconds is None and run.parts.limits.approval_seconds is not None:
         decision = msgspec.structs.replace(decision, answer_within_seconds=run.parts.limits.approval_seconds)
-    question = pose(valid, decision, bound(valid, decision.paths, run), run.situation, run.parts.clock.now())
+    question = pose(valid, decision, bound(valid, decision, run), run.situation, run.parts.clock.now())
     exact = exactly(valid, question)
     if isinstance(exact, Failure):
         return exact
@@ -43,7 +47,7 @@ def covered(valid: ValidCall, decision: Decision, run: Run) -> Decision:
     if decision.verdict is not Verdict.ASK or decision.scope == "once":
         return decision
     try:
-        key = grant_key(valid.tool.name, valid.arguments, bound(valid, decision.paths, run), decision.rule_ids)
+        key = grant_key(valid.tool.name, valid.arguments, bound(valid, decision, run), decision.rule_ids)
     except BadJson:
         return decision
     grant = run.ledger.grants.get(key)
@@ -58,9 +62,10 @@ def changed(question: Question, run: Run) -> tuple[Change, ...]:
     tool = run.parts.registry.find(question.tool_name)
     if tool is None:
         return (Change("tool", "there", "gone"),)
-    surroundings = question.bound.surroundings
-    paths = [file.path for file in surroundings.files]
-    around = run.parts.sandbox.surroundings(tool, question.arguments, run.situation, paths)
+    was = question.bound.surroundings
+    around = _surroundings(tool, question.arguments, [file.path for file in was.files], run)
+    # It follows from the tool, the arguments and the policy, which are compared themselves.
+    around = msgspec.structs.replace(around, unnamed_code=was.unnamed_code)
     now = bind(tool, _version(run), run.situation, around)
     changed = changes(question.bound, now)
     if question.expires_at and run.parts.clock.now() >= question.expires_at:
@@ -90,11 +95,21 @@ def exactly(valid: ValidCall, question: Question) -> tuple[ValidCall, str] | Fai
     return again, hash_payload(approved)
 
 
-def bound(valid: ValidCall, paths: tuple[str, ...], run: Run) -> Bound:
+def bound(valid: ValidCall, decision: Decision, run: Run) -> Bound:
+    """Return what an approval of the call would be bound to, as it is now."""
     tool = valid.tool
-    named = {*paths, *declared_paths(tool, valid.arguments)}
-    surroundings = run.parts.sandbox.surroundings(tool, valid.arguments, run.situation, named)
-    return bind(tool, _version(run), run.situation, surroundings)
+    around = _surroundings(tool, valid.arguments, {*decision.paths, *declared_paths(tool, valid.arguments)}, run)
+    unnamed_code = Risk.EXECUTE in tool.risk and not decision.names_all_code
+    return bind(tool, _version(run), run.situation, msgspec.structs.replace(around, unnamed_code=unnamed_code))
+
+
+def _surroundings(tool: ToolDefinition, arguments: JsonObject, paths: Iterable[str], run: Run) -> Surroundings:
+    """Paths are from the workspace on, wherever the call itself starts."""
+    situation = run.situation
+    cwd = run.parts.sandbox.reach(tool, arguments, situation).cwd
+    if situation.workspace and cwd not in ("", situation.workspace):
+        paths = [join(situation.workspace, expanduser(path)) for path in paths]
+    return run.parts.sandbox.surroundings(tool, arguments, situation, paths)
 
 
 def _canonical(question: Question, arguments: JsonObject) -> bytes:

@@ -107,11 +107,14 @@ def _whole(event: PolicyEvent, judged: Sequence[Judged]) -> Decision:
     risk = (*decision.risk, *(fact for part in parts for fact in part.subject.facts))
     by_rule = any(part.said for part in parts)
     places = (place for part in judged for path in part.subject.paths for place in path.places)
+    paths = (place.relative or place.absolute for place in places)
+    decisive = (path for part in judged for path in part.subject.decisive_files)
     return msgspec.structs.replace(
         decision,
         reason=decision.reason if not why else f"{decision.reason} Not everything can be known: {why[0]}.",
         risk=tuple(dict.fromkeys(risk)),
-        paths=tuple(dict.fromkeys(place.relative or place.absolute for place in places)),
+        paths=tuple(dict.fromkeys((*paths, *decisive))),
+        names_all_code=all(part.subject.names_all_code for part in judged),
         scope=decision.scope if by_rule else "rule",
         suggested_rule=decision.suggested_rule or ("" if by_rule else narrowest_rule(event, parts)),
     )

@@ -18,6 +18,7 @@ from .commands.command import Redirect, Script, SimpleCommand
 from .commands.command_facts import facts
 from .commands.command_words import hosts_named, paths_named
 from .commands.read_only import is_read_only
+from .commands.runners import decisive_files, runs_unnamed_code
 from .hosts import host_of, plain_host
 from .interface import PolicyEvent
 from .paths import Touched, Workspace
@@ -48,6 +49,18 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
         if self.command is not None:
             return facts(self.command)
         return (f"writes {self.written}",) if self.written else ()
+
+    @property
+    def decisive_files(self) -> tuple[str, ...]:
+        """What decides the work of a well-known runner, as paths from the workspace on."""
+        return decisive_files(self.command) if self.command is not None else ()
+
+    @property
+    def names_all_code(self) -> bool:
+        """Whether everything that this would run is known and named. False where it is not known."""
+        if self.opaque or Risk.EXECUTE not in self.risk:
+            return not self.opaque
+        return bool(self.written) or (self.command is not None and not runs_unnamed_code(self.command))
 
 
 def subjects(event: PolicyEvent, resources: Resources, arguments: JsonObject) -> list[Subject]:

@@ -1,0 +1,103 @@
+"""What a command runs without naming it is bound to the approval, or shown as not bound."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interlock import (
+    CallbackInteractionProvider,
+    Decision,
+    HeadlessInteractionProvider,
+    LocalTools,
+    PolicyEvent,
+    Question,
+    ToolRuntime,
+    Verdict,
+    tool,
+)
+from interlock.api.shapes import of_question
+from interlock.approvals.display import UNNAMED_CODE, render
+from interlock.console.question_view import question_view
+from tests.support import call
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path.resolve()
+    (folder / "Makefile").write_text("test:\n\t@echo safe > ran\n")
+    (folder / "sub").mkdir()
+    (folder / "sub" / "x.sh").write_text("echo safe > ran\n")
+    return folder
+
+
+async def asked_about(tools: Any, tool_name: str, arguments: dict[str, Any], **options: Any) -> Question:
+    async with ToolRuntime(tools=tools, interaction=HeadlessInteractionProvider("wait"), **options) as runtime:
+        [question] = (await runtime.execute([call("c1", tool_name, **arguments)])).questions
+    return question
+
+
+@pytest.mark.requirement("R160")
+@pytest.mark.parametrize(
+    ("arguments", "changes"),
+    [
+        ({"command": "make test"}, "Makefile"),
+        ({"command": "make test"}, "GNUmakefile"),
+        ({"command": "bash x.sh", "cwd": "sub"}, "sub/x.sh"),
+        ({"command": "make -f ../Makefile test", "cwd": "sub"}, "Makefile"),
+    ],
+)
+async def test_a_changed_decisive_file_is_asked_about_again(
+    project: Path, arguments: dict[str, Any], changes: str
+) -> None:
+    asked: list[Question] = []
+
+    def think(question: Question) -> bool:
+        asked.append(question)
+        (project / changes).write_text("test:\n\t@echo other > ran\n")
+        return len(asked) == 1
+
+    async with ToolRuntime(tools=LocalTools(project), interaction=CallbackInteractionProvider(think)) as runtime:
+        result = await runtime.execute([call("c1", "bash", **arguments)])
+
+    assert [observation.code for observation in result.observations] == ["user_denied"]
+    [change] = asked[1].changes
+    assert change.what.endswith(changes)
+    assert not (project / "ran").exists()
+
+
+@pytest.mark.parametrize("command", ["make test", "python3 -c 'import helper'", ". ./env.sh", "git commit -m x", "$X"])
+async def test_unnamed_code_is_shown_everywhere(project: Path, command: str) -> None:
+    question = await asked_about(LocalTools(project), "bash", {"command": command})
+
+    assert question.bound.surroundings.unnamed_code
+    assert f"NOT bound: {UNNAMED_CODE}" in [line.text for line in render(question, 200).lines]
+    assert (UNNAMED_CODE,) in [fact.values for fact in question_view(question).facts if fact.label == "NOT bound"]
+    assert of_question(question)["bound"].surroundings.unnamed_code
+
+
+async def test_a_command_that_names_all_says_nothing(project: Path) -> None:
+    question = await asked_about(LocalTools(project), "bash", {"command": "mkdir a && rm -r sub"})
+
+    assert not question.bound.surroundings.unnamed_code
+    assert "NOT bound" not in [line.text.partition(":")[0] for line in render(question, 100).lines]
+
+
+class Asks:
+    """A policy of somebody else, which knows nothing of commands."""
+
+    def evaluate(self, event: PolicyEvent) -> Decision:
+        return Decision(verdict=Verdict.ASK, reason="Always.")
+
+
+@pytest.mark.parametrize(("risk", "expected"), [("execute", True), ("write", False)])
+@pytest.mark.parametrize("options", [{}, {"policy": Asks()}], ids=["rules", "other policy"])
+async def test_every_execute_call_is_bound_or_says_not(risk: Any, expected: bool, options: dict[str, Any]) -> None:
+    @tool(risk=risk)
+    async def deploy(target: str) -> str:
+        """Do it."""
+        return target
+
+    question = await asked_about([deploy], "deploy", {"target": "x"}, **options)
+
+    assert question.bound.surroundings.unnamed_code is expected

@@ -1,0 +1,83 @@
+"""Which files decide what a runner does, and which commands run code that they do not name."""
+
+import pytest
+
+from interlock.policy.commands.bash import read_script
+from interlock.policy.commands.runners import RUNNERS, decisive_files, runs_unnamed_code
+
+
+def files(text: str) -> set[str]:
+    script = read_script(text)
+    assert not script.opaque, script
+    return {file for command in script.commands for file in decisive_files(command)}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("make", {"GNUmakefile", "makefile", "Makefile"}),
+        ("make -j4 test", {"GNUmakefile", "makefile", "Makefile"}),
+        ("npm test", {"package.json"}),
+        ("pnpm run build", {"package.json"}),
+        ("yarn test", {"package.json"}),
+        ("just build", {"justfile", "Justfile", ".justfile"}),
+        ("nox -s lint", {"noxfile.py"}),
+        ("cargo test", {"Cargo.toml", "build.rs", ".cargo/config.toml"}),
+        ("pre-commit run -a", {".pre-commit-config.yaml"}),
+        ("docker build .", set[str]()),
+        ("ls", set[str]()),
+    ],
+)
+def test_a_runner_has_decisive_files(text: str, expected: set[str]) -> None:
+    assert files(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("pytest -q", "pyproject.toml"),
+        ("pytest -q", "conftest.py"),
+        ("tox -e py", "tox.ini"),
+        ("docker compose up", "compose.yaml"),
+        ("docker-compose up -d", "docker-compose.override.yml"),
+        ("python3.12 -m pytest", "pytest.ini"),
+        ("python -m pre_commit run", ".pre-commit-config.yaml"),
+        ("uv run --with x pytest", "pytest.ini"),
+        ("poetry run make", "Makefile"),
+        ("env CI=1 timeout 5 npm test", "package.json"),
+        ("./gradlew test", "build.gradle"),
+    ],
+)
+def test_a_runner_is_found_behind_others(text: str, expected: str) -> None:
+    assert expected in files(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cd web && npm test", "web/package.json"),
+        ("make -C lib", "lib/Makefile"),
+        ("make -Clib", "lib/Makefile"),
+        ("make --directory=lib", "lib/Makefile"),
+        ("npm --prefix web test", "web/package.json"),
+        ("cd a; make -C /srv/b", "/srv/b/Makefile"),
+    ],
+)
+def test_decisive_files_follow_the_folder(text: str, expected: str) -> None:
+    assert expected in files(text)
+
+
+@pytest.mark.parametrize("text", ["mkdir -p a/b", "rm -rf x", "cp a b", "/usr/bin/touch x", "curl https://a.example"])
+def test_plain_programs_name_all_they_run(text: str) -> None:
+    assert [runs_unnamed_code(command) for command in read_script(text).commands] == [False]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("python3 x.py", "bash x.sh", "./x", "node a.js", "git commit -m x", "source env.sh", "unknown-program"),
+        *("./mkdir x", "LD_PRELOAD=./x.so mkdir x", *RUNNERS),
+    ],
+)
+def test_other_programs_may_run_unnamed_code(text: str) -> None:
+    assert any(runs_unnamed_code(command) for command in read_script(text).commands)
