@@ -89,7 +89,8 @@ class _RunningCommand:
         self._started_at = time.monotonic()
         self._process, output_fds = spawn(launch)
         #: Where nothing else holds the number of its processes. With room for those of the sandbox itself.
-        self._group = make_group(limits.processes + _OWN_PROCESSES)
+        self._group = make_group(limits.processes + _OWN_PROCESSES, limits.memory_bytes)
+        self._shared = process_tree.SharedMemory()
         if self._group is not None:
             self._group.take(self._process.pid)
         self._launched = WatchedProcess(self._loop, self._process.pid)
@@ -220,6 +221,8 @@ class _RunningCommand:
         self._process.wait()
         if self._group is not None:
             self._group.close()
+            if self._group.memory_use().is_exceeded:
+                self._because("memory_limit")
         for reader in self._readers:
             reader.drain()
             reader.close()
@@ -362,11 +365,15 @@ class _RunningCommand:
     def _look(self) -> None:
         before = time.monotonic()
         tree = process_tree.descendants(self._process.pid, most=self._limits.processes + 1)
-        memory = process_tree.resident_bytes(tree)
-        if memory > self._limits.memory_bytes:
-            memory = process_tree.proportional_bytes(tree)
+        group = self._group
+        if group is not None and group.holds_memory:
+            memory = process_tree.resident_bytes(tree)
+            is_exceeded = group.memory_use().is_exceeded
+        else:
+            memory = process_tree.used_bytes(tree, self._limits.memory_bytes, self._shared)
+            is_exceeded = memory > self._limits.memory_bytes
         self._peak_bytes = max(self._peak_bytes, memory)
-        if memory > self._limits.memory_bytes:
+        if is_exceeded:
             self._kill("memory_limit")
         # One of them is the sandbox's own.
         if len(tree) - 1 > self._limits.processes:
