@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
 from posixpath import basename, dirname
-from time import time_ns
 from typing import TypeAlias
 
 import msgspec
@@ -22,14 +21,11 @@ from ..domain import json
 from ..domain.decision import Verdict
 from ..domain.resources import declared_paths
 from ..domain.tool import JsonObject
-from .files.compile import compile_layer
-from .files.document import read_document
-from .files.examples import check_examples
-from .files.source import PolicyFileError, parse_source
+from .files.kept import load_rule
+from .files.places import PolicyFileError
 from .interface import PolicyEvent
 from .paths import Workspace
 from .recorded import RecordedCall
-from .rule import Rule
 from .rules import RulePolicy
 from .word_lists import word_set
 
@@ -182,7 +178,7 @@ def _covered(entry: JsonObject, requests: Iterable[_Request]) -> list[_Request]:
     if _GLOB.search(entry.get("server", "")):
         return []
     try:
-        policy = RulePolicy(_loaded(entry))
+        policy = RulePolicy([load_rule(entry)])
     except PolicyFileError:
         return []
     judged: dict[bytes, bool] = {}
@@ -204,16 +200,6 @@ def _may_cover(entry: JsonObject, request: _Request) -> bool:
 def _lets_through(policy: RulePolicy, event: PolicyEvent) -> bool:
     parts = policy.judge(event)
     return any(part.said for part in parts) and all(part.decision.verdict is Verdict.ALLOW for part in parts)
-
-
-def _loaded(entry: JsonObject) -> tuple[Rule, ...]:
-    """The entry as a policy file would have it, with its examples run."""
-    source = parse_source(json.encode({"version": 1, "rules": [entry]}), "suggestion")
-    layer = compile_layer(source, read_document(source), "user", time_ns)
-    problems = check_examples(source, layer.placed, ())
-    if problems:
-        raise PolicyFileError(problems)
-    return layer.rules
 
 
 class _Commands:

@@ -8,12 +8,18 @@ the old one said and the one rule more, or less; else the change is refused.
 import json
 from collections.abc import Iterator
 from hashlib import sha256
+from time import time_ns
 from typing import Any, cast
 
 import msgspec
 import yaml
 
 from ...domain.errors import ConfigurationError
+from ..narrower import find_wider_condition
+from ..rule import Rule
+from .compile import compile_layer
+from .document import read_document
+from .examples import check_examples
 from .places import PolicyFileError
 from .source import parse_source
 
@@ -39,6 +45,40 @@ def read_rule(text: str) -> dict[str, Any]:
     if rule.get("decision") != "allow":
         raise ConfigurationError("Only rules that allow are kept; write others into the file.")
     return rule if "id" in rule else {"id": f"kept-{sha256(_encoded(rule)).hexdigest()[:8]}", **rule}
+
+
+def load_rule(entry: dict[str, Any]) -> Rule:
+    """Return an entry of `rules` as the rule that a user's policy file would have, with its examples checked.
+
+    Raises:
+        PolicyFileError: The entry is not a valid rule, or an example of it fails.
+    """
+    source = parse_source(_encoded({"version": 1, "rules": [entry]}), "rule")
+    layer = compile_layer(source, read_document(source), "user", time_ns)
+    if problems := check_examples(source, layer.placed, ()):
+        raise PolicyFileError(problems)
+    return layer.rules[0]
+
+
+def find_rule_problem(rule: str, suggested: str) -> str:
+    """Return why this rule may not be kept where the other one was suggested; empty when it may.
+
+    It may when it is the suggested one, or one that is provably narrower.
+    """
+    if not suggested:
+        return "No rule was suggested with this question, so none can be kept."
+    if rule.strip() == suggested.strip():
+        return ""
+    try:
+        key = find_wider_condition(load_rule(read_rule(rule)), load_rule(read_rule(suggested)))
+    except (ConfigurationError, PolicyFileError) as error:
+        return f"The rule cannot be compared with the suggested one: {error}"
+    if not key:
+        return ""
+    return (
+        f"The rule is not provably narrower than the suggested one: see its `{key}`. "
+        "Keep the suggested rule, or add conditions to it."
+    )
 
 
 def holds(content: bytes, rule: dict[str, Any], path: str) -> bool:
