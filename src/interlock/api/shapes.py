@@ -223,6 +223,8 @@ class AskedShape(Shape, frozen=True, kw_only=True):
     #: What changed since it was asked before, and the question that this one replaces.
     changes: list[Change]
     replaces: str
+    #: Who edited the arguments, where somebody else has to approve the result.
+    edited_by: str
     answer: AnswerShape | None
     asked_seq: int
     answered_seq: int | None
@@ -391,6 +393,7 @@ def of_question(question: Question) -> dict[str, Any]:
         "scopes": list(question.scopes),
         "changes": list(question.changes),
         "replaces": question.replaces,
+        "edited_by": question.edited_by,
     }
 
 

@@ -122,6 +122,7 @@ def _open_lines(lines: list[OutlineLine]) -> int:
 def _facts(question: Question) -> Iterator[Fact]:
     bound, around = question.bound, question.bound.surroundings
     yield Fact("Value for", (question.target_arg,) if question.target_arg else ())
+    yield Fact("Arguments edited by", (question.edited_by,) if question.edited_by else (), "wait")
     yield Fact("Deciding rule", question.rule_ids)
     yield Fact("Asked by", (question.layer or "the tool's declared risk",))
     yield Fact("Reason", (question.reason,) if question.reason else ())

@@ -112,6 +112,8 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     #: When it was asked before: what changed since, and the question that this one replaces.
     changes: tuple[Change, ...] = ()
     replaces: str = ""
+    #: Who wrote the arguments, where a person edited them and a second one has to approve the result.
+    edited_by: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):

@@ -17,6 +17,7 @@ from ..domain.envelope import neutralize
 from ..domain.errors import ConfigurationError
 from ..domain.event import Warned
 from ..domain.failure import Failure
+from ..domain.four_eyes import RECOVERY, needs_second_person
 from ..domain.json import encode
 from ..domain.lifecycle import ActionState
 from ..domain.payload import Change, hash_of_answer
@@ -29,7 +30,6 @@ from .facts import asked, go_on, judged, record_answer, voided
 from .live import Run
 from .lookup import lookup
 from .permit import (
-    RECOVERY,
     ask,
     ask_consent,
     ask_to_repeat,
@@ -96,6 +96,7 @@ async def _exactly_approved(
         question.action_id,
         payload_hash=payload_hash,
         bound=question.bound,
+        edited_by=question.edited_by,
         keep=answer.rule if answer.scope == "rule" else "",
     )
     own = _own_arguments(question, answer, valid)
@@ -224,12 +225,15 @@ async def _after_consent(valid: ValidCall, run: Run) -> PermittedCall | Waiting 
 
 
 async def _ask_again(
-    valid: ValidCall, question: Question, changes: tuple[Change, ...], run: Run
+    valid: ValidCall, question: Question, changes: tuple[Change, ...], run: Run, edited_by: str = ""
 ) -> PermittedCall | Waiting | Failure:
-    """The question is void: the call is looked up, validated and judged as it is now."""
+    """Void the question, and look up, validate and judge the call as it is now: with the model's arguments, or with
+    those of a person who edited them for others to approve."""
+    editor = edited_by or question.edited_by
     cause = run.recorder.add(voided(question, changes, run), valid.call_id)
     known = lookup(valid.known.accepted, run.parts.registry, run.situation)
-    again = known if isinstance(known, Failure) else validate(known, known.accepted.arguments_json)
+    arguments_json = encode(valid.arguments) if editor else valid.known.accepted.arguments_json
+    again = known if isinstance(known, Failure) else validate(known, arguments_json)
     if isinstance(again, Failure):
         go_on(cause, run)
         return again
@@ -245,13 +249,13 @@ async def _ask_again(
     permitted = permit(again, decision, cause)
     if permitted is not None:
         go_on(cause, run)
-        return permitted
+        is_edited = editor and isinstance(permitted, PermittedCall)
+        return msgspec.structs.replace(permitted, edited_by=editor) if is_edited else permitted
     held = hold(again, decision, run)
     if isinstance(held, Failure) or held.question is None:
         return held
-    return msgspec.structs.replace(
-        held, question=msgspec.structs.replace(held.question, changes=changes, replaces=question.action_id)
-    )
+    asked_again = msgspec.structs.replace(held.question, changes=changes, replaces=question.action_id, edited_by=editor)
+    return msgspec.structs.replace(held, question=asked_again)
 
 
 def _is_what_they_wrote(question: Question, answer: Answer, run: Run) -> bool:
@@ -279,6 +283,10 @@ async def _with_their_arguments(
     # A value that a rule wants is what the person just gave; edited arguments do not stand for one.
     if decision.verdict is Verdict.DENY or (decision.verdict is Verdict.REQUEST_INPUT and question.kind == "approval"):
         return denied_by_policy(valid, decision)
+    if answer.arguments is not None and _needs_second_person(valid, decision, question, run):
+        editor = answer.by or "a person"
+        edited = Change("arguments", "as the model wrote them", f"edited by {editor}")
+        return await _ask_again(valid, question, (edited,), run, editor)
     now_bound = bound(valid, decision, run)
     exact = exactly(valid, msgspec.structs.replace(question, bound=now_bound))
     if isinstance(exact, Failure):
@@ -290,6 +298,16 @@ async def _with_their_arguments(
         bound=now_bound,
         edited_by=(answer.by or "a person") if answer.arguments is not None else "",
     )
+
+
+def _needs_second_person(valid: ValidCall, decision: Decision, question: Question, run: Run) -> bool:
+    """Return whether whoever edited the call may not be the one who approves it."""
+    if decision.verdict is not Verdict.ASK and question.layer != RECOVERY:
+        return False
+    held = hold(valid, decision, run)
+    if isinstance(held, Failure) or held.question is None:
+        return False
+    return needs_second_person(held.question.risk, question.layer, run.parts.limits.four_eyes)
 
 
 def _expired(question: Question, run: Run) -> Failure:

@@ -32,6 +32,7 @@ from ..domain.event import (
     Warned,
 )
 from ..domain.failure import Failure
+from ..domain.four_eyes import RECOVERY
 from ..domain.json import encode
 from ..domain.ledger import ActionEntry
 from ..domain.lifecycle import ActionState, RunState
@@ -45,7 +46,7 @@ from ..secrets.interface import MAX_PLAIN_NAMES
 from .accept import Received
 from .execute import Execution
 from .live import Run
-from .permit import RECOVERY, refused
+from .permit import refused
 
 _PAUSED = frozenset({RunState.PAUSED_APPROVAL, RunState.PAUSED_CONSENT, RunState.PAUSED_INPUT})
 _MAX_EDITED_CHARS = 2_000
@@ -129,6 +130,7 @@ def asked(question: Question, run: Run) -> Fact:
         risk=tuple(map(redact, question.risk)),
         capability=redact(question.capability),
         suggested_rule=_unless_secret(question.suggested_rule, run),
+        edited_by=run.parts.redactor.redact(question.edited_by),
         bound=_storable_bound(question.bound, run),
         changes=_storable_changes(question.changes, run),
     )

@@ -10,6 +10,7 @@ from ..approvals.interface import InteractionProvider
 from ..artifacts.interface import Artifacts
 from ..consents.interface import Consents
 from ..domain.fail_safe import FailSafeConfig
+from ..domain.four_eyes import FourEyes
 from ..policy.interface import PolicyEngine
 from ..registry.interface import Registry
 from ..sandbox.interface import Sandbox
@@ -35,6 +36,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     consent_seconds: float | None = None
     #: Also refuse early, before a person is asked. Guardrails always run again right before the start.
     guardrails_before_approval: bool = True
+    #: Which calls a person who edited their arguments may not approve alone.
+    four_eyes: FourEyes = "off"
 
 
 class Clock(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from ..domain.call import Answer, PermittedCall, Question, ValidCall
 from ..domain.consent import Consent
 from ..domain.decision import SCOPES, Decision, Verdict, joined
 from ..domain.failure import Failure
+from ..domain.four_eyes import RECOVERY
 from ..domain.ids import new_action_id
 from ..domain.json import BadJson, check
 from ..domain.payload import Bound
@@ -21,8 +22,6 @@ from ..domain.tool import Guardrail, Risk, Situation, ToolContext
 from ..domain.words import error_text, sentence, shorten, shown
 from ..policy.interface import PolicyEngine, PolicyEvent
 
-#: The layer that asks about a call of which nobody knows whether it happened.
-RECOVERY = "recovery"
 #: The layer that asks a user to let a tool act for them.
 CONSENT = "consent"
 _MAX_REASON_CHARS = 500

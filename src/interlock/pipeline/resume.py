@@ -15,7 +15,7 @@ from ..domain.errors import ArtifactError
 from ..domain.event import CallProposed, InvocationSuspended
 from ..domain.failure import Failure
 from ..domain.ids import child_run_id
-from ..domain.json import BadJson, parse
+from ..domain.json import BadJson, encode, parse
 from ..domain.ledger import ActionEntry, CallEntry
 from ..domain.lifecycle import ActionState, CallState
 from ..domain.observation import Observation
@@ -88,6 +88,8 @@ async def _continue(received: Received, action: ActionEntry, run: Run) -> Permit
     if answer is not None and not answer.approved:
         return refused(question, answer)
     valid = _valid_now(received, run)
+    if question.edited_by and not isinstance(valid, Failure):
+        valid = validate(valid.known, encode(question.arguments))
     if isinstance(valid, Failure):
         return valid
     reason = f"Asked as {question.action_id}."

@@ -3,7 +3,8 @@
 What they may not see is not there for them. What they see and may not do is refused, and the journal says who tried.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from ..domain.call import Question
 from .errors import RefusedError, unknown
@@ -58,9 +59,24 @@ class Guard:
             await self.check(who, operation, run, action_id)
         return action, run
 
-    async def second_person(self, who: Principal, question: Question, about: AboutRun) -> None:
-        """`RefusedError` where somebody else has to decide. What counts is what the log says, not what a list does."""
-        why = four_eyes(who, question.risk, question.layer, about, self.four_eyes)
+    async def second_person(
+        self, who: Principal, question: Question, about: AboutRun, risk: Collection[str] = ()
+    ) -> None:
+        """Raise `RefusedError` where another person has to decide, as the log says and not a list.
+
+        Args:
+            risk: What a rule that is to be kept with the answer could allow beyond the call itself.
+        """
+        all_risk, setting, editor = {*question.risk, *risk}, self.four_eyes, question.edited_by
+        why = four_eyes(who, all_risk, question.layer, about, setting, edited_by=editor)
         if why:
             await self._refusals.note(who.name, "decision.four_eyes", question.action_id)
-            raise RefusedError("four_eyes", why, {"requester": about.requester, "created_by": about.created_by})
+            details = {"requester": about.requester, "created_by": about.created_by}
+            raise RefusedError("four_eyes", why, {**details, "edited_by": editor} if editor else details)
+
+    async def refuse(
+        self, who: Principal, operation: Operation, name: str, code: str, message: str, **details: Any
+    ) -> RefusedError:
+        """Write a refusal down, and return it to be raised."""
+        await self._refusals.note(who.name, operation.value, name)
+        return RefusedError(code, message, {"operation": operation.value, "by": who.name, **details})

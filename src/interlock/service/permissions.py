@@ -7,12 +7,12 @@ reaches a decision about it. What no table allows is refused.
 
 from collections.abc import Collection, Mapping
 from enum import StrEnum
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 from unicodedata import normalize
 
 import msgspec
 
-from ..domain.tool import Risk
+from ..domain.four_eyes import FourEyes, needs_second_person
 from .principal import Principal, Role
 
 
@@ -37,6 +37,8 @@ class Operation(StrEnum):
     CONSENT = "consents.give"
     OWN_CONSENTS = "consents.own"
     READ_POLICY = "policy.read"
+    #: With an approval, add a rule to the agent's policy file. Needed for every agent that uses the file.
+    KEEP_RULE = "policy.keep"
     EXPORT_RUN = "audit.export"
     FORWARD_RUN = "audit.forward"
     VERIFY_RUN = "audit.verify_run"
@@ -101,6 +103,7 @@ PERMISSIONS: Mapping[Operation, Mapping[Role, Reach]] = {
     Operation.CONSENT: _row(Reach.NONE, Reach.NONE, Reach.NONE, Reach.NONE),
     Operation.OWN_CONSENTS: _row(Reach.NONE, Reach.NONE, Reach.NONE, Reach.NONE),
     Operation.READ_POLICY: _row(Reach.NONE, Reach.OWN, Reach.OWN, Reach.OWN),
+    Operation.KEEP_RULE: _row(Reach.NONE, Reach.OWN, Reach.NONE, Reach.OWN),
     Operation.EXPORT_RUN: _row(Reach.NONE, Reach.NONE, Reach.OWN, Reach.OWN),
     Operation.FORWARD_RUN: _row(Reach.NONE, Reach.NONE, Reach.OWN, Reach.OWN),
     Operation.VERIFY_RUN: _row(Reach.NONE, Reach.OWN, Reach.OWN, Reach.OWN),
@@ -129,13 +132,6 @@ BONDS: Mapping[Operation, Bond] = {
     Operation.OWN_ACCOUNT: Bond.PERSON,
     Operation.READ_PUBLISHED: Bond.KNOWN,
 }
-
-FourEyes: TypeAlias = Literal["off", "high_risk", "all"]
-
-#: Words of a question's risk that make it one for a second person.
-HIGH_RISK = frozenset((Risk.EXECUTE, Risk.NETWORK, Risk.DELEGATE))
-#: Nobody knows whether the call already had its effect.
-_RECOVERY = "recovery"
 
 
 class AboutRun(Protocol):
@@ -179,10 +175,14 @@ def visible(who: Principal) -> Visible:
     return Visible(None, None) if who.agents is None else Visible(who.agents, person)
 
 
-def four_eyes(who: Principal, risk: Collection[str], layer: str, run: AboutRun, setting: FourEyes) -> str:
-    """Why they may not decide this question, though their role would let them; empty when they may."""
-    if setting == "off" or (setting == "high_risk" and layer != _RECOVERY and HIGH_RISK.isdisjoint(risk)):
+def four_eyes(  # noqa: PLR0913 - what it depends on
+    who: Principal, risk: Collection[str], layer: str, run: AboutRun, setting: FourEyes, *, edited_by: str = ""
+) -> str:
+    """Return why they may not decide this question, though their role would let them; empty when they may."""
+    if not needs_second_person(risk, layer, setting):
         return ""
+    if edited_by and _same(who.name, edited_by):
+        return f"The arguments were edited by {who.name}, so another person has to decide. Nothing was decided."
     if _same(who.name, run.requester):
         return f"The run acts for {who.name}, so somebody else has to decide. Nothing was decided."
     if _same(who.name, run.created_by):

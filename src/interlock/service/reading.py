@@ -205,7 +205,8 @@ class Reading:
             return f"You may not do this ({operation.value})."
         if operation is Operation.CONSENT:
             return ""
-        return four_eyes(who, question.risk, question.layer, run, self._guard.four_eyes)
+        setting, editor = self._guard.four_eyes, question.edited_by
+        return four_eyes(who, question.risk, question.layer, run, setting, edited_by=editor)
 
     def _kept(self, entries: Sequence[Entry]) -> Iterator[ArtifactRow]:
         seen: set[str] = set()

@@ -255,6 +255,7 @@ class Service:
             approval_seconds=server.approval_seconds,
             consent_seconds=server.consent_seconds,
             max_open_questions=server.max_open_questions,
+            four_eyes=server.four_eyes,
         )
         fleet = Fleet(served, self.log, self.artifacts, consents, limits=limits, clock=Clock(now=self.now))
         fleet.keep_off(self._own_paths)
