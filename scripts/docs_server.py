@@ -113,6 +113,7 @@ OPERATIONS: Mapping[Operation, str] = {
     Operation.CONSENT: "give a consent, or refuse it",
     Operation.OWN_CONSENTS: "see what oneself consented to, and take it back",
     Operation.READ_POLICY: "see, explain and backtest the policy of an agent",
+    Operation.KEEP_RULE: "keep a rule with an approval, for every agent that uses the policy file",
     Operation.EXPORT_RUN: "export a run",
     Operation.FORWARD_RUN: "send a run to a destination again",
     Operation.VERIFY_RUN: "verify a run",

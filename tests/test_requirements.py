@@ -23,6 +23,7 @@ IDS = [
     for kind, width, numbers in (("D", 2, range(1, 16)), ("P", 2, (*range(1, 16), 19, 21)), ("R", 3, range(1, 280)))
     for number in numbers
 ]
+IDS.insert(IDS.index("R001"), "P22")
 
 
 class Line(NamedTuple):

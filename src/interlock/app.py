@@ -4,7 +4,8 @@
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast
 from weakref import WeakValueDictionary
 
@@ -36,7 +37,7 @@ from .pipeline.asking import fault_in
 from .pipeline.batch import BatchOutcome, run_batch
 from .pipeline.facts import record_answer
 from .pipeline.live import Run, open_run
-from .pipeline.parts import Clock, Limits, Parts
+from .pipeline.parts import Clock, Limits, Parts, RuleChange
 from .pipeline.resume import unresolved
 from .policy.explain import HasRules, Mask
 from .policy.interface import PolicyEngine
@@ -83,6 +84,8 @@ class Options(TypedDict, total=False):
     missing_tool: Literal["observe", "raise"]
     #: Told what a running handler says: call id and message.
     on_progress: Callable[[str, str], None]
+    #: Called before a rule that a person keeps with an approval is added to the policy. Default: nothing.
+    record_rule: Callable[[RuleChange], Awaitable[None]]
     clock: Clock
 
 
@@ -124,7 +127,9 @@ class App:
             limits=options.get("limits", Limits()),
             fail_safe=options.get("fail_safe", FailSafeConfig()),
             missing_tool=options.get("missing_tool", "observe"),
+            find_rule_problem=_find_rule_problem,
             on_progress=options.get("on_progress", _unheard),
+            **({"record_rule": options["record_rule"]} if "record_rule" in options else {}),
         )
 
     async def open(self, situation: Situation, claim: Claim | None = None) -> Run:
@@ -154,7 +159,7 @@ class App:
     def check_answer(self, ledger: Ledger, action_id: str, answer: Answer, payload_hash: str = "") -> Question:
         """The question that may be answered so; raises where it may not."""
         question = _open_question(ledger, action_id, payload_hash, self.parts.clock.now())
-        fault = fault_in(question, answer, self.parts.registry)
+        fault = fault_in(question, answer, self.parts)
         if fault:
             raise AnswerRefusedError(f"{fault} The question stays open.")
         return question
@@ -230,6 +235,11 @@ class App:
         self._aside.discard(saving)
         if not saving.cancelled():
             saving.exception()
+
+
+def _find_rule_problem(rule: str, suggested: str) -> str:
+    """Load what reads rules only when one is to be kept."""
+    return import_module(".policy.files.kept", __package__).find_rule_problem(rule, suggested)
 
 
 def _open_question(ledger: Ledger, action_id: str, payload_hash: str, now: int) -> Question:

@@ -12,6 +12,7 @@ from interlock.approvals.terminal_words import KEYS, SCOPE_OF_KEY, high_risk
 from interlock.domain.call import Answer, Question
 from interlock.domain.decision import SCOPES
 from interlock.domain.payload import Bound, FileOperand, Surroundings
+from interlock.policy.files.kept import find_rule_problem
 from tests.approvals.person import HASH, Person, at_terminal, make_question
 
 BY = f"terminal:{pwd.getpwuid(os.getuid()).pw_name}"
@@ -92,26 +93,39 @@ async def test_minutes_that_are_none_approve_nothing(person: Person, minutes: st
 async def test_r_saves_the_rule_that_was_shown(person: Person) -> None:
     question = make_question(scope="rule", suggested_rule=RULE)
 
-    answer = await person.answers(question, "r\n", "another rule: <y\n")
+    answer = await person.answers(question, "r\n", "narrower rule: <y\n")
 
     assert answer == Answer(approved=True, by=BY, scope="rule", rule=RULE)
     assert f"this rule would be saved:\n  - {RULE}\n" in plain(person)
 
 
-async def test_r_shows_an_edited_rule_again_before_it_is_saved(person: Person) -> None:
-    question = make_question(scope="rule", suggested_rule=RULE)
-    other = "allow: bash(ls)"
+@pytest.mark.requirement("P22")
+async def test_r_shows_a_narrower_rule_before_saving(person: Person) -> None:
+    rule, other = "{decision: allow, tools: bash}", "{decision: allow, tools: bash, agent: a}"
+    question = make_question(scope="rule", suggested_rule=rule)
+    keys = ("r\n", f"narrower rule: <{other}\n", "narrower rule: <y\n")
 
-    answer = await person.answers(question, "r\n", f"another rule: <{other}\n", "another rule: <y\n")
+    answer = await person.answers(question, *keys, find_rule_problem=find_rule_problem)
 
     assert answer == Answer(approved=True, by=BY, scope="rule", rule=other)
     assert f"this rule would be saved:\n  - {other}\n" in plain(person)
 
 
+@pytest.mark.requirement("P22")
+@pytest.mark.parametrize("options", [{}, {"find_rule_problem": find_rule_problem}])
+async def test_r_takes_no_wider_rule(person: Person, options: dict[str, Any]) -> None:
+    rule = "{decision: allow, tools: bash}"
+    question = make_question(scope="rule", suggested_rule=rule)
+    keys = ("r\n", "narrower rule: <{decision: allow}\n", "narrower rule: <y\n")
+
+    assert await person.answers(question, *keys, **options) == Answer(approved=True, by=BY, scope="rule", rule=rule)
+    assert plain(person).count(f"this rule would be saved:\n  - {rule}\n") == 2
+
+
 async def test_a_rule_that_is_not_saved_approves_nothing(person: Person) -> None:
     question = make_question(scope="rule", suggested_rule=RULE)
 
-    assert await person.answers(question, "r\n", "another rule: <\n", "\n") == no()
+    assert await person.answers(question, "r\n", "narrower rule: <\n", "\n") == no()
 
 
 async def test_without_a_rule_that_could_be_saved_there_is_no_such_key(person: Person) -> None:

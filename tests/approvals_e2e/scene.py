@@ -39,6 +39,10 @@ START = 1_800_000_000_000_000_000
 SECOND = 1_000_000_000
 
 
+#: The rule that is suggested with every question.
+RULE = "{decision: allow, tools: edit}"
+
+
 class HandClock:
     """Time that stands still until a test moves it."""
 
@@ -57,7 +61,7 @@ class SetPolicy:
 
     def __init__(self, verdict: Verdict = Verdict.ASK, digest: str = "sha256:one", **decision: Any) -> None:
         self.verdict, self.digest = verdict, digest
-        self.decision: dict[str, Any] = {"scope": "rule", "rule_ids": ("ask-edit",), **decision}
+        self.decision: dict[str, Any] = {"scope": "rule", "rule_ids": ("ask-edit",), "suggested_rule": RULE, **decision}
         self.judged: list[dict[str, Any]] = []
 
     def evaluate(self, event: PolicyEvent) -> Decision:
@@ -149,7 +153,13 @@ class Scene:
 
 
 def ask_rule(**fields: Any) -> RulePolicy:
-    given: dict[str, Any] = {"id": "ask-edit", "verdict": "ask", "tools": "edit", "scope": "rule"}
+    given: dict[str, Any] = {
+        "id": "ask-edit",
+        "verdict": "ask",
+        "tools": "edit",
+        "scope": "rule",
+        "suggested_rule": RULE,
+    }
     return RulePolicy([Rule(**(given | fields))])
 
 

@@ -23,11 +23,10 @@ from tests.batch.stage import codes
 from tests.patience import HANG_SECONDS
 from tests.support import call, facts
 
-from .scene import SECOND, KeepingPolicy, Person, Scene, SetPolicy, ask_rule, soon
+from .scene import RULE, SECOND, KeepingPolicy, Person, Scene, SetPolicy, ask_rule, soon
 
 FIRST = call("c1", "edit", path="notes.txt")
 AGAIN = call("c2", "edit", path="notes.txt")
-RULE = "{decision: allow, tools: edit}"
 
 
 async def granted(scene: Scene, **answer: Any) -> None:

@@ -1,6 +1,7 @@
 """The command as its users have it: arguments in, texts and an exit code out."""
 
 import asyncio
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,12 @@ def policy(tmp_path: Path) -> Path:
 def cli() -> Run:
     """Any command."""
     return lambda *arguments, **options: CliRunner().invoke(app, [*map(str, arguments)], **options)
+
+
+def newest(cli: Run, log: Path | None = None) -> str:
+    """The id of the newest open question."""
+    listed = cli("approvals", "list", "--json", *(("--log", log) if log else ()))
+    return json.loads(listed.stdout)[-1]["action_id"]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.approvals.person import at_terminal
 from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import NOBODY, run_as_ordinary_user
 
-from .conftest import Run
+from .conftest import Run, newest
 from .runs_program import TASK, mailer, program, recorded, resumed, said_by, sent, started, wait_for
 
 
@@ -26,7 +26,8 @@ def test_a_living_process_takes_an_approval_from_outside_and_goes_on(tmp_path: P
     with program(tmp_path, "asking") as process:
         run_id = said_by(process)
         wait_for(tmp_path, run_id, "approval.requested")
-        ended = cli("approvals", "approve", "last", "--by", "ada", "--log", tmp_path / "runs.db")
+        log = tmp_path / "runs.db"
+        ended = cli("approvals", "approve", newest(cli, log), "--by", "ada", "--log", log)
         assert (ended.exit_code, ended.stderr) == (0, "")
         assert "is approved, and the call was started: send" in ended.stdout
         assert said_by(process) == "COMPLETED All done."
@@ -39,7 +40,8 @@ def test_a_living_process_takes_a_rejection_from_outside_and_the_model_is_told(t
     with program(tmp_path, "asking") as process:
         run_id = said_by(process)
         wait_for(tmp_path, run_id, "approval.requested")
-        ended = cli("approvals", "reject", "last", "--reason", "not today", "--log", tmp_path / "runs.db")
+        log = tmp_path / "runs.db"
+        ended = cli("approvals", "reject", newest(cli, log), "--reason", "not today", "--log", log)
         assert ended.exit_code == 0
         assert "is rejected: send" in ended.stdout
         assert said_by(process) == "COMPLETED All done."
@@ -56,9 +58,10 @@ def test_an_answer_that_a_stopped_process_cannot_take_is_kept_and_counts_when_it
     with program(tmp_path, "asking") as process:
         run_id = said_by(process)
         wait_for(tmp_path, run_id, "approval.requested")
+        log = tmp_path / "runs.db"
         os.kill(process.pid, signal.SIGSTOP)
-        ended = cli("approvals", "approve", "last", "--by", "ada", "--log", tmp_path / "runs.db")
-        second = cli("approvals", "reject", "last", "--by", "eve", "--log", tmp_path / "runs.db")
+        ended = cli("approvals", "approve", newest(cli, log), "--by", "ada", "--log", log)
+        second = cli("approvals", "reject", newest(cli, log), "--by", "eve", "--log", log)
         os.kill(process.pid, signal.SIGCONT)
         assert said_by(process) == "COMPLETED All done."
 
@@ -94,7 +97,8 @@ async def test_a_question_on_a_terminal_is_withdrawn_when_it_was_answered_elsewh
         ):
             handle = await runner.start(TASK)
             await person.sees("Approve? [y/N] ")
-            words = ("approvals", "approve", "last", "--by", "ada", "--log", tmp_path / "runs.db")
+            name = await asyncio.to_thread(newest, cli, tmp_path / "runs.db")
+            words = ("approvals", "approve", name, "--by", "ada", "--log", tmp_path / "runs.db")
             ended = await asyncio.to_thread(cli, *words)
             result = await handle.result()
             await person.sees("It is not asked here any more.")
@@ -128,8 +132,9 @@ def test_an_ordinary_user_without_an_environment_answers_and_goes_on() -> None:
             os.chown(folder, NOBODY, NOBODY)
         log = f"{folder}/runs.db"
         run_as_ordinary_user("-m", "tests.cli.runs_program", folder, "headless")
-        command = ("-c", "from interlock.cli.main import main; main()", "approvals", "approve", "last", "--json")
-        ended = run_as_ordinary_user(*command, "--log", log)
+        command = ("-c", "from interlock.cli.main import main; main()", "approvals")
+        asked = json.loads(run_as_ordinary_user(*command, "list", "--json", "--log", log).stdout)
+        ended = run_as_ordinary_user(*command, "approve", asked[-1]["action_id"], "--json", "--log", log)
         finished = run_as_ordinary_user("-m", "tests.cli.runs_program", folder, "resume")
 
     assert ended.stderr == ""

@@ -8,7 +8,7 @@ import pytest
 from interlock.cli.chat_talk import COMMANDS
 from interlock.cli.exit_codes import ExitCode
 
-from .conftest import Run
+from .conftest import Run, newest
 from .scripts import CTRL_C, CTRL_D, calls, command, on_terminal, write_script
 
 WRITE = calls(("write_file", {"path": "note.txt", "content": "hello\n"}))
@@ -91,7 +91,7 @@ def test_an_open_question_is_answered_first_from_anywhere(cli: Run, script: Path
     write_script(script, WRITE, "Written.")
 
     asked = cli("chat", "--script", script, input="write it\nand more\n")
-    cli("approvals", "approve", "last")
+    cli("approvals", "approve", newest(cli))
     resumed = cli("chat", "--script", script, "--resume", "last", input="/resume\n")
 
     assert "interlock approvals approve " in asked.output

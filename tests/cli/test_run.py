@@ -9,7 +9,7 @@ import pytest
 from interlock.cli.exit_codes import ExitCode
 from interlock.cli.keys import OWN_VARIABLE, VARIABLES
 
-from .conftest import Run, write
+from .conftest import Run, newest, write
 from .scripts import calls, command, run_name, write_script
 
 WRITE = calls(("write_file", {"path": "note.txt", "content": "hello\n"}))
@@ -64,7 +64,7 @@ def test_a_run_that_was_paused_goes_on_after_an_answer(cli: Run, script: Path, p
     write_script(script, WRITE, "Written.")
     cli("run", "Write a note.", "--script", script)
 
-    answered = cli("approvals", "approve", "last")
+    answered = cli("approvals", "approve", newest(cli))
     resumed = cli("runs", "resume", "last", "--script", script)
 
     assert (answered.exit_code, resumed.exit_code) == (ExitCode.OK, ExitCode.OK), answered.output + resumed.output

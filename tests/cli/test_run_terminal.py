@@ -10,7 +10,7 @@ import pytest
 
 from interlock.cli.exit_codes import ExitCode
 
-from .conftest import Run
+from .conftest import Run, newest
 from .scripts import CTRL_C, calls, command, on_terminal, write_script
 
 WRITE = calls(("write_file", {"path": "note.txt", "content": "hello\n"}), text="I write it.")
@@ -42,7 +42,7 @@ def test_an_answer_from_elsewhere_withdraws_the_question_and_is_told(cli: Run, s
 
     with on_terminal("run", "Write it.", "--script", script) as here:
         here.sees(PROMPT)
-        assert cli("approvals", "approve", "last", "--by", "ana").exit_code == ExitCode.OK
+        assert cli("approvals", "approve", newest(cli), "--by", "ana").exit_code == ExitCode.OK
         after = here.sees("look at the run")
         assert here.ends() == ExitCode.OK
 
@@ -103,7 +103,7 @@ def test_ctrl_c_at_a_question_leaves_it_open(cli: Run, script: Path, project: Pa
         assert termios.tcgetattr(here.person.keys) == modes
 
     assert "The question stays open. The run is kept." in after
-    assert cli("approvals", "approve", "last").exit_code == ExitCode.OK
+    assert cli("approvals", "approve", newest(cli)).exit_code == ExitCode.OK
     assert cli("runs", "resume", "last", "--script", script).exit_code == ExitCode.OK
     assert (project / "note.txt").exists()
 

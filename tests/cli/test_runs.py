@@ -12,7 +12,7 @@ from interlock.cli.runs_list import Which, list_runs
 from interlock.models.scripted import ScriptedProvider, Turn, proposed
 from interlock.runs.runner import Runner
 
-from .conftest import Run
+from .conftest import Run, newest
 from .runs_program import TASK, damage, mailer, program, recorded, resumed, said_by, sent
 
 FREE = ("add", {"a": 1, "b": 2})
@@ -32,7 +32,7 @@ def boss(folder: Path) -> Agent:
 def nested(folder: Path, cli: Run) -> str:
     """A run that waits for a run inside of it: the call itself was approved."""
     run_id = recorded(folder, boss(folder)).run_id
-    cli("approvals", "approve", "last", "--log", folder / "runs.db")
+    cli("approvals", "approve", newest(cli, folder / "runs.db"), "--log", folder / "runs.db")
     resumed(folder, boss(folder))
     return run_id
 
@@ -58,7 +58,7 @@ def test_the_list_can_be_of_some_states_and_of_a_few(tmp_path: Path, log: Path, 
     recorded(tmp_path)
     recorded(tmp_path, mailer(tmp_path, FREE))
     recorded(tmp_path)
-    cli("approvals", "approve", "last", "--log", log)
+    cli("approvals", "approve", newest(cli, log), "--log", log)
 
     def states(*words: object) -> list[str]:
         return [run["state"] for run in json.loads(cli("runs", "list", *words, "--json", "--log", log).stdout)]
@@ -151,7 +151,7 @@ def test_show_says_what_was_done_and_what_to_type_next(tmp_path: Path, log: Path
 
 def test_show_of_a_run_that_is_over_has_answers_outcomes_and_usage(tmp_path: Path, log: Path, cli: Run) -> None:
     recorded(tmp_path, mailer(tmp_path, text="All tests pass."))
-    cli("approvals", "approve", "last", "--by", "ada", "--log", log)
+    cli("approvals", "approve", newest(cli, log), "--by", "ada", "--log", log)
     resumed(tmp_path, mailer(tmp_path, text="All tests pass."))
 
     shown = json.loads(cli("runs", "show", "last", "--json", "--log", log).stdout)
@@ -201,7 +201,7 @@ def short_of(run_id: str) -> str:
 def test_the_answer_to_a_run_inside_a_call_names_the_run_to_resume(tmp_path: Path, log: Path, cli: Run) -> None:
     run_id = nested(tmp_path, cli)
 
-    ended = cli("approvals", "approve", "last", "--log", log)
+    ended = cli("approvals", "approve", newest(cli, log), "--log", log)
 
     assert f"interlock runs resume {run_id[4:12]} --log" in ended.stdout
     assert (resumed(tmp_path, boss(tmp_path)).text, sent(tmp_path)) == ("It was sent.", ["bob"])

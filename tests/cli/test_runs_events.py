@@ -16,7 +16,7 @@ from interlock.cli.replay_words import WORDS
 from interlock.domain.event import Fact
 from tests.patience import HANG_SECONDS
 
-from .conftest import Run
+from .conftest import Run, newest
 from .runs_program import TASK, mailer, program, recorded, said_by, started, wait_for
 
 
@@ -85,7 +85,7 @@ def test_a_run_is_followed_from_another_process_until_it_ends(tmp_path: Path, lo
         seen = ""
         while seen != "approval.requested":
             seen = json.loads(follower.stdout.readline())["fact"]["type"]
-        cli("approvals", "approve", "last", "--by", "ada", "--log", log)
+        cli("approvals", "approve", newest(cli, log), "--by", "ada", "--log", log)
         followed, _ = follower.communicate(timeout=HANG_SECONDS)
         watched, _ = watcher.communicate(timeout=HANG_SECONDS)
 

@@ -17,7 +17,7 @@ from interlock.models.scripted import Turn, proposed
 from tests.approvals.person import at_terminal
 from tests.patience import HANG_SECONDS
 
-from .conftest import Run, write
+from .conftest import Run, newest, write
 from .runs_program import mailer, recorded, started
 from .scripts import run_name
 
@@ -43,7 +43,7 @@ def waiting(cli: Run, home: Path, script: Path) -> str:
 @pytest.mark.requirement("R131", "R137")
 def test_an_approved_run_goes_on_where_it_stopped(cli: Run, project: Path, script: Path, waiting: str) -> None:
     too_early = cli("runs", "resume", waiting, "--script", script, "--headless", "--json")
-    cli("approvals", "approve", "last")
+    cli("approvals", "approve", newest(cli))
     ended = cli("runs", "resume", "last", "--script", script, "--headless", "--json")
 
     assert (too_early.exit_code, ended.exit_code) == (3, 0)
@@ -54,7 +54,7 @@ def test_an_approved_run_goes_on_where_it_stopped(cli: Run, project: Path, scrip
 def test_it_works_in_the_folder_that_the_run_was_begun_in(
     cli: Run, project: Path, script: Path, waiting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cli("approvals", "approve", "last")
+    cli("approvals", "approve", newest(cli))
     monkeypatch.chdir(project.parent)
 
     ended = cli("runs", "resume", waiting, "--script", script, "--headless")
@@ -88,7 +88,7 @@ def test_an_answer_can_go_on_with_the_run_at_once(
 
     monkeypatch.setattr(runs_resume, "prepare", with_script)
 
-    ended = cli("approvals", "approve", "last", "--resume")
+    ended = cli("approvals", "approve", newest(cli), "--resume")
 
     assert ended.exit_code == 0
     assert "It is written." in ended.stdout
@@ -146,7 +146,7 @@ def test_a_run_that_a_living_process_has_is_taken_only_by_force(
 
 
 def test_a_run_that_goes_on_is_written_as_a_test(cli: Run, script: Path, waiting: str, tmp_path: Path) -> None:
-    cli("approvals", "approve", "last")
+    cli("approvals", "approve", newest(cli))
     cli("runs", "resume", "last", "--script", script, "--headless")
     file = tmp_path / "test_it.py"
 

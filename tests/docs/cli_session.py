@@ -31,10 +31,12 @@ SCRIPT = {
         {"text": "Tea costs 3.90 now."},
     ],
 }
+#: Stands for the id that the first command shows.
+_QUESTION = "QUESTION"
 COMMANDS = (
     ("run", "--script", "../script.json", "--headless", TASK),
     ("approvals", "list"),
-    ("approvals", "approve", "last", "--by", "ana"),
+    ("approvals", "approve", _QUESTION, "--by", "ana"),
     ("runs", "list"),
     ("runs", "resume", "last", "--script", "../script.json"),
     ("audit", "verify", "last"),
@@ -59,7 +61,11 @@ def session() -> str:
         project.mkdir()
         (project / "shop.py").write_text("tea = 3.5\n")
         (folder / "script.json").write_text(json.dumps(SCRIPT))
-        told = [f"$ {shlex.join(['interlock', *words])}\n{_said(words, project)}" for words in COMMANDS]
+        told: list[str] = []
+        for command in COMMANDS:
+            asked = _ACTION_ID.search("".join(told))
+            words = tuple(asked[1] if asked and word == _QUESTION else word for word in command)
+            told.append(f"$ {shlex.join(['interlock', *words])}\n{_said(words, project)}")
         if "tea = 3.9" not in (project / "shop.py").read_text():
             raise RuntimeError("\n".join(told))
     return _settled("\n".join(told), str(folder))

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.service.attempts import MAX_ENTRIES, MAX_WAIT_SECONDS, Attempts
+from interlock.service.attempts import FREE_PER_NAME, MAX_ENTRIES, MAX_WAIT_SECONDS, Attempts
 
 
 class FakeClock:
@@ -56,13 +56,50 @@ def test_five_quiet_minutes_after_the_wait_forgive_all() -> None:
     assert fail(attempts, 6) == [0, 0, 0, 0, 0, 15]
 
 
-def test_the_name_waits_from_every_address_and_the_address_with_every_name() -> None:
+def test_only_the_address_that_failed_has_to_wait() -> None:
     attempts = Attempts(FakeClock())
     fail(attempts, 5)
 
-    assert attempts.start("ada", "198.51.100.7") == 15
+    assert attempts.start("ada", "198.51.100.7") == 0
     assert attempts.start("bob", "192.0.2.1") == 15
     assert attempts.start("bob", "198.51.100.7") == 0
+
+
+def test_one_stranger_never_makes_the_owner_wait() -> None:
+    """However long somebody fails on purpose from one address."""
+    clock = FakeClock()
+    attempts = Attempts(clock)
+    for _ in range(5_000):
+        attempts.start("ada", "192.0.2.1")
+        clock.at += 1
+        assert fail(attempts, 1, address="198.51.100.7") == [0]
+        attempts.succeeded("ada", "198.51.100.7")
+
+
+def test_many_addresses_do_not_make_the_owner_wait() -> None:
+    clock = FakeClock()
+    attempts = Attempts(clock)
+    attempts.start("ada", "198.51.100.7")
+    attempts.succeeded("ada", "198.51.100.7")
+    for number in range(1_000):
+        attempts.start("ada", f"10.0.{number >> 8}.{number & 255}")
+
+    assert attempts.start("ada", "203.0.113.9") > 0
+    assert fail(attempts, 6, address="198.51.100.7") == [0, 0, 0, 0, 0, 15]
+
+
+def test_guesses_from_many_addresses_are_bounded() -> None:
+    """A day of guessing from a new address every second; the owner signs in every hour."""
+    clock = FakeClock()
+    attempts = Attempts(clock)
+    guesses = 0
+    for second in range(24 * 3_600):
+        guesses += attempts.start("ada", f"10.{second >> 16}.{second >> 8 & 255}.{second & 255}") == 0
+        if second % 3_600 == 0 and attempts.start("ada", "198.51.100.7") == 0:
+            attempts.succeeded("ada", "198.51.100.7")
+        clock.at += 1
+
+    assert guesses < FREE_PER_NAME + 24 * 3_600 / MAX_WAIT_SECONDS + 20
 
 
 def test_neighbours_in_one_ipv6_network_are_one_address() -> None:

@@ -31,6 +31,7 @@ OWNERS_OF_ONE = """
     consents.give      -       -       F         F        F       F
     consents.own       -       -       OMXFBN    OMXFBN   OMXFBN  OMXFBN
     policy.read        -       OM      OM        OM       OM      -
+    policy.keep        -       OM      OM        -        OM      -
     audit.export       -       -       -         OM       OM      -
     audit.forward      -       -       -         OM       OM      -
     audit.verify_run   -       OM      OM        OM       OM      -
@@ -62,6 +63,7 @@ OWNERS_OF_ALL = """
     consents.give      -       -       F         F        F       F
     consents.own       -       -       OMXFBN    OMXFBN   OMXFBN  OMXFBN
     policy.read        -       OMXFB   OMXFB     OMXFB    OMXFB   -
+    policy.keep        -       OMXFB   OMXFB     -        OMXFB   -
     audit.export       -       -       -         OMXFB    OMXFB   -
     audit.forward      -       -       -         OMXFB    OMXFB   -
     audit.verify_run   -       OMXFB   OMXFB     OMXFB    OMXFB   -

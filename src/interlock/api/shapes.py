@@ -15,6 +15,7 @@ from ..history.actions import Action
 from ..history.run_view import RunEvent, RunEventType
 from ..service.deciding import Decided
 from ..service.index import ActivityRow
+from ..service.keeping import RuleTarget
 from ..service.reading import AgentRow, ArtifactRow, Overview, QuestionView
 from ..service.rows import ActionRow, RunRow
 from .times import moment, when
@@ -253,6 +254,8 @@ class QuestionShape(Shape, frozen=True, kw_only=True):
     #: May whoever asks decide it, and if not, why.
     may_decide: bool
     why_not: str
+    #: Where a rule would be kept with an approval. Null: no rule was suggested.
+    rule_target: RuleTarget | None
 
     @classmethod
     def of(cls, view: QuestionView) -> "QuestionShape":
@@ -261,6 +264,7 @@ class QuestionShape(Shape, frozen=True, kw_only=True):
             run=RunShape.of(view.run),
             may_decide=not view.why_not,
             why_not=view.why_not,
+            rule_target=view.rule_target,
         )
 
 
@@ -268,10 +272,12 @@ class DecidedShape(Shape, frozen=True, kw_only=True):
     action: ActionShape
     #: `left`: another process has the run, and takes the answer from there.
     taken: Literal["recorded", "left"]
+    #: With the scope `rule`: where the rule is kept when the call starts, and which other agents use that file.
+    rule_target: RuleTarget | None
 
     @classmethod
     def of(cls, decided: Decided) -> "DecidedShape":
-        return cls(action=ActionShape.of(decided.action), taken=decided.taken)
+        return cls(action=ActionShape.of(decided.action), taken=decided.taken, rule_target=decided.rule_target)
 
 
 class ArtifactShape(Shape, frozen=True, kw_only=True):

@@ -43,7 +43,7 @@ class ApproveWish(Wish):
     scope: Literal["once", "run", "window", "rule"] = "once"
     #: With `window`.
     until: _Time | None = None
-    #: With `rule`: as it was suggested, or edited.
+    #: With `rule`: empty is the suggested one; another one has to be provably narrower.
     rule: Annotated[str, Field(max_length=10_000)] = ""
     #: What to run instead: validated, judged and hashed again.
     arguments: dict[str, Any] | None = None

@@ -19,7 +19,7 @@ from ..domain.call import Answer, Question
 from ..domain.errors import ConfigurationError
 from ..domain.words import error_text
 from .interface import Fallback
-from .terminal_dialog import converse
+from .terminal_dialog import converse, only_suggested
 from .terminal_screen import TerminalScreen, Withdrawal, Withdrawn
 
 #: How long a withdrawn question waits for its thread; it only takes longer when the terminal takes no output.
@@ -29,7 +29,7 @@ _GOODBYE_SECONDS = 1.0
 class TerminalInteractionProvider:
     """Asks on the terminal of `keys` and `output`: standard input and standard error, unless others are given."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what may be chosen
         self,
         approval_timeout_s: float | None = 300.0,
         approval_fallback: Fallback = "deny",
@@ -37,7 +37,13 @@ class TerminalInteractionProvider:
         keys: TextIO | None = None,
         output: TextIO | None = None,
         now: Callable[[], int] = time.time_ns,
+        find_rule_problem: Callable[[str, str], str] = only_suggested,
     ) -> None:
+        """
+        Args:
+            find_rule_problem: Says why a rule that was typed may not be kept in place of the suggested one; empty when
+                it may. Default: only the suggested rule can be kept.
+        """
         if approval_fallback not in get_args(Fallback):
             raise ConfigurationError(f"approval_fallback is deny, approve or wait, not {approval_fallback!r}")
         self.approval_timeout_s = approval_timeout_s
@@ -45,6 +51,7 @@ class TerminalInteractionProvider:
         self._given_keys = keys
         self._given_output = output
         self._now = now
+        self._find_rule_problem = find_rule_problem
         self._turns = _Turns()
 
     @property
@@ -83,7 +90,7 @@ class TerminalInteractionProvider:
     def _conversation(self, question: Question, withdrawal: Withdrawal) -> Answer | None:
         try:
             with self._turns.own(withdrawal), TerminalScreen(self._keys, self._output, withdrawal) as screen:
-                return converse(question, screen, f"terminal:{_user()}", self._now)
+                return converse(question, screen, f"terminal:{_user()}", self._now, self._find_rule_problem)
         except Withdrawn:
             return None
         except BaseException as error:  # Whoever waits must hear something.

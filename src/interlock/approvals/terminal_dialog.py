@@ -25,14 +25,32 @@ MIN_PAYLOAD_LINES = 40
 _NANOSECONDS_PER_MINUTE = 60_000_000_000
 
 
-def converse(question: Question, screen: Screen, by: str, now: Callable[[], int]) -> Answer:
+def only_suggested(rule: str, suggested: str) -> str:
+    """Return why a typed rule may not be kept, where rules cannot be compared."""
+    return "" if rule == suggested else "Only the suggested rule can be kept here."
+
+
+def converse(
+    question: Question,
+    screen: Screen,
+    by: str,
+    now: Callable[[], int],
+    find_rule_problem: Callable[[str, str], str] = only_suggested,
+) -> Answer:
     """`now` is nanoseconds since 1970."""
-    talk = Conversation(question, screen, by, now)
+    talk = Conversation(question, screen, by, now, find_rule_problem)
     return talk.ask_for_value() if question.kind == "input" else talk.ask_for_approval()
 
 
 class Conversation:
-    def __init__(self, question: Question, screen: Screen, by: str, now: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        question: Question,
+        screen: Screen,
+        by: str,
+        now: Callable[[], int],
+        find_rule_problem: Callable[[str, str], str],
+    ) -> None:
         self._asked = question
         #: What a yes would be for: the question, or the question with edited arguments.
         self._question = question
@@ -40,6 +58,7 @@ class Conversation:
         self._width = screen.width - 1
         self._by = by
         self._now = now
+        self._find_rule_problem = find_rule_problem
         self._seen_all = False
         self._mistakes = 0
         self._keys: dict[str, Callable[[], Answer | None]] = {
@@ -113,14 +132,20 @@ class Conversation:
         rule = self._question.suggested_rule
         while True:
             self._screen.show(facts("this rule would be saved", rule.split("\n"), self._width, "warning"))
-            said = self._screen.read("Save it? [y/N], or type another rule: ")
+            self._say("It holds for every agent that uses the same policy file.", "warning")
+            said = self._screen.read("Save it? [y/N], or type a narrower rule: ")
             key = (said or "").strip().lower()
             if key in {"", "n", "no"}:
                 self._say("No rule is saved, and nothing was approved.")
                 return None
             if key in {"y", "yes"}:
                 return self._yes("rule", rule=rule)
-            rule = (said or "").strip()
+            typed = (said or "").strip()
+            problem = self._find_rule_problem(typed, self._question.suggested_rule)
+            if problem:
+                self._say(visible(problem), "warning")
+            else:
+                rule = typed
 
     def _no_with_reason(self) -> Answer:
         return self._no((self._screen.read("Reason, for the model (Enter for none): ") or "").strip())

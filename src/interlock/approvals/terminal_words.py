@@ -19,7 +19,7 @@ KEYS = (
     Key("y", "once", "this call, once, exactly as it is shown"),
     Key("s", "this run", "this call and the very same call again until the run ends"),
     Key("w", "for minutes", "the same as s, for as many minutes as you say"),
-    Key("r", "save a rule", "whatever the rule covers that you are shown, from now on; you may edit it"),
+    Key("r", "save a rule", "whatever the rule covers that you are shown, from now on; you may narrow it"),
     Key("n", "no", "nothing runs, and the model is told why; so do Enter alone and the end of the input"),
     Key("e", "edit", "you change the arguments, see the result in full, and are asked again"),
     Key("v", "view all", "every line of it, page by page"),

@@ -40,7 +40,7 @@ _QuestionName: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="A question: its id, the first letters of it, or `last`.",
+        help="A question: its id as `list` shows it. To answer fewer letters of it, or `last`: add --hash, or confirm.",
         show_default=False,
         autocompletion=complete_question,
     ),
@@ -54,7 +54,10 @@ _Reason: TypeAlias = Annotated[
 _Hash: TypeAlias = Annotated[
     str,
     typer.Option(
-        "--hash", metavar="HASH", help="How the hash of what you saw begins, as `show` has it.", show_default=False
+        "--hash",
+        metavar="HASH",
+        help="First 4 or more characters of the payload hash shown by `show`.",
+        show_default=False,
     ),
 ]
 _Resume: TypeAlias = Annotated[bool, typer.Option("--resume", help="When no process has the run, go on with it here.")]
@@ -104,8 +107,15 @@ def approve(  # noqa: PLR0913 - one for each option
     question: _QuestionName,
     *,
     scope: Annotated[
-        Literal["once", "run"], typer.Option(help="This call once, or the very same call until the run ends.")
+        Literal["once", "run", "rule"],
+        typer.Option(help="This call once, the very same call until the run ends, or also keep a rule for it."),
     ] = "once",
+    rule: Annotated[
+        str,
+        typer.Option(
+            metavar="RULE", help="With --scope rule: a narrower rule. Default: the suggested one.", show_default=False
+        ),
+    ] = "",
     edit: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Run it with the arguments in this JSON file; - is standard input."),
@@ -127,7 +137,7 @@ def approve(  # noqa: PLR0913 - one for each option
 
     Where the risk is high, --hash has to say what you looked at.
     """
-    given = {"scope": scope, "edit": edit, "changes": change or [], "shown_hash": shown_hash}
+    given = {"scope": scope, "rule": rule, "edit": edit, "changes": change or [], "shown_hash": shown_hash}
     _decide("approve", question, given, reason=reason, by=by, resume=resume, log=log, as_json=as_json)
 
 
@@ -135,6 +145,7 @@ def approve(  # noqa: PLR0913 - one for each option
 def reject(  # noqa: PLR0913 - one for each option
     question: _QuestionName,
     *,
+    shown_hash: _Hash = "",
     reason: _Reason = "",
     by: _By = "",
     resume: _Resume = False,
@@ -142,7 +153,9 @@ def reject(  # noqa: PLR0913 - one for each option
     as_json: Json = False,
 ) -> None:
     """Do not let the call run. The model is told, with the reason."""
-    _decide("reject", question, {}, reason=reason, by=by, resume=resume, log=log, as_json=as_json)
+    _decide(
+        "reject", question, {"shown_hash": shown_hash}, reason=reason, by=by, resume=resume, log=log, as_json=as_json
+    )
 
 
 @app.command(epilog=_EXITS)

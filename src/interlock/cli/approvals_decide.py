@@ -5,6 +5,7 @@ Arguments and values that a person writes in place of what was asked are read he
 
 import asyncio
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -21,13 +22,17 @@ from ..domain.errors import ConfigurationError, DecisionConflictError, RunEndedE
 from ..domain.ledger import ActionEntry
 from ..domain.lifecycle import ActionState
 from ..domain.tool import JsonObject
+from ..log.interface import EventLog
+from ..policy.files.kept import find_rule_problem
 from .approvals_answer import Answered, at_desk, give_answer, name_of_person
-from .approvals_questions import find_question, open_questions
+from .approvals_questions import QUESTION_PREFIX, Found, find_question, open_questions, say_question
 from .exit_codes import ExitCode
 from .logs import around, opened, short, with_log
-from .show import compact, count, cut, say, say_json, say_wrong
+from .runs_list import agents_in
+from .show import compact, count, cut, say, say_json, say_wrong, visible_line
 
 MAX_EDITED_BYTES = 1 << 20
+_MAX_AGENTS = 10
 #: How the log has arguments that hold a secret.
 _HIDDEN = {"redacted"}
 
@@ -99,6 +104,8 @@ class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     #: Open in the same run, and inside of it.
     more: tuple[str, ...]
+    #: With a rule: the other agents that have runs in this log.
+    other_agents: tuple[str, ...] = ()
 
     @property
     def question(self) -> Question:
@@ -141,25 +148,69 @@ def decide(how: str, wanted: str, given: Mapping[str, Any], **options: Unpack[Ar
 
 async def _decided(how: str, wanted: str, given: Mapping[str, Any], options: Around) -> _Outcome:
     async with opened(options["log"]) as log, at_desk(log) as desk:
-        question = (await find_question(log, wanted)).question
-        answer = _ANSWERS[how](question, given)
+        found = await find_question(log, wanted)
+        question = found.question
+        answer = _ANSWERS[how](found, given)
+        _check_named(found, wanted, given["shown_hash"], options)
         said = msgspec.structs.replace(answer, by=name_of_person(options["by"]), reason=options["reason"])
         answered = await give_answer(log, desk, question, said)
         run_id = (*around(question.run_id), question.run_id)[0]
         more = [each.question.action_id for each in await open_questions(log, run_id)]
         return _Outcome(
-            answered=answered, run_id=run_id, more=tuple(each for each in more if each != question.action_id)
+            answered=answered,
+            run_id=run_id,
+            more=tuple(each for each in more if each != question.action_id),
+            other_agents=await _other_agents(log, found.ledger.agent) if answer.rule else (),
         )
 
 
-def _approval(question: Question, given: Mapping[str, Any]) -> Answer:
+async def _other_agents(log: EventLog, agent: str) -> tuple[str, ...]:
+    return tuple(sorted({name for name in await agents_in(log) if name and name != agent}))
+
+
+def _check_named(found: Found, wanted: str, said: str, options: Around) -> None:
+    """`last`, or a few letters of an id, may mean a later question than the one that was looked at."""
+    question, name = found.question, short(found.question.action_id)
+    letters = wanted.removeprefix(QUESTION_PREFIX)
+    if said or (wanted != "last" and len(letters) >= len(name.removeprefix(QUESTION_PREFIX))):
+        return
+    if options["as_json"] or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise ConfigurationError(
+            f"{wanted!r} may be another question than the one you saw. Look at it with `interlock approvals show "
+            f"{wanted}`, then type its id, or add --hash with the first {CONFIRMING_CHARS} or more characters of its "
+            "hash. Nothing was answered."
+        )
+    say_question(found, time.time_ns(), options["log"])
+    if not typer.confirm(f"Answer this question ({name}, {question.payload_hash[:19]})?"):
+        raise ConfigurationError("Nothing was answered.")
+
+
+def _approval(found: Found, given: Mapping[str, Any]) -> Answer:
+    question = found.question
     _check_not_consent(question)
     if question.kind == "input":
         name = short(question.action_id)
         raise ConfigurationError(f"{name} asks for a value: `interlock approvals answer {name} VALUE`.")
     _check_hash(question, given["shown_hash"])
     arguments = edited_arguments(question.arguments, given["edit"], given["changes"])
-    return Answer(approved=True, scope=given["scope"], arguments=arguments)
+    return Answer(approved=True, scope=given["scope"], rule=_rule(found, given), arguments=arguments)
+
+
+def _rule(found: Found, given: Mapping[str, Any]) -> str:
+    """Return the rule to keep; empty for an answer without one."""
+    question, rule = found.question, given["rule"] or found.question.suggested_rule
+    if given["scope"] != "rule":
+        if given["rule"]:
+            raise ConfigurationError("--rule needs --scope rule. Nothing was answered.")
+        return ""
+    if found.ledger.created_by:
+        raise ConfigurationError(
+            f"Run {short(question.run_id)} was made on a server, which knows who may keep rules: keep it there, in "
+            "the console or over REST, or approve without --scope rule. Nothing was answered."
+        )
+    if problem := find_rule_problem(rule, question.suggested_rule):
+        raise ConfigurationError(f"{problem} Nothing was answered.")
+    return rule
 
 
 def _check_not_consent(question: Question) -> None:
@@ -170,7 +221,8 @@ def _check_not_consent(question: Question) -> None:
         )
 
 
-def _value(question: Question, given: Mapping[str, Any]) -> Answer:
+def _value(found: Found, given: Mapping[str, Any]) -> Answer:
+    question = found.question
     if question.kind != "input":
         name = short(question.action_id)
         raise ConfigurationError(f"{name} asks for no value: `interlock approvals approve {name}`, or `reject`.")
@@ -178,12 +230,14 @@ def _value(question: Question, given: Mapping[str, Any]) -> Answer:
     return Answer(approved=True, value=read_value(given["value"]))
 
 
-def _rejection(question: Question, given: Mapping[str, Any]) -> Answer:
-    _check_not_consent(question)
+def _rejection(found: Found, given: Mapping[str, Any]) -> Answer:
+    _check_not_consent(found.question)
+    if given["shown_hash"]:
+        _check_hash(found.question, given["shown_hash"])
     return Answer(approved=False)
 
 
-_ANSWERS: Mapping[str, Callable[[Question, Mapping[str, Any]], Answer]] = {
+_ANSWERS: Mapping[str, Callable[[Found, Mapping[str, Any]], Answer]] = {
     "approve": _approval,
     "answer": _value,
     "reject": _rejection,
@@ -217,6 +271,7 @@ def _plain(outcome: _Outcome) -> dict[str, Any]:
         "asked_again": outcome.asked_again,
         "resume": outcome.run_id,
         "more_questions": outcome.more,
+        "other_agents": outcome.other_agents,
     }
 
 
@@ -228,7 +283,11 @@ def _lines(outcome: _Outcome, log: Path | None, goes_on: bool) -> list[str]:
             f"{name}: the answer is left for the process that has run {run}, which did not take it yet. It counts as "
             "soon as that process looks, or whoever resumes the run.",
         ]
-    said = [f"{name} is {_MEANINGS[answered.action.state]}: {_what(answered.action)}"]
+    action = answered.action
+    said = [f"{name} is {_MEANINGS[action.state]}: {_what(action)}"]
+    if action.answer is not None and action.answer.rule:
+        said.append(f"Its rule is kept when the call starts, in the policy file of that run: {action.answer.rule}")
+        said.append(_shared_with(outcome.other_agents))
     if outcome.asked_again:
         again = with_log(f"interlock approvals show {short(outcome.asked_again)}", log)
         said.append(f"Something that it is bound to changed, so it is asked again: {again}")
@@ -240,6 +299,13 @@ def _lines(outcome: _Outcome, log: Path | None, goes_on: bool) -> list[str]:
     elif answered.how == "recorded" and not goes_on:
         said.append(f"No process has run {run}. To go on with it: {with_log(f'interlock runs resume {run}', log)}")
     return said
+
+
+def _shared_with(agents: tuple[str, ...]) -> str:
+    if not agents:
+        return "It holds for every agent that uses that file. No other agent has runs in this log."
+    names = ", ".join(agents[:_MAX_AGENTS]) + (f" and {len(agents) - _MAX_AGENTS} more" if agents[_MAX_AGENTS:] else "")
+    return f"It holds for every agent that uses that file. Other agents in this log: {visible_line(names)}"
 
 
 def _what(action: ActionEntry) -> str:

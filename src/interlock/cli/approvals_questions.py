@@ -28,7 +28,7 @@ from .show import visible_line
 _MAX_NAMED = 10
 #: A question that was answered is looked for in so many runs.
 _MAX_RUNS = 1_000
-_PREFIX = "act_"
+QUESTION_PREFIX = "act_"
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ def complete_question(incomplete: str) -> list[str]:
     async def names(log: EventLog) -> list[str]:
         return [found.question.action_id for found in await open_questions(log)]
 
-    return completed(incomplete, _PREFIX, names)
+    return completed(incomplete, QUESTION_PREFIX, names)
 
 
 async def find_question(log: EventLog, wanted: str) -> Found:
@@ -80,7 +80,7 @@ async def find_question(log: EventLog, wanted: str) -> Found:
     if wanted == "last":
         raise ConfigurationError("No question is open.")
     said = f"Open are: {_listed(there)}." if there else "No question is open."
-    if len(wanted.removeprefix(_PREFIX)) < MIN_LETTERS:
+    if len(wanted.removeprefix(QUESTION_PREFIX)) < MIN_LETTERS:
         said = f"At least {MIN_LETTERS} letters of its id name one. {said}"
     raise ConfigurationError(f"There is no question {wanted[:80]!r}. {said} `interlock approvals list` shows them.")
 
@@ -110,7 +110,7 @@ def _is_its_own(action: ActionEntry, ledger: Ledger) -> bool:
 
 
 def _is_meant(action_id: str, wanted: str) -> bool:
-    return begins_so(action_id, wanted, _PREFIX)
+    return begins_so(action_id, wanted, QUESTION_PREFIX)
 
 
 def _listed(found: Sequence[Found]) -> str:

@@ -20,6 +20,7 @@ from ..approvals.terminal import TerminalInteractionProvider
 from ..domain.chain import decode_event
 from ..domain.errors import InterlockError, LogFencedError, ModelError
 from ..domain.json import JsonObject
+from ..policy.files.kept import find_rule_problem
 from ..runs.handle import RunHandle
 from ..runs.result import AgentResult
 from ..runs.runner import Runner
@@ -94,7 +95,8 @@ async def opened_stage(
 ) -> AsyncGenerator[Stage]:
     region = Region(Console(file=StringIO()) if silent else live_console())
     view = LiveView(region)
-    terminal = TerminalInteractionProvider(prepared.settings.approval_timeout_seconds, "wait")
+    seconds = prepared.settings.approval_timeout_seconds
+    terminal = TerminalInteractionProvider(seconds, "wait", find_rule_problem=find_rule_problem)
     person = PersonAtTerminal(terminal, view, modes) if terminal.interactive and not headless else None
     interrupts = Interrupts(view, person, leave_now=lambda: _leave(region, modes))
     around = {} if person is None else {"interaction": person}

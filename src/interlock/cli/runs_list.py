@@ -82,6 +82,12 @@ async def _list(log: EventLog, ends: Iterable[Ends], held: Collection[str], whic
     return listed
 
 
+async def agents_in(log: EventLog) -> set[str]:
+    """Return the names of the agents that have runs in the log."""
+    runs = [_known(ends) for ends in await log.ends()]
+    return {run.started.agent for run in runs if isinstance(run, _Known)}
+
+
 async def unfinished(log: EventLog) -> list[str]:
     """Runs that have not ended, oldest first. One inside a run that has ended needs nothing any more."""
     runs = [_known(ends) for ends in reversed(await log.ends())]

@@ -7,7 +7,10 @@ asked again sees what changed. A stored answer itself is never evaluated again.
 """
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -24,11 +27,11 @@ from ..domain.payload import Change, hash_of_answer
 from ..domain.redaction import redact_line
 from ..domain.tool import JsonObject, ToolContext
 from ..domain.words import error_text
-from ..registry.interface import Registry
 from .binding import bound, changed, covered, exactly, hold, intact
 from .facts import asked, go_on, judged, record_answer, voided
 from .live import Run
 from .lookup import lookup
+from .parts import Parts, RuleChange
 from .permit import (
     ask,
     ask_consent,
@@ -146,6 +149,8 @@ async def _ask(waiting: Waiting, question: Question, run: Run) -> PermittedCall 
         run.waited_ns += parts.clock.elapsed() - began
     if answer is None:
         return waiting
+    if problem := _rule_problem(question, answer, parts):
+        answer = Answer(approved=False, reason=problem, by=answer.by)
     return await resolve(waiting, question, answer, record_answer(question, answer, run), run)
 
 
@@ -316,13 +321,21 @@ def _expired(question: Question, run: Run) -> Failure:
     return refused(question, answer)
 
 
-def fault_in(question: Question, answer: Answer, registry: Registry) -> str:
+def _rule_problem(question: Question, answer: Answer, parts: Parts) -> str:
+    """Return why the rule of this answer may not be kept; empty when it may, or when there is none."""
+    if not answer.approved or answer.scope != "rule":
+        return ""
+    return parts.find_rule_problem(answer.rule, question.suggested_rule)
+
+
+def fault_in(question: Question, answer: Answer, parts: Parts) -> str:
     """Why this cannot be the answer, said to the person while the question is still open; empty when it can."""
     if question.kind == "consent":
         return unfit(question, answer)
     if not intact(question):
         return "The question in the log is not what its payload hash is of, so nobody can say yes to it."
-    fault, tool = unfit(question, answer), registry.find(question.tool_name)
+    fault = unfit(question, answer) or _rule_problem(question, answer, parts)
+    tool = parts.registry.find(question.tool_name)
     written = _written(question, answer)
     if fault or written is None or tool is None:
         return fault
@@ -342,13 +355,42 @@ def _written(question: Question, answer: Answer) -> JsonObject | None:
 
 
 async def keep_rule(permitted: PermittedCall, run: Run) -> None:
-    """The person wants a rule kept. It holds from the next call on; this one started with the approval itself."""
-    keep = getattr(run.parts.policy, "keep", None)
-    call_id = permitted.valid.call_id
+    """Keep the rule that a person wanted with their approval. All ways to answer come through here.
+
+    It holds from the next call on; this one started with the approval itself. It is recorded before it is kept. When
+    it cannot be recorded or kept, the log says so, and the call goes on: it was approved.
+    """
+    parts, policy, call_id = run.parts, run.parts.policy, permitted.valid.call_id
+    action = run.ledger.actions[permitted.action_id]
+    change = RuleChange(
+        run_id=run.ledger.run_id,
+        agent=run.situation.agent,
+        action_id=permitted.action_id,
+        by=action.answer.by if action.answer is not None else "",
+        rule=permitted.keep,
+        before=str(getattr(policy, "digest", "")),
+    )
+    recorded = False
     try:
-        if keep is None:
-            raise ConfigurationError("this policy keeps no rules")
-        await asyncio.wait_for(run.parts.sandbox.call(partial(keep, permitted.keep)), run.parts.limits.check_seconds)
+        problem = parts.find_rule_problem(change.rule, action.question.suggested_rule)
+        keep = getattr(policy, "keep", None)
+        if problem or keep is None:
+            raise ConfigurationError(problem or "this policy keeps no rules")
+        preview = getattr(policy, "preview_keep", None)
+        if preview is not None:
+            change = msgspec.structs.replace(change, after=await _checked(preview, change.rule, run))
+        await parts.record_rule(change)
+        recorded = True
+        await _checked(keep, change.rule, run)
     except Exception as error:
-        message = f"The call was approved once, but its rule was not kept: {error_text(error)}."
-        run.recorder.add(Warned(message=redact_line(message, run.parts.redactor.redact), call_id=call_id), call_id)
+        problem = redact_line(error_text(error), parts.redactor.redact)
+        message = f"The call was approved once, but its rule was not kept: {problem}."
+        run.recorder.add(Warned(message=message, call_id=call_id), call_id)
+        if recorded:
+            with suppress(Exception):  # it was said in the run's log
+                await parts.record_rule(msgspec.structs.replace(change, problem=problem))
+
+
+async def _checked(work: Callable[[str], Any], rule: str, run: Run) -> Any:
+    """Files are read and written: in a thread, and not for ever."""
+    return await asyncio.wait_for(run.parts.sandbox.call(partial(work, rule)), run.parts.limits.check_seconds)

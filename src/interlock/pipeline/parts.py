@@ -1,6 +1,6 @@
 """The parts a call passes through, chosen once in `app.py`, and the limits that hold for every call."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import perf_counter_ns, time_ns
 from typing import Literal
 
@@ -47,6 +47,29 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True):
     elapsed: Callable[[], int] = perf_counter_ns
 
 
+class RuleChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that a person keeps with an approval."""
+
+    run_id: str
+    agent: str
+    action_id: str
+    by: str
+    rule: str
+    #: Digests of the policy without and with the rule; empty where the policy does not say.
+    before: str = ""
+    after: str = ""
+    #: Why it was not kept after all.
+    problem: str = ""
+
+
+async def _record_nowhere(change: RuleChange) -> None:
+    """The approval in the run's log is the record."""
+
+
+def _compare_nothing(rule: str, suggested: str) -> str:
+    return "" if suggested and rule == suggested else "Only the suggested rule can be kept here."
+
+
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
     registry: Registry
     policy: PolicyEngine
@@ -62,5 +85,9 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     fail_safe: FailSafeConfig = FailSafeConfig()
     #: What a call to a tool that is not there becomes: an observation, or an exception as well.
     missing_tool: Literal["observe", "raise"] = "observe"
+    #: Called with a rule and the suggested one: why it may not be kept; empty when it may.
+    find_rule_problem: Callable[[str, str], str] = _compare_nothing
+    #: Called before a rule is kept, and again with the problem if it was not. An error means that it is not kept.
+    record_rule: Callable[[RuleChange], Awaitable[None]] = _record_nowhere
     #: Told what a running handler says: call id and message.
     on_progress: Callable[[str, str], None]

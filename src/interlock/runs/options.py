@@ -1,6 +1,6 @@
 """What may be chosen beside the agent of a `Runner`, and whether it can be that."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from os import PathLike
 from typing import Any, TypedDict
 
@@ -12,7 +12,7 @@ from ..consents.interface import Consents
 from ..domain.errors import ConfigurationError
 from ..domain.tool import Mode
 from ..log.interface import EventLog
-from ..pipeline.parts import Clock, Limits
+from ..pipeline.parts import Clock, Limits, RuleChange
 
 _DEFAULT_DEPTH, _MAX_DEPTH = 5, 9
 
@@ -36,6 +36,7 @@ class RunnerOptions(TypedDict, total=False):
     limits: Limits
     max_concurrency: int
     on_progress: Callable[[str, str], None]
+    record_rule: Callable[[RuleChange], Awaitable[None]]
     clock: Clock
     mode: Mode | str
     workspace: str | PathLike[str]

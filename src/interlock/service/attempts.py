@@ -1,17 +1,24 @@
-"""How often a name, and an address, may try to sign in.
+"""How often somebody may try to sign in to an account.
 
-After five failures within five minutes the next try has to wait, and longer after each further failure. A try counts
-as a failure from its start until it is known to be right, so that many at once gain nothing; one that came too early
-does not count. A name is forgiven all when its owner signs in, an address only the try that was right: whoever has one
-account could else go on guessing at others.
+After five failures within five minutes from one address, at one account or at several, the next try from that address
+has to wait, and longer after each further failure. So nobody can keep the owner of an account from signing in from
+elsewhere. Somebody who guesses from many addresses is slowed down by a larger count for the account itself, which does
+not hold for addresses from which its owner has signed in before.
+
+A try counts as a failure from its start until it is known to be right, so that many at once gain nothing; one that came
+too early does not count. Of an account and an address together all failures are forgiven when the owner signs in; of
+the account, and of the address, only the try that was right: somebody with one account could otherwise guess at others.
 """
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from time import monotonic
+from typing import TypeAlias
 
 FREE_FAILURES = 5
+#: For an account, from all addresses that are not known to be its owner's. One address alone cannot reach it.
+FREE_PER_NAME = 50
 WINDOW_SECONDS = 300.0
 FIRST_WAIT_SECONDS = 15.0
 MAX_WAIT_SECONDS = 900.0
@@ -20,10 +27,12 @@ MAX_ENTRIES = 10_000
 #: Beyond this a wait is the longest one anyway.
 _MAX_LEVEL = 16
 _MAX_KEY_CHARS = 64
+#: What counts together: `both`, `address` or `name`; the name; the network.
+_Key: TypeAlias = tuple[str, str, str]
 
 
 class _Tries:
-    """Of one name or one address."""
+    """The tries that count together."""
 
     __slots__ = ("level", "times", "until")
 
@@ -52,19 +61,19 @@ class _Tries:
 class Attempts:
     """Of everybody, in memory. The least recently used entry goes when there are too many."""
 
-    def __init__(
-        self, now: Callable[[], float] = monotonic, *, free_per_name: int = FREE_FAILURES, free_per_address: int = 5
-    ) -> None:
+    def __init__(self, now: Callable[[], float] = monotonic, *, free_per_address: int = FREE_FAILURES) -> None:
         self._now = now
-        self._free = {"name": free_per_name, "address": free_per_address}
-        self._tries: OrderedDict[tuple[str, str], _Tries] = OrderedDict()
+        self._free = {"both": FREE_FAILURES, "address": free_per_address, "name": FREE_PER_NAME}
+        self._tries: OrderedDict[_Key, _Tries] = OrderedDict()
+        #: Accounts with addresses from which their owners signed in, the least recent first.
+        self._known: OrderedDict[_Key, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._tries)
 
     def start(self, name: str, address: str) -> float:
         """0: go on, and say `succeeded` if it did. Otherwise the seconds to wait; look at no password."""
-        now, keys = self._now(), _keys(name, address)
+        now, keys = self._now(), self._keys(name, address)
         wait = max((tries.until - now for key in keys if (tries := self._tries.get(key))), default=0.0)
         if wait > 0:
             return wait
@@ -73,12 +82,23 @@ class Attempts:
         return 0.0
 
     def succeeded(self, name: str, address: str) -> None:
-        for_name, for_address = _keys(name, address)
-        self._tries.pop(for_name, None)
-        if tries := self._tries.get(for_address):
-            tries.forgive_one(self._now())
+        both, *others = self._keys(name, address)
+        self._tries.pop(both, None)
+        for key in others:
+            if tries := self._tries.get(key):
+                tries.forgive_one(self._now())
+        self._known[both] = None
+        self._known.move_to_end(both)
+        if len(self._known) > MAX_ENTRIES:
+            self._known.popitem(last=False)
 
-    def _of(self, key: tuple[str, str]) -> _Tries:
+    def _keys(self, name: str, address: str) -> tuple[_Key, ...]:
+        """Return what a try counts for, the account and the address together first."""
+        name, network = name[:_MAX_KEY_CHARS], _network(address[:_MAX_KEY_CHARS])
+        keys: tuple[_Key, ...] = (("both", name, network), ("address", "", network))
+        return keys if keys[0] in self._known else (*keys, ("name", name, ""))
+
+    def _of(self, key: _Key) -> _Tries:
         tries = self._tries.get(key)
         if tries is None:
             if len(self._tries) >= MAX_ENTRIES:
@@ -86,10 +106,6 @@ class Attempts:
             tries = self._tries[key] = _Tries(self._free[key[0]])
         self._tries.move_to_end(key)
         return tries
-
-
-def _keys(name: str, address: str) -> tuple[tuple[str, str], tuple[str, str]]:
-    return ("name", name[:_MAX_KEY_CHARS]), ("address", _network(address[:_MAX_KEY_CHARS]))
 
 
 def _network(address: str) -> str:

@@ -18,6 +18,7 @@ from ..runs.note_taking import is_recorded, read_note
 from .errors import ConflictError, InvalidError, unknown
 from .fleet import Fleet
 from .guard import Guard
+from .keeping import RuleKeeping, RuleTarget
 from .permissions import Operation
 from .principal import Principal
 from .rows import ActionRow
@@ -30,6 +31,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     scope: Scope = "once"
     until: int = 0
+    #: With `rule`: empty is the suggested one; another one has to be provably narrower.
     rule: str = ""
     #: What to run instead: validated, judged and hashed again.
     arguments: JsonObject | None = None
@@ -39,12 +41,15 @@ class Decided(msgspec.Struct, frozen=True):
     action: ActionRow
     #: `left`: another process has the run, and takes the answer from there.
     taken: Taken
+    #: With the scope `rule`: where the rule is kept when the call starts.
+    rule_target: RuleTarget | None = None
 
 
 class Deciding:
-    def __init__(self, fleet: Fleet, guard: Guard) -> None:
+    def __init__(self, fleet: Fleet, guard: Guard, keeping: RuleKeeping) -> None:
         self._fleet = fleet
         self._guard = guard
+        self._keeping = keeping
 
     async def approve(self, who: Principal, action_id: str, wish: Approval) -> Decided:
         if not wish.payload_hash:
@@ -87,15 +92,20 @@ class Deciding:
         await self._guard.second_person(who, entry.question, ledger)
         if payload_hash and payload_hash != entry.question.payload_hash:
             raise _other_payload(entry.question, payload_hash)
+        if answer.scope == "rule" and not answer.rule:
+            answer = msgspec.structs.replace(answer, rule=entry.question.suggested_rule)
         if entry.state is not ActionState.PENDING:
             return _known(row, ledger, answer)
+        target = None
+        if answer.scope == "rule":
+            target = await self._keeping.check(who, run, entry.question, ledger, answer.rule)
         try:
             taken = await self._fleet.desk(run.agent).decide(row.run_id, action_id, answer, payload_hash)
         except AnswerRefusedError as error:
             raise InvalidError(_field(answer), str(error)) from None
         except (DecisionConflictError, RunEndedError):
             return await self._after_all((await self._guard.action(who, action_id))[0], answer)
-        return Decided((await self._guard.action(who, action_id))[0], taken)
+        return Decided((await self._guard.action(who, action_id))[0], taken, target)
 
     async def _after_all(self, row: ActionRow, answer: Answer) -> Decided:
         """It was not taken: somebody was faster, or its time or its run is over."""
@@ -127,16 +137,16 @@ def _field(answer: Answer) -> str:
 
 def _is_same(one: Answer, other: Answer) -> bool:
     """But for the reason, and what was taken out of it."""
-    parts = ("approved", "by", "scope", "value", "arguments")
+    parts = ("approved", "by", "scope", "rule", "value", "arguments")
     return all(encode_sorted(getattr(one, part)) == encode_sorted(getattr(other, part)) for part in parts)
 
 
 def _known(row: ActionRow, ledger: Ledger, answer: Answer) -> Decided:
     """It was answered before: by them, and in the same way, or not."""
     entry = _entry(ledger, row.action_id)
-    if is_recorded(AnswerNote(row.action_id, answer), ledger):
-        return Decided(row, "recorded")
     given = entry.answer
+    if is_recorded(AnswerNote(row.action_id, answer), ledger) and given is not None and given.rule == answer.rule:
+        return Decided(row, "recorded")
     by = given.by if given is not None else ""
     raise ConflictError(
         "already_decided",

@@ -23,6 +23,7 @@ from .errors import InvalidError, unknown
 from .fleet import Fleet
 from .guard import Guard
 from .index import ActivityRow, Index
+from .keeping import RuleKeeping, RuleTarget
 from .permissions import Operation, four_eyes, may, visible
 from .principal import Principal
 from .rows import ActionQuery, ActionRow, Page, RunQuery, RunRow
@@ -65,6 +66,8 @@ class QuestionView(msgspec.Struct, frozen=True, kw_only=True):
     action: Action
     #: Why whoever looks may not decide it; empty: they may.
     why_not: str = ""
+    #: Where a rule would be kept with the answer; None where none can be.
+    rule_target: RuleTarget | None = None
 
 
 class ArtifactRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +86,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reading:
-    def __init__(self, fleet: Fleet, index: Index, guard: Guard) -> None:
+    def __init__(self, fleet: Fleet, index: Index, guard: Guard, keeping: RuleKeeping) -> None:
+        self._keeping = keeping
         self._fleet = fleet
         self._log = fleet.log
         self._index = index
@@ -168,7 +172,13 @@ class Reading:
     async def question(self, who: Principal, action_id: str) -> QuestionView:
         row, run = await self._guard.action(who, action_id)
         action = await self.action(who, row.run_id, action_id)
-        return QuestionView(row=row, run=run, action=action, why_not=self._why_not(who, run, action.question))
+        return QuestionView(
+            row=row,
+            run=run,
+            action=action,
+            why_not=self._why_not(who, run, action.question),
+            rule_target=self._keeping.describe(who, run, action.question),
+        )
 
     async def artifacts(self, who: Principal, run_id: str) -> tuple[ArtifactRow, ...]:
         """What this run keeps, in the order in which it was named."""

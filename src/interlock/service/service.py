@@ -19,7 +19,7 @@ from ..domain.errors import ConfigurationError, InterlockError
 from ..history.exports.schemas import renderers
 from ..history.fold import load
 from ..log.interface import EventLog
-from ..pipeline.parts import Clock, Limits
+from ..pipeline.parts import Clock, Limits, RuleChange
 from . import account_rows, api_keys, checkpoints, journal, schedules, sessions, token_table
 from .accounts import Accounts
 from .agents import ServedAgent
@@ -37,6 +37,7 @@ from .guard import Guard
 from .hub import Hub
 from .index import Index
 from .journal import Journal
+from .keeping import RuleKeeping
 from .policies import Policies
 from .principal import Principal, Role
 from .reading import Reading
@@ -118,8 +119,9 @@ class Service:
         self.guard = Guard(self.index, self.journal, settings.server.four_eyes)
         self.worker = Worker(self.fleet, self.index, self.hub, now)
         self.starting = Starting(self.fleet, self.index, self.guard, self.worker, settings.server.max_live_runs)
-        self.deciding = Deciding(self.fleet, self.guard)
-        self.reading = Reading(self.fleet, self.index, self.guard)
+        self.keeping = RuleKeeping(self.fleet, self.guard)
+        self.deciding = Deciding(self.fleet, self.guard, self.keeping)
+        self.reading = Reading(self.fleet, self.index, self.guard, self.keeping)
         self.policies = Policies(self.fleet, self.index, self.guard)
         self.consenting = None if self._oauth is None else self._consenting(self._oauth)
         self.sign_in = None if settings.sign_in is None else self._sign_in(settings.sign_in, tokens, seal, environ)
@@ -257,9 +259,13 @@ class Service:
             max_open_questions=server.max_open_questions,
             four_eyes=server.four_eyes,
         )
-        fleet = Fleet(served, self.log, self.artifacts, consents, limits=limits, clock=Clock(now=self.now))
+        options = {"limits": limits, "clock": Clock(now=self.now), "record_rule": self._record_rule}
+        fleet = Fleet(served, self.log, self.artifacts, consents, **options)
         fleet.keep_off(self._own_paths)
         return fleet
+
+    async def _record_rule(self, change: RuleChange) -> None:
+        await self.keeping.record(self.journal, change)
 
     def _checkpoints(self) -> Checkpoints:
         copy_to = self.settings.server.checkpoint_file or None

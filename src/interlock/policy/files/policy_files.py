@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from time import time_ns
+from typing import Any
 
 import msgspec
 
@@ -115,6 +116,12 @@ class PolicyFiles:
         return tuple(map(os.path.abspath, self._paths.values()))
 
     @property
+    def kept_in(self) -> str:
+        """Return the file that rules are kept in; empty where none can be kept."""
+        path = self._paths.get("user", "")
+        return os.path.realpath(path) if path and not path.endswith(".toml") else ""
+
+    @property
     def policy(self) -> RulePolicy:
         return self._loaded.policy
 
@@ -148,14 +155,29 @@ class PolicyFiles:
         """Put a rule that allows into the user's file, and return its id. Refused when the file would be."""
         with self._changed_file() as path:
             entry = kept.read_rule(rule)
-            before = read_file(path) if os.path.lexists(path) else b""
-            if before:
-                read_document(parse_source(before, path))
-            if kept.holds(before, entry, path):
+            content = self._with_rule(path, entry)
+            if content is None:
                 self._adopt(self._load({}))
             else:
-                self._change(path, kept.added(before, entry, path))
+                self._change(path, content)
             return str(entry["id"])
+
+    def preview_keep(self, rule: str) -> str:
+        """Return the digest that the policy would have with this rule kept, and change nothing.
+
+        Raises:
+            ConfigurationError: The rule could not be kept.
+        """
+        path = self._user_file()
+        content = self._with_rule(path, kept.read_rule(rule))
+        return self._load({} if content is None else {"user": content}).policy.digest
+
+    def _with_rule(self, path: str, entry: dict[str, Any]) -> bytes | None:
+        """Return the content of the file with one rule more; None when it has that rule already."""
+        before = read_file(path) if os.path.lexists(path) else b""
+        if before:
+            read_document(parse_source(before, path))
+        return None if kept.holds(before, entry, path) else kept.added(before, entry, path)
 
     def revoke(self, rule_id: str) -> bool:
         """Take a kept rule out of the user's file. False when no such rule is kept."""
