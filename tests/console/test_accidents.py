@@ -1,15 +1,16 @@
 """Nobody decides by accident: held keys, double clicks, keys that were meant for the question before, a page that is
 older than what it shows, a sign-in that ended."""
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
-from interlock import LocalTools
+from interlock import LocalTools, PolicyFiles
 from interlock.service.agents import ServedAgent
 from interlock.service.deciding import Approval
 from interlock.service.principal import Role
@@ -26,6 +27,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def on(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
     async with stage(tmp_path_factory.mktemp("state")) as running:
         yield running
+
+
+def _write_policy(file: Path, work: Path) -> None:
+    file.write_text("version: 1\n")
+    work.mkdir()
 
 
 async def _question(served: House, words: str, call: Call = REFUND) -> str:
@@ -127,9 +133,13 @@ async def test_a_yes_for_a_time_ends_by_the_clock_of_the_server(program: Browser
         assert 890 <= (answer.until - before) / 1e9 <= 960
 
 
+@pytest.mark.requirement("P22")
 async def test_a_yes_that_keeps_a_rule_keeps_the_one_that_was_shown(program: Browser, tmp_path: Path) -> None:
-    local = demo_agent(tools=LocalTools(tmp_path), policy=None)
-    async with house(tmp_path / "state", served=[ServedAgent(agent=local)]) as served:
+    file, work = tmp_path / "policy.yaml", tmp_path / "work"
+    await asyncio.to_thread(_write_policy, file, work)
+    local = demo_agent(tools=LocalTools(work), policy=PolicyFiles(user=file))
+    other = demo_agent(name="other", policy=PolicyFiles(user=file))
+    async with house(tmp_path / "state", served=[ServedAgent(agent=local), ServedAgent(agent=other)]) as served:
         action_id = await _question(served, "List it.", ("bash", {"command": "touch new"}))
         async with opened_as("olga", program, served) as (page, _):
             await page.goto(f"/console/inbox/{action_id}")
@@ -138,12 +148,51 @@ async def test_a_yes_that_keeps_a_rule_keeps_the_one_that_was_shown(program: Bro
             await page.get_by_label("A yes to").select_option("rule")
             rule = await page.get_by_label("Rule to keep").input_value()
             assert "touch" in rule
+            await expect(page.locator("[data-rule-target]")).to_contain_text("It also holds for other")
+            await page.get_by_label("Rule to keep").fill("{decision: allow}")
+            await page.get_by_role("button", name="Yes, run it").click()
+            await expect(page.locator("#approve [data-problem]")).to_contain_text("not provably narrower")
+            assert await _status(served, action_id) == "PENDING"
+            await page.get_by_label("Rule to keep").fill(rule)
             await page.get_by_role("button", name="Yes, run it").click()
             await expect(page.get_by_text("Approved.")).to_be_visible()
 
         answer = (await served.service.reading.question(ADMIN, action_id)).action.answer
         assert answer is not None
         assert (answer.scope, answer.rule) == ("rule", rule)
+
+
+async def test_a_rule_that_cannot_be_kept_is_not_offered(program: Browser, tmp_path: Path) -> None:
+    local = demo_agent(tools=LocalTools(tmp_path), policy=None)
+    async with house(tmp_path / "state", served=[ServedAgent(agent=local)]) as served:
+        action_id = await _question(served, "List it.", ("bash", {"command": "touch new"}))
+        async with opened_as("olga", program, served) as (page, _):
+            await page.goto(f"/console/inbox/{action_id}")
+            await is_live(page)
+            await page.keyboard.press("a")
+
+            await expect(page.locator('option[value="rule"]')).to_be_disabled()
+            await expect(page.locator("[data-no-rule]")).to_contain_text("no file that rules can be kept in")
+
+
+async def test_buttons_are_disabled_until_the_script_is_there(on: Stage) -> None:
+    """A click before that would be lost."""
+    action_id = await _question(on.house, "Slow script.")
+    arrives = asyncio.Event()
+
+    async def later(route: Route) -> None:
+        await arrives.wait()
+        await route.continue_()
+
+    async with visit(on, "olga") as (page, _):
+        await page.route("**/inbox.js*", later)
+        await page.goto(f"/console/inbox/{action_id}", wait_until="commit")
+        buttons = [page.locator(f'footer.answers [data-do="{what}"]') for what in ("approve", "reject", "edit")]
+        for button in buttons:
+            await expect(button).to_be_disabled()
+        arrives.set()
+        for button in buttons:
+            await expect(button).to_be_enabled()
 
 
 async def test_many_at_once_say_how_many_were_approved_before_one_was_not(on: Stage) -> None:

@@ -63,7 +63,7 @@ class RuleKeeping:
             file=getattr(policy, "kept_in", ""),
             shared_with=seen,
             hidden_agents=len(others) - len(seen),
-            denied_reason=self._denied_reason(who, run, others),
+            denied_reason=self._denied_reason(who, run, others) or _find_obstacle(policy),
         )
 
     async def check(self, who: Principal, run: RunRow, question: Question, about: AboutRun, rule: str) -> RuleTarget:
@@ -150,17 +150,21 @@ def _pieces(rule: str) -> Iterator[tuple[str, str]]:
 
 
 async def _check_kept(policy: Any, rule: str) -> None:
-    preview = getattr(policy, "preview_keep", None)
-    problem = "" if hasattr(policy, "keep") else "this policy keeps no rules"
+    preview, problem = getattr(policy, "preview_keep", None), _find_obstacle(policy)
     try:
         if preview is not None and not problem:
             await asyncio.to_thread(preview, rule)
     except ConfigurationError as error:
-        problem = str(error)
+        problem = f"The rule cannot be kept: {error}"
     if problem:
-        raise ConflictError(
-            "rule_not_kept", f"The rule cannot be kept: {problem}. Nothing was decided. Approve without a rule."
-        )
+        raise ConflictError("rule_not_kept", f"{problem} Nothing was decided. Approve without a rule.")
+
+
+def _find_obstacle(policy: Any) -> str:
+    """Return why no rule at all can be kept by this policy; empty when some can."""
+    if hasattr(policy, "keep") and getattr(policy, "kept_in", "elsewhere"):
+        return ""
+    return "This policy has no file that rules can be kept in."
 
 
 def _compiled(rule: str) -> Compiled | None:

@@ -21,7 +21,6 @@ if (said) {
 setTimeout(() => {
   document.body.dataset.settled = "yes";
 }, SETTLE_MS);
-for (const button of document.querySelectorAll("[data-needs-script]")) button.disabled = false;
 
 const question = () => document.querySelector("[data-question]");
 const dialog = (id) => document.getElementById(id);
@@ -40,8 +39,15 @@ function move(step) {
 function unfold() {
   for (const fold of document.querySelectorAll("[data-fold]")) fold.remove();
   for (const rest of document.querySelectorAll("[data-rest]")) rest.hidden = false;
-  for (const button of document.querySelectorAll('[data-do="approve"], [data-do="batch"]')) button.disabled = false;
   document.querySelector("[data-why-disabled]")?.remove();
+  enable();
+}
+
+/** Buttons do nothing before this script is there, so they come disabled. Some also need all of it to be shown. */
+function enable() {
+  for (const button of document.querySelectorAll("[data-needs-script]")) {
+    button.disabled = "needsAll" in button.dataset && !isAllShown();
+  }
 }
 
 function isAllShown() {
@@ -237,6 +243,7 @@ const SUBMIT = {
 
 document.addEventListener("interlock:replaced", ({ detail }) => {
   tellTimes();
+  enable();
   const changed = detail.find((region) => region.matches("[data-question]"));
   if (!changed) return;
   // A form that somebody had open is gone with the question: say so, and have the focus where the answer is.
@@ -245,3 +252,5 @@ document.addEventListener("interlock:replaced", ({ detail }) => {
   title.tabIndex = -1;
   if (document.activeElement === document.body) title.focus();
 });
+
+enable();
