@@ -114,6 +114,11 @@ async def test_edited_arguments_are_checked_by_the_server_and_are_what_runs(oper
     await operator.keyboard.press("Enter")
 
     await expect(operator.get_by_text("Approved.")).to_be_visible()
+    (edited,) = await served.asked(run_id)
+    await operator.goto(f"/console/inbox/{edited.action_id}")
+    await expect(operator.locator("[data-why-not]")).to_contain_text("edited by user:olga")
+    assert await _ran(served, run_id) == []
+    await served.service.deciding.approve(ALEX, edited.action_id, Approval(payload_hash=edited.payload_hash))
     await served.ended(run_id)
     assert await _ran(served, run_id) == [{"order": "A-1042", "amount": 1.0, "note": "half"}]
 

@@ -43,7 +43,7 @@ async def test_a_call_is_shown_in_three_lenses_that_do_not_mix(on: Stage) -> Non
 @pytest.mark.requirement("R164")
 async def test_every_id_has_an_address_that_leads_to_it(on: Stage) -> None:
     run_id = await edited_refund(on.house)
-    (action,) = await on.house.service.reading.actions(ADMIN, run_id)
+    *_, action = await on.house.service.reading.actions(ADMIN, run_id)
     async with visit(on) as (page, _):
         await page.goto(f"/console/runs/{run_id}?at=4")
         assert await page.locator("#details-title").inner_text() == "Event 4: Model answered: 1 call"

@@ -39,13 +39,15 @@ async def visit(on: Stage, name: str = "alex", path: str = "", **options: Any) -
 
 
 async def edited_refund(served: House) -> str:
-    """A run that is over: a person was asked, and gave less than the model wanted."""
+    """A run that is over: a person was asked, and gave less than the model wanted; a second one agreed."""
     run_id = await served.begin("Give it back.", ("refund", {"order": "B-7", "amount": 10.0}))
     (asked,) = await served.asked(run_id)
     less = Approval(
         payload_hash=asked.payload_hash, reason="Half is enough.", arguments={"order": "B-7", "amount": 5.0, "note": ""}
     )
     await served.service.deciding.approve(OPERATOR, asked.action_id, less)
+    (edited,) = await served.asked(run_id)
+    await served.service.deciding.approve(ADMIN, edited.action_id, Approval(payload_hash=edited.payload_hash))
     await served.ended(run_id)
     return run_id
 
