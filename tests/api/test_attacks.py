@@ -5,13 +5,15 @@ import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
+import httpx2
 import pytest
 import pytest_asyncio
 from starlette.datastructures import Headers
 
 from interlock.api.errors import ApiError
 from interlock.api.safety import Hosts
-from tests.api.server import LOOKUP, NOTE, REFUND, REPORT, Running, running_server, task
+from interlock.service.attempts import Attempts
+from tests.api.server import LOOKUP, NOTE, PASSWORD, REFUND, REPORT, Running, running_server, task
 from tests.api.test_safety import code_of
 from tests.api.test_streams import all_of
 from tests.patience import HANG_SECONDS
@@ -153,6 +155,36 @@ async def test_a_person_who_made_a_run_does_not_approve_its_risky_call_in_any_wa
     assert code_of(await olga.post(f"{path}/approve", json=tries[0] | {"by": "user:alex"})) == (422, "invalid_request")
     assert code_of(await olga.post(f"/inputs/{question['action_id']}/provide", json={"value": 1}))[0] in {403, 409}
     assert await server.status(made, "PAUSED_APPROVAL")
+
+
+async def test_an_editor_does_not_approve_their_edit(server: Running) -> None:
+    olga, alex = await server.person("olga"), await server.person("alex")
+    run_id = await server.begin(REFUND)
+    first = await server.asked(run_id)
+    edit = {"payload_hash": first["payload_hash"], "arguments": {"order": "7", "amount": 1.0}}
+    assert (await olga.post(f"/approvals/{first['action_id']}/approve", json=edit)).status_code == 200
+    second = await server.asked(run_id)
+    path, again = f"/approvals/{second['action_id']}", {"payload_hash": second["payload_hash"]}
+
+    assert (second["edited_by"], second["replaces"]) == ("user:olga", first["action_id"])
+    assert code_of(await olga.post(f"{path}/approve", json=again)) == (403, "four_eyes")
+    assert (await alex.post(f"{path}/approve", json=again)).status_code == 200
+    await server.status(run_id, "COMPLETED")
+    assert (await alex.get(f"/runs/{run_id}/calls/c0")).json()["happened"]["runs"][0]["arguments"] == edit["arguments"]
+
+
+async def test_failing_on_purpose_does_not_lock_out_the_owner(server: Running) -> None:
+    """On a clock that stands still: the stranger would wait for ever."""
+    server.service.attempts = Attempts(lambda: 1_000.0)
+    await server.service.accounts.create("olga", PASSWORD, by="test")
+    transport = httpx2.AsyncHTTPTransport(local_address="127.0.0.2")
+    async with httpx2.AsyncClient(base_url=server.base, transport=transport) as stranger:
+        guesses = [await stranger.post("/session", json={"name": "olga", "password": f"no {at}"}) for at in range(8)]
+        owner = await (await server.client()).post("/session", json={"name": "olga", "password": PASSWORD})
+        late = await stranger.post("/session", json={"name": "olga", "password": PASSWORD})
+
+    assert [guess.status_code for guess in guesses] == [401] * 5 + [429] * 3
+    assert (owner.status_code, late.status_code) == (201, 429)
 
 
 async def test_an_account_that_was_disabled_or_got_another_password_has_no_sign_in_left(server: Running) -> None:

@@ -88,7 +88,7 @@ async def test_kept_rule_is_in_file_and_journal(tmp_path: Path, file: Path, narr
         (row,) = await journal(server, "policy.rule_kept")
         again = await server.status(await server.begin(NOTE), "COMPLETED")
 
-    target = {"file": str(file), "shared_with": [], "hidden_agents": 0, "denied_reason": ""}
+    target: dict[str, Any] = {"file": str(file), "shared_with": [], "hidden_agents": 0, "denied_reason": ""}
     assert (kept.status_code, kept.json()["rule_target"]) == (200, target)
     assert (row["by"], row["target"], row["outcome"]) == ("key:operator", asked["action_id"], "done")
     assert (row["detail"]["before"], row["detail"]["after"]) == (before, policy.digest)

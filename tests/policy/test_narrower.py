@@ -13,7 +13,7 @@ from interlock.policy.narrower import find_wider_condition, is_narrower
 from interlock.policy.rule import ArgumentGlob, ArgumentIs, CommandPattern, Rule
 from interlock.policy.rules import RulePolicy
 
-from .rule_strategies import CONDITIONS, NOW, events, rules
+from .rule_strategies import CONDITIONS, NOW, events, interactive, rules
 
 ALLOWING = (Verdict.ALLOW,)
 
@@ -87,8 +87,8 @@ def test_narrowing_is_shown(candidate: Rule, suggested: Rule) -> None:
         (rule(host="badexample"), rule(host="*.example"), "host"),
         (rule(arguments={"n": ArgumentGlob("*")}), rule(arguments={"n": ArgumentGlob("a*")}), "arguments"),
         (rule(), rule(arguments={"n": ArgumentIs(1)}), "arguments"),
-        (rule(when=lambda event: True), rule(when=lambda event: True), "when"),
-        (rule(when_source="true"), rule(when=lambda event: True, when_source="false"), "when"),
+        (rule(when=interactive), rule(when=interactive), "when"),
+        (rule(when_source="true"), rule(when=interactive, when_source="false"), "when"),
         (rule(), rule(expires_at=5), "expires"),
         (rule(expires_at=6), rule(expires_at=5), "expires"),
         (rule(agent="co*"), rule(agent="coder"), "agent"),
