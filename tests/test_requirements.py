@@ -20,10 +20,13 @@ TESTS = Path(__file__).parent
 STAGES = ("core", "policy", "local-tools", "agent", "service")
 IDS = [
     f"{kind}{number:0{width}}"
-    for kind, width, numbers in (("D", 2, range(1, 16)), ("P", 2, (*range(1, 16), 19, 21)), ("R", 3, range(1, 280)))
+    for kind, width, numbers in (
+        ("D", 2, range(1, 16)),
+        ("P", 2, (*range(1, 16), *range(19, 24))),
+        ("R", 3, range(1, 280)),
+    )
     for number in numbers
 ]
-IDS.insert(IDS.index("R001"), "P22")
 
 
 class Line(NamedTuple):

@@ -29,7 +29,10 @@ _NAMES = {
         "Waiting",
     ),
     "domain.chain": ("Entry",),
-    "domain.consent": ("Consent",),
+    "domain.consent": (
+        "Consent",
+        "ConsentBinding",
+    ),
     "domain.conversation": (
         "AssistantMessage",
         "ProposedCall",

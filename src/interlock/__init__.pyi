@@ -11,7 +11,7 @@ from .artifacts.memory import MemoryArtifacts
 from .consents.interface import Consents
 from .domain.call import Answer, Question, ToolIntent, Waiting
 from .domain.chain import Entry
-from .domain.consent import Consent
+from .domain.consent import Consent, ConsentBinding
 from .domain.conversation import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
 from .domain.decision import Decision, Verdict
 from .domain.decision import Decision as PolicyDecision
@@ -150,6 +150,7 @@ __all__ = [
     "ConfigurationError",
     "Confinement",
     "Consent",
+    "ConsentBinding",
     "ConsentError",
     "Consents",
     "Decision",

@@ -1,25 +1,27 @@
 """Tokens and flows that are gone with the process."""
 
 from interlock.consents.tokens import KeptFlow, KeptGrant, NoFlow
+from interlock.domain.consent import ConsentBinding
 
 
 class MemoryTokens:
     def __init__(self) -> None:
-        self._grants: dict[tuple[str, str], KeptGrant] = {}
+        self._grants: dict[ConsentBinding, KeptGrant] = {}
         self._flows: dict[str, KeptFlow] = {}
         self._used: dict[str, KeptFlow] = {}
 
-    async def load(self, user: str, tool: str) -> KeptGrant | None:
-        return self._grants.get((user, tool))
+    async def load(self, binding: ConsentBinding) -> KeptGrant | None:
+        return self._grants.get(binding)
 
     async def save(self, grant: KeptGrant) -> None:
-        self._grants[grant.user, grant.tool] = grant
+        self._grants[grant.binding] = grant
 
-    async def forget(self, user: str, tool: str) -> bool:
-        return self._grants.pop((user, tool), None) is not None
+    async def forget(self, binding: ConsentBinding) -> bool:
+        return self._grants.pop(binding, None) is not None
 
     async def given(self, user: str) -> tuple[KeptGrant, ...]:
-        return tuple(sorted((kept for kept in self._grants.values() if kept.user == user), key=lambda kept: kept.tool))
+        theirs = [kept for kept in self._grants.values() if kept.binding.user == user]
+        return tuple(sorted(theirs, key=lambda kept: (kept.binding.agent, kept.binding.tool, kept.since)))
 
     async def put_flow(self, flow: KeptFlow, now: int, at_most: int) -> None:
         for flows in (self._flows, self._used):

@@ -10,17 +10,18 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from interlock.consents.flow import Callback, Refused
-from interlock.consents.oauth import Finished, OAuthConsents, Wanted
+from interlock.consents.oauth import ConsentRequest, Finished, OAuthConsents
 from interlock.consents.providers import OAuthProvider
 from interlock.consents.tokens import TokenStore
-from interlock.domain.consent import Consent
+from interlock.domain.consent import Consent, ConsentBinding
 from interlock.service.sealing import SealingKeys
 from tests.consents.memory import MemoryTokens
 
 SECOND = 1_000_000_000
 REDIRECT = "http://127.0.0.1:4444/consents/callback"
 READ = Consent(provider="mail", scopes=("mail.read",))
-ADA = Wanted("user:ada", "read_mail", READ, "act_1")
+BINDING = ConsentBinding(user="user:ada", agent="helper", tool="read_mail", definition="sha256:1")
+ADA = ConsentRequest(BINDING, READ, "act_1")
 #: What an endpoint answers: a status and a document, or bytes as they are.
 Answer = tuple[int, Mapping[str, Any] | bytes]
 
@@ -68,6 +69,11 @@ class Endpoint:
             writer.close()
 
 
+def bound_to(**changes: str) -> ConsentBinding:
+    """What `ADA` asks for, for something else."""
+    return msgspec.structs.replace(BINDING, **changes)
+
+
 def gives(access: str = "access-1", **more: Any) -> Answer:
     return 200, {"access_token": access, "token_type": "Bearer", "expires_in": 3600, **more}
 
@@ -82,9 +88,11 @@ class Scene:
     def answers(self, answer: Answer) -> None:
         self.endpoint.answer = lambda _: answer
 
-    async def consent(self, wanted: Wanted = ADA, session: str = "session", code: str = "code") -> Finished | Refused:
-        begun = await self.consents.begin(wanted, REDIRECT, session)
-        return await self.consents.finish(Callback(state=begun.state, code=code), wanted.user, session)
+    async def consent(
+        self, request: ConsentRequest = ADA, session: str = "session", code: str = "code"
+    ) -> Finished | Refused:
+        begun = await self.consents.begin(request, REDIRECT, session)
+        return await self.consents.finish(Callback(state=begun.state, code=code), request.binding.user, session)
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from interlock.service.database import Database
 from interlock.service.token_table import TABLES, TokenTable
 from tests.consents.memory import MemoryTokens
 
-from .scene import ADA, READ, REDIRECT, Scene, at_provider, gives
+from .scene import ADA, BINDING, READ, REDIRECT, Scene, at_provider, bound_to, gives
 
 
 @pytest.fixture(params=["memory", "table"])
@@ -167,7 +167,7 @@ async def test_less_than_what_was_asked_for_is_not_kept_and_does_not_replace_mor
         assert isinstance(came, Refused)
         assert came.code == "insufficient"
         assert "read_mail needs access to mail.read" in came.reason
-        assert await scene.consents.token("user:ada", "read_mail", READ) == "access-1"
+        assert await scene.consents.token(BINDING, READ) == "access-1"
 
 
 @pytest.mark.parametrize("id_token", ["x", "a.b.c", "e30.e30.", "a." + "W1tb" * 20_000 + ".c"])
@@ -181,7 +181,10 @@ async def test_an_identity_for_another_question_is_refused(id_token: str) -> Non
 async def test_one_person_is_on_a_few_ways_at_most(store: TokenStore) -> None:
     async with at_provider(store=store) as scene:
         oldest = await scene.consents.begin(ADA, REDIRECT, "session")
-        others = [await scene.consents.begin(ADA._replace(user="user:bob"), REDIRECT, "session") for _ in range(3)]
+        others = [
+            await scene.consents.begin(ADA._replace(binding=bound_to(user="user:bob")), REDIRECT, "session")
+            for _ in range(3)
+        ]
         begun = [await scene.consents.begin(ADA, REDIRECT, "session") for _ in range(20)]
 
         assert (await refusal(scene, Callback(state=oldest.state, code="code"))).code == "unknown_state"

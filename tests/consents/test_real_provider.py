@@ -4,12 +4,13 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 
+import msgspec
 import pytest
 
 from interlock.consents.flow import Callback, Refused
-from interlock.consents.oauth import Finished, OAuthConsents, Wanted
+from interlock.consents.oauth import ConsentRequest, Finished, OAuthConsents
 from interlock.consents.providers import OAuthProvider
-from interlock.domain.consent import Consent
+from interlock.domain.consent import Consent, ConsentBinding
 from interlock.domain.errors import ConsentError
 from interlock.service.sealing import SealingKeys
 from tests.consents.memory import MemoryTokens
@@ -18,7 +19,8 @@ from tests.node.oidc_server import SECRETS, OidcServer, Visitor, visitor
 from .scene import READ, REDIRECT, Clock
 
 HOUR = 3600
-WANTED = Wanted("user:ada", "read_mail", READ, "act_1")
+BINDING = ConsentBinding(user="user:ada", agent="helper", tool="read_mail", definition="sha256:1")
+REQUEST = ConsentRequest(BINDING, READ, "act_1")
 
 
 @pytest.fixture
@@ -57,26 +59,25 @@ def callback_of(said: Mapping[str, str]) -> Callback:
     return Callback(**{name: said.get(name, "") for name in ("state", "code", "error", "iss")})
 
 
-async def consent(consents: OAuthConsents, browser: Visitor, wanted: Wanted = WANTED) -> Finished | Refused:
-    begun = await consents.begin(wanted, REDIRECT, "session")
+async def consent(consents: OAuthConsents, browser: Visitor, request: ConsentRequest = REQUEST) -> Finished | Refused:
+    begun = await consents.begin(request, REDIRECT, "session")
     said = await asyncio.to_thread(browser.go, begun.url)
-    return await consents.finish(callback_of(said), wanted.user, "session")
+    return await consents.finish(callback_of(said), request.binding.user, "session")
 
 
 async def test_a_token_that_a_user_consented_to_opens_what_they_consented_to(
     oidc_server: OidcServer, consents: OAuthConsents, ada: Visitor
 ) -> None:
-    assert await consents.token("user:ada", "read_mail", READ) is None
+    assert await consents.token(BINDING, READ) is None
 
     assert await consent(consents, ada) == Finished(
-        user="user:ada",
-        tool="read_mail",
+        binding=BINDING,
         provider="mail",
         scopes=("mail.read", "offline_access", "openid"),
         action_id="act_1",
     )
 
-    token = await consents.token("user:ada", "read_mail", READ)
+    token = await consents.token(BINDING, READ)
     assert token
     status, said = oidc_server.mail(token)
     assert (status, said["user"]) == (200, "ada")
@@ -87,10 +88,10 @@ async def test_it_is_renewed_silently_with_refresh_tokens_that_change_each_time(
 ) -> None:
     await consent(consents, ada)
     before = oidc_server.requests().get("refresh_token", 0)
-    seen: set[str | None] = {await consents.token("user:ada", "read_mail", READ)}
+    seen: set[str | None] = {await consents.token(BINDING, READ)}
     for _ in range(3):
         clock.forward(HOUR)
-        tokens = await asyncio.gather(*(consents.token("user:ada", "read_mail", READ) for _ in range(5)))
+        tokens = await asyncio.gather(*(consents.token(BINDING, READ) for _ in range(5)))
         assert len(set(tokens)) == 1
         seen.update(tokens)
 
@@ -102,7 +103,7 @@ async def test_it_is_renewed_silently_with_refresh_tokens_that_change_each_time(
 async def test_who_cancels_at_the_provider_has_refused(
     oidc_server: OidcServer, consents: OAuthConsents, ada: Visitor
 ) -> None:
-    begun = await consents.begin(WANTED, REDIRECT, "session")
+    begun = await consents.begin(REQUEST, REDIRECT, "session")
     said = await asyncio.to_thread(ada.go, begun.url, "Cancel")
     came = await consents.finish(callback_of(said), "user:ada", "session")
 
@@ -113,11 +114,11 @@ async def test_what_is_taken_back_here_is_worth_nothing_there(
     oidc_server: OidcServer, consents: OAuthConsents, ada: Visitor
 ) -> None:
     await consent(consents, ada)
-    token = await consents.token("user:ada", "read_mail", READ)
+    token = await consents.token(BINDING, READ)
 
     assert await consents.revoke("user:ada", "read_mail", "mail") is True
     assert oidc_server.mail(token or "")[0] == 401
-    assert await consents.token("user:ada", "read_mail", READ) is None
+    assert await consents.token(BINDING, READ) is None
 
 
 async def test_what_is_taken_back_there_is_asked_for_again_here(
@@ -127,9 +128,9 @@ async def test_what_is_taken_back_there_is_asked_for_again_here(
     oidc_server.forget_grants()
     clock.forward(HOUR)
 
-    assert await consents.token("user:ada", "read_mail", READ) is None
+    assert await consents.token(BINDING, READ) is None
     assert isinstance(await consent(consents, ada), Finished)
-    assert await consents.token("user:ada", "read_mail", READ)
+    assert await consents.token(BINDING, READ)
 
 
 async def test_while_it_is_broken_calls_fail_and_nothing_is_lost(
@@ -139,27 +140,27 @@ async def test_while_it_is_broken_calls_fail_and_nothing_is_lost(
     clock.forward(HOUR)
     oidc_server.answer_with(503)
     with pytest.raises(ConsentError, match="mail answered with status 503"):
-        await consents.token("user:ada", "read_mail", READ)
+        await consents.token(BINDING, READ)
 
     oidc_server.answer_with(0)
-    assert await consents.token("user:ada", "read_mail", READ)
+    assert await consents.token(BINDING, READ)
 
 
 async def test_a_tool_that_wants_more_is_asked_for_again(consents: OAuthConsents, ada: Visitor) -> None:
     await consent(consents, ada)
     both = Consent(provider="mail", scopes=("mail.read", "mail.send"))
-    assert await consents.token("user:ada", "read_mail", both) is None
+    assert await consents.token(BINDING, both) is None
 
-    assert isinstance(await consent(consents, ada, WANTED._replace(consent=both)), Finished)
-    assert await consents.token("user:ada", "read_mail", both)
-    assert await consents.token("user:ada", "read_mail", READ)
+    assert isinstance(await consent(consents, ada, REQUEST._replace(consent=both)), Finished)
+    assert await consents.token(BINDING, both)
+    assert await consents.token(BINDING, READ)
 
 
 @pytest.mark.parametrize("iss", ["", "https://elsewhere.example"])
 async def test_a_code_that_does_not_say_that_it_is_from_this_provider_is_not_used(
     oidc_server: OidcServer, consents: OAuthConsents, ada: Visitor, iss: str
 ) -> None:
-    begun = await consents.begin(WANTED, REDIRECT, "session")
+    begun = await consents.begin(REQUEST, REDIRECT, "session")
     said = await asyncio.to_thread(ada.go, begun.url)
     before = oidc_server.requests()
 
@@ -171,8 +172,10 @@ async def test_a_code_that_does_not_say_that_it_is_from_this_provider_is_not_use
 
 
 async def test_a_code_of_one_way_cannot_be_used_on_another(consents: OAuthConsents, ada: Visitor) -> None:
-    stolen = await asyncio.to_thread(ada.go, (await consents.begin(WANTED, REDIRECT, "session")).url)
-    other = await consents.begin(WANTED._replace(user="user:eve"), REDIRECT, "hers")
+    stolen = await asyncio.to_thread(ada.go, (await consents.begin(REQUEST, REDIRECT, "session")).url)
+    other = await consents.begin(
+        REQUEST._replace(binding=msgspec.structs.replace(BINDING, user="user:eve")), REDIRECT, "hers"
+    )
 
     came = await consents.finish(callback_of({**stolen, "state": other.state}), "user:eve", "hers")
 

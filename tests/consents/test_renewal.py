@@ -5,21 +5,21 @@ import asyncio
 import pytest
 
 from interlock.consents.grants import Given
-from interlock.consents.oauth import Finished, Wanted
+from interlock.consents.oauth import Finished
 from interlock.domain.consent import Consent
 from interlock.domain.errors import ConsentError
 
-from .scene import ADA, READ, Answer, at_provider, gives
+from .scene import ADA, BINDING, READ, Answer, at_provider, bound_to, gives
 
 HOUR = 3600
 
 
 async def test_a_token_that_is_good_is_given_without_asking_anybody() -> None:
     async with at_provider() as scene:
-        assert await scene.consents.token("user:ada", "read_mail", READ) is None
+        assert await scene.consents.token(BINDING, READ) is None
         assert isinstance(await scene.consent(), Finished)
 
-        assert await scene.consents.token("user:ada", "read_mail", READ) == "access-1"
+        assert await scene.consents.token(BINDING, READ) == "access-1"
         assert [form["grant_type"] for form in scene.endpoint.forms] == ["authorization_code"]
 
 
@@ -27,18 +27,20 @@ async def test_a_consent_is_of_one_user_to_one_tool_for_its_scopes() -> None:
     async with at_provider() as scene:
         await scene.consent()
 
-        assert await scene.consents.token("user:bob", "read_mail", READ) is None
-        assert await scene.consents.token("user:ada", "send_mail", READ) is None
+        others = [{"user": "user:bob"}, {"agent": "other"}, {"tool": "send_mail"}, {"definition": "sha256:2"}]
+        for other in others:
+            assert await scene.consents.token(bound_to(**other), READ) is None
+            assert await scene.consents.needs(bound_to(**other), READ)
         more = Consent(provider="mail", scopes=("mail.read", "mail.send"))
-        assert await scene.consents.token("user:ada", "read_mail", more) is None
-        assert await scene.consents.needs("user:ada", "read_mail", more)
-        assert not await scene.consents.needs("user:ada", "read_mail", READ)
+        assert await scene.consents.token(BINDING, more) is None
+        assert await scene.consents.needs(BINDING, more)
+        assert not await scene.consents.needs(BINDING, READ)
 
 
 async def test_a_provider_that_nobody_configured_is_an_error() -> None:
     async with at_provider() as scene:
         with pytest.raises(ConsentError, match="No OAuth provider 'calendar' is configured"):
-            await scene.consents.token("user:ada", "read_mail", Consent(provider="calendar"))
+            await scene.consents.token(BINDING, Consent(provider="calendar"))
 
 
 async def test_a_token_is_renewed_a_minute_before_its_end() -> None:
@@ -47,10 +49,10 @@ async def test_a_token_is_renewed_a_minute_before_its_end() -> None:
         scene.answers(gives("access-2", refresh_token="refresh-2"))
 
         scene.clock.forward(HOUR - 61)
-        assert await scene.consents.token("user:ada", "read_mail", READ) == "access-1"
+        assert await scene.consents.token(BINDING, READ) == "access-1"
         scene.clock.forward(1)
-        assert await scene.consents.token("user:ada", "read_mail", READ) == "access-2"
-        assert await scene.consents.token("user:ada", "read_mail", READ) == "access-2"
+        assert await scene.consents.token(BINDING, READ) == "access-2"
+        assert await scene.consents.token(BINDING, READ) == "access-2"
         assert [form.get("refresh_token") for form in scene.endpoint.forms] == [None, "refresh-1"]
 
 
@@ -60,7 +62,7 @@ async def test_the_refresh_token_is_the_newest_one_the_provider_gave() -> None:
         for number, given in enumerate(["refresh-2", None, "refresh-3"], start=2):
             scene.answers(gives(f"access-{number}", **({"refresh_token": given} if given else {})))
             scene.clock.forward(HOUR)
-            assert await scene.consents.token("user:ada", "read_mail", READ) == f"access-{number}"
+            assert await scene.consents.token(BINDING, READ) == f"access-{number}"
 
         sent = [form["refresh_token"] for form in scene.endpoint.forms[1:]]
         assert sent == ["refresh-1", "refresh-2", "refresh-2"]
@@ -75,7 +77,7 @@ async def test_whoever_asks_at_the_same_time_shares_one_renewal() -> None:
         scene.endpoint.asked.clear()
 
         async with asyncio.TaskGroup() as asking:
-            tasks = [asking.create_task(scene.consents.token("user:ada", "read_mail", READ)) for _ in range(20)]
+            tasks = [asking.create_task(scene.consents.token(BINDING, READ)) for _ in range(20)]
             await scene.endpoint.asked.wait()
             scene.endpoint.open.set()
 
@@ -91,13 +93,13 @@ async def test_a_renewal_that_nobody_waits_for_any_more_is_kept() -> None:
         scene.endpoint.open.clear()
         scene.endpoint.asked.clear()
 
-        asking = asyncio.create_task(scene.consents.token("user:ada", "read_mail", READ))
+        asking = asyncio.create_task(scene.consents.token(BINDING, READ))
         await scene.endpoint.asked.wait()
         asking.cancel()
         scene.endpoint.open.set()
         await scene.consents.close()
 
-        assert await scene.consents.token("user:ada", "read_mail", READ) == "access-2"
+        assert await scene.consents.token(BINDING, READ) == "access-2"
         assert len(scene.endpoint.forms) == 2
 
 
@@ -108,9 +110,9 @@ async def test_a_no_to_a_renewal_means_that_the_user_is_asked_again(error: str) 
         scene.answers((400, {"error": error, "error_description": "refresh-1 is not good"}))
         scene.clock.forward(HOUR)
 
-        assert await scene.consents.token("user:ada", "read_mail", READ) is None
+        assert await scene.consents.token(BINDING, READ) is None
         assert await scene.consents.given("user:ada") == ()
-        assert await scene.consents.token("user:ada", "read_mail", READ) is None
+        assert await scene.consents.token(BINDING, READ) is None
         assert len(scene.endpoint.forms) == 2
 
 
@@ -143,13 +145,13 @@ async def test_anything_else_fails_the_call_and_asks_nobody(answer: Answer, word
         scene.clock.forward(HOUR)
 
         with pytest.raises(ConsentError, match=words) as raised:
-            await scene.consents.token("user:ada", "read_mail", READ)
+            await scene.consents.token(BINDING, READ)
 
         assert "refresh-1" not in str(raised.value)
         assert "abc" not in str(raised.value)
-        assert not await scene.consents.needs("user:ada", "read_mail", READ)
+        assert not await scene.consents.needs(BINDING, READ)
         scene.answers(gives("access-2"))
-        assert await scene.consents.token("user:ada", "read_mail", READ) == "access-2"
+        assert await scene.consents.token(BINDING, READ) == "access-2"
 
 
 async def test_a_provider_that_is_not_there_fails_the_call_and_asks_nobody() -> None:
@@ -158,7 +160,7 @@ async def test_a_provider_that_is_not_there_fails_the_call_and_asks_nobody() -> 
     scene.clock.forward(HOUR)
 
     with pytest.raises(ConsentError, match="mail could not be reached"):
-        await scene.consents.token("user:ada", "read_mail", READ)
+        await scene.consents.token(BINDING, READ)
 
 
 @pytest.mark.parametrize(
@@ -168,8 +170,8 @@ async def test_how_long_a_token_is_good_is_what_the_provider_says(seconds: objec
     async with at_provider(answer=gives(expires_in=seconds)) as scene:
         await scene.consent()
 
-        assert (await scene.consents.token("user:ada", "read_mail", READ) == "access-1") is still_good
-        assert await scene.consents.needs("user:ada", "read_mail", READ) is not still_good
+        assert (await scene.consents.token(BINDING, READ) == "access-1") is still_good
+        assert await scene.consents.needs(BINDING, READ) is not still_good
 
 
 async def test_scopes_that_a_renewal_narrowed_are_asked_for_again() -> None:
@@ -178,8 +180,8 @@ async def test_scopes_that_a_renewal_narrowed_are_asked_for_again() -> None:
         scene.answers(gives("access-2", scope="mail.headers"))
         scene.clock.forward(HOUR)
 
-        assert await scene.consents.token("user:ada", "read_mail", READ) is None
-        assert await scene.consents.needs("user:ada", "read_mail", READ)
+        assert await scene.consents.token(BINDING, READ) is None
+        assert await scene.consents.needs(BINDING, READ)
 
 
 async def test_what_was_given_is_listed_without_tokens() -> None:
@@ -189,7 +191,9 @@ async def test_what_was_given_is_listed_without_tokens() -> None:
         (given,) = await scene.consents.given("user:ada")
         assert given == Given(
             provider="mail",
+            agent="helper",
             tool="read_mail",
+            definition="sha256:1",
             scopes=("mail.read",),
             since=scene.clock.now,
             expires_at=scene.clock.now + HOUR * 1_000_000_000,
@@ -204,7 +208,7 @@ async def test_what_is_taken_back_is_gone_here_whatever_the_provider_says() -> N
             scene.answers(answer)
             assert await scene.consents.revoke("user:ada", "read_mail", "calendar") is None
             assert await scene.consents.revoke("user:ada", "read_mail", "mail") is confirmed
-            assert await scene.consents.token("user:ada", "read_mail", READ) is None
+            assert await scene.consents.token(BINDING, READ) is None
             assert scene.endpoint.forms[-1]["token"] == "refresh-1"
         assert await scene.consents.revoke("user:ada", "read_mail", "mail") is None
 
@@ -218,12 +222,12 @@ async def test_what_is_taken_back_during_a_renewal_stays_taken_back() -> None:
         scene.endpoint.asked.clear()
 
         async with asyncio.TaskGroup() as group:
-            group.create_task(scene.consents.token("user:ada", "read_mail", READ))
+            group.create_task(scene.consents.token(BINDING, READ))
             await scene.endpoint.asked.wait()
             group.create_task(scene.consents.revoke("user:ada", "read_mail", "mail"))
             scene.endpoint.open.set()
 
-        assert await scene.consents.token("user:ada", "read_mail", READ) is None
+        assert await scene.consents.token(BINDING, READ) is None
         assert scene.endpoint.forms[-1]["token"] == "refresh-2"
 
 
@@ -241,7 +245,7 @@ async def test_a_client_with_a_secret_sends_it_as_the_standard_says() -> None:
 
 async def test_a_client_without_one_says_who_it_is() -> None:
     async with at_provider() as scene:
-        await scene.consent(Wanted("user:ada", "read_mail", READ, ADA.action_id))
+        await scene.consent(ADA)
     form = scene.endpoint.forms[0]
     assert (form["client_id"], form["code"], form["redirect_uri"]) == (
         "interlock",

@@ -1,19 +1,25 @@
 """Runs that wait for consent, beside whatever else they wait for: in every order, after every crash, and for whom."""
 
 from itertools import permutations
+from typing import Any
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
-from interlock import FailSafeConfig, MemoryLog, RunState, ToolContext, tool
+from interlock import Agent, FailSafeConfig, MemoryLog, RunState, ToolContext, tool
 from interlock.artifacts.memory import MemoryArtifacts
 from interlock.domain.call import Answer, Question
 from interlock.domain.chain import Entry, decode_event
-from interlock.domain.consent import Consent
+from interlock.domain.consent import Consent, ConsentBinding, agent_path
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.event import ConsentRequested, Fact, InvocationStarted, RunStarted
 from interlock.domain.fail_safe import FailurePolicy
+from interlock.domain.ids import child_run_id
 from interlock.domain.ledger import Ledger
+from interlock.domain.payload import definition_digest
+from interlock.domain.tool import ToolDefinition
 from interlock.policy.interface import PolicyEvent
 from interlock.runs.fork import fork
 from interlock.runs.runner import Runner
@@ -33,10 +39,10 @@ class Access:
         self.held: dict[tuple[str, str], str] = {}
         self.fault: Exception | None = None
 
-    async def token(self, user: str, tool: str, consent: Consent) -> str | None:
+    async def token(self, binding: ConsentBinding, consent: Consent) -> str | None:
         if self.fault is not None:
             raise self.fault
-        return self.held.get((user, tool))
+        return self.held.get((binding.user, binding.tool))
 
 
 class Verdicts:
@@ -223,6 +229,91 @@ async def test_what_another_user_or_another_tool_was_given_is_not_used() -> None
         _, questions = await world.begun(runner)
 
     assert (list(questions), world.done) == (["consent"], [])
+
+
+class Kept:
+    """Tokens by what they were given for."""
+
+    asks = True
+
+    def __init__(self) -> None:
+        self.held = dict[ConsentBinding, str]()
+
+    async def token(self, binding: ConsentBinding, consent: Consent) -> str | None:
+        return self.held.get(binding)
+
+
+def sender(description: str = "Send.") -> ToolDefinition:
+    @tool(consent=Consent(provider="mail", scopes=("mail.send",)), risk="read", description=description)
+    def send(context: ToolContext) -> str:
+        """Send."""
+        return context.access_token and "sent"
+
+    return send
+
+
+async def asked_for(agent: Agent, kept: Kept) -> Question | None:
+    """What the user is asked after a call of `send`; None: the call ran with a token."""
+    async with Runner(agent, consents=kept, requester=ADA) as runner:
+        result = await runner.run("Do it.")
+    return result.questions[0] if result.questions else None
+
+
+@pytest.mark.requirement("P23")
+async def test_a_consent_serves_one_agent_and_definition() -> None:
+    def agent(name: str, tools: list[Any]) -> Agent:
+        return agent_of(calls(("c1", "send", {})), "Done.", tools=tools, name=name)
+
+    kept = Kept()
+    first = await asked_for(agent("support", [sender()]), kept)
+    assert first is not None
+    assert "send of the agent support (definition " in first.prompt
+    binding = ConsentBinding(user=ADA, agent="support", tool="send", definition=definition_digest(sender()))
+    assert (first.agent, first.bound.tool_definition) == (binding.agent, binding.definition)
+    kept.held[binding] = TOKEN
+
+    assert await asked_for(agent("support", [sender()]), kept) is None
+    assert await asked_for(agent("other", [sender()]), kept) is not None
+    changed = await asked_for(agent("support", [sender("Send it to everybody.")]), kept)
+    assert changed is not None
+    assert changed.bound.tool_definition != binding.definition
+
+
+@pytest.mark.requirement("P23")
+async def test_nested_agents_need_their_own_consent() -> None:
+    """An agent of the same name inside another one is another agent."""
+    send, kept = sender(), Kept()
+    kept.held[ConsentBinding(user=ADA, agent="mailer", tool="send", definition=definition_digest(send))] = TOKEN
+    mailer = agent_of(calls(("c1", "send", {})), "Done.", tools=[send], name="mailer")
+    asks, about = calls(("c0", "ask_mailer", {"task": "x"})), {"name": "boss", "policy": Verdicts()}
+    boss = agent_of(asks, "Done.", tools=[mailer.as_tool()], **about)
+    log = MemoryLog()
+    async with Runner(boss, consents=kept, requester=ADA, log=log) as runner:
+        result = await runner.run("Do it.")
+        [asked] = await facts_of(ConsentRequested, log, child_run_id(result.run_id, "c0"))
+
+    assert asked.question.agent == "boss > mailer"
+    assert await asked_for(mailer, kept) is None
+
+
+@pytest.mark.requirement("P23")
+async def test_a_handoff_needs_its_own_consent() -> None:
+    send, kept = sender(), Kept()
+    kept.held[ConsentBinding(user=ADA, agent="mailer", tool="send", definition=definition_digest(send))] = TOKEN
+    mailer = agent_of("not asked", calls(("c1", "send", {})), tools=[send], name="mailer")
+    hands_over = calls(("c0", "handoff_to_mailer", {}))
+    boss = agent_of(hands_over, handoffs=(mailer,), name="boss", policy=Verdicts())
+
+    asked = await asked_for(boss, kept)
+
+    assert asked is not None
+    assert asked.agent == "boss > mailer"
+
+
+@given(st.lists(st.text(), max_size=4), st.lists(st.text(), max_size=4))
+def test_no_two_lists_of_agents_share_a_name(one: list[str], other: list[str]) -> None:
+    assume(all(one) and all(other))
+    assert (agent_path(one) == agent_path(other)) is (one == other)
 
 
 @pytest.mark.parametrize("is_late", [False, True])

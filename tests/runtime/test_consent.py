@@ -17,8 +17,9 @@ from interlock import (
     run_events,
     tool,
 )
-from interlock.domain.consent import Consent
+from interlock.domain.consent import Consent, ConsentBinding
 from interlock.domain.errors import ConsentError
+from interlock.domain.payload import definition_digest
 from tests.approvals_e2e.scene import HandClock
 from tests.support import call
 
@@ -33,11 +34,11 @@ class Access:
 
     def __init__(self, token: str | None = None) -> None:
         self.held = token
-        self.asked: list[tuple[str, str, Consent]] = []
+        self.asked: list[tuple[ConsentBinding, Consent]] = []
         self.error = ""
 
-    async def token(self, user: str, tool: str, consent: Consent) -> str | None:
-        self.asked.append((user, tool, consent))
+    async def token(self, binding: ConsentBinding, consent: Consent) -> str | None:
+        self.asked.append((binding, consent))
         if self.error:
             raise ConsentError(self.error)
         return self.held
@@ -92,7 +93,9 @@ async def test_with_consent_nobody_is_asked() -> None:
         done = await runtime.execute([SEND])
 
     assert (done.questions, mail.sent) == ((), [("bob", TOKEN)])
-    assert access.asked[0] == ("ada", "send_mail", Consent(provider="mail", scopes=("mail.send",)))
+    binding, consent = access.asked[0]
+    assert (binding.user, binding.tool, binding.definition) == ("ada", "send_mail", definition_digest(mail.tool))
+    assert consent == Consent(provider="mail", scopes=("mail.send",))
 
 
 async def test_a_token_is_neither_shown_to_the_model_nor_written_down() -> None:

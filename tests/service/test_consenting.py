@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from interlock.consents.flow import Callback
-from interlock.consents.oauth import Finished
+from interlock.consents.oauth import ConsentRequest, Finished
 from interlock.domain.call import Answer
 from interlock.domain.consent import Consent
 from interlock.domain.errors import ConfigurationError, DecisionConflictError, LogCorruptError
@@ -19,7 +19,7 @@ from interlock.service.database import Database
 from interlock.service.journal import TABLES, Journal, JournalEntry
 from interlock.service.principal import Principal, Role
 from interlock.service.rows import ActionQuery, ActionRow, Page
-from tests.consents.scene import READ, REDIRECT, Scene, at_provider, gives
+from tests.consents.scene import READ, REDIRECT, Scene, at_provider, bound_to, gives
 
 ADA = Principal(name="user:ada", kind="person")
 EVE = Principal(name="user:eve", kind="person", roles=frozenset({Role.ADMIN, Role.OPERATOR}))
@@ -32,7 +32,7 @@ class Board:
     """Questions as the index has them, and what was decided about them."""
 
     rows: dict[str, ActionRow] = field(default_factory=dict[str, ActionRow])
-    asks_for: dict[str, Consent] = field(default_factory=dict[str, Consent])
+    asks_for: dict[str, ConsentRequest] = field(default_factory=dict[str, ConsentRequest])
     decided: list[tuple[str, str, Answer]] = field(default_factory=list[tuple[str, str, Answer]])
     #: Questions of runs whose events are not what was written.
     damaged: set[str] = field(default_factory=set[str])
@@ -41,7 +41,7 @@ class Board:
         row = ActionRow(
             action_id=action_id,
             run_id=f"run_of_{action_id}",
-            agent="helper",
+            agent=more.get("agent", "helper"),
             requester=more.get("requester", "user:ada"),
             created_by="key:bot",
             call_id="call",
@@ -53,7 +53,10 @@ class Board:
             asked_at=len(self.rows),
             asked_seq=3,
         )
-        self.rows[action_id], self.asks_for[action_id] = row, consent
+        binding = bound_to(
+            user=row.requester, tool=row.tool, agent=row.agent, definition=more.get("definition", "sha256:1")
+        )
+        self.rows[action_id], self.asks_for[action_id] = row, ConsentRequest(binding, consent, action_id)
 
     async def action(self, action_id: str) -> ActionRow | None:
         return self.rows.get(action_id)
@@ -72,7 +75,7 @@ class Board:
         page = fit[: query.limit]
         return Page(tuple(page), str(page[-1].asked_at) if len(fit) > len(page) else "")
 
-    async def consent_of(self, row: ActionRow) -> Consent | None:
+    async def consent_of(self, row: ActionRow) -> ConsentRequest | None:
         if row.action_id in self.damaged:
             raise LogCorruptError("event 1 is not what was written")
         return self.asks_for.get(row.action_id)
@@ -336,6 +339,35 @@ async def test_what_is_taken_back_is_asked_for_again(desk: Desk) -> None:
     desk.board.ask("act_2")
     assert isinstance(await desk.consenting.start(ADA, "act_2", "session"), Goto)
     assert (await desk.noted())[-1].detail == {"provider": "mail", "at_provider": "taken back"}
+
+
+@pytest.mark.requirement("P23")
+@pytest.mark.parametrize(("part", "other"), [("agent", "other"), ("definition", "sha256:2")])
+async def test_a_consent_answers_no_other_agent_or_definition(desk: Desk, part: str, other: str) -> None:
+    desk.board.ask("act_1")
+    desk.board.ask("act_2", READ, **{part: other})
+
+    done = await desk.give("act_1")
+
+    assert isinstance(done, Answered)
+    assert done.also == ()
+    assert isinstance(await desk.consenting.start(ADA, "act_2", "session"), Goto)
+    assert await desk.consenting.catch_up() == 0
+    (waiting,) = await desk.consenting.waiting(ADA)
+    assert bool(waiting.earlier_since) is (part == "definition")
+
+
+@pytest.mark.requirement("P23")
+async def test_access_is_taken_back_from_one_agent(desk: Desk) -> None:
+    for action_id, agent in (("act_1", "helper"), ("act_2", "other"), ("act_3", "third")):
+        desk.board.ask(action_id, agent=agent)
+        await desk.give(action_id)
+    desk.scene.answers((200, b""))
+
+    assert await desk.consenting.revoke(ADA, "mail", "read_mail", "other") is True
+    assert [given.agent for given in await desk.consenting.given(ADA)] == ["helper", "third"]
+    assert await desk.consenting.revoke(ADA, "mail", "read_mail") is True
+    assert await desk.consenting.given(ADA) == ()
 
 
 async def test_after_a_restart_questions_are_answered_whose_person_consented_just_before_it(desk: Desk) -> None:

@@ -3,14 +3,16 @@
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from interlock.consents.flow import Callback
 from interlock.consents.oauth import Finished, OAuthConsents
 from interlock.service.database import Database
 from interlock.service.sealing import SealingKeys
 from interlock.service.token_table import TABLES, TokenTable
-from tests.consents.scene import ADA, READ, REDIRECT, at_provider, gives
+from tests.consents.scene import ADA, BINDING, READ, REDIRECT, at_provider, bound_to, gives
 
+OLD_WORDS = ("grant", "user:ada", "read_mail")
 SECRETS = ("a-very-secret-access-token", "a-very-secret-refresh-token")
 
 
@@ -28,7 +30,7 @@ async def test_tokens_outlive_the_process_and_are_found_by_the_same_key_only(tmp
         provider = scene.consents._clients["mail"].provider  # pyright: ignore[reportPrivateUsage]
         for key, token in ((b"k" * 32, "access-1"), (b"x" * 32, None)):
             consents = OAuthConsents([provider], TokenTable(reopened), SealingKeys([key]), scene.clock)
-            assert await consents.token("user:ada", "read_mail", READ) == token
+            assert await consents.token(BINDING, READ) == token
         reopened.close()
 
 
@@ -40,7 +42,7 @@ async def test_neither_tokens_nor_states_are_in_the_bytes_of_the_database(tmp_pa
         await scene.consents.finish(Callback(state=begun.state, code="a-code"), "user:ada", "a-session-id")
         waiting = await scene.consents.begin(ADA, REDIRECT, "a-session-id")
         scene.clock.forward(3600)
-        await scene.consents.token("user:ada", "read_mail", READ)
+        await scene.consents.token(BINDING, READ)
         verifier = scene.endpoint.forms[0]["code_verifier"]
 
     files = _bytes_in(tmp_path)
@@ -50,19 +52,45 @@ async def test_neither_tokens_nor_states_are_in_the_bytes_of_the_database(tmp_pa
     database.close()
 
 
+@pytest.mark.requirement("P23")
 async def test_a_row_in_the_place_of_another_is_worth_nothing() -> None:
     database = Database(":memory:", TABLES)
     table = TokenTable(database)
     async with at_provider(store=table) as scene:
         await scene.consent()
-        kept = await table.load("user:ada", "read_mail")
+        kept = await table.load(BINDING)
         assert kept
-        await table.save(msgspec.structs.replace(kept, user="user:eve"))
-        await table.save(msgspec.structs.replace(kept, tool="send_mail"))
+        others = [{"user": "user:eve"}, {"agent": "other"}, {"tool": "send_mail"}, {"definition": "sha256:2"}]
+        for other in others:
+            await table.save(msgspec.structs.replace(kept, binding=bound_to(**other)))
+            assert await scene.consents.token(bound_to(**other), READ) is None
+        assert await scene.consents.token(BINDING, READ) == "access-1"
+    database.close()
 
-        assert await scene.consents.token("user:eve", "read_mail", READ) is None
-        assert await scene.consents.token("user:ada", "send_mail", READ) is None
-        assert await scene.consents.token("user:ada", "read_mail", READ) == "access-1"
+
+@pytest.mark.requirement("P23")
+async def test_tokens_of_the_old_form_ask_again(tmp_path: Path) -> None:
+    """Versions before bound a token to user and tool only."""
+    old = Database(
+        tmp_path / "server.db",
+        [
+            "CREATE TABLE oauth_tokens (user TEXT, tool TEXT, provider TEXT, scopes TEXT, since INTEGER,"
+            " expires_at INTEGER, sealed BLOB, PRIMARY KEY (user, tool)) WITHOUT ROWID"
+        ],
+    )
+    sealed = SealingKeys([b"k" * 32]).seal(b'{"provider":"mail","since":1,"tokens":{"access_token":"x"}}', OLD_WORDS)
+    row = ("user:ada", "read_mail", "mail", '["mail.read"]', 1, 0, sealed)
+    old.run_now(lambda connection: connection.execute("INSERT INTO oauth_tokens VALUES (?, ?, ?, ?, ?, ?, ?)", row))
+    old.close()
+
+    database = Database(tmp_path / "server.db", TABLES)
+    async with at_provider(store=TokenTable(database)) as scene:
+        assert await scene.consents.needs(BINDING, READ)
+        assert await scene.consents.given("user:ada") == ()
+        await scene.consent()
+        assert await scene.consents.token(BINDING, READ) == "access-1"
+    names = "SELECT name FROM sqlite_master WHERE name = 'oauth_tokens'"
+    assert database.run_now(lambda connection: connection.execute(names).fetchall()) == []
     database.close()
 
 
@@ -71,14 +99,14 @@ async def test_what_a_row_says_in_plain_decides_nothing() -> None:
     table = TokenTable(database)
     async with at_provider(store=table, answer=gives(scope="mail.read")) as scene:
         await scene.consent()
-        kept = await table.load("user:ada", "read_mail")
+        kept = await table.load(BINDING)
         assert kept
         await table.save(msgspec.structs.replace(kept, scopes=("mail.read", "mail.send"), expires_at=2**60))
 
         more = msgspec.structs.replace(READ, scopes=("mail.send",))
-        assert await scene.consents.token("user:ada", "read_mail", more) is None
+        assert await scene.consents.token(BINDING, more) is None
         scene.clock.forward(3600)
-        assert await scene.consents.needs("user:ada", "read_mail", READ)
+        assert await scene.consents.needs(BINDING, READ)
     database.close()
 
 

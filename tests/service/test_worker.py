@@ -11,7 +11,7 @@ import pytest
 
 from interlock import ToolContext, tool
 from interlock.domain.call import Answer
-from interlock.domain.consent import Consent
+from interlock.domain.consent import Consent, ConsentBinding
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.event import (
     ApprovalExpired,
@@ -238,7 +238,7 @@ class Access:
     def __init__(self) -> None:
         self.held: str | None = None
 
-    async def token(self, user: str, tool: str, consent: Consent) -> str | None:
+    async def token(self, binding: ConsentBinding, consent: Consent) -> str | None:
         return self.held
 
 

@@ -67,8 +67,10 @@ class PostOffice(House):
 
     async def kept_tokens(self, person: str, tool_name: str) -> tuple[str, str]:
         """What the server keeps sealed: the token, and what it is renewed with."""
-        grants = Grants(TokenTable(self.service.database), sealing_keys(self.service.state / "sealing.key", {}))
-        grant = await grants.load(f"user:{person}", tool_name, "mail")
+        table = TokenTable(self.service.database)
+        grants = Grants(table, sealing_keys(self.service.state / "sealing.key", {}))
+        (kept,) = [kept for kept in await table.given(f"user:{person}") if kept.binding.tool == tool_name]
+        grant = await grants.load(kept.binding, "mail")
         assert grant is not None
         return grant.tokens.access_token, grant.tokens.refresh_token
 

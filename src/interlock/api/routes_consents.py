@@ -10,7 +10,7 @@ from html import escape
 from typing import Annotated
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from ..service.consenting import Answered, ConsentProblem, Goto, ProblemCode
@@ -28,6 +28,7 @@ router = APIRouter(tags=["consents"])
 _Own = Annotated[Caller, caller(Operation.OWN_CONSENTS)]
 _Giving = Annotated[Caller, caller(Operation.CONSENT)]
 _Name = Annotated[str, Path(max_length=256)]
+_Agent = Annotated[str | None, Query(max_length=8_192)]
 _STATUS: Mapping[ProblemCode, int] = {
     "unknown": 404,
     "not_yours": 403,
@@ -100,11 +101,11 @@ async def refuse_consent(
 
 
 @router.delete("/consents/{provider}/{tool}", operation_id="revokeConsent", **answers(ConsentRevoked))
-async def revoke_consent(provider: _Name, tool: _Name, by: _Own, service: Served) -> Response:
-    """Take back what you gave."""
+async def revoke_consent(provider: _Name, tool: _Name, by: _Own, service: Served, agent: _Agent = None) -> Response:
+    """Take back what you gave to the tool: of one agent, or of every agent when `agent` is left out."""
     if service.consenting is None:
         raise unknown("consent", f"{provider}/{tool}")
-    came = await service.consenting.revoke(by.who, provider, tool)
+    came = await service.consenting.revoke(by.who, provider, tool, agent)
     if isinstance(came, ConsentProblem):
         raise _problem(came)
     return answer(ConsentRevoked(confirmed=came))

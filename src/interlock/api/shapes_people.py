@@ -99,21 +99,33 @@ class MeShape(Shape, frozen=True, kw_only=True):
 
 class WaitingShape(Shape, frozen=True, kw_only=True):
     action: ActionShape
+    #: What the consent would be given for: this definition of this agent's tool, and no other.
+    agent: str
+    tool: str
+    definition: str
     provider: str
     scopes: list[str]
+    #: When you gave access to an earlier definition of the tool, which does not serve this one.
+    earlier_since: str | None
 
     @classmethod
     def of(cls, waiting: WaitingConsent) -> "WaitingShape":
         return cls(
             action=ActionShape.of(waiting.question),
+            agent=waiting.binding.agent,
+            tool=waiting.binding.tool,
+            definition=waiting.binding.definition,
             provider=waiting.consent.provider,
             scopes=list(waiting.consent.scopes),
+            earlier_since=when(waiting.earlier_since),
         )
 
 
 class GivenShape(Shape, frozen=True, kw_only=True):
     provider: str
+    agent: str
     tool: str
+    definition: str
     scopes: list[str]
     since: str | None
     expires_at: str | None
@@ -122,7 +134,9 @@ class GivenShape(Shape, frozen=True, kw_only=True):
     def of(cls, given: Given) -> "GivenShape":
         return cls(
             provider=given.provider,
+            agent=given.agent,
             tool=given.tool,
+            definition=given.definition,
             scopes=list(given.scopes),
             since=when(given.since),
             expires_at=when(given.expires_at),

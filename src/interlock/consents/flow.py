@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from ..domain.consent import ConsentBinding
 from ..domain.errors import ConfigurationError
 from .provider_client import Return
 from .tokens import FlowStore, KeptFlow, Seal
@@ -69,9 +70,12 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
     session_hash: str
     verifier: str = msgspec.field(default_factory=lambda: token_urlsafe(48))
     nonce: str = msgspec.field(default_factory=lambda: token_urlsafe(32))
-    #: For a consent: whose, for which tool, what that declared, and the question that it answers.
+    #: For a consent: whose, for which definition of which agent's tool, what that declared, and the question that it
+    #: answers.
     user: str = ""
+    agent: str = ""
     tool: str = ""
+    definition: str = ""
     declared: tuple[str, ...] = ()
     action_id: str = ""
 
@@ -80,6 +84,11 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         return []
+
+    @property
+    def binding(self) -> ConsentBinding:
+        """What the consent is given for."""
+        return ConsentBinding(user=self.user, agent=self.agent, tool=self.tool, definition=self.definition)
 
     @property
     def back(self) -> Return:

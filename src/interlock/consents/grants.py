@@ -2,6 +2,7 @@
 
 import msgspec
 
+from ..domain.consent import ConsentBinding
 from .tokens import KeptGrant, Seal, Tokens, TokenStore
 
 
@@ -17,7 +18,9 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     """What a user has consented to, as they may see it."""
 
     provider: str
+    agent: str
     tool: str
+    definition: str
     scopes: tuple[str, ...]
     #: Nanoseconds since 1970; `expires_at` is the access token's end, after which it is renewed. 0: not known.
     since: int
@@ -29,35 +32,37 @@ class Grants:
         self._store = store
         self._seal = seal
 
-    async def load(self, user: str, tool: str, provider: str) -> Grant | None:
-        """None, too, where it was sealed with a key that is gone, or for somebody else: that is no consent."""
-        kept = await self._store.load(user, tool)
-        opened = self._seal.unseal(kept.sealed, _bound(user, tool)) if kept else None
+    async def load(self, binding: ConsentBinding, provider: str) -> Grant | None:
+        """Return what was given for this binding. None, too, where it was sealed with a key that is gone, or for
+        another user, agent, tool or definition: that is no consent."""
+        kept = await self._store.load(binding)
+        opened = self._seal.unseal(kept.sealed, _bound(binding)) if kept else None
         grant = msgspec.json.decode(opened, type=Grant) if opened is not None else None
         return grant if grant and grant.provider == provider else None
 
-    async def save(self, user: str, tool: str, grant: Grant) -> None:
+    async def save(self, binding: ConsentBinding, grant: Grant) -> None:
         kept = msgspec.structs.replace(grant, tokens=msgspec.structs.replace(grant.tokens, id_token=""))
         await self._store.save(
             KeptGrant(
-                user=user,
-                tool=tool,
+                binding=binding,
                 provider=grant.provider,
                 scopes=grant.tokens.scopes,
                 since=grant.since,
                 expires_at=grant.tokens.expires_at,
-                sealed=self._seal.seal(msgspec.json.encode(kept), _bound(user, tool)),
+                sealed=self._seal.seal(msgspec.json.encode(kept), _bound(binding)),
             )
         )
 
-    async def forget(self, user: str, tool: str) -> bool:
-        return await self._store.forget(user, tool)
+    async def forget(self, binding: ConsentBinding) -> bool:
+        return await self._store.forget(binding)
 
     async def given(self, user: str) -> tuple[Given, ...]:
         return tuple(
             Given(
                 provider=kept.provider,
-                tool=kept.tool,
+                agent=kept.binding.agent,
+                tool=kept.binding.tool,
+                definition=kept.binding.definition,
                 scopes=kept.scopes,
                 since=kept.since,
                 expires_at=kept.expires_at,
@@ -66,5 +71,5 @@ class Grants:
         )
 
 
-def _bound(user: str, tool: str) -> tuple[str, ...]:
-    return ("grant", user, tool)
+def _bound(binding: ConsentBinding) -> tuple[str, ...]:
+    return ("grant", binding.user, binding.agent, binding.tool, binding.definition)

@@ -1,8 +1,8 @@
-"""Access that users gave to tools: tokens, by user and tool. Whoever asks gets one that is good now, or none."""
+"""Access that users gave to tools: tokens, by user, agent, tool and definition of the tool."""
 
 from typing import Protocol
 
-from ..domain.consent import Consent
+from ..domain.consent import Consent, ConsentBinding
 
 
 class Consents(Protocol):
@@ -11,8 +11,9 @@ class Consents(Protocol):
         """Can a user be asked here? If not, a tool that needs consent is refused."""
         ...
 
-    async def token(self, user: str, tool: str, consent: Consent) -> str | None:
-        """An access token with at least these scopes, renewed silently where that is needed. None: the user has to
-        consent, for the first time or again. Raises `ConsentError` where the provider cannot be reached or says
-        something else than no: then nobody is asked, and the call fails."""
+    async def token(self, binding: ConsentBinding, consent: Consent) -> str | None:
+        """Return an access token that was given for exactly this binding and has at least these scopes, renewed
+        silently where that is needed. None: the user has to consent, for the first time or again. Raises
+        `ConsentError` where the provider cannot be reached or says something else than no: then nobody is asked, and
+        the call fails."""
         ...

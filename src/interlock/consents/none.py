@@ -1,10 +1,10 @@
 """Nobody can be asked for consent here, so nobody has given any."""
 
-from ..domain.consent import Consent
+from ..domain.consent import Consent, ConsentBinding
 
 
 class NoConsents:
     asks = False
 
-    async def token(self, user: str, tool: str, consent: Consent) -> str | None:
+    async def token(self, binding: ConsentBinding, consent: Consent) -> str | None:
         return None

@@ -2,7 +2,7 @@
 
 A token that is good for another minute is given as it is. One that is not is renewed, silently and once: whoever asks
 meanwhile waits for the same exchange, and it goes on when they stop waiting, because the provider may have made the old
-refresh token worthless by then. Renewing, saving and forgetting for one user and tool happen one after the other.
+refresh token worthless by then. Renewing, saving and forgetting for one binding happen one after the other.
 
 A provider's no to a renewal means that the user has to be asked again. Anything else that goes wrong says nothing
 about what the user wants, so nobody is asked: `ConsentError`.
@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from ..domain.consent import Consent
+from ..domain.consent import Consent, ConsentBinding
 from ..domain.errors import ConfigurationError, ConsentError
 from .coming_back import refused, tokens_after
 from .flow import Callback, Flow, Flows, Refused, session_hash
@@ -44,11 +44,10 @@ _ASK_AGAIN = frozenset(
 )
 
 
-class Wanted(NamedTuple):
+class ConsentRequest(NamedTuple):
     """What a user is asked for, and the question of a run that this answers."""
 
-    user: str
-    tool: str
+    binding: ConsentBinding
     consent: Consent
     action_id: str = ""
 
@@ -61,8 +60,7 @@ class Begun(NamedTuple):
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
-    user: str
-    tool: str
+    binding: ConsentBinding
     provider: str
     scopes: tuple[str, ...]
     action_id: str
@@ -93,44 +91,46 @@ class OAuthConsents:
         self._grants = Grants(store, seal)
         self._flows = Flows(store, seal, clock)
         self._clock = clock
-        self._one_by_one: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-        self._renewing: dict[tuple[str, str], asyncio.Task[Tokens | None]] = {}
+        self._one_by_one: WeakValueDictionary[ConsentBinding, asyncio.Lock] = WeakValueDictionary()
+        self._renewing: dict[ConsentBinding, asyncio.Task[Tokens | None]] = {}
 
-    async def token(self, user: str, tool: str, consent: Consent) -> str | None:
+    async def token(self, binding: ConsentBinding, consent: Consent) -> str | None:
         client = self._client(consent.provider)
-        tokens = await self._enough(user, tool, consent)
+        tokens = await self._enough(binding, consent)
         if tokens is None or self._is_good(tokens):
             return tokens and tokens.access_token
-        renewed = await self._renewed(user, tool, client)
+        renewed = await self._renewed(binding, client)
         return renewed.access_token if renewed and _covers(client, renewed, consent) else None
 
-    async def needs(self, user: str, tool: str, consent: Consent) -> bool:
+    async def needs(self, binding: ConsentBinding, consent: Consent) -> bool:
         """Does the user have to be asked, as far as is known here? The provider is not asked."""
-        tokens = await self._enough(user, tool, consent)
+        tokens = await self._enough(binding, consent)
         return tokens is None or not (tokens.refresh_token or self._is_good(tokens))
 
     async def given(self, user: str) -> tuple[Given, ...]:
         return await self._grants.given(user)
 
-    async def begin(self, wanted: Wanted, redirect: str, session: str) -> Begun:
+    async def begin(self, request: ConsentRequest, redirect: str, session: str) -> Begun:
         """Set out for the provider. `redirect` is exactly what is registered there; `session` is the id of the browser
         session that has to come back. Raises `ConsentError` where the provider cannot be asked where to go."""
         if problem := url_problem(redirect):
             raise ConfigurationError(f"The address that users come back to {problem}")
-        client = self._client(wanted.consent.provider)
+        client, binding = self._client(request.consent.provider), request.binding
         await client.endpoints()
         flow = Flow(
             purpose="consent",
-            provider=wanted.consent.provider,
-            scopes=client.provider.asked(wanted.consent),
+            provider=request.consent.provider,
+            scopes=client.provider.asked(request.consent),
             redirect=redirect,
             session_hash=session_hash(session),
-            user=wanted.user,
-            tool=wanted.tool,
-            declared=wanted.consent.scopes,
-            action_id=wanted.action_id,
+            user=binding.user,
+            agent=binding.agent,
+            tool=binding.tool,
+            definition=binding.definition,
+            declared=request.consent.scopes,
+            action_id=request.action_id,
         )
-        state = await self._flows.begin(flow, f"consent of {wanted.user}", _MAX_FLOWS)
+        state = await self._flows.begin(flow, f"consent of {binding.user}", _MAX_FLOWS)
         return Begun(await client.authorization_url(flow.scopes, state, flow.back), state)
 
     async def finish(self, callback: Callback, user: str, session: str) -> Finished | Refused:
@@ -150,21 +150,30 @@ class OAuthConsents:
         if missing := client.provider.wanted(consent) - set(tokens.scopes):
             names = ", ".join(sorted(missing))
             return refused(flow, "insufficient", f"{flow.tool} needs access to {names}, too. Begin again, and give it.")
-        async with self._lock(flow.user, flow.tool):
+        async with self._lock(flow.binding):
             grant = Grant(provider=flow.provider, since=self._clock(), tokens=tokens)
-            await self._grants.save(flow.user, flow.tool, grant)
-        return Finished(
-            user=flow.user, tool=flow.tool, provider=flow.provider, scopes=tokens.scopes, action_id=flow.action_id
-        )
+            await self._grants.save(flow.binding, grant)
+        return Finished(binding=flow.binding, provider=flow.provider, scopes=tokens.scopes, action_id=flow.action_id)
 
-    async def revoke(self, user: str, tool: str, provider: str) -> bool | None:
-        """Forget the tokens here, whatever the provider says, and there. None: there are none. False: the provider did
-        not take them back, so they end when they expire."""
-        async with self._lock(user, tool):
-            grant, client = await self._grants.load(user, tool, provider), self._clients.get(provider)
-            if not any(given.tool == tool and given.provider == provider for given in await self.given(user)):
+    async def revoke(self, user: str, tool: str, provider: str, agent: str | None = None) -> bool | None:
+        """Forget the tokens here, whatever the provider says, and there: those of every definition of the tool, of one
+        agent or (None) of all. None: there are none. False: the provider did not take all of them back, so they end
+        when they expire."""
+        outcomes = [
+            await self._revoke(
+                ConsentBinding(user=user, agent=given.agent, tool=tool, definition=given.definition), provider
+            )
+            for given in await self.given(user)
+            if (given.tool, given.provider) == (tool, provider) and agent in (None, given.agent)
+        ]
+        forgotten = [outcome for outcome in outcomes if outcome is not None]
+        return all(forgotten) if forgotten else None
+
+    async def _revoke(self, binding: ConsentBinding, provider: str) -> bool | None:
+        async with self._lock(binding):
+            grant, client = await self._grants.load(binding, provider), self._clients.get(provider)
+            if not await self._grants.forget(binding):
                 return None
-            await self._grants.forget(user, tool)
             if grant is None or client is None:
                 return False
             with suppress(ConsentError):
@@ -180,46 +189,45 @@ class OAuthConsents:
             raise ConsentError(f"No OAuth provider {provider[:64]!r} is configured.")
         return self._clients[provider]
 
-    async def _enough(self, user: str, tool: str, consent: Consent) -> Tokens | None:
+    async def _enough(self, binding: ConsentBinding, consent: Consent) -> Tokens | None:
         """What the user gave, if it is enough for the tool: not necessarily good now."""
-        client, grant = self._client(consent.provider), await self._grants.load(user, tool, consent.provider)
+        client, grant = self._client(consent.provider), await self._grants.load(binding, consent.provider)
         return grant.tokens if grant and _covers(client, grant.tokens, consent) else None
 
     def _is_good(self, tokens: Tokens) -> bool:
         return not tokens.expires_at or self._clock() < tokens.expires_at - _LEEWAY_NS
 
-    async def _renewed(self, user: str, tool: str, client: ProviderClient) -> Tokens | None:
-        key = (user, tool)
-        renewing = self._renewing.get(key)
+    async def _renewed(self, binding: ConsentBinding, client: ProviderClient) -> Tokens | None:
+        renewing = self._renewing.get(binding)
         if renewing is None:
-            renewing = self._renewing[key] = asyncio.create_task(self._renew(user, tool, client))
-            renewing.add_done_callback(lambda done: self._forget_renewal(key, done))
+            renewing = self._renewing[binding] = asyncio.create_task(self._renew(binding, client))
+            renewing.add_done_callback(lambda done: self._forget_renewal(binding, done))
         return await asyncio.shield(renewing)
 
-    def _forget_renewal(self, key: tuple[str, str], done: "asyncio.Task[Tokens | None]") -> None:
-        del self._renewing[key]
+    def _forget_renewal(self, binding: ConsentBinding, done: "asyncio.Task[Tokens | None]") -> None:
+        del self._renewing[binding]
         if not done.cancelled():
             done.exception()  # nobody may be waiting for it any more
 
-    async def _renew(self, user: str, tool: str, client: ProviderClient) -> Tokens | None:
+    async def _renew(self, binding: ConsentBinding, client: ProviderClient) -> Tokens | None:
         name = client.provider.name
-        async with self._lock(user, tool):
-            grant = await self._grants.load(user, tool, name)
+        async with self._lock(binding):
+            grant = await self._grants.load(binding, name)
             if grant is None or self._is_good(grant.tokens):
                 return grant and grant.tokens
             if not grant.tokens.refresh_token:
                 return None
             renewed = await client.refresh(grant.tokens)
             if isinstance(renewed, Tokens):
-                await self._grants.save(user, tool, msgspec.structs.replace(grant, tokens=renewed))
+                await self._grants.save(binding, msgspec.structs.replace(grant, tokens=renewed))
                 return renewed
             if renewed.error not in _ASK_AGAIN:
                 raise ConsentError(f"{name} did not renew a token: {renewed.error}.")
-            await self._grants.forget(user, tool)
+            await self._grants.forget(binding)
             return None
 
-    def _lock(self, user: str, tool: str) -> asyncio.Lock:
-        return self._one_by_one.setdefault((user, tool), asyncio.Lock())
+    def _lock(self, binding: ConsentBinding) -> asyncio.Lock:
+        return self._one_by_one.setdefault(binding, asyncio.Lock())
 
 
 def _covers(client: ProviderClient, tokens: Tokens, consent: Consent) -> bool:

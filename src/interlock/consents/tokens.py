@@ -1,13 +1,15 @@
 """Tokens, what is kept of them, and who keeps it. Whoever keeps it sees sealed bytes only.
 
-A seal is bound to words, such as the user and the tool: bytes that were sealed with other words do not open, so a row
-that was put in the place of another one is worth nothing.
+A seal is bound to words, such as the user, the agent and the tool: bytes that were sealed with other words do not open,
+so a row that was put in the place of another one is worth nothing.
 """
 
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
+
+from ..domain.consent import ConsentBinding
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,10 +31,9 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """One per user and tool. All but the sealed bytes is for lists; nothing is decided by it."""
+    """One per user, agent, tool and definition. All but the sealed bytes is for lists; nothing is decided by it."""
 
-    user: str
-    tool: str
+    binding: ConsentBinding
     provider: str
     scopes: tuple[str, ...]
     #: When the user consented, and until when the access token is good; nanoseconds since 1970.
@@ -74,13 +75,13 @@ class FlowStore(Protocol):
 
 
 class TokenStore(FlowStore, Protocol):
-    async def load(self, user: str, tool: str) -> KeptGrant | None: ...
+    async def load(self, binding: ConsentBinding) -> KeptGrant | None: ...
 
     async def save(self, grant: KeptGrant) -> None:
         """Durable when it returns: the provider may have made the tokens before it worthless."""
         ...
 
-    async def forget(self, user: str, tool: str) -> bool:
+    async def forget(self, binding: ConsentBinding) -> bool:
         """Was there anything to forget?"""
         ...
 

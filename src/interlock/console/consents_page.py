@@ -14,6 +14,7 @@ from .entrance import Visitor, check_form
 from .pages import Pages
 
 _Token = Annotated[str, Form(max_length=1_024)]
+_AgentName = Annotated[str, Form(max_length=8_192)]
 _Reason = Annotated[str, Form(max_length=500)]
 _PROBLEMS: dict[str, type[ServiceError]] = {
     "unknown": NotFoundError,
@@ -83,10 +84,10 @@ class _ConsentsPage:
         return _done("refused")
 
     async def revoke(
-        self, request: Request, visitor: Visitor, provider: str, tool: str, csrf_token: _Token
+        self, visitor: Visitor, provider: str, tool: str, csrf_token: _Token, agent: _AgentName
     ) -> Response:
         check_form(visitor, csrf_token)
-        came = await self._there().revoke(visitor.principal, provider, tool)
+        came = await self._there().revoke(visitor.principal, provider, tool, agent)
         if isinstance(came, ConsentProblem):
             raise _error(came)
         return _done("revoked" if came else "forgotten")

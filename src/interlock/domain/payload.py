@@ -109,6 +109,10 @@ def definition_digest(tool: ToolDefinition) -> str:
         tool.origin,
         tool.source,
         tool.resources,
+        tool.consent,
+        tool.timeout_behavior,
+        tool.raise_on_error,
+        tool.propagate_errors,
     ]
     return "sha256:" + sha256(json.encode_sorted(declared)).hexdigest()
 

@@ -69,9 +69,10 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     requester: str = ""
     #: Who made it, where that is somebody else.
     created_by: str = ""
-    #: A run inside another one: the call that it answers.
+    #: A run inside another one: the call that it answers, and the agents around it, outermost first.
     parent_run_id: str = ""
     parent_call_id: str = ""
+    parent_agents: tuple[str, ...] = ()
 
 
 class ByteFilter(Protocol):

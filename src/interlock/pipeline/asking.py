@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from ..domain.call import AcceptedCall, Answer, KnownCall, PermittedCall, Question, ToolIntent, ValidCall, Waiting
+from ..domain.consent import ConsentBinding, agent_path
 from ..domain.decision import Decision, Verdict
 from ..domain.envelope import neutralize
 from ..domain.errors import ConfigurationError
@@ -23,7 +24,7 @@ from ..domain.failure import Failure
 from ..domain.four_eyes import RECOVERY, needs_second_person
 from ..domain.json import encode
 from ..domain.lifecycle import ActionState
-from ..domain.payload import Change, hash_of_answer
+from ..domain.payload import Change, definition_digest, hash_of_answer
 from ..domain.redaction import redact_line
 from ..domain.tool import JsonObject, ToolContext
 from ..domain.words import error_text
@@ -202,20 +203,34 @@ async def _use_consent(permitted: PermittedCall, context: ToolContext, run: Run)
 
 
 async def _token(valid: ValidCall, run: Run) -> str | Failure | None:
-    consent, user, tool = valid.tool.consent, run.situation.requester, valid.tool.name
-    if consent is None or not run.parts.consents.asks:
+    consent, tool, consents = valid.tool.consent, valid.tool.name, run.parts.consents
+    if consent is None or not consents.asks:
         return no_consent_here(tool, "nobody can be asked for one here.")
-    if not user:
+    if not run.situation.requester:
         return no_consent_here(tool, "the run acts for nobody.")
     try:
-        return await asyncio.wait_for(run.parts.consents.token(user, tool, consent), run.parts.limits.check_seconds)
+        return await asyncio.wait_for(consents.token(_binding(valid, run), consent), run.parts.limits.check_seconds)
     except Exception as error:  # also of whoever keeps the tokens: the run goes on, and this call is refused
         return no_consent_here(tool, f"{consent.provider} could not be asked: {error_text(error)}.")
 
 
+def _binding(valid: ValidCall, run: Run) -> ConsentBinding:
+    """Return what a consent to this call is given for: this definition of the tool, of the agent that acts now, in the
+    run of the agent that it began with, inside the agents around it."""
+    situation = run.situation
+    began = run.ledger.agent or situation.agent
+    acting = () if situation.agent == began else (situation.agent,)
+    return ConsentBinding(
+        user=situation.requester,
+        agent=agent_path((*situation.parent_agents, began, *acting)),
+        tool=valid.tool.name,
+        definition=definition_digest(valid.tool),
+    )
+
+
 def _wait_for_consent(valid: ValidCall, decision: Decision, run: Run) -> Waiting:
     parts = run.parts
-    question = ask_consent(valid, run.situation, parts.clock.now(), parts.limits.consent_seconds)
+    question = ask_consent(valid, _binding(valid, run), run.situation, parts.clock.now(), parts.limits.consent_seconds)
     waits = needs_consent(decision, question)
     run.recorder.add(judged(valid.call_id, valid.tool, waits, run), valid.call_id)
     return Waiting(valid, waits, question)

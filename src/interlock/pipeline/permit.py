@@ -10,7 +10,7 @@ import msgspec
 
 from ..approvals.interface import InteractionProvider
 from ..domain.call import Answer, PermittedCall, Question, ValidCall
-from ..domain.consent import Consent
+from ..domain.consent import Consent, ConsentBinding
 from ..domain.decision import SCOPES, Decision, Verdict, joined
 from ..domain.failure import Failure
 from ..domain.four_eyes import RECOVERY
@@ -26,6 +26,7 @@ from ..policy.interface import PolicyEngine, PolicyEvent
 CONSENT = "consent"
 _MAX_REASON_CHARS = 500
 _MAX_CAPABILITY_CHARS = 200
+_SHOWN_DIGEST_CHARS = 12
 
 
 async def decide(valid: ValidCall, policy: PolicyEngine, situation: Situation, seconds: float) -> Decision:
@@ -165,22 +166,32 @@ def inexact(valid: ValidCall, why: str) -> Failure:
     return denied_by_policy(valid, _undecided(f"nobody can approve this exactly as it would run: {why}"))
 
 
-def ask_consent(valid: ValidCall, situation: Situation, now: int, seconds: float | None) -> Question:
-    """The question to the user that the run acts for. They answer it at the provider, and nobody else can."""
-    consent = cast(Consent, valid.tool.consent)
+def ask_consent(
+    valid: ValidCall, binding: ConsentBinding, situation: Situation, now: int, seconds: float | None
+) -> Question:
+    """Build the question to the user that the run acts for. They answer it at the provider, and nobody else can."""
+    tool, consent = valid.tool, cast(Consent, valid.tool.consent)
     what = f" to {', '.join(consent.scopes)}" if consent.scopes else ""
-    acts = f"{valid.tool.name} acts for {situation.requester} at {consent.provider}"
+    whose = f" of the agent {binding.agent}" if binding.agent else ""
+    defined = binding.definition.removeprefix("sha256:")[:_SHOWN_DIGEST_CHARS]
+    acts = f"{tool.name}{whose} (definition {defined}) acts for {binding.user} at {consent.provider}"
     return Question(
         action_id=new_action_id(),
         run_id=situation.run_id,
-        agent=situation.agent,
+        agent=binding.agent,
         call_id=valid.call_id,
-        tool_name=valid.tool.name,
+        tool_name=tool.name,
         kind="consent",
         prompt=f"{acts}, and needs their consent{what}.",
         arguments=valid.copy(),
         payload_hash="",
-        risk=tuple(sorted(valid.tool.risk)),
+        risk=tuple(sorted(tool.risk)),
+        bound=Bound(
+            tool_origin=tool.origin,
+            tool_source=tool.source,
+            tool_version=tool.version,
+            tool_definition=binding.definition,
+        ),
         layer=CONSENT,
         reason=f"The tool declares that it acts for a user at {consent.provider}.",
         asked_at=now,

@@ -81,6 +81,8 @@ class Runner:
         self._workspace = self._folder()
         self._asyncio: asyncio.Runner | None = None
         self._closed = False
+        #: Of a runner for an agent inside others: those around it, outermost first.
+        self.parent_agents: tuple[str, ...] = ()
         self.share(NoteWatch(self.app.log))
 
     @property
@@ -249,6 +251,7 @@ class Runner:
         shared |= {"log": self.app.log, "artifacts": self.app.artifacts}
         child = Runner(_under(inside.agent, policy), **cast(RunnerOptions, shared))
         child.share(self.watch)
+        child.parent_agents = (*self.parent_agents, self.agent.name)
         self._children[id(inside.agent), id(policy)] = child
         return child
 
@@ -281,6 +284,7 @@ class Runner:
             created_by=redact(who.get("created_by", "")),
             parent_run_id="" if inside is None else inside.run_id,
             parent_call_id="" if inside is None else inside.call_id,
+            parent_agents=self.parent_agents,
         )
 
     def _folder(self) -> str:

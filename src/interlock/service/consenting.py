@@ -13,10 +13,10 @@ import msgspec
 
 from ..consents.flow import Callback, Refused
 from ..consents.grants import Given
-from ..consents.oauth import OAuthConsents, Wanted
+from ..consents.oauth import ConsentRequest, OAuthConsents
 from ..consents.providers import url_problem
 from ..domain.call import Answer
-from ..domain.consent import Consent
+from ..domain.consent import Consent, ConsentBinding
 from ..domain.errors import (
     AnswerRefusedError,
     ConfigurationError,
@@ -51,6 +51,11 @@ class WaitingConsent(msgspec.Struct, frozen=True, kw_only=True):
 
     question: ActionRow
     consent: Consent
+    #: What the consent would be given for.
+    binding: ConsentBinding
+    #: When the person gave access to an earlier definition of the same agent's tool, in nanoseconds since 1970, which
+    #: does not serve this one. 0: never.
+    earlier_since: int = 0
 
 
 class Goto(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +94,7 @@ class Consenting:
         *,
         consents: OAuthConsents,
         questions: Questions,
-        consent_of: Callable[[ActionRow], Awaitable[Consent | None]],
+        consent_of: Callable[[ActionRow], Awaitable[ConsentRequest | None]],
         decide: Decide,
         journal: Journal,
         redirect: str,
@@ -112,12 +117,13 @@ class Consenting:
         self._redirect = redirect
 
     async def waiting(self, who: Principal) -> tuple[WaitingConsent, ...]:
-        """What the person is asked for, oldest first."""
+        """Return what the person is asked for, oldest first."""
         found: list[WaitingConsent] = []
+        given = await self.given(who)
         async with aclosing(self._open_questions(who.name)) as rows:
             async for row in rows:
-                if consent := await self._asks_for(row):
-                    found.append(WaitingConsent(question=row, consent=consent))
+                if request := await self._asks_for(row):
+                    found.append(_waiting(row, request, given))
         return tuple(found)
 
     async def given(self, who: Principal) -> tuple[Given, ...]:
@@ -131,15 +137,13 @@ class Consenting:
             return row
         if row.state is not _OPEN:
             return _closed(row, "consent")
-        consent = await self._asks_for(row)
-        if consent is None:
+        request = await self._asks_for(row)
+        if request is None:
             return _DAMAGED
         try:
-            if not await self._consents.needs(who.name, row.tool, consent):
+            if not await self._consents.needs(request.binding, request.consent):
                 return await self._answer_covered(who, row)
-            begun = await self._consents.begin(
-                Wanted(who.name, row.tool, consent, action_id), self._redirect, session_id
-            )
+            begun = await self._consents.begin(request, self._redirect, session_id)
         except ConsentError as error:
             return ConsentProblem(code="unavailable", message=f"{error} Nothing was changed; try again later.")
         return Goto(url=begun.url)
@@ -150,7 +154,16 @@ class Consenting:
         came = await self._consents.finish(callback, who.name, session_id)
         if isinstance(came, Refused):
             return await self._came_back_in_vain(came, who)
-        await self._record(who, "consent.given", came.tool, "done", provider=came.provider)
+        given = came.binding
+        await self._record(
+            who,
+            "consent.given",
+            given.tool,
+            "done",
+            provider=came.provider,
+            agent=given.agent,
+            definition=given.definition,
+        )
         row = await self._questions.action(came.action_id)
         if row is None:
             return ConsentProblem(code="unknown", message="Access was given, but its question is gone.")
@@ -162,13 +175,15 @@ class Consenting:
             return row
         return await self._say_no(who, row, reason or _REFUSED)
 
-    async def revoke(self, who: Principal, provider: str, tool: str) -> bool | ConsentProblem:
-        """Take back what was given. False: it is forgotten here, and the provider did not confirm it."""
-        confirmed = await self._consents.revoke(who.name, tool, provider)
+    async def revoke(self, who: Principal, provider: str, tool: str, agent: str | None = None) -> bool | ConsentProblem:
+        """Take back what was given to a tool of one agent or (None) of all. False: it is forgotten here, and the
+        provider did not confirm it."""
+        confirmed = await self._consents.revoke(who.name, tool, provider, agent)
         if confirmed is None:
             return ConsentProblem(code="unknown", message="You have given no such access.")
         at_provider = "taken back" if confirmed else "not confirmed"
-        await self._record(who, "consent.revoked", tool, "done", provider=provider, at_provider=at_provider)
+        detail = {"provider": provider, "at_provider": at_provider} | ({} if agent is None else {"agent": agent})
+        await self._record(who, "consent.revoked", tool, "done", **detail)
         return confirmed
 
     async def catch_up(self) -> int:
@@ -226,14 +241,14 @@ class Consenting:
 
     async def _say_yes(self, row: ActionRow) -> bool:
         """For the person that it asks, if it is open and what they gave is enough for it."""
-        consent = await self._asks_for(row) if row.state is _OPEN else None
+        request = await self._asks_for(row) if row.state is _OPEN else None
         with suppress(ConsentError):
-            if consent and not await self._consents.needs(row.requester, row.tool, consent):
-                yes = Answer(approved=True, by=row.requester, reason=_GIVEN.format(consent.provider))
+            if request and not await self._consents.needs(request.binding, request.consent):
+                yes = Answer(approved=True, by=row.requester, reason=_GIVEN.format(request.consent.provider))
                 return await self._answer(row, yes)
         return False
 
-    async def _asks_for(self, row: ActionRow) -> Consent | None:
+    async def _asks_for(self, row: ActionRow) -> ConsentRequest | None:
         """None: its run is damaged, so nobody knows."""
         with suppress(LogCorruptError):
             return await self._consent_of(row)
@@ -273,6 +288,17 @@ class Consenting:
 _DAMAGED = ConsentProblem(
     code="unavailable", message="The run's events are damaged, so its question cannot be answered. Nothing was changed."
 )
+
+
+def _waiting(row: ActionRow, request: ConsentRequest, given: tuple[Given, ...]) -> WaitingConsent:
+    binding, provider = request.binding, request.consent.provider
+    earlier = [
+        each.since
+        for each in given
+        if (each.agent, each.tool, each.provider) == (binding.agent, binding.tool, provider)
+        and each.definition != binding.definition
+    ]
+    return WaitingConsent(question=row, consent=request.consent, binding=binding, earlier_since=max(earlier, default=0))
 
 
 def _closed(row: ActionRow, attempted: str) -> ConsentProblem:

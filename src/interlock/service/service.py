@@ -13,8 +13,8 @@ from types import TracebackType
 from ..artifacts.interface import Artifacts
 from ..consents.interface import Consents
 from ..consents.none import NoConsents
-from ..consents.oauth import OAuthConsents
-from ..domain.consent import Consent
+from ..consents.oauth import ConsentRequest, OAuthConsents
+from ..domain.consent import Consent, ConsentBinding
 from ..domain.errors import ConfigurationError, InterlockError
 from ..history.exports.schemas import renderers
 from ..history.fold import load
@@ -243,12 +243,16 @@ class Service:
                     f"{', '.join(self.fleet.served)}."
                 )
 
-    async def _consent_of(self, row: ActionRow) -> Consent | None:
-        """What a question asks for, as the log has it."""
+    async def _consent_of(self, row: ActionRow) -> ConsentRequest | None:
+        """Return what a question asks for, as the log has it."""
         action = (await load(self.log, row.run_id)).ledger.actions.get(row.action_id)
         if action is None or action.question.kind != "consent":
             return None
-        return Consent(provider=action.question.provider, scopes=action.question.scopes)
+        asked = action.question
+        binding = ConsentBinding(
+            user=row.requester, agent=asked.agent, tool=asked.tool_name, definition=asked.bound.tool_definition
+        )
+        return ConsentRequest(binding, Consent(provider=asked.provider, scopes=asked.scopes), row.action_id)
 
     def _fleet(self, served: Sequence[ServedAgent]) -> Fleet:
         consents: Consents = self._oauth or NoConsents()

@@ -4,15 +4,20 @@ import sqlite3
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from ..consents.tokens import KeptFlow, KeptGrant, NoFlow
+from ..domain.consent import ConsentBinding
 from .database import Database
 
 TABLES = (
-    """CREATE TABLE IF NOT EXISTS oauth_tokens (
-        user TEXT NOT NULL, tool TEXT NOT NULL, provider TEXT NOT NULL, scopes TEXT NOT NULL,
+    # Tokens of versions that bound a consent to user and tool only. They serve nothing: users are asked again.
+    "DROP TABLE IF EXISTS oauth_tokens",
+    """CREATE TABLE IF NOT EXISTS consent_tokens (
+        user TEXT NOT NULL, agent TEXT NOT NULL, tool TEXT NOT NULL, definition TEXT NOT NULL,
+        provider TEXT NOT NULL, scopes TEXT NOT NULL,
         since INTEGER NOT NULL, expires_at INTEGER NOT NULL, sealed BLOB NOT NULL,
-        PRIMARY KEY (user, tool)
+        PRIMARY KEY (user, agent, tool, definition)
     ) WITHOUT ROWID""",
     # Once used, only the hash of the state is kept, until it would have expired.
     """CREATE TABLE IF NOT EXISTS oauth_flows (
@@ -23,11 +28,12 @@ TABLES = (
     "CREATE INDEX IF NOT EXISTS oauth_flows_by_end ON oauth_flows (expires_at)",
 )
 
-_COLUMNS = "user, tool, provider, scopes, since, expires_at, sealed"
-_LOAD = f"SELECT {_COLUMNS} FROM oauth_tokens WHERE user = ? AND tool = ?"  # noqa: S608
-_GIVEN = f"SELECT {_COLUMNS} FROM oauth_tokens WHERE user = ? ORDER BY tool"  # noqa: S608
-_SAVE = f"INSERT OR REPLACE INTO oauth_tokens ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
-_FORGET = "DELETE FROM oauth_tokens WHERE user = ? AND tool = ?"
+_COLUMNS = "user, agent, tool, definition, provider, scopes, since, expires_at, sealed"
+_BINDING = "user = ? AND agent = ? AND tool = ? AND definition = ?"
+_LOAD = f"SELECT {_COLUMNS} FROM consent_tokens WHERE {_BINDING}"  # noqa: S608
+_GIVEN = f"SELECT {_COLUMNS} FROM consent_tokens WHERE user = ? ORDER BY agent, tool, since"  # noqa: S608
+_SAVE = f"INSERT OR REPLACE INTO consent_tokens ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_FORGET = f"DELETE FROM consent_tokens WHERE {_BINDING}"  # noqa: S608
 _PUT = "INSERT INTO oauth_flows (state_hash, owner, expires_at, sealed) VALUES (?, ?, ?, ?)"
 _OVER = "DELETE FROM oauth_flows WHERE expires_at <= ?"
 _TOO_MANY = """DELETE FROM oauth_flows WHERE owner = ? AND sealed IS NOT NULL AND number NOT IN (
@@ -42,17 +48,19 @@ class TokenTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def load(self, user: str, tool: str) -> KeptGrant | None:
-        row = await self._database.run(lambda connection: connection.execute(_LOAD, (user, tool)).fetchone())
+    async def load(self, binding: ConsentBinding) -> KeptGrant | None:
+        key = astuple(binding)
+        row = await self._database.run(lambda connection: connection.execute(_LOAD, key).fetchone())
         return _grant(row) if row else None
 
     async def save(self, grant: KeptGrant) -> None:
         scopes = msgspec.json.encode(grant.scopes).decode()
-        row = (grant.user, grant.tool, grant.provider, scopes, grant.since, grant.expires_at, grant.sealed)
+        row = (*astuple(grant.binding), grant.provider, scopes, grant.since, grant.expires_at, grant.sealed)
         await self._database.run(lambda connection: connection.execute(_SAVE, row))
 
-    async def forget(self, user: str, tool: str) -> bool:
-        return await self._database.run(lambda connection: connection.execute(_FORGET, (user, tool)).rowcount > 0)
+    async def forget(self, binding: ConsentBinding) -> bool:
+        key = astuple(binding)
+        return await self._database.run(lambda connection: connection.execute(_FORGET, key).rowcount > 0)
 
     async def given(self, user: str) -> tuple[KeptGrant, ...]:
         rows = await self._database.run(lambda connection: connection.execute(_GIVEN, (user,)).fetchall())
@@ -81,10 +89,9 @@ class TokenTable:
 
 
 def _grant(row: tuple[Any, ...]) -> KeptGrant:
-    user, tool, provider, scopes, since, expires_at, sealed = row
+    user, agent, tool, definition, provider, scopes, since, expires_at, sealed = row
     return KeptGrant(
-        user=user,
-        tool=tool,
+        binding=ConsentBinding(user=user, agent=agent, tool=tool, definition=definition),
         provider=provider,
         scopes=msgspec.json.decode(scopes, type=tuple[str, ...]),
         since=since,
