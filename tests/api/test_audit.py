@@ -75,6 +75,8 @@ async def test_an_export_verifies_elsewhere_with_the_published_key_and_a_changed
     assert standalone_verifier.main([str(good), "--key", key["public"]]) == 0
     assert standalone_verifier.main([str(bad), "--key", key["public"]]) == 1
     assert (proof["ok"], proof["complete"], proof["count"], proof["signed_count"]) == (True, True, count, count)
+    signed = checkpoints[-1]["checkpoint"]
+    assert (proof["signed_at"], proof["signed_by"], proof["checkpoint"]) == (signed["at"], key["key"], signed["number"])
     assert (everything["ok"], everything["finished"], everything["runs"]) == (True, True, 1)
     assert checkpoints[-1]["checkpoint"]["runs"][run_id]["count"] == count
     capsys.readouterr()

@@ -1,6 +1,7 @@
 """The verifier that knows nothing of Interlock finds whatever was done to a signed export, wherever it was done."""
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -21,10 +22,18 @@ SOURCE = Path(str(standalone_verifier.__file__))
 COUNT = len(ENTRIES)
 
 
+def signed_words(count: int) -> str:
+    """What is said about so many signed events: when that was, and as which checkpoint."""
+    rest = f"{COUNT - count} more follow, not signed" if count < COUNT else "what was written later is not in it"
+    said = json.loads(sign(ENTRIES).document)
+    which = f"all {COUNT}" if count == COUNT else count
+    return f"{which} events, signed at {said['at']} as checkpoint {said['number']} by key {KEY.key}; {rest}"
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_signed_export_is_proved(form: str) -> None:
     assert COUNT >= 60
-    assert check(lines(form, ENTRIES), [KEY.public]) == (PROVED, f"OK: run_1: all {COUNT} events, as they were signed")
+    assert check(lines(form, ENTRIES), [KEY.public]) == (PROVED, f"OK: run_1: {signed_words(COUNT)}")
 
 
 @pytest.mark.requirement("P11")
@@ -73,7 +82,7 @@ def test_a_signature_of_an_older_state_says_how_far_it_goes() -> None:
 
         assert (code, said) == (
             UNPROVED,
-            f"NOT PROVED: run_1: signed up to event {count - 1}; {COUNT - count} more follow it",
+            f"NOT PROVED: run_1: {signed_words(count)}",
         )
 
 
@@ -193,12 +202,34 @@ def test_it_runs_alone_and_says_by_its_exit_code_what_it_found(tmp_path: Path) -
 
     assert (proved.returncode, proved.stdout, proved.stderr) == (
         0,
-        f"OK: run_1: all {COUNT} events, as they were signed\n",
+        f"OK: run_1: {signed_words(COUNT)}\n",
         "",
     )
     assert (found.returncode, "events 30 to 67 are missing at the end" in found.stdout) == (1, True)
     assert (unproved.returncode, gone.returncode) == (2, 2)
     assert run(bad, "--key", KEY.public, "--checkpoint", kept).returncode == 1
+
+
+def test_json_has_signing_time_and_number(tmp_path: Path) -> None:
+    older = tmp_path / "older.ndjson"
+    older.write_bytes(b"".join(lines("ndjson", ENTRIES[:60], sign(ENTRIES[:60]))))
+    said = json.loads(sign(ENTRIES[:60]).document)
+
+    found = json.loads(run(older, "--key", KEY.public, "--json").stdout)
+
+    assert (found["code"], found["events"], found["signed_events"]) == (PROVED, 60, 60)
+    assert (found["signed_at"], found["signed_checkpoint"]) == (said["at"], said["number"])
+    assert found["signed_by"] == KEY.key
+
+
+@pytest.mark.parametrize("deep", [b'{"hash":"%s","event":%s}', b'{"checkpoint":%s,"signature":"%s"}'])
+def test_a_nested_line_is_refused_in_words(deep: bytes) -> None:
+    nested = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
+    line = deep % ((b"0" * 64, nested) if deep.startswith(b'{"hash') else (nested, b"0" * 128))
+
+    code, said = check([*lines("ndjson", ENTRIES), line], [KEY.public])
+
+    assert (code, "nested_too_deep" in said) == (BAD, True)
 
 
 def test_it_is_short_and_imports_nothing_but_the_standard_library() -> None:

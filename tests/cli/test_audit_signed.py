@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -51,7 +52,11 @@ def test_a_signed_export_is_proved_here_and_by_the_standalone_verifier(
     )
 
     assert (made.exit_code, checked.exit_code, alone.returncode) == (0, 0, 0)
-    assert "signed up to event" in checked.stdout
+    assert re.search(r"signed at 20\d\d-\S+ as checkpoint 1 by key \w+: \d+ events, up to event \d+; ", checked.stdout)
+    (found,) = json.loads(cli("audit", "verify", file, "--key", public, "--json").stdout)
+    assert (found["signed_checkpoint"], found["signed_events"]) == (1, found["events"])
+    assert found["signed_at"] in checked.stdout
+    assert found["signed_at"] in alone.stdout
     assert "not proved" not in checked.stdout
     assert alone.stdout.startswith("OK: run_one: all ")
 
@@ -109,7 +114,7 @@ def test_a_signature_of_another_run_or_of_an_older_state_is_said(cli: Run, home:
     foreign, behind = (cli("audit", "verify", file, "--key", KEY.public) for file in (other, older))
 
     assert (foreign.exit_code, "is about run_2, which is not in it" in foreign.stderr) == (1, True)
-    assert (behind.exit_code, "signed up to event 59 by key" in behind.stdout) == (2, True)
+    assert (behind.exit_code, "60 events, up to event 59; 8 events after" in behind.stdout) == (2, True)
     assert "8 events after that not proved" in behind.stdout
 
 

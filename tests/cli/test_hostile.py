@@ -3,6 +3,7 @@
 import json
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from interlock.cli.places import find_places
 from interlock.cli.policy_show import as_yaml
 from interlock.policy.files.source import parse_source
 
-from .conftest import Run, exported, recorded_log
+from .conftest import Run, exported, recorded_log, write
 
 EVIL = "\x1b[2J\x1b]0;x\x07\x9b31m\u202e\u200b\x7f\r\b"
 IN_YAML = json.dumps(f"a {EVIL} b").replace("\x7f", "\\u007f")
@@ -123,6 +125,63 @@ def test_a_damaged_export_is_never_a_crash_and_never_believed(
 
     assert result.exit_code in (0, 2)
     assert is_harmless(result.stdout + result.stderr)
+
+
+DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"hash":"%s","event":{"seq":0,"run_id":"run_1","fact":%s}}' % ("0" * 64, DEEP),  # noqa: UP031
+        '{"checkpoint":{"number":1,"runs":%s},"signature":"%s"}' % (DEEP, "0" * 128),  # noqa: UP031
+    ],
+    ids=["event", "checkpoint"],
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("audit", "verify", "FILE"),
+        ("policy", "suggest", "--log", "FILE"),
+        ("policy", "backtest", "POLICY", "--log", "FILE"),
+    ],
+    ids=["verify", "suggest", "backtest"],
+)
+def test_a_nested_export_is_refused_in_words(
+    cli: Run, home: Path, policy: Path, line: str, command: tuple[str, ...]
+) -> None:
+    file = home / "deep.ndjson"
+    file.write_text(line + "\n")
+
+    result = cli(*({"FILE": file, "POLICY": policy}.get(word, word) for word in command))
+
+    assert (result.exit_code, result.exception.__class__) == (2, SystemExit)
+    assert "line 1 of the export is nested deeper than 256 levels (nested_too_deep)" in result.stderr
+
+
+@pytest.mark.parametrize("command", [("audit", "verify"), ("replay",), ("runs", "show"), ("runs", "export-test")])
+def test_a_nested_event_in_a_log_is_refused_in_words(cli: Run, home: Path, command: tuple[str, ...]) -> None:
+    file = recorded_log(home / "runs.db", "ls")
+    with closing(sqlite3.connect(file)) as log, log:
+        log.execute("UPDATE events SET body = ? WHERE seq = 1", ((f'{{"seq":1,"deep":{DEEP}}}').encode(),))
+    out = ("-o", home / "test_it.py") if "export-test" in command else ()
+
+    result = cli(*command, "last", "--log", file, *out)
+
+    assert result.exit_code in (1, 2)
+    assert result.exception.__class__ is SystemExit
+    assert is_harmless(result.stdout + result.stderr)
+
+
+def test_nested_settings_are_refused_in_words(cli: Run, home: Path, tmp_path: Path) -> None:
+    deep = "a = " + "[" * 50_000 + "]" * 50_000 + "\n"
+    write(find_places({"HOME": str(home)}).settings_file, deep)
+    serve = write(tmp_path / "serve.toml", deep)
+
+    for arguments in (("config", "show"), ("serve", "--config", serve)):
+        result = cli(*arguments)
+        assert (result.exit_code, result.exception.__class__) == (2, SystemExit)
+        assert "nested" in result.stderr
 
 
 json_values: st.SearchStrategy[Any] = st.recursive(

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.domain.json import MAX_DEPTH, MAX_INTEGER, BadJson, Json, check, encode, encode_sorted, parse
+from interlock.domain.json import (
+    MAX_DEPTH,
+    MAX_INTEGER,
+    BadJson,
+    Json,
+    check,
+    encode,
+    encode_sorted,
+    is_too_deep,
+    parse,
+)
 
 
 def nested(depth: int, inner: str = "", opening: str = "[", closing: str = "]") -> str:
@@ -79,6 +89,23 @@ def test_64_levels_are_allowed_and_65_are_not(inner: str, opening: str, closing:
     assert MAX_DEPTH == 64
     with pytest.raises(BadJson, match="nested deeper than 64 levels"):
         parse(nested(depth + 1, innermost, opening, closing))
+
+
+@given(JSON, st.integers(0, 6))
+def test_depth_is_found_without_parsing(value: Json, limit: int) -> None:
+    def depth(value: Json) -> int:
+        inner = list(value.values()) if isinstance(value, dict) else value
+        return 1 + max(map(depth, inner), default=0) if isinstance(inner, list) else 0
+
+    assert is_too_deep(encode(value), limit) is (depth(value) > limit)
+
+
+@pytest.mark.parametrize(
+    "text", [b"[" * 257, b'["\\"[", ' + b"[" * 256, b'{"a":' * 257, b'"' + b"[" * 300 + b'"' + b"[" * 257]
+)
+def test_depth_of_broken_text_is_found(text: bytes) -> None:
+    assert is_too_deep(text)
+    assert not is_too_deep(b'"' + b"[" * 1000)
 
 
 def test_depth_that_would_break_a_parser_is_refused() -> None:

@@ -31,13 +31,16 @@ class ProofShape(Shape, frozen=True, kw_only=True):
     flaw: FlawShape | None
     #: What is wrong with a signature; empty: nothing.
     problem: str
+    #: How many events were signed, when, by which key, and as which checkpoint. Later events are not covered.
     signed_count: int
+    signed_at: str | None
+    signed_by: str | None
     checkpoint: int | None
     doubts: list[str]
 
     @classmethod
     def of(cls, run_id: str, proof: Proof) -> "ProofShape":
-        audit = proof.audit
+        audit, said = proof.audit, proof.statement
         flaw = audit.flaw
         return cls(
             run_id=run_id,
@@ -48,7 +51,9 @@ class ProofShape(Shape, frozen=True, kw_only=True):
             flaw=None if flaw is None else FlawShape(seq=flaw.seq, problem=flaw.problem, message=flaw.message),
             problem=proof.problem,
             signed_count=proof.signed_count,
-            checkpoint=None if proof.statement is None else proof.statement.number,
+            signed_at=None if said is None else said.at,
+            signed_by=None if said is None else said.key,
+            checkpoint=None if said is None else said.number,
             doubts=list(proof.doubts),
         )
 

@@ -123,6 +123,7 @@ def result(run_id: str, proof: Proof, *, end_checked: bool) -> dict[str, Any]:
         "signed_events": proof.signed_count if said else None,
         "signed_by": said.key if said else None,
         "signed_at": said.at if said else None,
+        "signed_checkpoint": said.number if said else None,
         "doubts": proof.doubts,
     }
 
@@ -133,9 +134,9 @@ def say_proof(run_id: str, proof: Proof, evidence: Evidence) -> None:
     if not proof.ok:
         return
     if said is not None:
-        by = f"by key {said.key} on {said.at} (checkpoint {said.number})"
-        rest = f"; {count(left, 'event')} after that not proved" if left else ""
-        say(f"  signed up to event {proof.signed_count - 1} {by}{rest}")
+        by = f"at {said.at} as checkpoint {said.number} by key {said.key}"
+        rest = f"{count(left, 'event')} after that not proved" if left else "what was written later is not in it"
+        say(f"  signed {by}: {count(proof.signed_count, 'event')}, up to event {proof.signed_count - 1}; {rest}")
     for doubt in proof.doubts:
         say(f"  not proved: {doubt}: name it with --key")
     if said is None and not proof.doubts and is_unproved(proof, evidence):

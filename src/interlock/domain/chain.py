@@ -57,7 +57,11 @@ def escape_line_breaks(body: bytes) -> bytes:
 def decode_event(entry: Entry) -> Event:
     try:
         event = _decode(entry.body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except RecursionError:
+        raise LogCorruptError(
+            f"event {entry.seq} of {entry.run_id} cannot be read: it is nested too deep (nested_too_deep)"
+        ) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise LogCorruptError(f"event {entry.seq} of {entry.run_id} cannot be read: {error}") from None
     if event.seq != entry.seq or event.run_id != entry.run_id:
         raise LogCorruptError(f"event {entry.seq} of {entry.run_id} says it is {event.seq} of {event.run_id}")

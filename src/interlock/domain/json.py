@@ -17,6 +17,8 @@ Json: TypeAlias = Any
 JsonObject: TypeAlias = dict[str, Any]
 
 MAX_DEPTH = 64
+#: Of whole documents in files, which hold values of `MAX_DEPTH` somewhere inside.
+MAX_FILE_DEPTH = 256
 MAX_INTEGER = 2**53 - 1
 MAX_VALUES = 100_000
 
@@ -30,6 +32,10 @@ _large_number = re.compile(rb"\d{16}|[eE][+-]?\d{3}").search
 
 
 _escape_surrogates = re.compile(r"[\ud800-\udfff]").sub
+
+
+#: A string, as a whole, or a bracket outside of strings.
+_string_or_bracket = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL).finditer
 
 
 class BadJson(ValueError):
@@ -49,6 +55,24 @@ def parse(text: str | bytes) -> Json:
     if _large_number(raw) or (len(raw) > MAX_DEPTH and raw.count(b"{") + raw.count(b"[") > MAX_DEPTH):
         check(value)
     return value
+
+
+def is_too_deep(text: bytes, limit: int = MAX_FILE_DEPTH) -> bool:
+    """Return True if JSON text is nested deeper than `limit`, without parsing it: parsers recurse."""
+    if text.count(b"[") + text.count(b"{") <= limit:
+        return False
+    depth = 0
+    for found in _string_or_bracket(text):
+        match found[0]:
+            case b"[" | b"{":
+                depth += 1
+                if depth > limit:
+                    return True
+            case b"]" | b"}":
+                depth -= 1
+            case _:
+                pass
+    return False
 
 
 def check(value: Json) -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from ..domain.chain import Entry
 from ..domain.errors import LogCorruptError
+from ..domain.json import MAX_FILE_DEPTH, is_too_deep
 from .exports.signed_line import SignedCheckpoint, is_checkpoint, read_line
 
 _LINE = re.compile(rb'\{"hash":"((?:[0-9a-f]{2})*)","event":(.+)\},?', re.DOTALL)
@@ -56,8 +57,14 @@ def read_signatures(lines: Iterable[bytes]) -> list[SignedCheckpoint]:
 
 
 def _written(lines: Iterable[bytes]) -> Iterator[bytes]:
-    stripped = (line.strip() for line in lines)
-    return (line for line in stripped if line not in {b"", b"[", b"]", b"[]"})
+    for number, line in enumerate(map(bytes.strip, lines), start=1):
+        if is_too_deep(line):
+            raise LogCorruptError(
+                f"line {number} of the export is nested deeper than {MAX_FILE_DEPTH} levels (nested_too_deep): "
+                "Interlock writes no such line, so nothing of it was read"
+            )
+        if line not in {b"", b"[", b"]", b"[]"}:
+            yield line
 
 
 def _lines(entries: Iterable[Entry], signed: SignedCheckpoint | None) -> Iterator[bytes]:

@@ -80,7 +80,7 @@ def _ledger_of(snapshot: Snapshot) -> Ledger | None:
         return None
     try:
         return _decode(state)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
 
 

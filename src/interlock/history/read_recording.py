@@ -143,7 +143,7 @@ def _menu(reading: _Reading, fact: facts.MenuShown, seq: int) -> None:
     written = reading.kept(fact.artifact_id)
     try:
         reading.tools = _decode_specs(written) if written else reading.tools
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return
 
 

@@ -16,6 +16,7 @@ from ..domain.decision import Decision
 from ..domain.effects import SideEffects
 from ..domain.errors import ConfigurationError
 from ..domain.failure import CODES
+from ..domain.json import MAX_FILE_DEPTH, is_too_deep
 from ..domain.observation import Observation
 from ..domain.tool import Mode, ToolSpec
 
@@ -166,6 +167,11 @@ def from_json(text: str | bytes) -> Recording:
     if len(text) > MAX_RECORDING_BYTES:
         raise ConfigurationError(f"The recording is larger than {MAX_RECORDING_BYTES} bytes.")
     try:
+        if is_too_deep(text.encode() if isinstance(text, str) else text):
+            raise ConfigurationError(
+                f"The recording is nested deeper than {MAX_FILE_DEPTH} levels (nested_too_deep): Interlock writes no "
+                "such recording, so nothing of it was read."
+            )
         recording = _decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ConfigurationError(f"This is not a recording of a run: {error}.") from None

@@ -1,10 +1,11 @@
 """Check an exported run of Interlock without Interlock. Python 3.11 or newer is all it needs.
 
-    python standalone_verifier.py EXPORT [--key PUBLIC_HEX]... [--checkpoint FILE]...
+    python standalone_verifier.py EXPORT [--key PUBLIC_HEX]... [--checkpoint FILE]... [--json]
 
 An export has a line for each event, `{"hash": H, "event": E}`. H is the SHA-256 of the hash before it and the bytes of
 E; before the first is the hash of the run's id. The last line, or a line of a FILE, is a checkpoint: how many events a
-run has and the hash of the last one, signed by whoever has the key (Ed25519, RFC 8032).
+run has and the hash of the last one, signed by whoever has the key (Ed25519, RFC 8032). When and as which checkpoint is
+printed: an older export verifies, too, and what was written after that is not in it.
 
 Exit code 0: these are all the events that were signed, as they were written. 1: they are not; the first bad event is
 named. 2: the chain is unbroken, but nobody whose key is known signed its end; or the export cannot be read.
@@ -28,6 +29,7 @@ SCHEMA = "interlock/checkpoint/v1"
 P, ORDER, ENCODED = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493, 32
 D = -121665 * pow(121666, -1, P) % P
 Point = tuple[int, int, int, int]
+Signed = tuple[int, Any, Any, Any]  # of a run: how many events, when, as which checkpoint, by which key
 
 
 class Bad(Exception):
@@ -75,7 +77,9 @@ def is_signed(public: bytes, message: bytes, signature: bytes) -> bool:
 def read(written: bytes) -> dict[str, Any]:
     try:
         return dict(json.loads(written))
-    except (ValueError, TypeError, RecursionError):
+    except RecursionError:
+        raise Bad("it is nested too deep to be read (nested_too_deep)") from None
+    except (ValueError, TypeError):
         return {}
 
 
@@ -99,8 +103,8 @@ def check_chain(events: list[tuple[bytes, bytes]]) -> tuple[str, list[str]]:
     return run, heads
 
 
-def signed_count(document: bytes, signature: bytes, keys: dict[str, bytes], run: str, heads: list[str]) -> int | None:
-    """How many events it speaks for: 0 where it is not about this run, None where its key is not known."""
+def signed_part(document: bytes, signature: bytes, keys: dict[str, bytes], run: str, heads: list[str]) -> Signed | None:
+    """What it says about this run: a count of 0 where it is about others, None where its key is not known."""
     said = read(document)
     public = keys.get(str(said.get("key")))
     if public is None:
@@ -108,17 +112,21 @@ def signed_count(document: bytes, signature: bytes, keys: dict[str, bytes], run:
     if said.get("schema") != SCHEMA or not is_signed(public, document, bytes.fromhex(signature.decode())):
         raise Bad(f"the signature of checkpoint {said.get('number')!r} is not by key {said.get('key')}")
     if run not in said["runs"]:
-        return 0
+        return 0, None, None, None
     count, head = said["runs"][run]["count"], said["runs"][run]["head"]
     if count >= len(heads):
         raise Bad(f"events {len(heads) - 1} to {count - 1} are missing at the end: {count} were signed")
     if heads[count] != head:
         raise Bad(f"event {count - 1} or one before it is not the one that was signed: hashes were made anew")
-    return count
+    return count, said.get("at"), said.get("number"), said["key"]
 
 
 def check(export: Iterable[bytes], keys: Iterable[str] = (), checkpoints: Iterable[bytes] = ()) -> tuple[int, str]:
     """The exit code, and why."""
+    return (found := examine(export, keys, checkpoints))["code"], found["message"]
+
+
+def examine(export: Iterable[bytes], keys: Iterable[str], checkpoints: Iterable[bytes]) -> dict[str, Any]:
     known = {sha256(bytes.fromhex(key)).hexdigest()[:16]: bytes.fromhex(key) for key in keys}
     lines = [line for line in map(bytes.strip, export) if line not in {b"", b"[", b"]", b"[]"}]
     own = [(match[1], match[2]) for match in map(SIGNED.fullmatch, lines) if match]
@@ -126,18 +134,20 @@ def check(export: Iterable[bytes], keys: Iterable[str] = (), checkpoints: Iterab
     events = [EVENT.fullmatch(line) for line in lines if not SIGNED.fullmatch(line)]
     try:
         run, heads = check_chain([(match[1], match[2]) if match else (b"", b"") for match in events])
-        counts = [signed_count(*each, known, run, heads) for each in (*own, *other)]
-        if 0 in counts[: len(own)]:
+        parts = [signed_part(*each, known, run, heads) for each in (*own, *other)]
+        if any(part and not part[0] for part in parts[: len(own)]):
             raise Bad(f"the checkpoint at its end is not about {run}: it was taken from another export")
     except Bad as bad:
-        return BAD, f"NOT WHAT WAS WRITTEN: {bad}"
-    signed, count = max((each for each in counts if each), default=0), len(heads) - 1
-    if signed == count:
-        return PROVED, f"OK: {run}: all {count} events, as they were signed"
-    if signed:
-        return UNPROVED, f"NOT PROVED: {run}: signed up to event {signed - 1}; {count - signed} more follow it"
+        return {"code": BAD, "message": f"NOT WHAT WAS WRITTEN: {bad}"}
+    best: Signed = max((part for part in parts if part), key=lambda part: part[0], default=(0, None, None, None))
+    count, (signed, at, number, key) = len(heads) - 1, best
     why = f"signed by {read(own[0][0]).get('key')}, whose public key was not given (--key)" if own else "not signed"
-    return UNPROVED, f"NOT PROVED: {run}: {count} events in one unbroken chain, {why}"
+    rest = f"{count - signed} more follow, not signed" if signed < count else "what was written later is not in it"
+    code, verdict, which = (PROVED, "OK", "all ") if signed == count else (UNPROVED, "NOT PROVED", "")
+    by = f"{which}{signed} events, signed at {at} as checkpoint {number} by key {key}; {rest}"
+    said = f"{run}: {by if signed else f'{count} events in one unbroken chain, {why}'}"
+    fields = {"run_id": run, "events": count, "signed_events": signed, "signed_at": at, "signed_checkpoint": number}
+    return {"code": code, "message": f"{verdict}: {said}", **fields, "signed_by": key}
 
 
 def main(words: list[str] | None = None) -> int:
@@ -145,15 +155,16 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("export")
     parser.add_argument("--key", action="append", default=[], metavar="PUBLIC_HEX")
     parser.add_argument("--checkpoint", action="append", default=[], metavar="FILE")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     given = parser.parse_args(words)
     try:
         with open(given.export, "rb") as file:
             checkpoints = [line for path in given.checkpoint for line in Path(path).read_bytes().splitlines()]
-            code, said = check(file, given.key, checkpoints)
+            found = examine(file, given.key, checkpoints)
     except (OSError, ValueError) as error:
-        code, said = UNPROVED, f"CANNOT BE READ: {error}"
-    print(said.encode("unicode_escape").decode())
-    return code
+        found = dict[str, Any](code=UNPROVED, message=f"CANNOT BE READ: {error}")
+    print(json.dumps(found) if given.json else found["message"].encode("unicode_escape").decode())
+    return found["code"]
 
 
 if __name__ == "__main__":

@@ -153,6 +153,8 @@ def read_settings(path: Path) -> ServerSettings:
     try:
         with path.open("rb") as file:
             return settings_in(tomllib.load(file))
+    except RecursionError:
+        raise ConfigurationError(f"{path} is nested too deep (nested_too_deep). Nothing was started.") from None
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}. Nothing was started.") from None
     except ConfigurationError as error:

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 import msgspec
 import rfc8785
 
+from ...domain.json import is_too_deep
 from ..standalone_verifier import is_signed
 from .keys import PublicKey
 from .signed_line import SignedCheckpoint
@@ -60,9 +61,11 @@ def read_statement(
     signed: SignedCheckpoint, keys: Mapping[str, PublicKey], check: Check = is_signed
 ) -> Statement | Doubt:
     """What was said, if it was said by one of these keys."""
+    if is_too_deep(signed.document):
+        return Doubt("unreadable", "a checkpoint cannot be read: it is nested too deep (nested_too_deep)")
     try:
         statement = _decode(signed.document)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return Doubt("unreadable", f"a checkpoint cannot be read: {error}")
     key = keys.get(statement.key)
     if key is None:

@@ -44,7 +44,7 @@ def _read_key(line: bytes) -> PublicKey | None:
     try:
         found = _decode(line)
         right = len(found.raw) == PUBLIC_BYTES and found.key == key_id(found.raw)
-    except (msgspec.MsgspecError, ValueError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return found if right else None
 
