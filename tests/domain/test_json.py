@@ -1,6 +1,7 @@
 """Strict JSON: what two readers could understand differently is refused."""
 
 import json
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from interlock.domain.json import (
     MAX_INTEGER,
     BadJson,
     Json,
+    JsonObject,
     check,
     encode,
     encode_sorted,
@@ -94,8 +96,14 @@ def test_64_levels_are_allowed_and_65_are_not(inner: str, opening: str, closing:
 @given(JSON, st.integers(0, 6))
 def test_depth_is_found_without_parsing(value: Json, limit: int) -> None:
     def depth(value: Json) -> int:
-        inner = list(value.values()) if isinstance(value, dict) else value
-        return 1 + max(map(depth, inner), default=0) if isinstance(inner, list) else 0
+        match value:
+            case dict():
+                inner = list(cast(JsonObject, value).values())
+            case list():
+                inner = cast(list[Json], value)
+            case _:
+                return 0
+        return 1 + max(map(depth, inner), default=0)
 
     assert is_too_deep(encode(value), limit) is (depth(value) > limit)
 
