@@ -1,5 +1,6 @@
 """A run as a pytest file: hermetic, the same wherever it runs, readable when it fails, and without anything private."""
 
+import asyncio
 import json
 import os
 import re
@@ -151,6 +152,25 @@ async def test_an_exported_run_names_no_machine_no_person_and_no_secret(
 
 
 HOSTILE = st.text() | st.sampled_from(["'''", "\\", "\\'''", '"""', "\x00\r\n\u2028\x7f", "{x}", "%s", "\ud800", "# x"])
+
+
+CALL = st.tuples(HOSTILE | st.sampled_from(["add", "broken", "ghp_" + "a1b2c3" * 6, "x" * 300]), HOSTILE, HOSTILE)
+
+
+@given(st.lists(CALL, min_size=1, max_size=4))
+@settings(max_examples=25, deadline=None)
+async def test_an_export_of_malformed_calls_passes(proposals: list[tuple[str, str, str]]) -> None:
+    """Whatever tool, arguments and id the model wrote."""
+    turns = (Turn(calls=tuple(proposed(*proposal) for proposal in proposals)), Turn(text="Done."))
+    recorded = await record(agent(turns=turns))
+
+    for where in ("", "declared:make"):
+        source = await export_test(recorded.entries, recorded.artifacts, agent=where)
+        space: dict[str, Any] = {}
+        code = source.replace("from declared import make", "make = None")
+        exec(compile(code.encode("ascii"), "exported", "exec"), space)  # noqa: S102 - what was exported
+        space["make"] = lambda: agent(turns=turns)
+        await asyncio.to_thread(space["test_recorded_run"])
 
 
 @given(st.lists(HOSTILE, min_size=3, max_size=3))

@@ -1,11 +1,15 @@
 """What a model wrote for a call, as far as the log has it."""
 
+import re
 from hashlib import sha256
 from typing import Any
 
 from ..domain.event import CallProposed
 from ..domain.json import BadJson, encode, encode_sorted, parse
 from .recording import PastCall
+
+#: How half of a surrogate pair is written into a log; a model may also have written just that.
+_surrogate = re.compile(r"\\ud[89a-f][0-9a-f]{2}").search
 
 
 def past_arguments(fact: CallProposed, known: PastCall | None, kept: bytes | None) -> tuple[str, str]:
@@ -18,8 +22,11 @@ def past_arguments(fact: CallProposed, known: PastCall | None, kept: bytes | Non
             return "{}", "its arguments are too large for the log"
         raw = kept.decode(errors="replace")
     text: str = raw if isinstance(raw, str) else encode(raw).decode()
-    as_written = fact.digest in ("", _digest(fact.tool, text), _digest_of_text(fact.tool, text))
-    return text, "" if as_written else "its arguments were redacted or cut"
+    if fact.digest in ("", _digest(fact.tool, text)):
+        return text, ""
+    if fact.digest != _digest_of_text(fact.tool, text):
+        return text, "its arguments were redacted or cut"
+    return text, "its arguments may hold half of a surrogate pair, which no log has" if _surrogate(text) else ""
 
 
 def _repeated(fact: CallProposed, known: PastCall) -> tuple[str, str]:

@@ -229,9 +229,13 @@ def _walk(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _about(recording: Recording) -> str:
-    calls = ", ".join(dict.fromkeys(call.tool for call in recording.calls.values() if call.tool.isidentifier()))
-    agent = recording.agent if recording.agent.isidentifier() else "an agent"
+    calls = ", ".join(dict.fromkeys(call.tool for call in recording.calls.values() if _is_plain(call.tool)))
+    agent = recording.agent if _is_plain(recording.agent) else "an agent"
     return f"A recorded run of {agent}: {len(recording.answers)} answers" + (f", calls of {calls}." if calls else ".")
+
+
+def _is_plain(name: str) -> bool:
+    return name.isascii() and name.isidentifier()
 
 
 def _quotable(text: str) -> str:

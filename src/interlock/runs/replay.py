@@ -30,6 +30,7 @@ from ..domain.event import UserSaid
 from ..domain.ledger import Ledger
 from ..domain.tool import Situation, ToolContext
 from ..history.differences import Difference, differences
+from ..history.past_conversation import MADE_UP
 from ..history.read_recording import read_recording
 from ..history.recording import PastAnswer, PastCall, Recording
 from ..pipeline.batch import start
@@ -61,13 +62,23 @@ class ModelReplay(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def decisions(self) -> dict[str, str]:
-        """The verdict of now on every call that was compared, by its id."""
-        return {call_id: said for call_id, said in self.now.decisions.items() if call_id not in self.unchecked}
+        """The verdict of now on every call that was compared, by its recorded id."""
+        return self._compared(self.now.decisions)
 
     @property
     def outcomes(self) -> dict[str, str]:
-        """`ok`, or the code of the failure, of every call that was compared."""
-        return {call_id: said for call_id, said in self.now.outcomes.items() if call_id not in self.unchecked}
+        """`ok`, or the code of the failure, of every call that was compared, by its recorded id."""
+        return self._compared(self.now.outcomes)
+
+    def _compared(self, rows: Mapping[str, str]) -> dict[str, str]:
+        """Return the rows of calls that were compared. The id that the runtime makes up for a malformed call is a
+        digest of its raw text, which a record does not have: such calls are paired in their order."""
+        then, today = (
+            [call_id for call_id in each.calls if call_id.startswith(MADE_UP)] for each in (self.was, self.now)
+        )
+        ids = dict(zip(today, then, strict=False))
+        named = ((ids.get(call_id, call_id), said) for call_id, said in rows.items())
+        return {call_id: said for call_id, said in named if call_id not in self.unchecked}
 
     @property
     def words(self) -> str:
