@@ -31,7 +31,8 @@ def past_arguments(fact: CallProposed, known: PastCall | None, kept: bytes | Non
 
 def _repeated(fact: CallProposed, known: PastCall) -> tuple[str, str]:
     """The same call again; or its id for another one, whose arguments nobody kept: any others stand for them."""
-    same = known.lost or fact.digest in (_digest(known.tool, known.arguments), "")
+    digests = (_digest(known.tool, known.arguments), _digest_of_text(known.tool, known.arguments), "")
+    same = known.lost or fact.digest in digests
     return (known.arguments if same else encode({"other": fact.digest}).decode()), ""
 
 
