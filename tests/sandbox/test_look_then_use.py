@@ -105,9 +105,10 @@ async def test_covers_follow_no_link(  # noqa: PLR0917 - the matrix of an attack
     target: str,
 ) -> None:
     moment(monkeypatch, lambda: exchange(workspace / name, outside / target))
+    options: dict[str, Any] = {kind: (str(workspace / name),)}
 
     with pytest.raises(SandboxSetupError, match=r"while it was being protected.*Nothing was executed"):
-        await run(bwrap, "touch ran", workspace, 20, **{kind: (str(workspace / name),)})
+        await run(bwrap, "touch ran", workspace, **options)
 
     assert is_untouched(outside)
     assert not (workspace / "ran").exists()

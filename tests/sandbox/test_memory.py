@@ -1,4 +1,4 @@
-"""Memory that no process has mapped."""
+"""Memory that no process has mapped ends a command at its limit, too."""
 
 import os
 import sys
@@ -8,10 +8,11 @@ import pytest
 
 from interlock.sandbox.bubblewrap import BubblewrapSandbox
 from interlock.sandbox.interface import CommandLimits
+from interlock.sandbox.process_group import make_group
 from interlock.sandbox.programs import find_bwrap, python_folders
 
 from .commands import Outcome, run
-from .hoards import HELD_BYTES, MEGABYTE
+from .hoards import HELD_BYTES, HOARDS, MEGABYTE
 from .ordinary_user import pytest_as_ordinary_user
 
 LIMIT = 100 * MEGABYTE
@@ -24,10 +25,29 @@ def sandbox() -> BubblewrapSandbox:
     return BubblewrapSandbox(bwrap.path)
 
 
+def has_memory_groups() -> bool:
+    group = make_group(10, LIMIT)
+    if group is None:
+        return False
+    group.close()
+    return group.holds_memory
+
+
 async def python(sandbox: BubblewrapSandbox, program: str, workspace: Path) -> Outcome:
     limits = CommandLimits(memory_bytes=LIMIT, temporary_bytes=HELD_BYTES, grace_seconds=0.1)
     words = (sys.executable, "-I", "-c", program)
     return await run(sandbox, words, workspace, timeout=30, readable=python_folders(), limits=limits)
+
+
+@pytest.mark.parametrize("kind", HOARDS)
+async def test_held_memory_ends_a_command(sandbox: BubblewrapSandbox, tmp_path: Path, kind: str) -> None:
+    if kind not in ("memfd", "deleted file") and not has_memory_groups():
+        pytest.skip("only control groups count this kind of memory, and there are none for us")
+
+    outcome = await python(sandbox, HOARDS[kind], tmp_path)
+
+    assert outcome.ended.reason == "memory_limit"
+    assert outcome.ended.peak_memory_bytes > LIMIT
 
 
 async def test_memory_below_the_limit_ends_nothing(sandbox: BubblewrapSandbox, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from .tool import JsonObject, ToolDefinition
+from .tool import JsonObject, ResourceKind, ToolDefinition
 
 Access: TypeAlias = Literal["read", "write"]
 
@@ -49,11 +49,13 @@ def place_in(absolute: str, roots: Iterable[str]) -> str | None:
     return None
 
 
-def declared_paths(tool: ToolDefinition, arguments: JsonObject) -> list[str]:
+def declared_paths(
+    tool: ToolDefinition, arguments: JsonObject, kinds: tuple[ResourceKind, ...] = ("path",)
+) -> list[str]:
     return [
         path
         for name, kind in tool.resources.items()
-        if kind == "path"
+        if kind in kinds
         for value in values_at(arguments, name.split("."))
         for path in elements(value)
         if isinstance(path, str)

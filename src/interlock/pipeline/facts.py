@@ -6,7 +6,7 @@ Arguments and reasons may hold secrets: they are stored as they are only when no
 import msgspec
 
 from ..domain.call import AcceptedCall, Answer, Invocation, Question, Suspended, Waiting
-from ..domain.decision import Decision
+from ..domain.decision import Decision, Verdict
 from ..domain.event import (
     ActionVoided,
     ApprovalExpired,

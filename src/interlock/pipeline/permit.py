@@ -18,7 +18,7 @@ from ..domain.ids import new_action_id
 from ..domain.json import BadJson, check
 from ..domain.payload import Bound
 from ..domain.resources import declared_paths, place_in, values_at
-from ..domain.tool import Guardrail, Risk, Situation, ToolContext
+from ..domain.tool import Guardrail, ResourceKind, Risk, Situation, ToolContext
 from ..domain.words import error_text, sentence, shorten, shown
 from ..policy.interface import PolicyEngine, PolicyEvent
 
@@ -52,7 +52,9 @@ async def decide(valid: ValidCall, policy: PolicyEngine, situation: Situation, s
 
 def _with_places(decision: Decision, valid: ValidCall, event: PolicyEvent) -> Decision:
     """Name the places that were judged: where each path argument leads as it is written, and as it was resolved."""
-    named = declared_paths(valid.tool, valid.arguments)
+    # The folder that an approved call starts in is bound to the approval in another way.
+    kinds: tuple[ResourceKind, ...] = ("path", "folder") if decision.verdict is Verdict.ALLOW else ("path",)
+    named = declared_paths(valid.tool, valid.arguments, kinds)
     if not named or decision.verdict is Verdict.DENY:
         return decision
     roots = (event.folder, event.real_path("."))

@@ -56,7 +56,7 @@ _CAUSES = (
     _Cause(
         "joining its",
         "files in a sandbox cannot be protected: the host does not let its mounts be reached",
-        "Allow the system call `setns` (Docker: in the container's seccomp profile), or use Landlock as an ordinary user.",
+        "Allow the system call `setns` (Docker: in the seccomp profile), or use Landlock as an ordinary user.",
     ),
     _Cause("make / slave", "the container's AppArmor profile forbids mounts", _CONTAINER_ADVICE),
     _Cause(

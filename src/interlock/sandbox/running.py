@@ -23,7 +23,7 @@ from ..domain.errors import SandboxSetupError
 from . import process_tree
 from .interface import CommandLimits, Ended, OnOutput, Reason, Running, Stream
 from .launch import Launch, spawn
-from .process_group import make_group
+from .process_group import MemoryUse, make_group
 from .told import Report, Status, signal_of
 from .turns import Turn, take_turn
 from .watched import CHUNK_BYTES, PipeReader, WatchedProcess
@@ -34,7 +34,7 @@ _SETUP_SECONDS = 20.0
 #: For a supervisor to end its tree, before it is killed itself.
 _SUPERVISOR_SECONDS = 5.0
 #: The sandbox is some processes, too.
-_OWN_PROCESSES = 16
+_OWN_PROCESSES, _OWN_BYTES = 16, 32 << 20
 POLL_SECONDS = 0.1
 #: Looking at processes may take this part of the event loop's time at most.
 _POLL_SHARE = 20
@@ -89,8 +89,8 @@ class _RunningCommand:
         self._started_at = time.monotonic()
         self._process, output_fds = spawn(launch)
         #: Where nothing else holds the number of its processes. With room for those of the sandbox itself.
-        self._group = make_group(limits.processes + _OWN_PROCESSES, limits.memory_bytes)
-        self._shared = process_tree.SharedMemory()
+        self._group = make_group(limits.processes + _OWN_PROCESSES, limits.memory_bytes + _OWN_BYTES)
+        self._shared_memory = process_tree.SharedMemory()
         if self._group is not None:
             self._group.take(self._process.pid)
         self._launched = WatchedProcess(self._loop, self._process.pid)
@@ -221,8 +221,7 @@ class _RunningCommand:
         self._process.wait()
         if self._group is not None:
             self._group.close()
-            if self._group.memory_use().is_exceeded:
-                self._because("memory_limit")
+            self._check_group()
         for reader in self._readers:
             reader.drain()
             reader.close()
@@ -349,6 +348,14 @@ class _RunningCommand:
             for pid in process_tree.descendants(self._process.pid):
                 self._group.take(pid)
 
+    def _check_group(self) -> bool:
+        """Take over what the control group counted. Return whether the kernel ended something for the limit."""
+        use = MemoryUse() if self._group is None else self._group.memory_use()
+        self._peak_bytes = max(self._peak_bytes, use.peak_bytes)
+        if use.is_exceeded:
+            self._because("memory_limit")
+        return use.is_exceeded
+
     def _close_gate(self) -> None:
         if self._gate_fd >= 0:
             self._loop.remove_writer(self._gate_fd)
@@ -365,15 +372,11 @@ class _RunningCommand:
     def _look(self) -> None:
         before = time.monotonic()
         tree = process_tree.descendants(self._process.pid, most=self._limits.processes + 1)
-        group = self._group
-        if group is not None and group.holds_memory:
-            memory = process_tree.resident_bytes(tree)
-            is_exceeded = group.memory_use().is_exceeded
-        else:
-            memory = process_tree.used_bytes(tree, self._limits.memory_bytes, self._shared)
-            is_exceeded = memory > self._limits.memory_bytes
+        is_counted = self._group is not None and self._group.holds_memory
+        shared = None if is_counted else self._shared_memory
+        memory = process_tree.used_bytes(tree, self._limits.memory_bytes, shared)
         self._peak_bytes = max(self._peak_bytes, memory)
-        if is_exceeded:
+        if memory > self._limits.memory_bytes or self._check_group():
             self._kill("memory_limit")
         # One of them is the sandbox's own.
         if len(tree) - 1 > self._limits.processes:

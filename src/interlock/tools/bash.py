@@ -186,7 +186,7 @@ class Shell:
         """The files may have changed since the check, so it is done again. `PathRefused` goes up as it is."""
         if (problem := self._problem(script, cwd)) is not None:
             raise PreconditionError(problem)
-        folder = self._folder(cwd)
+        folder = self._judged_folder(cwd, context)
         # What was said before the start counts: a link that changed since must not open more than was decided on.
         recorded = recorded_name(context.reach)
         return Order(
@@ -206,6 +206,16 @@ class Shell:
 
     def _folder(self, cwd: str) -> str:
         return self._rules.workspace.locate(cwd).relative if cwd else "."
+
+    def _judged_folder(self, cwd: str, context: ToolContext) -> str:
+        """The folder to start in, which is the one that was judged or that a person approved."""
+        if not cwd:
+            return "."
+        bound = context.bound
+        folder = self._rules.workspace.locate(cwd, judged=context.judged if bound is None else None).relative
+        if bound is not None and bound.cwd != self._absolute(folder):
+            raise PreconditionError(Problem(message=f"cwd {cwd!r} leads to another folder than a person approved."))
+        return folder
 
     def _absolute(self, folder: str) -> str:
         root = self._rules.workspace.root

@@ -101,7 +101,7 @@ async def start(order: Order, on_output: OnOutput) -> Started:
         profile, guarded = await asyncio.to_thread(look, order.rules, order.commands.confinement, order.profile)
         still = _Still(order, profile)
         try:
-            with order.rules.workspace.open_folder(order.cwd) as folder:
+            with order.rules.workspace.open_folder(order.cwd, frozenset({order.cwd})) as folder:
                 command = _command(order, profile, still, folder.fd)
                 return Started(await order.commands.start(command, on_output), profile, guarded)
         except SandboxSetupError as error:
