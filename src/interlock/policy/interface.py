@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable
 from os import getcwd
-from os.path import join, normpath, realpath
+from os.path import isabs, join, normpath, realpath
 from typing import Literal, Protocol
 
 import msgspec
@@ -31,7 +31,7 @@ class PolicyEvent(msgspec.Struct, frozen=True, gc=False):
     def real_path(self, path: str) -> str:
         """Resolve a path, from the workspace on, once for this decision. A tool of files opens what it led to here, or
         nothing: a policy that resolves paths on its own may judge another file."""
-        absolute = join(self.folder, path)
+        absolute = path if isabs(path) else join(self.folder, path)
         if absolute not in self.real_paths:
             self.real_paths[absolute] = realpath(absolute)
         return self.real_paths[absolute]
