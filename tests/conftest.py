@@ -48,6 +48,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         report for word in ("passed", "failed") for report in terminalreporter.getreports(word)
     ]
     terminalreporter.section(f"{len(reports)} of {terminalreporter.config.stash[_COLLECTED]} long tests ran")
+    # What a fixture adds at its end is in the report of the teardown, which has no category.
+    budgets = {report.nodeid: dict(report.user_properties) for report in terminalreporter.getreports("")}
     for report in reports:
-        words = dict(report.user_properties).get("soak", f"{report.duration:.0f} s")
+        words = budgets[report.nodeid].get("soak", f"{report.duration:.0f} s")
         terminalreporter.write_line(f"{report.nodeid}: {words}")

@@ -1,5 +1,7 @@
 """How long tests wait, and how much work they accept."""
 
+import asyncio
+import os
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from time import process_time
@@ -10,6 +12,13 @@ T = TypeVar("T")
 #: Until a test gives up waiting for a fact. It only ends tests that would wait for ever: a green run on a busy machine
 #: is far from it. It is shorter than `sleep 60`, which tests start to be ended, and than pytest's own timeout.
 HANG_SECONDS = 50
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    """Wait for a fact of this event loop or of its threads that no event announces."""
+    async with asyncio.timeout(HANG_SECONDS):
+        while not holds():
+            await asyncio.to_thread(os.sched_yield)
 
 
 @contextmanager

@@ -4,9 +4,10 @@ import asyncio
 from collections import defaultdict
 
 from interlock import BatchResult, ToolRuntime
+from tests.patience import HANG_SECONDS, eventually
 
 #: No wait in these tests may take longer.
-PATIENCE = 5.0
+PATIENCE = HANG_SECONDS
 
 
 class Stage:
@@ -70,6 +71,9 @@ class Stage:
             for name in names:
                 await self._started[name].wait()
 
+    async def ended(self, name: str) -> None:
+        await eventually(lambda: f"{name} ends" in self.seen)
+
     def let_go(self, *names: str) -> None:
         for name in names:
             self._let_go[name].set()
@@ -79,7 +83,7 @@ class Stage:
 
 
 async def others_ran(turns: int = 100) -> None:
-    """Everything that could go on without outside help has gone on."""
+    """Give everything that could go on a chance, before a test says that it did not. Otherwise use `eventually`."""
     loop = asyncio.get_running_loop()
     for _ in range(turns):
         turn: asyncio.Future[None] = loop.create_future()

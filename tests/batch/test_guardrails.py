@@ -273,7 +273,7 @@ async def test_start_and_end_of_a_call_happen_once_each_however_it_ends(trace: T
         handler,
         pre_hooks=[trace.pre_hook],
         post_hooks=[trace.post_hook],
-        timeout_seconds=0.02 if end == "hangs" else 60,
+        timeout_seconds=1 if end == "hangs" else 60,
     )
     async with ToolRuntime(tools=[traced], log=TracedLog(trace)) as runtime:
         running = asyncio.create_task(runtime.execute([call("c1", "handler")]))

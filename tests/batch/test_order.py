@@ -9,6 +9,7 @@ import pytest
 from interlock import RulePolicy, ToolContext, ToolRuntime, tool
 from interlock.domain.event import InvocationStarted
 from tests.batch.stage import PATIENCE, Stage, codes, others_ran
+from tests.patience import eventually
 from tests.support import call, facts
 
 ALLOW = RulePolicy(default="allow")
@@ -28,7 +29,7 @@ async def test_outcomes_are_in_model_order_in_whatever_order_the_handlers_end(or
     await stage.started(*"abc")
     for name in order:
         stage.let_go(name)
-        await others_ran()
+        await stage.ended(name)
     result = await running
 
     assert [line for line in stage.seen if line.endswith("ends")] == [f"{name} ends" for name in order]
@@ -44,10 +45,12 @@ async def test_no_more_handlers_than_the_cap_run_at_once_however_many_calls_come
     runtime = ToolRuntime(tools=[tool(stage.play, name="play")], max_concurrency=cap)
 
     running = asyncio.create_task(runtime.execute([call(f"c{name}", "play", name=name) for name in names]))
-    for name in names:
-        await stage.started(name)
+    for number, name in enumerate(names):
+        running_now = min(cap, len(names) - number)
+        await eventually(lambda most=running_now: len(stage.running) == most)
         await others_ran()
         stage.let_go(name)
+        await stage.ended(name)
     result = await running
 
     assert stage.most_running == cap

@@ -137,7 +137,7 @@ async def test_timeouts_and_exceptions_are_put_into_words_apart(
     stage.let_go("bad")
     tools = [
         tool(stage.play, name="hang", timeout_seconds=0.02, **options),
-        tool(stage.fail, name="fail", timeout_seconds=0.02, **options),
+        tool(stage.fail, name="fail", timeout_seconds=PATIENCE, **options),
     ]
 
     async with asyncio.timeout(PATIENCE):

@@ -245,7 +245,7 @@ async def test_a_listener_for_progress_that_raises_does_not_fail_the_call() -> N
 async def test_a_thread_that_blocks_times_out_and_its_late_end_changes_nothing() -> None:
     released, ended = threading.Event(), threading.Event()
 
-    @tool(timeout_seconds=0.02)
+    @tool(timeout_seconds=1)  # enough for the thread to begin on a busy machine
     def block() -> str:
         released.wait(HANG_SECONDS)
         ended.set()
@@ -255,7 +255,7 @@ async def test_a_thread_that_blocks_times_out_and_its_late_end_changes_nothing()
     result = await survives(runtime, call("c1", "block"), call("c2", "sibling"))
     before = await runtime.export()
     released.set()
-    await asyncio.to_thread(ended.wait, 5)
+    await asyncio.to_thread(ended.wait, HANG_SECONDS)
 
     assert [observation.code for observation in result.observations] == ["timed_out", "ok"]
     assert result.observations[0].side_effects == "unknown"

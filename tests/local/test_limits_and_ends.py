@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from interlock.sandbox.interface import CommandLimits
-from tests.patience import HANG_SECONDS
+from tests.patience import HANG_SECONDS, eventually
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.support import call
 
@@ -101,7 +101,7 @@ async def test_a_workspace_that_goes_away_meanwhile_is_told_and_nothing_breaks(t
     workspace.mkdir()
     async with box(workspace, commands=commands_of("bubblewrap")) as run:
         begun = asyncio.create_task(run.bash("echo begun > begun; while [ -e begun ]; do sleep 0.02; done; echo over"))
-        await _until((workspace / "begun").exists)
+        await eventually((workspace / "begun").exists)
         workspace.rename(tmp_path / "moved")
         (tmp_path / "moved" / "begun").unlink()
         during = await begun
@@ -182,7 +182,7 @@ async def test_closing_ends_a_command_and_a_task_under_way(workspace: Path) -> N
     run = Box(workspace, commands=commands_of("bubblewrap"), limits=SMALL)
     started = await run.bash(f": {TOKEN}; sleep 60", background=True)
     begun = asyncio.create_task(run.bash(f": {TOKEN}; touch begun; sleep 60"))
-    await _until((workspace / "begun").exists)
+    await eventually((workspace / "begun").exists)
     begun.cancel()
     await asyncio.wait([begun])
     await asyncio.wait_for(run.runtime.close(), HANG_SECONDS)
@@ -231,21 +231,12 @@ def test_nothing_is_left_when_the_process_ends_without_closing(workspace: Path, 
             driver.send_signal(signal.SIGKILL)
         driver.wait(HANG_SECONDS)
 
-    asyncio.run(_until(lambda: not processes_with(TOKEN)))
+    asyncio.run(eventually(lambda: not processes_with(TOKEN)))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="this is an ordinary user")
 def test_whoever_will_not_end_is_ended_under_landlock() -> None:
     pytest_as_ordinary_user("tests/local/test_limits_and_ends.py", "-k", "landlock and not under_landlock")
-
-
-async def _until(holds: Any) -> None:
-    """A bounded wait for what another process does."""
-    for _ in range(3_000):
-        if holds():
-            return
-        await asyncio.wait([asyncio.ensure_future(asyncio.to_thread(os.sched_yield))], timeout=0.01)
-    raise AssertionError("it did not happen")
 
 
 async def _turns(count: int) -> None:

@@ -19,10 +19,11 @@ from interlock import (
 )
 from interlock.domain.event import CallJudged, CallObserved, Fact, InvocationCompleted, InvocationStarted, Warned
 from tests.batch.stage import others_ran
+from tests.patience import HANG_SECONDS
 from tests.support import call, facts
 
 #: Nothing here takes long; what does has a bug.
-PATIENCE = 20
+PATIENCE = HANG_SECONDS
 OPEN = HeadlessInteractionProvider("wait")
 QUICK = CommandLimits(grace_seconds=0.1)
 

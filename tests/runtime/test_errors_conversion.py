@@ -150,7 +150,7 @@ async def test_a_tool_that_exceeds_its_own_timeout_gives_a_timeout_error_in_the_
 async def test_a_thread_that_timed_out_has_unknown_effects_and_is_not_run_again() -> None:
     released, runs = threading.Event(), list[str]()
 
-    @tool(timeout_seconds=0.5)  # enough for the thread to begin on a busy machine
+    @tool(timeout_seconds=1)  # enough for the thread to begin on a busy machine
     def block(ctx: ToolContext) -> None:
         runs.append(ctx.call_id)
         released.wait(HANG_SECONDS)

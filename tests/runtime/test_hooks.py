@@ -365,7 +365,7 @@ async def test_a_timeout_holds_in_every_layer(layer: str, options: dict[str, Any
     async def work() -> str:
         return await _hang() if layer == "handler" else "done"
 
-    [observation] = (await run(tool(work, timeout_seconds=0.02, **options))).observations
+    [observation] = (await run(tool(work, timeout_seconds=0.5, **options))).observations
 
     assert (observation.ok, observation.code) == (False, "timed_out")
     assert observation.failure is not None

@@ -1,8 +1,10 @@
 """The time of a long test. `SOAK_SECONDS` sets it; `make soak` ends in time with the default."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import monotonic
+
+from tests.patience import HANG_SECONDS
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "20"))
 
@@ -19,10 +21,11 @@ class Budget:
     def used(self) -> float:
         return monotonic() - self._start
 
-    def rounds(self, part: float = 1.0) -> Iterator[int]:
-        """Count rounds until this part of the time is used. There is at least one."""
+    def rounds(self, part: float = 1.0, enough: Callable[[], bool] = lambda: True) -> Iterator[int]:
+        """Count rounds until this part of the time is used and there was enough. There is at least one."""
+        until = part * self.seconds
         while True:
             yield self.done
             self.done += 1
-            if self.used >= part * self.seconds:
+            if self.used >= until and (enough() or self.used >= until + HANG_SECONDS):
                 return
