@@ -80,7 +80,10 @@ export function element(name, attributes = {}, ...children) {
 /** Say something at the edge of the page, also to those who only listen. */
 export function notify(words, tone = "good") {
   const note = element("p", { class: `note ${tone}` }, words);
-  document.getElementById("notices").append(note);
+  const notices = document.getElementById("notices");
+  // A page that is replaced twice says the same twice: it is shown once.
+  for (const shown of [...notices.children]) if (shown.textContent === words) shown.remove();
+  notices.append(note);
   setTimeout(() => note.remove(), 8000);
 }
 
