@@ -76,8 +76,10 @@ def provider_at(kind: str, url: str, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> M
     return AnthropicMessages(base_url=url, api_key=KEY, timeouts=timeouts)
 
 
-async def answer(provider: ModelProvider, request: ModelRequest = ASKED) -> list[ModelEvent]:
-    async with aclosing(provider.stream(request)) as events, asyncio.timeout(HANG_SECONDS):
+async def answer(
+    provider: ModelProvider, request: ModelRequest = ASKED, seconds: float = HANG_SECONDS
+) -> list[ModelEvent]:
+    async with aclosing(provider.stream(request)) as events, asyncio.timeout(seconds):
         return [event async for event in events]
 
 

@@ -102,7 +102,7 @@ def test_a_server_is_killed_again_and_again_at_any_moment(tmp_path: Path, budget
 
 
 def kill_often(folder: Path, random: Random) -> None:
-    runs, said, code = 40, list[str](), -signal.SIGKILL
+    runs, said, code = 20, list[str](), -signal.SIGKILL
     while code == -signal.SIGKILL:
         life = Life(folder, runs)
         code = life.live(until=random.randrange(10, 60))

@@ -24,16 +24,16 @@ pytestmark = [
 def test_nothing_leaks_while_names_are_swapped(reach: Reach, tmp_path: Path, budget: Budget) -> None:
     found = race(tmp_path, reach, seconds=budget.seconds)
     assert found.wrong == []
-    assert found.flips > 10_000
-    assert found.takes > 100
+    assert found.flips > 500 * budget.seconds
+    assert found.takes > 5 * budget.seconds
 
 
 @pytest.mark.requirement("P19")
-async def test_nothing_unjudged_is_opened_in_twenty_seconds_of_swapping(tmp_path: Path) -> None:
-    found = await judged_race(tmp_path, seconds=20)
+async def test_nothing_unjudged_is_opened_while_names_are_swapped(tmp_path: Path, budget: Budget) -> None:
+    found = await judged_race(tmp_path, seconds=budget.seconds)
 
     assert found.wrong == []
-    assert found.flips > 10_000
+    assert found.flips > 500 * budget.seconds
     assert {outcome for _, outcome in found.met} >= {"ok", "runtime_precondition_failed", "user_denied"}
 
 

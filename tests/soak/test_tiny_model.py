@@ -18,6 +18,7 @@ from interlock.models.interface import ModelEvent, ModelRequest
 from interlock.models.openai_chat import OpenAIChat
 from interlock.models.scripted import proposed
 from tests.models.wire import answer, calls_of, text_of
+from tests.patience import HANG_SECONDS
 from tests.soak.tiny_model.install import tiny_model_python
 
 from .budget import Budget
@@ -87,7 +88,7 @@ class Babbler:
     async def _ask(self, messages: tuple[Message, ...], tools: tuple[ToolSpec, ...]) -> list[ModelEvent]:
         request = ModelRequest(model="", messages=messages, tools=tools, max_output_tokens=60, temperature=1.0)
         try:
-            return await answer(self._provider, request)
+            return await answer(self._provider, request, seconds=4 * HANG_SECONDS)
         except ModelError:
             self.unreadable += 1
             return []
@@ -114,23 +115,20 @@ async def test_whatever_a_real_model_proposes_ends_in_an_observation_and_only_so
     model = OpenAIChat("smollm2", base_url=f"{server_url}/v1", api_key="none")
     babbler = Babbler(model)
     async with ToolRuntime(tools=[add, note]) as runtime:
-        for number in budget.rounds():
-            for position, template in enumerate(QUESTIONS):
-                question = template.format(number=number)
-                calls = await babbler.calls(question)
-                calls.append(proposed("note", await babbler.words(question), "words"))
-                intents = [
-                    ToolIntent(
-                        call_id=f"{number}-{position}-{call.call_id}", tool_name=call.tool, arguments=call.arguments
-                    )
-                    for call in calls
-                ]
-                result = await runtime.execute(intents)
-                assert [seen.call_id for seen in result.observations] == [intent.call_id for intent in intents]
-                outcomes.update(seen.code for seen in result.observations)
+        for number in budget.rounds(enough=lambda: budget.done < outcomes.total() > outcomes["ok"]):
+            question = QUESTIONS[number % len(QUESTIONS)].format(number=number)
+            calls = await babbler.calls(question)
+            calls.append(proposed("note", await babbler.words(question), "words"))
+            intents = [
+                ToolIntent(call_id=f"{number}-{call.call_id}", tool_name=call.tool, arguments=call.arguments)
+                for call in calls
+            ]
+            result = await runtime.execute(intents)
+            assert [seen.call_id for seen in result.observations] == [intent.call_id for intent in intents]
+            outcomes.update(seen.code for seen in result.observations)
     await model.close()
 
-    assert outcomes.total() > budget.done * len(QUESTIONS), "it wrote no call at all, so nothing was tried"
+    assert outcomes.total() > budget.done, "it wrote no call at all, so nothing was tried"
     assert outcomes["ok"] == len(ran)
     assert set(outcomes) <= REFUSED | {"ok"}
     assert outcomes.total() > outcomes["ok"], "a model of this size should have written something wrong"
