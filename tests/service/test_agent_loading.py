@@ -1,5 +1,7 @@
 """Agents by their names."""
 
+import ast
+import subprocess
 import sys
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
@@ -42,6 +44,36 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     return name
+
+
+def test_a_hostile_folder_replaces_no_module(tmp_path: Path) -> None:
+    """Neither of the standard library nor of an installed package, also where they are not loaded yet."""
+    for name in ("json", "colorsys", "yaml", "sqlite3", "asyncio", "fastapi", "uvicorn"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('shadowed')")
+    (tmp_path / "shop.py").write_text("import colorsys, json, sqlite3, sys, yaml\nprint(sys.path)")
+    program = Path(sys.executable).with_name("interlock")
+
+    ended = subprocess.run(
+        [program, "serve", "--agent", "shop:support"],
+        cwd=tmp_path,
+        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    path: list[str] = ast.literal_eval(ended.stdout)
+    assert (path[-1], path.count(str(tmp_path)), str(program.parent) in path) == (str(tmp_path), 1, False)
+    assert (ended.returncode, "module 'shop' has no attribute 'support'" in ended.stderr) == (2, True)
+
+
+def test_an_installed_module_of_the_same_name_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "colorsys.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    with pytest.raises(ConfigurationError, match=r"colorsys' is .*, which comes before .*give yours another name"):
+        load_agents({}, ["colorsys:support"])
 
 
 @pytest.mark.parametrize("name", ["support", "served", "make", "Shop.support"])

@@ -108,6 +108,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # What a terminal or a file has no letters for is written with others.
             stream.reconfigure(errors="backslashreplace")
+    _forget_own_folder()
     try:
         try:
             app(prog_name="interlock")
@@ -118,6 +119,13 @@ def main() -> None:
         if os.environ.get(_TRACE):
             raise
         _leave(_words(error))
+
+
+def _forget_own_folder() -> None:
+    """Nothing is imported from where the program `interlock` lies, here or in processes that are started from here."""
+    own = os.path.dirname(os.path.realpath(sys.argv[0]))
+    if not sys.flags.safe_path and sys.path and os.path.realpath(sys.path[0]) == own:
+        del sys.path[0]
 
 
 def _words(error: Exception) -> str:

@@ -2,7 +2,7 @@
 
 A package offers agents as entry points of the group `interlock.agents`. Whatever is named may be an `Agent`, a
 `ServedAgent`, or a function without parameters that makes one. One that was given no name is called what it was asked
-for as.
+for as. Modules of the current folder are found after those that are installed, so that nothing there replaces them.
 """
 
 import os
@@ -43,7 +43,7 @@ def _load(named: str) -> ServedAgent:
         for part in name.split("."):
             loaded = getattr(loaded, part)
     except Exception as error:  # the module is somebody's code, and runs here
-        raise _not_loaded(named, error) from error
+        raise _not_loaded(named, error, _shadowed(module)) from error
     return _served(loaded, named)
 
 
@@ -60,9 +60,9 @@ def _served(loaded: Any, named: str) -> ServedAgent:
     raise ConfigurationError(f"{named!r} is a {type(loaded).__name__}, and has to be an Agent. Nothing was started.")
 
 
-def _not_loaded(named: str, error: Exception) -> ConfigurationError:
+def _not_loaded(named: str, error: Exception, hint: str = "") -> ConfigurationError:
     words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return ConfigurationError(f"The agent {named!r} cannot be loaded: {words}. Nothing was started.")
+    return ConfigurationError(f"The agent {named!r} cannot be loaded: {words}.{hint} Nothing was started.")
 
 
 def _with_table(served: ServedAgent, name: str, table: AgentTable) -> ServedAgent:
@@ -84,6 +84,16 @@ def _with_name(served: ServedAgent, name: str) -> ServedAgent:
 
 
 def _import_from_here() -> None:
+    """Let modules of the current folder be found, after all others: a `json.py` there replaces nothing."""
     here = os.getcwd()
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
+    sys.path[:] = [*(entry for entry in sys.path if entry and entry != here), here]
+
+
+def _shadowed(module: str) -> str:
+    """Say that a module of the current folder was not taken, where an installed one of its name was."""
+    first = module.partition(".")[0]
+    found = getattr(sys.modules.get(first), "__file__", None) or ""
+    own = [path for path in (os.path.abspath(f"{first}.py"), os.path.abspath(first)) if os.path.exists(path)]
+    if not own or not found or found.startswith(own[0]):
+        return ""
+    return f" The module {first!r} is {found}, which comes before {own[0]}: give yours another name."

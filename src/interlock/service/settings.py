@@ -81,7 +81,8 @@ class ServerTable(_Table, frozen=True, kw_only=True):
 
 
 class AgentTable(_Table, frozen=True, kw_only=True):
-    #: `package.module:name` of an `Agent`, a `ServedAgent`, or a function that makes one.
+    #: `package.module:name` of an `Agent`, a `ServedAgent`, or a function that makes one. Modules of the current folder
+    #: are found after installed ones.
     object: str
     description: str = ""
     on_rejection: FailurePolicy | None = None
