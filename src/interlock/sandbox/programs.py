@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 from functools import cache
 from pathlib import Path
 from typing import Literal
