@@ -17,7 +17,7 @@ from tests.story_server.agents import LEDGER
 
 PASSWORD = "correct horse battery"
 #: By name, what people are trusted with.
-PEOPLE: dict[str, list[str]] = {"olga": ["operator"], "audrey": ["auditor"], "sam": []}
+PEOPLE: dict[str, list[str]] = {"olga": ["operator"], "oscar": ["operator"], "audrey": ["auditor"], "sam": []}
 _ROOT = Path(__file__).parents[2]
 _COMMAND = [sys.executable, "-c", "from interlock.cli.main import main; main()", "serve"]
 _AGENT = "tests.story_server.agents:shop"

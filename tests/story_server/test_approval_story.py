@@ -37,6 +37,15 @@ async def test_a_run_pauses_is_approved_with_another_amount_and_completes_while_
         await approve_with(page, '{"order": "B-7", "amount": 20.0}')
         await expect(page.get_by_text("Approved.")).to_be_visible()
 
+        # Money needs four eyes, so another person has to see what olga wrote.
+        async with opened(program, served.base) as (second, _):
+            await sign_in(second, "oscar", f"/console/runs/{run_id}")
+            await second.get_by_role("link", name="1 open question").click()
+            await expect(second.locator("[data-question]")).to_contain_text("edited by user:olga")
+            await second.get_by_role("button", name="Approve").click()
+            await second.get_by_role("button", name="Yes, run it").click()
+            await expect(second.get_by_text("Approved.")).to_be_visible()
+
         await expect(watching.locator("#run-status")).to_contain_text("Completed")
         await expect(watching.locator(".said")).to_contain_text("refunded 20.0 for B-7")
         assert served.ledger == ["B-7 20.0"]
@@ -44,12 +53,15 @@ async def test_a_run_pauses_is_approved_with_another_amount_and_completes_while_
         told = served.run(run_id)["message"]
         assert "A person (user:olga) changed the arguments before it ran" in told
         await expect(watching.locator("#events")).to_contain_text("user:olga")
-    types = ["LLM_CALL", "APPROVAL_REQUIRED", "APPROVAL_GRANTED", "TOOL_CALL", "LLM_CALL", "COMPLETED"]
+    decided = ["APPROVAL_REQUIRED", "APPROVAL_GRANTED"]
+    types = ["LLM_CALL", *decided, "ERROR", *decided, "TOOL_CALL", "LLM_CALL", "COMPLETED"]
     events = served.events(run_id)
     assert [event["type"] for event in events] == types
     asked, granted = (event["data"] for event in events[1:3])
     assert (asked["tool"], asked["status"]) == ("refund", "PENDING")
     assert (granted["by"], granted["reason"]) == ("user:olga", "The bag was used.")
+    assert "edited by user:olga: another person" in str(events[3]["data"])
+    assert events[5]["data"]["by"] == "user:oscar"
     facts = {event["event"]["fact"]["type"]: event["event"]["fact"] for event in served.events(run_id, "log")}
     ran = facts["tool.invocation.started"]
     assert ran["arguments"] == {"order": "B-7", "amount": 20.0}

@@ -250,7 +250,7 @@ async def _ask_again(
     """Void the question, and look up, validate and judge the call as it is now: with the model's arguments, or with
     those of a person who edited them for others to approve."""
     editor = edited_by or question.edited_by
-    cause = run.recorder.add(voided(question, changes, run), valid.call_id)
+    cause = run.recorder.add(voided(question, changes, run, edited_by), valid.call_id)
     known = lookup(valid.known.accepted, run.parts.registry, run.situation)
     arguments_json = encode(valid.arguments) if editor else valid.known.accepted.arguments_json
     again = known if isinstance(known, Failure) else validate(known, arguments_json)

@@ -137,14 +137,17 @@ def asked(question: Question, run: Run) -> Fact:
     return fact(call_id=question.call_id, question=question)
 
 
-def voided(question: Question, changes: tuple[Change, ...], run: Run) -> ActionVoided:
-    """A question that is asked anew, because something that it was bound to changed."""
+def voided(question: Question, changes: tuple[Change, ...], run: Run, edited_by: str = "") -> ActionVoided:
+    """Return the fact that a question is asked again: something that it was bound to changed, or the arguments were
+    edited by a person and another one has to approve them."""
     storable = _storable_changes(changes, run)
     what = ", ".join(change.what for change in storable)
     return ActionVoided(
         call_id=question.call_id,
         action_id=question.action_id,
-        reason=f"It was bound to something that changed: {what}.",
+        reason=run.parts.redactor.redact(f"Its arguments were edited by {edited_by}: another person has to approve.")
+        if edited_by
+        else f"It was bound to something that changed: {what}.",
         changes=storable,
     )
 
