@@ -11,6 +11,7 @@ from interlock.console.bodies import MAX_FORM_BYTES
 from interlock.console.pages import POLICY
 from tests.console.browser import is_live, opened, opened_as, sign_in
 from tests.console.server import PASSWORD, House
+from tests.patience import HANG_SECONDS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -147,7 +148,7 @@ async def test_an_end_of_the_sign_in_is_noticed_by_an_open_page(operator: Page, 
 
 async def _posted(served: House, body: bytes, *, length: bool) -> int:
     """The status for a form that is sent bit by bit, or with its length."""
-    async with httpx2.AsyncClient(base_url=served.base) as client:
+    async with httpx2.AsyncClient(base_url=served.base, timeout=HANG_SECONDS) as client:
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Origin": served.base}
         content = body if length else _pieces(body)
         return (await client.post("/console/login", content=content, headers=headers)).status_code
@@ -166,7 +167,7 @@ async def test_a_form_may_be_as_long_as_a_form_is_and_no_longer(served: House, l
 
 
 async def test_a_form_of_another_site_is_refused(served: House) -> None:
-    async with httpx2.AsyncClient(base_url=served.base) as client:
+    async with httpx2.AsyncClient(base_url=served.base, timeout=HANG_SECONDS) as client:
         form = {"name": "olga", "password": PASSWORD}
         answer = await client.post("/console/login", data=form, headers={"Origin": "https://evil.example"})
     assert answer.status_code == 403

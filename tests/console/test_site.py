@@ -13,6 +13,7 @@ from interlock.console.pages import Pages
 from interlock.domain.errors import IllegalTransitionError, LogCorruptError, LogError
 from interlock.service.errors import BusyError
 from tests.console.server import House
+from tests.patience import HANG_SECONDS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 _IMPORTED = re.compile(r'from "\./([^"]+)"')
@@ -74,7 +75,9 @@ async def test_what_went_wrong_is_a_page_in_words(
     monkeypatch.setattr(served.service.reading, "overview", broken)
     new = await served.service.sessions.start("olga")
     assert new is not None
-    async with httpx2.AsyncClient(base_url=served.base, cookies={"interlock_session": new.token}) as client:
+    async with httpx2.AsyncClient(
+        base_url=served.base, cookies={"interlock_session": new.token}, timeout=HANG_SECONDS
+    ) as client:
         answer = await client.get("/console/")
 
     assert (answer.status_code, words in answer.text) == (status, True)
@@ -86,7 +89,7 @@ async def test_what_went_wrong_is_a_page_in_words(
 async def test_a_form_that_comes_after_the_sign_in_ended_leads_to_a_page_that_can_be_shown(
     served: House, path: str
 ) -> None:
-    async with httpx2.AsyncClient(base_url=served.base, follow_redirects=True) as client:
+    async with httpx2.AsyncClient(base_url=served.base, follow_redirects=True, timeout=HANG_SECONDS) as client:
         answer = await client.post(f"/console/{path}", data={"csrf_token": "x"}, headers={"Origin": served.base})
 
     page, _, _ = path.partition("/")

@@ -130,7 +130,7 @@ class Terminal:
     def __init__(self, server: Running, secret: str) -> None:
         headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
         self._server = server
-        self._client = httpx2.AsyncClient(base_url=server.base, headers=headers)
+        self._client = httpx2.AsyncClient(base_url=server.base, headers=headers, timeout=HANG_SECONDS)
         self._names = {"URL": server.base}
 
     async def __aenter__(self) -> "Terminal":

@@ -57,7 +57,10 @@ async def test_the_signature_of_the_page_opens_a_webhook(tmp_path: Path, monkeyp
     page: dict[str, Any] = {}
     exec(compiled(block.code, "docs/server.md", block.line), page)  # noqa: S102 - it is our own page
     body = b'{"parcel": 7}'
-    async with shop_server(tmp_path, monkeypatch) as server, httpx2.AsyncClient(base_url=server.base) as client:
+    async with (
+        shop_server(tmp_path, monkeypatch) as server,
+        httpx2.AsyncClient(base_url=server.base, timeout=HANG_SECONDS) as client,
+    ):
         headers = page["signed_headers"](SECRET, "parcel-7", body)
         taken = [await client.post("/hooks/parcel-lost", content=body, headers=headers) for _ in range(2)]
         forged = await client.post("/hooks/parcel-lost", content=body + b" ", headers=headers)
@@ -91,7 +94,7 @@ async def test_an_export_is_verified_as_the_page_says(tmp_path: Path) -> None:
     async with demo_server(tmp_path) as server:
         auditor = {"Authorization": f"Bearer {await key(server, 'audrey', Role.AUDITOR)}"}
         run_id = await begun(server, "refunds")
-        async with httpx2.AsyncClient(base_url=server.base, headers=auditor) as client:
+        async with httpx2.AsyncClient(base_url=server.base, headers=auditor, timeout=HANG_SECONDS) as client:
             exported = await client.get(f"/runs/{run_id}/audit/export", params={"format": "ndjson"})
             (public,) = [each["public"] for each in (await client.get("/audit/key")).json()["keys"]]
     export = tmp_path / "export.ndjson"

@@ -68,7 +68,7 @@ class Visitor:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._client = httpx2.Client(trust_env=False, verify=False)
+        self._client = httpx2.Client(trust_env=False, verify=False, timeout=HANG_SECONDS)
 
     def go(self, url: str, answer: Literal["Continue", "Cancel"] = "Continue") -> dict[str, str]:
         """Go there, sign in, and press the button. What the provider sends back to whoever asked."""

@@ -85,7 +85,7 @@ def test_every_single_event_and_commit_may_be_the_last_one(
 ) -> None:
     """In another order each time, as far as the time allows."""
     points = max(1, points_of(lives, tmp_path, kind) - SLACK)
-    for number, _ in zip(sample(range(points), points), budget.rounds(), strict=False):
+    for _, number in zip(budget.rounds(), sample(range(points), points), strict=False):
         assert kill_and_recover(lives, tmp_path / f"{number}", kind, number), number
 
 

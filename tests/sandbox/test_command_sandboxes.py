@@ -249,7 +249,7 @@ def test_when_we_are_killed_nothing_stays(
         harness.kill()
 
         for process in below:
-            assert select.select([process], [], [], 20)[0]
+            assert select.select([process], [], [], HANG_SECONDS)[0]
             os.close(process)
     assert os.read(alive, 1) == b""
 

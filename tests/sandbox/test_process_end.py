@@ -29,7 +29,7 @@ class Pipe:
         self._read_end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
 
     def everybody_is_dead(self) -> bool:
-        readable, _, _ = select.select([self._read_end], [], [], 5)
+        readable, _, _ = select.select([self._read_end], [], [], HANG_SECONDS)
         return bool(readable) and os.read(self._read_end, 1) == b""
 
     def close(self) -> None:

@@ -29,6 +29,7 @@ from interlock.service.token_table import TokenTable
 from tests.console.browser import Watch
 from tests.console.server import PASSWORD, House
 from tests.node.oidc_server import SECRETS, OidcServer
+from tests.patience import HANG_SECONDS
 from tests.story_server.agents import MAX_TURNS, turn
 
 #: As they are registered at the provider.
@@ -55,7 +56,9 @@ class PostOffice(House):
 
     async def as_agent(self, method: str, path: str, **options: Any) -> httpx2.Response:
         headers = {"Authorization": f"Bearer {self.key}"}
-        async with httpx2.AsyncClient(base_url=self.base, headers=headers, trust_env=False) as client:
+        async with httpx2.AsyncClient(
+            base_url=self.base, headers=headers, trust_env=False, timeout=HANG_SECONDS
+        ) as client:
             answer = await client.request(method, path, **options)
         assert answer.is_success, answer.text
         return answer
@@ -90,7 +93,7 @@ def post_agent(issuer: str, used: list[str]) -> Agent:
     async def asked(context: ToolContext) -> str:
         used.append(context.access_token or "")
         headers = {"Authorization": f"Bearer {context.access_token}"}
-        async with httpx2.AsyncClient(headers=headers, trust_env=False) as client:
+        async with httpx2.AsyncClient(headers=headers, trust_env=False, timeout=HANG_SECONDS) as client:
             answer = await client.get(f"{issuer}/api/mail")
         return f"{answer.status_code}: the mail of {answer.json().get('user')}"
 
