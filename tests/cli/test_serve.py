@@ -95,9 +95,13 @@ def test_a_server_stops_in_order_when_the_terminal_is_gone(tmp_path: Path) -> No
         assert server.stop(signal.SIGHUP) == (0, "")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc which signals are ignored")
 def test_a_background_server_outlives_the_terminal(tmp_path: Path) -> None:
     """As `nohup interlock serve &` of a script starts it."""
     with served(tmp_path, "--demo", under=("sh", "-c", 'trap "" HUP INT; exec "$@"', "sh")) as server:
+        status = Path(f"/proc/{server.process.pid}/status").read_text()
+        ignored = int(re.findall(r"SigIgn:\s+(\w+)", status)[0], 16)
+        assert [bool(ignored >> (number - 1) & 1) for number in (signal.SIGHUP, signal.SIGINT)] == [True, True]
         server.process.send_signal(signal.SIGHUP)
         server.process.send_signal(signal.SIGINT)
         assert server.get("/health/ready")[0] == 200
