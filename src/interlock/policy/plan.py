@@ -62,20 +62,30 @@ class Plan:
     def judge(self, event: PolicyEvent, now: Callable[[], int]) -> list[Judged]:
         arguments = event.arguments if self._needs_arguments else {}
         holds = _Conditions(event, now)
-        return [self._judge(subject, arguments, holds) for subject in subjects(event, self._resources, arguments)]
+        found = list[Judged]()
+        for subject in subjects(event, self._resources, arguments):
+            if not subject.is_hidden:
+                found.append(self._judge(subject, arguments, holds))
+            elif said := [each for each in self._said(subject, arguments, holds) if each.verdict is not Verdict.ALLOW]:
+                # What another command may start is named only where a rule refuses it or asks about it.
+                found.append(Judged(subject, tuple(said), combined(said)))
+        return found
 
     def _judge(self, subject: Subject, arguments: JsonObject, holds: "_Conditions") -> Judged:
-        said = [*self._unconditional]
-        for rule in self._index.found(subject, arguments):
-            if _fits(rule, subject, arguments):
-                said += holds.said(rule, self._decisions[rule.id])
-        doubtful = self._doubtful if subject.opaque else self._mentioned(subject)
-        if doubtful:
-            said += self._doubt(doubtful, arguments, holds)
+        said = [*self._unconditional, *self._said(subject, arguments, holds)]
         refusal = refused_by_mode(self._mode, subject.risk)
         if refusal is not None:
             said.append(self._named(refusal))
         return Judged(subject, tuple(said), self._decide(subject, said))
+
+    def _said(self, subject: Subject, arguments: JsonObject, holds: "_Conditions") -> list[Decision]:
+        """What rules about paths, commands, hosts and arguments say."""
+        said = list[Decision]()
+        for rule in self._index.found(subject, arguments):
+            if _fits(rule, subject, arguments):
+                said += holds.said(rule, self._decisions[rule.id])
+        doubtful = self._doubtful if subject.opaque else self._mentioned(subject)
+        return said + self._doubt(doubtful, arguments, holds) if doubtful else said
 
     def _decide(self, subject: Subject, said: list[Decision]) -> Decision:
         """Only an allow loosens: without one, what asks or refuses adds to the default and never takes from it."""

@@ -11,7 +11,7 @@ _READ = frozenset({Risk.READ})
 def commands_in(script: str) -> tuple[tuple[str, ...], ...] | None:
     """The words of each simple command; None when it is not known what the script runs."""
     read = read_script(script)
-    return None if read.opaque else tuple(command.argv for command in read.commands)
+    return None if read.opaque else tuple(command.argv for command in read.commands if not command.hidden)
 
 
 def only_reads(script: str, cwd: str, workspace: str) -> bool:

@@ -44,6 +44,11 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     opaque: str = ""
 
     @property
+    def is_hidden(self) -> bool:
+        """Is it only a command that another one may start?"""
+        return self.command is not None and self.command.hidden
+
+    @property
     def facts(self) -> tuple[str, ...]:
         """Concrete risk, in words for a person: looked up when somebody asks."""
         if self.command is not None:

@@ -275,9 +275,9 @@ class _Reader:
             self._refuse(f"it has more than {MAX_COMMANDS} commands")
         elif self._words > MAX_WORDS:
             self._refuse(f"it has more than {MAX_WORDS} words")
-        elif fed and not all(found.argv[0] in _READS_TEXT for found in inner.commands):
+        elif fed and not all(found.argv[0] in _READS_TEXT or found.hidden for found in inner.commands):
             self._refuse("text is fed to a program that may run it")
-        moves = [found for found in inner.commands if _may_move(found)]
+        moves = [found for found in inner.commands if not found.hidden and _may_move(found)]
         return self._folders(moves[0]) if moves else _After(bases, bases)
 
     def _folders(self, command: SimpleCommand) -> _After:

@@ -12,6 +12,7 @@ from tree_sitter import Language, Node, Parser
 
 from ..word_lists import word_set
 from .bash_words import scan_word
+from .hidden_programs import is_program_variable
 
 _READ_KINDS = word_set(
     "program list pipeline subshell compound_statement negated_command redirected_statement command command_name "
@@ -64,10 +65,16 @@ def seen(root: Node, source: bytes) -> Seen:
         for at, child in enumerate(children):
             if child.type in _COMMAND_KINDS:
                 found.commands.append(tuple(_command_words(children, at, source)))
+            elif child.type == "variable_assignment" and is_program_variable(_variable(text := _text(child, source))):
+                found.commands.append((text,))
             elif child.type == "file_redirect":
                 writes = not any(part.type in ("<", "<&") for part in child.children)
                 found.redirects.extend([(_text(target, source), writes) for target in _targets(child)[:1]])
     return found
+
+
+def _variable(assignment: str) -> str:
+    return assignment.partition("=")[0].removesuffix("+")
 
 
 def _nodes(root: Node) -> Iterator[Node]:

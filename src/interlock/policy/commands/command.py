@@ -15,6 +15,9 @@ class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True):
     bases: tuple[str, ...] = ("",)
     #: Words that bash expands against the file system (`*.py`) before the program sees them.
     globs: tuple[str, ...] = ()
+    #: Another command may start it: it stands in a variable, in the value of an option or in a text. Only rules that
+    #: refuse or ask look at it.
+    hidden: bool = False
 
 
 class Redirect(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,7 +29,7 @@ _ONE_DASH = word_set("find java javac go openssl terraform tofu ffmpeg convert m
 
 def covers(pattern: tuple[str, ...], exact: bool, command: SimpleCommand) -> bool:
     """True when the command is these words, followed by others unless `exact`."""
-    if command.assignments or command.wrappers:
+    if command.assignments or command.wrappers or command.hidden:
         return False
     if any(word in command.globs for word in command.argv[: len(pattern)]) or (exact and command.globs):
         return False

@@ -15,6 +15,7 @@ import msgspec
 from ..word_lists import word_set
 from .bash_builtins import builtin_reason
 from .command import Redirect, Script, SimpleCommand
+from .hidden_programs import texts_run
 
 #: Reads a script that runs inside another one, in the given folders.
 Nested: TypeAlias = Callable[[str, tuple[str, ...]], Script]
@@ -27,6 +28,8 @@ _NUMBER = re.compile(r"-\d+")
 #: A word with one of these may be a script; an option may stand before it, as in `-S"rm x"`.
 _SCRIPT = re.compile(r"[ \t\n;|&]")
 _OPTION = re.compile(r"^(?:--[\w-]*=|-\w)")
+#: And so may the name of a setting: `-oProxyCommand=rm x`, `core.pager=rm x`.
+_NAMED = re.compile(r"^(?:--?)?[A-Za-z][\w.-]*=")
 
 
 class _Wrapper(msgspec.Struct, frozen=True):
@@ -69,7 +72,7 @@ _NOT_FOLLOWED = word_set(
     "screen entr at batch systemd-run bwrap firejail proxychains setpriv capsh fakeroot prlimit numactl "
     "unbuffer expect rlwrap gosu su-exec caffeinate start-stop-daemon pkexec sg newgrp catchsegv valgrind "
     "perf rsh mosh dbus-run-session xvfb-run toybox doas-edit proot schroot linux32 linux64 setarch i386 "
-    "x86_64 ld.so"
+    "x86_64 ld.so run-parts"
 )
 #: Their `-c` is read again with the rules of bash, which hold for them in everything that is read at all.
 _READ_SHELLS = frozenset(("bash", "sh", "dash"))
@@ -81,21 +84,41 @@ _FIND_RUNS = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 def unwrap(command: SimpleCommand, nested: Nested) -> Script:
     """What this command really runs. `opaque` says why that is not known; then the commands are what may be seen."""
     for _ in range(_MAX_LAYERS):
-        name = basename(command.argv[0])
-        if name in _NOT_FOLLOWED:
-            return _guessed(command, f"what {name} runs is not followed", nested)
-        if name in _SHELLS:
-            return _shell(command, name, nested)
-        if name == "find":
-            return _find(command, nested)
-        wrapper = _WRAPPERS.get(name)
-        if wrapper is None or (name == "command" and command.argv[1:2] in (("-v",), ("-V",))):
-            return _checked(command, nested)
+        wrapper = _WRAPPERS.get(basename(command.argv[0]))
+        if wrapper is None or (command.argv[0] == "command" and command.argv[1:2] in (("-v",), ("-V",))):
+            break
         inner = _inside(command, wrapper)
         if inner is None:
-            return _guessed(command, f"what {name} runs cannot be told from its words", nested)
+            break
         command = inner
+    return _with_hidden(_unwrapped(command, nested), command, nested)
+
+
+def _unwrapped(command: SimpleCommand, nested: Nested) -> Script:
+    """What a command runs that has no wrapper, or one that cannot be read."""
+    name = basename(command.argv[0])
+    if name in _NOT_FOLLOWED:
+        return _guessed(command, f"what {name} runs is not followed", nested)
+    if name in _SHELLS:
+        return _shell(command, name, nested)
+    if name == "find":
+        return _find(command, nested)
+    wrapper = _WRAPPERS.get(name)
+    if wrapper is None or (name == "command" and command.argv[1:2] in (("-v",), ("-V",))):
+        return _checked(command, nested)
+    if _inside(command, wrapper) is None:
+        return _guessed(command, f"what {name} runs cannot be told from its words", nested)
     return _guessed(command, "it has too many wrappers", nested)
+
+
+def _with_hidden(script: Script, command: SimpleCommand, nested: Nested) -> Script:
+    """Add what the command starts by a variable, an option or a small language: for rules that refuse or ask."""
+    texts = texts_run(command)
+    if not texts:
+        return script
+    inner = (found for text in texts for found in _around(command, nested(text, command.bases)))
+    hidden = (msgspec.structs.replace(found, hidden=True) for found in inner)
+    return msgspec.structs.replace(script, commands=(*script.commands, *hidden))
 
 
 def _inside(command: SimpleCommand, wrapper: _Wrapper) -> SimpleCommand | None:
@@ -239,7 +262,8 @@ def _guessed(command: SimpleCommand, reason: str, nested: Nested) -> Script:
         if not _SCRIPT.search(word):
             found.append(_run_by(command, command.argv[at:]))
             continue
-        inner = nested(_OPTION.sub("", word), command.bases)
-        found += _around(command, inner)
-        redirects += inner.redirects
+        for text in dict.fromkeys((_OPTION.sub("", word), _NAMED.sub("", word))):
+            inner = nested(text, command.bases)
+            found += _around(command, inner)
+            redirects += inner.redirects
     return Script(commands=tuple(found), redirects=tuple(redirects), opaque=reason)
