@@ -3,6 +3,7 @@
 Each test makes the exchange exactly between the two, so that it fails every time when there is a window.
 """
 
+import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from interlock.sandbox.bubblewrap import BubblewrapSandbox
 from interlock.sandbox.interface import CommandSandbox
 from interlock.sandbox.operands import bind_files
 from interlock.sandbox.programs import find_ripgrep
+from tests.patience import HANG_SECONDS
 
 from .commands import Printed, a_command, run
 from .ordinary_user import pytest_as_ordinary_user
@@ -202,6 +204,23 @@ async def test_covers_hold_in_the_folder_it_starts_in(bwrap: BubblewrapSandbox, 
 
     assert outcome.stdout == ""
     assert "Read-only file system" in outcome.stderr
+
+
+async def test_a_secret_that_appears_is_hidden_at_the_next_look(bwrap: BubblewrapSandbox, workspace: Path) -> None:
+    """A command that runs since before the secret sees it until another command starts."""
+    secret, printed = workspace / "late.env", Printed()
+    os.mkfifo(workspace / "go")
+    running = await bwrap.start(a_command("echo up; read < go; cat late.env; echo done", workspace), printed)
+    await printed.has("up")
+    secret.write_text("swordfish")
+
+    await run(bwrap, "true", workspace, hidden=(str(secret),))
+    go = await asyncio.to_thread(os.open, workspace / "go", os.O_WRONLY)
+    os.write(go, b"\n")
+    os.close(go)
+    await running.wait(HANG_SECONDS)
+
+    assert printed.text() == "up\ndone\n"
 
 
 @pytest.mark.requirement("P20")

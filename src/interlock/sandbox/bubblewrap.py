@@ -20,12 +20,14 @@ import os
 import platform
 import signal
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache, partial
 from typing import NamedTuple
 
 from ..domain.errors import SandboxSetupError
 from . import covers, process_tree, programs, seccomp, shell
+from .covers import Cover
 from .interface import CAPABILITIES, Command, Confinement, OnOutput, Profile, Running
 from .process_group import holds_root
 from .programs import is_inside
@@ -193,14 +195,14 @@ def _launch(bwrap: str, command: Command, view: View, options: tuple[str, ...], 
         kill_signal=signal.SIGKILL,
         silent=not profile.system,
         gate_fd=gate_fd,
-        complete=partial(_complete, "" if profile.system else covers.UNDER_CONSTRUCTION, view),
+        complete=partial(_complete, profile, view, descriptors),
         still=command.still,
         limits=None if profile.system else profile.limits,
         hold_fd=hold_fd,
         writes=profile.workspace if profile.writable else "",
         alone=command.alone,
         bound=command.bound,
-        after=_put_devices_right if os.geteuid() == 0 else None,
+        after=partial(_end, descriptors),
     )
 
 
@@ -220,30 +222,69 @@ class _Inside(NamedTuple):
 
 def _inside(command: Command, report_fd: int, descriptors: _Descriptors) -> _Inside:
     gate_fd, its_end = descriptors.pipe_in()
+    empty = ("--perms", "0444", "--file", descriptors.give(b""), covers.EMPTY)
     if not command.profile.system:
         _fill_pipe(gate_fd)
-        return _Inside(gate_fd, command.argv, ("--perms", "0444", "--file", str(its_end), covers.EMPTY))
+        return _Inside(gate_fd, command.argv, (*empty, "--perms", "0444", "--file", str(its_end), covers.GATE))
     prelude_fd, folder_fd = descriptors.memory(), descriptors.folder(command)
     _fill(prelude_fd, shell.prelude(command, report_fd, prelude_fd, its_end, folder_fd))
-    options = ("--perms", "0444", "--file", descriptors.give(b""), covers.EMPTY)
-    options += ("--setenv", "BASH_ENV", f"/dev/fd/{prelude_fd}")
-    return _Inside(gate_fd, shell.words(command, programs.find_bash(), report_fd), options)
+    options = ("--setenv", "BASH_ENV", f"/dev/fd/{prelude_fd}")
+    return _Inside(gate_fd, shell.words(command, programs.find_bash(), report_fd), (*empty, *options))
 
 
-def _complete(root: str, view: View, launched: int, inside: int) -> str:
+class _Command(NamedTuple):
+    """A command under way."""
+
+    workspace: str
+    launched: int
+    inside: int
+    #: What it sees empty.
+    hidden: set[str]
+
+
+#: By what they were launched with.
+_commands: dict[_Descriptors, _Command] = {}
+
+
+def _complete(profile: Profile, view: View, key: _Descriptors, launched: int, inside: int) -> str:
     """Compare what is shown with what was planned, and mount the covers. Return what went wrong; empty: nothing."""
+    root = "" if profile.system else covers.UNDER_CONSTRUCTION
     if moved := covers.differing(inside, root, view.shown):
         return f"{moved} was exchanged while the sandbox was made"
-    if not view.covers:
-        return ""
+    _hide_from_others(view)
+    problem = _cover(launched, inside, root, view.covers) if view.covers else ""
+    if profile.system and not problem:
+        _commands[key] = _Command(profile.workspace, launched, inside, set(view.hidden))
+    return problem
+
+
+def _hide_from_others(view: View) -> None:
+    """Hide what appeared while other commands run from these as well."""
+    for other in tuple(_commands.values()):
+        new = [cover for cover in view.covers if cover.kind == "hidden" and is_inside(cover.path, other.workspace)]
+        new = [cover for cover in new if not is_below(cover.path, other.hidden)]
+        # One that has ended meanwhile needs nothing to be hidden.
+        with suppress(OSError):
+            if new and not _cover(other.launched, other.inside, "", new):
+                other.hidden.update(cover.path for cover in new)
+
+
+def _cover(launched: int, inside: int, root: str, wanted: Sequence[Cover]) -> str:
     namespace = os.open(f"/proc/{inside}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     try:
         # A number may be given to another process, but not to another child of one that we have not collected.
         if inside not in process_tree.children(launched):
-            return "the sandbox ended while it was made"
-        return covers.mount_covers(namespace, root, view.covers)
+            return "the sandbox has ended"
+        return covers.mount_covers(namespace, root, wanted)
     finally:
         os.close(namespace)
+
+
+def _end(key: _Descriptors) -> None:
+    """Clean up when everything of a command is dead."""
+    _commands.pop(key, None)
+    if os.geteuid() == 0:
+        _put_devices_right()
 
 
 def _copy(path: str, descriptors: _Descriptors) -> tuple[str, ...]:

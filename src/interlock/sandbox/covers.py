@@ -26,8 +26,8 @@ from typing import Literal, NamedTuple, TypeAlias
 from . import mount_helper
 from .spawn import spawn_program
 
-#: The file that bubblewrap copies while it waits; it stays empty, and is what is shown for a hidden file.
-EMPTY = "/.sandbox"
+#: An empty file of the sandbox, shown for a hidden one; and the file that bubblewrap copies while it waits.
+EMPTY, GATE = "/.sandbox-empty", "/.sandbox-gate"
 #: Where bubblewrap builds the root of the sandbox, until it is done.
 UNDER_CONSTRUCTION = "/newroot"
 _REPLY_BYTES = 4096
