@@ -6,7 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
+from interlock.sandbox import probe
 from interlock.sandbox.interface import Command, CommandSandbox, Ended, Profile, Stream
+from interlock.sandbox.probe import Backend
 from tests.patience import HANG_SECONDS
 
 
@@ -47,6 +51,14 @@ def a_command(script: str | tuple[str, ...], workspace: Path, **options: Any) ->
     profile = Profile(workspace=str(workspace), **of_profile)
     what = {"script": script} if isinstance(script, str) else {"argv": script}
     return Command(profile=profile, **what, **options)
+
+
+def usable(backend: Backend) -> CommandSandbox:
+    """A backend that works here; the test is skipped where it does not."""
+    finding = next(each for each in probe.probe() if each.backend == backend)
+    if not finding.works:
+        pytest.skip(f"{backend} does not work here: {finding.why_not}")
+    return probe.choose(backend)
 
 
 async def run(

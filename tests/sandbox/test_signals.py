@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox import probe
+from interlock.sandbox.probe import Backend
 
+from .commands import usable
 from .ordinary_user import pytest_as_ordinary_user
 
 #: Ignores what background jobs and `nohup` ignore, blocks more, and shows what a command inherits of it.
@@ -29,10 +30,8 @@ print(outcome.stdout, outcome.stderr)
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock", "none"])
-def test_no_signal_is_ignored_or_blocked(backend: str, tmp_path: Path) -> None:
-    finding = next(each for each in probe.probe() if each.backend == backend)
-    if not finding.works:
-        pytest.skip(f"{backend} does not work here: {finding.why_not}")
+def test_no_signal_is_ignored_or_blocked(backend: Backend, tmp_path: Path) -> None:
+    usable(backend)
     words = [sys.executable, "-c", PROGRAM, backend, str(tmp_path.resolve())]
 
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=50)

@@ -16,16 +16,13 @@ from interlock.sandbox.process_tree import descendants
 from interlock.sandbox.programs import find_ripgrep
 from tests.patience import HANG_SECONDS
 
-from .commands import Printed, a_command, run
+from .commands import Printed, a_command, run, usable
 from .ordinary_user import pytest_as_ordinary_user
 
 
 @pytest.fixture(params=["bubblewrap", "landlock", "none"])
 def sandbox(request: pytest.FixtureRequest) -> CommandSandbox:
-    finding = next(each for each in probe.probe() if each.backend == request.param)
-    if not finding.works:
-        pytest.skip(f"{finding.backend} does not work here: {finding.why_not}")
-    return probe.choose(request.param)
+    return usable(request.param)
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.errors import SandboxSetupError
-from interlock.sandbox import probe, turns
+from interlock.sandbox import turns
 from interlock.sandbox.interface import Alone, CommandSandbox, Running, Stream
 from interlock.sandbox.process_tree import children, descendants
 
-from .commands import Printed, a_command, until
+from .commands import Printed, a_command, until, usable
 from .ordinary_user import pytest_as_ordinary_user
 
 #: Children, a daemon in a session of its own, and a loop that never waits.
@@ -20,10 +20,7 @@ BUSY = "date > clock; (setsid bash -c 'while :; do :; done' &); sleep 1000 & ech
 
 @pytest.fixture(params=["bubblewrap", "landlock", "none"])
 def sandbox(request: pytest.FixtureRequest) -> CommandSandbox:
-    finding = next(each for each in probe.probe() if each.backend == request.param)
-    if not finding.works:
-        pytest.skip(f"{finding.backend} does not work here: {finding.why_not}")
-    return probe.choose(request.param)
+    return usable(request.param)
 
 
 @pytest.fixture

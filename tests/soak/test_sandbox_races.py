@@ -15,10 +15,9 @@ import pytest
 from interlock import LocalTools, RulePolicy, ToolRuntime
 from interlock.domain.errors import SandboxSetupError
 from interlock.domain.payload import Surroundings
-from interlock.sandbox import probe
 from interlock.sandbox.interface import CommandSandbox, Stream
 from interlock.sandbox.operands import bind_files
-from tests.sandbox.commands import a_command, run
+from tests.sandbox.commands import a_command, run, usable
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.support import call
 
@@ -62,10 +61,7 @@ while True:
 
 @pytest.fixture(params=["bubblewrap", "landlock"])
 def sandbox(request: pytest.FixtureRequest) -> CommandSandbox:
-    finding = next(each for each in probe.probe() if each.backend == request.param)
-    if not finding.works:
-        pytest.skip(f"{finding.backend} does not work here: {finding.why_not}")
-    return probe.choose(request.param)
+    return usable(request.param)
 
 
 @pytest.fixture
