@@ -9,6 +9,7 @@ from interlock.policy.commands.command import SimpleCommand
 from interlock.policy.commands.command_words import UNKNOWN_HOST, UNKNOWN_PATH, hosts_named, paths_named
 from interlock.policy.hosts import plain_host
 from interlock.policy.paths import Workspace
+from tests.patience import cpu_seconds_below
 
 
 @pytest.mark.parametrize(
@@ -146,10 +147,17 @@ def test_the_path_of_a_url_is_found_in_plain() -> None:
         ("curl http://127.0.0.1/", "127.0.0.1"),
         ("ssh ::1", "::1"),
         ("curl -g 'http://[fe80::1]/'", "fe80::1"),
+        (f"git -c {'x' * 100}://evil.example/ status", "evil.example"),
     ],
 )
 def test_a_host_is_found_wherever_it_stands(text: str, host: str) -> None:
     assert host in [name for command in read_script(text).commands for name in hosts_named(command)]
+
+
+@pytest.mark.parametrize("end", ["b=c", "b:c", "b:/c", "://"])
+def test_long_words_are_read_in_linear_time(end: str) -> None:
+    with cpu_seconds_below(2):
+        hosts_named(read_argv(["git", "-c", "a." * 30_000 + end]).commands[0])
 
 
 @pytest.mark.parametrize(
