@@ -45,7 +45,8 @@ async def decide(valid: ValidCall, policy: PolicyEngine, situation: Situation, s
         if type(decision) is not Decision:
             return _undecided(f"it returned {type(decision).__name__}")
         opinion = tool.authorize(valid.copy(), situation) if tool.authorize is not None else None
-        return _with_places(decision if opinion is None else joined(decision, opinion), valid, event)
+        decision = decision if opinion is None else joined(decision, opinion)
+        return _with_places(decision, valid, event) if tool.resources else decision
     except Exception as error:
         return _undecided(error_text(error))
 

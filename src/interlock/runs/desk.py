@@ -106,11 +106,13 @@ class Desk:
             if run is None:
                 break
             try:
+                # Whoever had the run may have taken them right before it was claimed here.
+                is_left = bool(await self._log.notes(run_id))
                 if not await self._take_all(run):
                     break
             finally:
                 await self._log.release(_claim_of(run))
-            taken = True
+            taken = taken or is_left
         return taken
 
     async def close(self) -> None:

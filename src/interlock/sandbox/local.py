@@ -54,9 +54,16 @@ class LocalSandbox:
 
     def start(self, tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Awaitable[Any]:
         # A tool that says what it reaches looks after its files itself.
-        if context.bound is not None and context.bound.can_change and tool.reach is None:
+        if context.bound is not None and tool.reach is None and context.bound.can_change:
             return self._start_alone(tool, checked, context, context.bound)
-        return self._start(tool, checked, context)
+        if tool.isolation == "process":
+            return run_in_process(tool, checked, context)
+        arguments = {tool.args_parameter: checked} if tool.args_parameter else checked.__dict__
+        if tool.context_parameter:
+            arguments = {**arguments, tool.context_parameter: context}
+        if tool.is_async:
+            return tool.handler(**arguments)
+        return self._threads.run(tool.handler, arguments)
 
     async def _start_alone(
         self, tool: ToolDefinition, checked: BaseModel, context: ToolContext, bound: Surroundings
@@ -66,19 +73,10 @@ class LocalSandbox:
         try:
             if problem := await asyncio.to_thread(describe_change, bound):
                 raise PreconditionError(Problem(message=problem, code="stale_file_baseline"))
-            return await self._start(tool, checked, context)
+            context.bound = None
+            return await self.start(tool, checked, context)
         finally:
             turn.end()
-
-    def _start(self, tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Awaitable[Any]:
-        if tool.isolation == "process":
-            return run_in_process(tool, checked, context)
-        arguments = {tool.args_parameter: checked} if tool.args_parameter else checked.__dict__
-        if tool.context_parameter:
-            arguments = {**arguments, tool.context_parameter: context}
-        if tool.is_async:
-            return tool.handler(**arguments)
-        return self._threads.run(tool.handler, arguments)
 
     def call(self, function: Callable[[], Any]) -> Awaitable[Any]:
         return self._threads.run(function, {})

@@ -123,7 +123,10 @@ def _folder(command: Command, opened: ExitStack) -> list[int]:
 
 def _cwd(command: Command) -> str:
     profile = command.profile
-    found = os.stat(profile.workspace)
+    try:
+        found = os.stat(profile.workspace)
+    except OSError as error:
+        raise SandboxSetupError(f"The workspace {profile.workspace} is gone: {error}. Nothing was executed.") from error
     if profile.identity and profile.identity != (found.st_dev, found.st_ino):
         raise SandboxSetupError(f"{profile.workspace} was replaced by another folder. Nothing was executed.")
     cwd = command.cwd or profile.workspace
