@@ -193,6 +193,17 @@ async def test_a_command_starts_in_the_folder_decided_on(
     assert list(other.iterdir()) == []
 
 
+async def test_no_descriptor_of_the_folder_stays_open(sandbox: CommandSandbox, workspace: Path) -> None:
+    """It leads to the files of the host, around every cover."""
+    folder = os.open(workspace / "inner", os.O_RDONLY | os.O_DIRECTORY)
+    script = "for fd in /proc/1/fd/* /proc/2/fd/* /proc/$$/fd/*; do readlink $fd; done 2>/dev/null; true"
+
+    outcome = await run(sandbox, script, workspace, cwd=str(workspace / "inner"), folder=folder)
+    os.close(folder)
+
+    assert [line for line in outcome.stdout.splitlines() if line.startswith(str(workspace.parent))] == []
+
+
 async def test_covers_hold_in_the_folder_it_starts_in(bwrap: BubblewrapSandbox, workspace: Path) -> None:
     """A folder that is entered before something is mounted in it shows what is below."""
     covered: dict[str, Any] = {"hidden": (str(workspace / "inner/.env"),), "read_only": (str(workspace / "config"),)}
