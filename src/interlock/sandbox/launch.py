@@ -41,6 +41,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     #: Completes the sandbox at the gate, given the launched process and the first one inside, and returns what went
     #: wrong; empty: nothing. Called in a thread.
     complete: Callable[[int, int], str] | None = None
+    #: Completing it takes microseconds.
+    completes_fast: bool = False
     #: Asked at the gate as well, or before the launch where there is none, in a thread: see `Command.still`.
     still: Callable[[], bool] | None = None
     #: Set on the launched program itself, where no shell inside can set them. It waits for the end of `hold_fd`, the
@@ -60,6 +62,11 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
     def close_given(self) -> None:
         _close(*self.pass_fds, self.hold_fd)
+
+    @property
+    def prepares_fast(self) -> bool:
+        """Return True when `prepare` needs no thread."""
+        return self.completes_fast and self.still is None and self.bound is None
 
     def prepare(self, launched: int, inside: int) -> str:
         """Do what is left to do at the gate, and return why the command must not begin; empty: it may."""

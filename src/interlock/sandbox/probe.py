@@ -26,7 +26,8 @@ from .unconfined import UnconfinedSandbox
 Backend: TypeAlias = Literal["bubblewrap", "landlock", "none"]
 #: The best first.
 LADDER: tuple[Backend, ...] = ("bubblewrap", "landlock", "none")
-_SECONDS = 5.0
+#: On a busy host a start may take seconds; one that is given up makes every command a question.
+_SECONDS = 30.0
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

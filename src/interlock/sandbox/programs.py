@@ -19,7 +19,7 @@ from .wheel_programs import check_wheel_program
 _SYSTEM_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin")
 #: Older ones lack `--disable-userns` and a status that tells a failed set-up from a failed command.
 _OLDEST_BWRAP = (0, 8)
-_VERSION_SECONDS = 5
+_VERSION_SECONDS = 30
 #: What a Python consists of, below its prefix.
 _PYTHON_PARTS = ("bin", "include", "lib", "lib64", "libexec", "pyvenv.cfg", "share")
 #: Prefixes that hold more than one Python, and what programs are made of there.

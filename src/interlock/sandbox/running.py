@@ -322,14 +322,17 @@ class _RunningCommand:
         self._readers[0].drain()
         if self._inside is None or self._inside.dead.is_set():
             self._leave_gate(False)
-        elif self._launch.complete is None and self._launch.still is None:
-            self._leave_gate(True)
+        elif self._launch.prepares_fast:
+            self._begin_prepared(self._launch.prepare(self._process.pid, self._status.child_pid))
         else:
             self._preparing = self._loop.create_task(self._prepare())
 
     async def _prepare(self) -> None:
         """Complete the sandbox, and ask whether it is still the right one; in a thread, since both may block."""
         problem = await asyncio.to_thread(self._launch.prepare, self._process.pid, self._status.child_pid)
+        self._begin_prepared(problem)
+
+    def _begin_prepared(self, problem: str) -> None:
         self._status.setup_error = self._status.setup_error or problem
         self._leave_gate(True)
 
