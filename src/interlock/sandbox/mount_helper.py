@@ -2,8 +2,8 @@
 
 Run as `python -I -S mount_helper.py FD`; it imports little of the standard library, so that it starts fast. FD is a
 socket. Each message on it brings three descriptors: the sandbox's mount namespace, a plan, and a pipe for the reply.
-A fork of this process joins that namespace, mounts what the plan says, replies `ok` or what went wrong, and exits. The
-process ends when the other end of the socket is closed.
+A fork of this process, made before it is needed, joins that namespace, mounts what the plan says, replies `ok` or what
+went wrong, and exits. The process ends when the other end of the socket is closed.
 
 A process is needed because a process with threads cannot join a user namespace. It is no child of the one that uses it,
 which may wait for children it knows. It joins the namespace that owns the
@@ -26,7 +26,6 @@ import _socket
 import ctypes
 import fcntl
 import os
-import signal
 import stat
 import sys
 
@@ -45,6 +44,8 @@ _MOUNT_SETATTR = 442
 _AT_EMPTY_PATH, _AT_RECURSIVE = 0x1000, 0x8000
 _ENOSYS = 38
 _WORDS_OF_A_MOUNT = 4
+#: The exit status of a fork that found the socket closed.
+_CLOSED = 3
 _FD_BYTES = 4
 
 
@@ -60,20 +61,22 @@ def main(channel_fd: int) -> None:
     if os.fork() != 0:
         return
     os.setsid()
-    # Replies are read by others, and an exit status by none.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     channel = _socket.socket(fileno=channel_fd)
-    while True:
-        message, ancillary, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(DESCRIPTORS * _FD_BYTES))
-        if not message:
-            return
-        fds = [fd for _, _, data in ancillary for fd in memoryview(data).cast("i")]
-        if os.fork() == 0:
-            os.close(channel_fd)
-            _reply(*fds)
-            os._exit(0)
-        for fd in fds:
-            os.close(fd)
+    is_open = True
+    while is_open:
+        child = os.fork()
+        if child == 0:
+            os._exit(_serve(channel))
+        is_open = os.waitpid(child, 0)[1] != _CLOSED << 8
+
+
+def _serve(channel: _socket.socket) -> int:
+    """Wait for one request, and do it. Return the exit status."""
+    message, ancillary, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(DESCRIPTORS * _FD_BYTES))
+    if not message:
+        return _CLOSED
+    _reply(*(fd for _, _, data in ancillary for fd in memoryview(data).cast("i")))
+    return 0
 
 
 def _reply(namespace: int, plan: int, reply: int) -> None:

@@ -57,6 +57,9 @@ class ProcessGroup:
     def take(self, pid: int) -> None:
         """Add a process, with all that it starts from now on. Its earlier children have to be taken as well."""
         for folder in self._folders:
+            # To move a process waits for the whole system; to look is cheap.
+            if _has(folder, pid):
+                continue
             try:
                 _write(f"{folder}/cgroup.procs", str(pid))
             except ProcessLookupError:
@@ -108,6 +111,15 @@ def make_group(processes: int, memory_bytes: int | None = None) -> ProcessGroup 
             _write_more(memory_limit_file)
     _remove_closed()
     return ProcessGroup(tuple(folders), memory_limit_file) if folders else None
+
+
+def _has(folder: str, pid: int) -> bool:
+    """Return whether a process is in the group already, as what a member starts is."""
+    try:
+        with open(f"{folder}/cgroup.procs", encoding="ascii") as members:
+            return str(pid) in members.read().split()
+    except OSError:
+        return False
 
 
 def holds_root() -> bool:
