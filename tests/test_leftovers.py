@@ -55,7 +55,8 @@ def test_programs_of_tests_start_with_default_signals(tmp_path: Path) -> None:
         "import subprocess\n"
         "def test_it():\n"
         "    shown = subprocess.check_output(['grep', '-E', 'Sig(Blk|Ign)', '/proc/self/status'], text=True)\n"
-        "    assert [int(line.split()[1], 16) for line in shown.splitlines()] == [0, 0], shown\n"
+        # Two signals are the C library's own, which may ignore them.
+        "    assert [int(line.split()[1], 16) & ~0x180000000 for line in shown.splitlines()] == [0, 0], shown\n"
     )
     words = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider", str(test)]
     ended = subprocess.run(

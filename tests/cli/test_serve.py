@@ -137,6 +137,7 @@ def test_without_its_extra_the_command_has_help_and_says_what_to_install(tmp_pat
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="it is one already")
 def test_an_ordinary_user_can_serve() -> None:
     pytest_as_ordinary_user("tests/cli/test_serve.py", "-k", "first_start")
 

@@ -345,7 +345,8 @@ async def test_without_the_system_there_is_only_what_was_named(sandbox: Bubblewr
     outcome = await run(sandbox, words, workspace, hidden=(str(workspace / "keys"),), **options)
 
     shown = {line for line in outcome.stdout.splitlines() if not line.startswith(("/proc/", "/dev/"))}
-    assert shown == {f"{workspace}/config", f"{workspace}/sub/.env", ripgrep.path, "/.sandbox"}
+    own = {"/.sandbox-empty", "/.sandbox-gate"}
+    assert shown == {f"{workspace}/config", f"{workspace}/sub/.env", ripgrep.path, *own}
     with pytest.raises(SandboxSetupError, match="execvp"):
         await run(sandbox, ("/bin/true",), workspace, **options)
 

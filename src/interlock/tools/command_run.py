@@ -14,6 +14,7 @@ from ..domain.errors import ArtifactError, SandboxSetupError
 from ..domain.output import ArtifactRef
 from ..domain.tool import RunArtifacts, ToolContext
 from ..sandbox.interface import Command, Ended, OnOutput, Profile, Running, Stream
+from ..sandbox.workspace import OpenFolder, PathRefused
 from .command_look import Before, Order, Words, files_of, look_after, text_of, verified
 from .command_result import MAX_PATHS_TOLD, CommandResult, shown_path
 from .fingerprint import Changes, Fingerprint, changed
@@ -101,7 +102,7 @@ async def start(order: Order, on_output: OnOutput) -> Started:
         profile, guarded = await asyncio.to_thread(look, order.rules, order.commands.confinement, order.profile)
         still = _Still(order, profile)
         try:
-            with order.rules.workspace.open_folder(order.cwd, frozenset({order.cwd})) as folder:
+            with _folder_of(order) as folder:
                 command = _command(order, profile, still, folder.fd)
                 return Started(await order.commands.start(command, on_output), profile, guarded)
         except SandboxSetupError as error:
@@ -111,6 +112,13 @@ async def start(order: Order, on_output: OnOutput) -> Started:
                 words = "Files that must stay hidden or unchanged move all the time. "
                 raise SandboxSetupError(words + "Stop the task that moves them, and try again.") from error
     raise AssertionError  # the last round has returned or raised
+
+
+def _folder_of(order: Order) -> OpenFolder:
+    try:
+        return order.rules.workspace.open_folder(order.cwd, frozenset({order.cwd}))
+    except PathRefused as refused:
+        raise SandboxSetupError(f"The folder to start in cannot be entered: {refused} Nothing was executed.") from None
 
 
 class _Still:
