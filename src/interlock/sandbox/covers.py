@@ -1,4 +1,4 @@
-"""Covers: what a sandbox shows empty, read-only or as a private copy, mounted by descriptor before a command begins.
+"""Covers: what a sandbox shows empty, read-only or held in its place, mounted by descriptor before a command begins.
 
 Bubblewrap mounts by path, and makes what is not there: under a folder that another command can write, that is a way to
 the files of the host. So bubblewrap mounts only whole folders, and the command waits at a gate. Then it is compared
@@ -43,13 +43,11 @@ class Cover(NamedTuple):
     path: str
     identity: Identity
     kind: Kind
-    #: A file of the sandbox that is shown instead, read-only.
-    copy: str = ""
 
 
-def look(path: str, kind: Kind, copy: str = "") -> Cover:
+def look(path: str, kind: Kind) -> Cover:
     """Return the cover of something that exists. OSError when it is gone."""
-    return Cover(path, identity_of(os.lstat(path)), kind, copy)
+    return Cover(path, identity_of(os.lstat(path)), kind)
 
 
 def identity_of(found: os.stat_result) -> Identity:
@@ -82,7 +80,7 @@ def mount_covers(namespace: int, root: str, covers: Iterable[Cover]) -> str:
     """Mount the covers in a mount namespace, and return what went wrong; empty when nothing did. It blocks."""
     words = [root, EMPTY]
     for cover in covers:
-        words += (f"copy:{cover.copy}" if cover.copy else cover.kind, cover.path, *map(str, cover.identity))
+        words += (cover.kind, cover.path, *map(str, cover.identity))
     plan = os.memfd_create("covers")
     try:
         os.write(plan, "\0".join((*words, "")).encode("utf-8", "surrogateescape"))

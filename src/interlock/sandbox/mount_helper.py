@@ -19,7 +19,6 @@ in it, then four words for each mount: kind, path, device and inode number.
     hidden      show an empty file or folder instead
     read_only   show it as it is, but it cannot be written
     pinned      show it as it is, but it cannot be moved
-    copy:PATH   show the file PATH of the sandbox instead
 """
 
 import _socket
@@ -124,9 +123,7 @@ def _mount_one(top: int, kind: str, path: str, identity: tuple[int, int], empty:
     elif kind == "pinned":
         _mount(str(target), target, "", _MS_BIND | _MS_REC)
     else:
-        source = target
-        if kind != "read_only":
-            source = _reach(top, empty if kind == "hidden" else kind.partition(":")[2])
+        source = target if kind == "read_only" else _reach(top, empty)
         _bind_read_only(source, target, top, path)
         if source != target:
             os.close(source)
