@@ -10,7 +10,7 @@ import socket
 from time import time_ns
 
 from interlock import Agent, Rule, RulePolicy, ScriptedProvider, Turn, tool
-from interlock.domain.conversation import UserMessage
+from interlock.domain.messages import UserMessage
 from interlock.models.interface import ModelRequest
 from interlock.models.scripted import proposed
 

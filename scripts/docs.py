@@ -31,12 +31,10 @@ from interlock.cli.main import DOORS, app
 from interlock.cli.settings import ABOUT, PROJECT_MAY, Settings
 from interlock.domain.call import Answer, Question
 from interlock.domain.decision import Decision
-from interlock.domain.effects import SideEffect, shown
 from interlock.domain.event import Event, Fact
-from interlock.domain.failure import CODES, Failure
-from interlock.domain.lifecycle import ACTION_TRANSITIONS, CALL_TRANSITIONS, RUN_TRANSITIONS
 from interlock.domain.observation import ArtifactRef, Content, NextTool, Observation, OutputSize
-from interlock.domain.phase import Phase
+from interlock.domain.outcome import CODES, Failure, Phase, SideEffect, shown
+from interlock.domain.state.lifecycle import ACTION_TRANSITIONS, CALL_TRANSITIONS, RUN_TRANSITIONS
 from interlock.domain.tool import ToolDefinition
 from interlock.local import LocalTools
 from interlock.policy.files.document import schema_text
@@ -406,7 +404,7 @@ def _page(source: str, *parts: str) -> str:
 
 def _state_diagrams() -> str:
     return _page(
-        "src/interlock/domain/lifecycle.py",
+        "src/interlock/domain/state/lifecycle.py",
         "# States",
         "An arrow is an event, or what an event says. What has no arrow is refused and changes nothing.",
         "## Run",
@@ -420,7 +418,7 @@ def _state_diagrams() -> str:
 
 def _error_codes() -> str:
     return _page(
-        "src/interlock/domain/failure.py",
+        "src/interlock/domain/outcome.py",
         "# Error codes",
         "Why a call stopped. A code belongs to one phase; it says whether trying again makes sense and what may have "
         "happened outside. What is known about a call replaces what its code assumes.",

@@ -29,26 +29,10 @@ _NAMES = {
         "Waiting",
     ),
     "domain.chain": ("Entry",),
-    "domain.consent": (
-        "Consent",
-        "ConsentBinding",
-    ),
-    "domain.conversation": (
-        "AssistantMessage",
-        "ProposedCall",
-        "ToolMessage",
-        "Usage",
-        "UserMessage",
-    ),
     "domain.decision": (
         "Decision",
+        "FailSafeConfig",
         "Verdict",
-    ),
-    "domain.effects": ("SideEffect",),
-    "domain.envelope": (
-        "render_for_model",
-        "render_for_user",
-        "render_untrusted_tool_message",
     ),
     "domain.errors": (
         "AgentExecutionError",
@@ -78,28 +62,42 @@ _NAMES = {
         "UnknownToolError",
     ),
     "domain.event": ("Event",),
-    "domain.excerpt": ("apply_tool_output_limits",),
-    "domain.execution": (
-        "tool_result",
+    "domain.messages": (
+        "AssistantMessage",
+        "ProposedCall",
+        "ToolMessage",
+        "Usage",
+        "UserMessage",
+    ),
+    "domain.observation": (
+        "Observation",
         "ToolExecutionRecord",
         "ToolResult",
+        "tool_result",
     ),
-    "domain.fail_safe": ("FailSafeConfig",),
-    "domain.failure": (
+    "domain.outcome": (
         "CODES",
         "Failure",
+        "Phase",
+        "SideEffect",
     ),
-    "domain.lifecycle": ("RunState",),
-    "domain.observation": ("Observation",),
     "domain.payload": (
         "Bound",
         "Change",
         "FileOperand",
         "Surroundings",
     ),
-    "domain.phase": ("Phase",),
+    "domain.rendering": (
+        "render_for_model",
+        "render_for_user",
+        "render_untrusted_tool_message",
+    ),
     "domain.resources": ("Mask",),
+    "domain.state.lifecycle": ("RunState",),
+    "domain.state.verification": ("Verification",),
     "domain.tool": (
+        "Consent",
+        "ConsentBinding",
         "Menu",
         "Middleware",
         "Mode",
@@ -114,7 +112,6 @@ _NAMES = {
         "ToolDefinition",
         "ToolSpec",
     ),
-    "domain.verification": ("Verification",),
     "history.actions": ("Action",),
     "history.export": (
         "read_export",
@@ -124,8 +121,8 @@ _NAMES = {
     "history.replay": ("Replay",),
     "history.run_handle_view": ("AgentRunEvent",),
     "history.run_view": (
-        "run_events",
         "RunEvent",
+        "run_events",
     ),
     "history.verify": (
         "Audit",
@@ -157,9 +154,9 @@ _NAMES = {
     ),
     "models.scripted": (
         "Fault",
-        "proposed",
         "ScriptedProvider",
         "Turn",
+        "proposed",
     ),
     "pipeline.parts": (
         "Clock",
@@ -170,15 +167,15 @@ _NAMES = {
         "backtest",
     ),
     "policy.explain": (
-        "explain",
         "Explanation",
+        "explain",
         "masks",
     ),
     "policy.files.places": ("PolicyFileError",),
     "policy.files.policy_files": (
+        "PolicyFiles",
         "check_file",
         "load_policy",
-        "PolicyFiles",
     ),
     "policy.hypothetical": ("hypothetical",),
     "policy.interface": (
@@ -186,8 +183,8 @@ _NAMES = {
         "PolicyEvent",
     ),
     "policy.recorded": (
-        "recorded_calls",
         "RecordedCall",
+        "recorded_calls",
     ),
     "policy.rule": (
         "ArgumentGlob",
@@ -199,8 +196,8 @@ _NAMES = {
     ),
     "policy.rules": ("RulePolicy",),
     "policy.suggest": (
-        "suggest",
         "Suggestion",
+        "suggest",
     ),
     "registry.decorator": ("tool",),
     "registry.memory": ("ToolRegistry",),
@@ -209,6 +206,7 @@ _NAMES = {
         "prefixed",
         "renamed",
     ),
+    "rendering.excerpt": ("apply_tool_output_limits",),
     "runs.desk": ("Desk",),
     "runs.export_test": ("export_test",),
     "runs.fork": ("fork",),
@@ -218,8 +216,8 @@ _NAMES = {
         "replay_model",
     ),
     "runs.replay_dry": (
-        "dry_run",
         "DryRun",
+        "dry_run",
     ),
     "runs.result": ("AgentResult",),
     "runs.runner": ("Runner",),

@@ -11,12 +11,8 @@ from .artifacts.memory import MemoryArtifacts
 from .consents.interface import Consents
 from .domain.call import Answer, Question, ToolIntent, Waiting
 from .domain.chain import Entry
-from .domain.consent import Consent, ConsentBinding
-from .domain.conversation import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
-from .domain.decision import Decision, Verdict
+from .domain.decision import Decision, FailSafeConfig, Verdict
 from .domain.decision import Decision as PolicyDecision
-from .domain.effects import SideEffect
-from .domain.envelope import render_for_model, render_for_user, render_untrusted_tool_message
 from .domain.errors import (
     AgentExecutionError,
     AnswerRefusedError,
@@ -45,16 +41,17 @@ from .domain.errors import (
     UnknownToolError,
 )
 from .domain.event import Event
-from .domain.excerpt import apply_tool_output_limits
-from .domain.execution import ToolExecutionRecord, ToolResult, tool_result
-from .domain.fail_safe import FailSafeConfig
-from .domain.failure import CODES, Failure
-from .domain.lifecycle import RunState
-from .domain.observation import Observation
+from .domain.messages import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
+from .domain.observation import Observation, ToolExecutionRecord, ToolResult, tool_result
+from .domain.outcome import CODES, Failure, Phase, SideEffect
 from .domain.payload import Bound, Change, FileOperand, Surroundings
-from .domain.phase import Phase
+from .domain.rendering import render_for_model, render_for_user, render_untrusted_tool_message
 from .domain.resources import Mask
+from .domain.state.lifecycle import RunState
+from .domain.state.verification import Verification
 from .domain.tool import (
+    Consent,
+    ConsentBinding,
     Menu,
     Middleware,
     Mode,
@@ -69,7 +66,6 @@ from .domain.tool import (
     ToolDefinition,
     ToolSpec,
 )
-from .domain.verification import Verification
 from .history.actions import Action
 from .history.export import read_export, to_json, to_ndjson
 from .history.replay import Replay
@@ -103,6 +99,7 @@ from .policy.suggest import Suggestion, suggest
 from .registry.decorator import tool
 from .registry.memory import ToolRegistry
 from .registry.toolsets import filtered, prefixed, renamed
+from .rendering.excerpt import apply_tool_output_limits
 from .runs.desk import Desk
 from .runs.export_test import export_test
 from .runs.fork import fork

@@ -17,6 +17,7 @@ from .consents.interface import Consents
 from .consents.none import NoConsents
 from .domain.call import Answer, Question, ToolIntent
 from .domain.chain import Entry, decode_event
+from .domain.decision import FailSafeConfig
 from .domain.errors import (
     AnswerRefusedError,
     ConfigurationError,
@@ -26,9 +27,8 @@ from .domain.errors import (
     RunPausedError,
 )
 from .domain.event import Event, RunCancelled, RunCompleted
-from .domain.fail_safe import FailSafeConfig
-from .domain.ledger import Ledger
-from .domain.lifecycle import RUN_TRANSITIONS, ActionState, RunState
+from .domain.state.ledger import Ledger
+from .domain.state.lifecycle import RUN_TRANSITIONS, ActionState, RunState
 from .domain.tool import Situation, ToolDefinition
 from .history.fold import load, snapshot_of
 from .log.interface import Claim, EventLog

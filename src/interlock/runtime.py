@@ -21,10 +21,9 @@ from .app import App, Options
 from .domain.call import Answer, Decided, Question, Waiting
 from .domain.errors import AgentExecutionError, ConfigurationError
 from .domain.event import CallObserved, Event
-from .domain.execution import ToolExecutionRecord, execution_record
 from .domain.ids import new_run_id
-from .domain.lifecycle import RUN_STATUS, ActionState, RunState
-from .domain.observation import Observation
+from .domain.observation import Observation, ToolExecutionRecord, execution_record
+from .domain.state.lifecycle import RUN_STATUS, ActionState, RunState
 from .domain.tool import Mode, Situation
 from .history.actions import Action, actions
 from .history.export import to_ndjson

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias, cast
 
 from .domain.call import ToolIntent
-from .domain.envelope import render_for_model
 from .domain.observation import Observation
+from .domain.rendering import render_for_model
 
 _FIELDS = ("id", "call_id", "type", "name", "tool_name", "input", "arguments", "reason")
 

@@ -8,9 +8,9 @@ from pydantic import BaseModel, Field
 from interlock import MemoryLog, Mode, Situation, SqliteLog, tool
 from interlock.agent.agent import Agent
 from interlock.agent.steps import Budgets
-from interlock.domain.conversation import UserMessage
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.event import AnswerRefused
+from interlock.domain.messages import UserMessage
 from interlock.runs.runner import Runner
 from tests.runs.support import agent_of, asked_of, calls, facts_of, run_of
 

@@ -8,7 +8,7 @@ import pytest
 from interlock import CallbackInteractionProvider, Limits, MemoryLog, Question, tool
 from interlock.agent.agent import Agent
 from interlock.agent.steps import Budgets
-from interlock.domain.conversation import Usage
+from interlock.domain.messages import Usage
 from interlock.models.interface import ModelEvent, ModelRequest, TextPiece
 from interlock.models.scripted import Turn, proposed
 from interlock.pipeline.parts import Clock

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from interlock.agent.claims import MAX_CLAIM_CHARS, claim_in, contradiction
 from interlock.agent.sentences import MAX_HEAD_CHARS, MAX_TAIL_CHARS
-from interlock.domain.effects import SideEffect
 from interlock.domain.observation import Observation
-from interlock.domain.verification import Checks, Verification
+from interlock.domain.outcome import SideEffect
+from interlock.domain.state.verification import Checks, Verification
 
 
 def examples(name: str) -> list[str]:

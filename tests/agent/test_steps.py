@@ -21,11 +21,11 @@ from interlock.agent.steps import (
     over_budget,
 )
 from interlock.domain.call import Question
-from interlock.domain.conversation import AssistantMessage, ProposedCall, Usage
-from interlock.domain.dialogue import Dialogue, Last
-from interlock.domain.ledger import ActionEntry, Ledger
-from interlock.domain.lifecycle import RUN_TRANSITIONS, ActionState, RunState
-from interlock.domain.notes import CancelNote
+from interlock.domain.commands import CancelNote
+from interlock.domain.messages import AssistantMessage, ProposedCall, Usage
+from interlock.domain.state.conversation import Dialogue, Last
+from interlock.domain.state.ledger import ActionEntry, Ledger
+from interlock.domain.state.lifecycle import RUN_TRANSITIONS, ActionState, RunState
 
 CALL = {"a": ProposedCall(call_id="a", tool="t", arguments="{}")}
 FINAL = Dialogue(last="model", messages=[AssistantMessage("Done.")])

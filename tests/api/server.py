@@ -21,7 +21,7 @@ from interlock import FileArtifacts, Rule, RulePolicy, SqliteLog, tool
 from interlock.agent.agent import Agent
 from interlock.api.app import make_api
 from interlock.api.connections import Connection
-from interlock.domain.conversation import UserMessage
+from interlock.domain.messages import UserMessage
 from interlock.models.interface import ModelRequest
 from interlock.models.scripted import ScriptedProvider, Turn, proposed
 from interlock.service.agents import ServedAgent

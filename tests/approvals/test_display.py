@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from wcwidth import wcwidth
 
-from interlock.approvals.display import Display, Shown, held_back, parse, render
-from interlock.approvals.display_rows import cells
-from interlock.approvals.visible import visible
 from interlock.domain import json
 from interlock.domain.call import Question
 from interlock.domain.payload import Bound, Change, FileOperand, Surroundings
+from interlock.rendering.arguments import cells
+from interlock.rendering.question import Display, Shown, held_back, parse, render
+from interlock.rendering.visible import visible
 from tests.approvals.person import HASH, make_question
 from tests.approvals.test_visible import TRICKY
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.approvals.display import parse, render
 from interlock.domain.call import Question
 from interlock.domain.payload import Bound, FileOperand, Surroundings
+from interlock.rendering.question import parse, render
 from tests.approvals.person import HASH, make_question
 from tests.approvals.test_display import ARGUMENTS
 

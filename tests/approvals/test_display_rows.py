@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rich.cells import get_character_cell_size
 from wcwidth import wcwidth
 
-from interlock.approvals.display_rows import cells, wrap
-from interlock.approvals.visible import pieces
+from interlock.rendering.arguments import cells, wrap
+from interlock.rendering.visible import pieces
 from tests.approvals.test_visible import TRICKY
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.approvals.visible import MAX_PIECE_CELLS, pieces, unseen, visible, warnings
+from interlock.rendering.visible import MAX_PIECE_CELLS, pieces, unseen, visible, warnings
 
 #: Everything that `str` can hold, lone surrogates too, and more of what is troublesome than chance would bring.
 TRICKY = st.one_of(

@@ -17,7 +17,7 @@ from interlock import (
 )
 from interlock.domain.errors import IllegalTransitionError
 from interlock.domain.event import ApprovalGranted, ApprovalRequested, InvocationStarted, RunStarted
-from interlock.domain.ledger import Ledger
+from interlock.domain.state.ledger import Ledger
 from tests.batch.stage import codes
 from tests.support import call, facts
 

@@ -17,8 +17,8 @@ from interlock import (
     tool,
 )
 from interlock.api.shapes import of_question
-from interlock.approvals.display import UNNAMED_CODE, render
 from interlock.console.question_view import question_view
+from interlock.rendering.question import UNNAMED_CODE, render
 from tests.support import call
 
 

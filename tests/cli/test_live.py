@@ -16,8 +16,8 @@ from interlock.cli.live_region import Region
 from interlock.domain import event as facts
 from interlock.domain.call import Answer
 from interlock.domain.event import Event
-from interlock.domain.failure import Failure
 from interlock.domain.observation import Content, Observation
+from interlock.domain.outcome import Failure
 from interlock.models.interface import Finished, Restarted, TextPiece
 from tests.approvals.person import make_question
 

@@ -1,7 +1,7 @@
 """Tokens and flows that are gone with the process."""
 
 from interlock.consents.tokens import KeptFlow, KeptGrant, NoFlow
-from interlock.domain.consent import ConsentBinding
+from interlock.domain.tool import ConsentBinding
 
 
 class MemoryTokens:

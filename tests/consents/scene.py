@@ -13,7 +13,7 @@ from interlock.consents.flow import Callback, Refused
 from interlock.consents.oauth import ConsentRequest, Finished, OAuthConsents
 from interlock.consents.providers import OAuthProvider
 from interlock.consents.tokens import TokenStore
-from interlock.domain.consent import Consent, ConsentBinding
+from interlock.domain.tool import Consent, ConsentBinding
 from interlock.service.sealing import SealingKeys
 from tests.consents.memory import MemoryTokens
 

@@ -9,8 +9,8 @@ import pytest
 from interlock import ConfigurationError
 from interlock.consents.endpoints import endpoints_of
 from interlock.consents.providers import OAuthProvider, client_secret, url_problem
-from interlock.domain.consent import Consent
 from interlock.domain.errors import ConsentError
+from interlock.domain.tool import Consent
 
 _MINIMAL: dict[str, Any] = {"name": "mail", "client_id": "us", "issuer": "https://provider.example"}
 

@@ -10,8 +10,8 @@ import pytest
 from interlock.consents.flow import Callback, Refused
 from interlock.consents.oauth import ConsentRequest, Finished, OAuthConsents
 from interlock.consents.providers import OAuthProvider
-from interlock.domain.consent import Consent, ConsentBinding
 from interlock.domain.errors import ConsentError
+from interlock.domain.tool import Consent, ConsentBinding
 from interlock.service.sealing import SealingKeys
 from tests.consents.memory import MemoryTokens
 from tests.node.oidc_server import SECRETS, OidcServer, Visitor, visitor

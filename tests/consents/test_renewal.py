@@ -6,8 +6,8 @@ import pytest
 
 from interlock.consents.grants import Given
 from interlock.consents.oauth import Finished
-from interlock.domain.consent import Consent
 from interlock.domain.errors import ConsentError
+from interlock.domain.tool import Consent
 
 from .scene import ADA, BINDING, READ, Answer, at_provider, bound_to, gives
 

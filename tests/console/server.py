@@ -22,7 +22,7 @@ from interlock import FileArtifacts, Rule, RulePolicy, SqliteLog, tool
 from interlock.agent.agent import Agent
 from interlock.api.app import make_api
 from interlock.console.site import mount_console
-from interlock.domain.conversation import AssistantMessage, UserMessage
+from interlock.domain.messages import AssistantMessage, UserMessage
 from interlock.models.interface import ModelRequest
 from interlock.models.scripted import ScriptedProvider, Turn, proposed
 from interlock.service import account_rows

@@ -14,7 +14,7 @@ from interlock import FileArtifacts, SqliteLog, ToolContext, tool
 from interlock.api.app import make_api
 from interlock.consents.providers import OAuthProvider
 from interlock.console.site import mount_console
-from interlock.domain.consent import Consent
+from interlock.domain.tool import Consent
 from interlock.service.agents import ServedAgent
 from interlock.service.service import Service
 from interlock.service.settings import ServerSettings, ServerTable

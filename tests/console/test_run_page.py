@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 import pytest
 import pytest_asyncio
 
-from interlock.approvals.visible import unseen
 from interlock.domain.event import RunStarted, UserSaid
+from interlock.rendering.visible import unseen
 from tests.console.browser import assert_accessible, assert_no_sideways
 from tests.console.visits import ADMIN, Stage, edited_refund, stage, visit, written
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from interlock.domain.lifecycle import RunState
+from interlock.domain.state.lifecycle import RunState
 from interlock.service.principal import Principal, Role
 from interlock.service.rows import RunQuery
 from tests.console.browser import assert_accessible, assert_no_sideways, is_live, opened_as

@@ -11,7 +11,7 @@ import msgspec
 from interlock import FileArtifacts, Observation, SqliteLog, verify
 from interlock.domain.chain import Entry, decode_event
 from interlock.domain.event import ApprovalGranted, CallObserved, Fact, InvocationStarted
-from interlock.domain.lifecycle import CallState
+from interlock.domain.state.lifecycle import CallState
 from interlock.history.fold import fold
 
 from .lives import Lives

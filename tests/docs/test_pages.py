@@ -11,7 +11,7 @@ import pytest
 
 from interlock import Mode, load_policy
 from interlock.cli.policy import app
-from interlock.domain.phase import Phase
+from interlock.domain.outcome import Phase
 from interlock.policy.files.document import RuleEntry
 from interlock.registry.decorator import ToolOptions
 from interlock.runtime import RunOptions

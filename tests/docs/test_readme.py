@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from interlock import CODES, CallbackInteractionProvider, Observation, Rule, RulePolicy, ToolRuntime, tool
-from interlock.domain.phase import Phase
+from interlock.domain.outcome import Phase
 from tests.test_requirements import marks, proofs
 
 from .pages import ROOT, section, table_rows, text_of, yaml_blocks

@@ -9,8 +9,8 @@ import pytest
 from interlock import Agent, AgentResult, Budgets, Desk, Runner
 from interlock.agent.claims import claim_in
 from interlock.agent.sentences import sentences
-from interlock.domain.lifecycle import RUN_STATUS
-from interlock.domain.verification import Status
+from interlock.domain.state.lifecycle import RUN_STATUS
+from interlock.domain.state.verification import Status
 from interlock.models.calls import MAX_ARGUMENTS_BYTES, MAX_CALLS
 from interlock.models.connection import DEFAULT_TIMEOUTS, MAX_ANSWER_BYTES, MAX_LINE_BYTES
 from interlock.models.text import MAX_TEXT_BYTES

@@ -13,7 +13,7 @@ from typing import Any, get_args
 import httpx2
 import pytest
 
-from interlock.domain.lifecycle import RUN_STATUS, ActionState
+from interlock.domain.state.lifecycle import RUN_STATUS, ActionState
 from interlock.history.run_view import RunEventType
 from interlock.service.agent_loading import GROUP
 from interlock.service.forwarding.destination import Destination

@@ -1,12 +1,12 @@
 """What the model sees next, folded from what the log says was said."""
 
-from interlock.domain.conversation import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
-from interlock.domain.dialogue import Dialogue
-from interlock.domain.envelope import render_for_model
 from interlock.domain.event import CallProposed, ModelAnswered
-from interlock.domain.ledger import CallEntry
-from interlock.domain.lifecycle import CallState
+from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
 from interlock.domain.observation import Observation
+from interlock.domain.rendering import render_for_model
+from interlock.domain.state.conversation import Dialogue
+from interlock.domain.state.ledger import CallEntry
+from interlock.domain.state.lifecycle import CallState
 
 
 def answered(call_count: int, text: str = "") -> Dialogue:

@@ -7,10 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from interlock.domain.effects import SideEffect
-from interlock.domain.envelope import MAX_USER_CHARS, render_for_model, render_for_user, render_untrusted_tool_message
-from interlock.domain.failure import Failure
 from interlock.domain.observation import ArtifactRef, Content, NextTool, Observation, OutputSize
+from interlock.domain.outcome import Failure, SideEffect
+from interlock.domain.rendering import MAX_USER_CHARS, render_for_model, render_for_user, render_untrusted_tool_message
 
 PLAIN = Observation(call_id="c1", tool="add", ok=True, summary="3", content=Content(text="3"))
 

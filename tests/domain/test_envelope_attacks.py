@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.chain import Entry, decode_event, encode_event, genesis, link
-from interlock.domain.envelope import neutralize, render_for_model, render_for_user, render_untrusted_tool_message
 from interlock.domain.event import CallObserved, Event, Warned
-from interlock.domain.failure import Failure
 from interlock.domain.json import without_surrogates
 from interlock.domain.observation import Content, Observation
+from interlock.domain.outcome import Failure
+from interlock.domain.rendering import neutralize, render_for_model, render_for_user, render_untrusted_tool_message
 from interlock.history.export import to_ndjson
 from tests.corpora.injection import HARMLESS, MORE, load
 

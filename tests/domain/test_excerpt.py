@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.domain.excerpt import MIN_EXCERPT_CHARS, Excerpt, Span, apply_tool_output_limits, excerpt_of_bytes
+from interlock.rendering.excerpt import MIN_EXCERPT_CHARS, Excerpt, Span, apply_tool_output_limits, excerpt_of_bytes
 
 MARKER = re.compile(r"\[\.\.\. ([\d,]+) bytes omitted \(bytes ([\d,]+)-([\d,]+)\) \.\.\.\]")
 MEBIBYTE = 2**20

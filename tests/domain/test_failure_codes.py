@@ -4,9 +4,7 @@ import re
 
 import pytest
 
-from interlock.domain.effects import NONE, UNKNOWN
-from interlock.domain.failure import CODES, Failure
-from interlock.domain.phase import Phase
+from interlock.domain.outcome import CODES, NONE, UNKNOWN, Failure, Phase
 
 BEFORE_EXECUTION = {Phase.ACCEPT, Phase.LOOKUP, Phase.VALIDATE, Phase.PERMIT, Phase.SCHEDULE}
 

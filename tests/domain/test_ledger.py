@@ -35,8 +35,9 @@ from interlock.domain.event import (
     Warned,
     type_of,
 )
-from interlock.domain.ledger import Ledger
-from interlock.domain.lifecycle import (
+from interlock.domain.observation import ArtifactRef, Observation
+from interlock.domain.state.ledger import Ledger
+from interlock.domain.state.lifecycle import (
     ACTION_TRANSITIONS,
     CALL_TRANSITIONS,
     RUN_TRANSITIONS,
@@ -44,7 +45,6 @@ from interlock.domain.lifecycle import (
     CallState,
     RunState,
 )
-from interlock.domain.observation import ArtifactRef, Observation
 from tests.history.recorded import ALLOW, ASK, FACTS, RUN, ended, event, observed, proposed, question, started
 
 _bytes = msgspec.json.Encoder(order="deterministic").encode

@@ -8,8 +8,8 @@ import pytest
 
 from interlock.domain.errors import IllegalTransitionError
 from interlock.domain.ids import new_run_id
-from interlock.domain.ledger import Ledger
-from interlock.domain.lifecycle import (
+from interlock.domain.state.ledger import Ledger
+from interlock.domain.state.lifecycle import (
     ACTION_TRANSITIONS,
     CALL_TRANSITIONS,
     RUN_STATUS,

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.call import Answer
-from interlock.domain.errors import AnswerRefusedError
-from interlock.domain.notes import (
+from interlock.domain.commands import (
     MAX_NOTE_BYTES,
     AnswerNote,
     CancelNote,
@@ -18,6 +17,7 @@ from interlock.domain.notes import (
     encode_note,
     storable,
 )
+from interlock.domain.errors import AnswerRefusedError
 
 SECRET = "d3clar3d-Zebra-77-value"
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.domain.effects import NONE, UNKNOWN, SideEffect, SideEffects
 from interlock.domain.observation import Observation
-from interlock.domain.verification import MAX_CHECKS, Change, Check, Checks, Evidence, Verification
+from interlock.domain.outcome import NONE, UNKNOWN, SideEffect, SideEffects
+from interlock.domain.state.verification import MAX_CHECKS, Change, Check, Checks, Evidence, Verification
 
 EDIT: SideEffects = (SideEffect(kind="modified", target="shop.py"),)
 MAIL: SideEffects = (SideEffect(kind="sent", target="ada@example.org"),)

@@ -24,8 +24,8 @@ from interlock.domain.event import (
     RunStarted,
     Warned,
 )
-from interlock.domain.failure import Failure
 from interlock.domain.observation import ArtifactRef, Content, Observation, OutputSize
+from interlock.domain.outcome import Failure
 from interlock.log.interface import Claim, Snapshot
 from interlock.log.memory import MemoryLog
 from tests.log_around import LogAround

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.chain import Entry, genesis
-from interlock.domain.dialogue import Dialogue
 from interlock.domain.errors import IllegalTransitionError, LogCorruptError
 from interlock.domain.event import RunCompleted, RunStarted, Warned
-from interlock.domain.ledger import ActionEntry, CallEntry, Grant, Ledger
-from interlock.domain.lifecycle import ActionState, CallState, RunState
-from interlock.domain.verification import Change, Check, Checks
+from interlock.domain.state.conversation import Dialogue
+from interlock.domain.state.ledger import ActionEntry, CallEntry, Grant, Ledger
+from interlock.domain.state.lifecycle import ActionState, CallState, RunState
+from interlock.domain.state.verification import Change, Check, Checks
 from interlock.history import fold as module
 from interlock.history.fold import Loaded, extend, fold, load, snapshot_of
 from interlock.log.interface import Snapshot

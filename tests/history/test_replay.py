@@ -6,12 +6,12 @@ import sys
 import msgspec
 import pytest
 
-from interlock.domain.envelope import render_for_model
 from interlock.domain.errors import IllegalTransitionError, LogCorruptError
 from interlock.domain.event import BatchStarted, CallProposed, CallValidated, Fact, RunCompleted, RunStarted
-from interlock.domain.failure import Failure
-from interlock.domain.lifecycle import CallState, RunState
 from interlock.domain.observation import Observation
+from interlock.domain.outcome import Failure
+from interlock.domain.rendering import render_for_model
+from interlock.domain.state.lifecycle import CallState, RunState
 from interlock.history.fold import fold
 from interlock.history.replay import Replay
 

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.call import Answer
-from interlock.domain.conversation import AssistantMessage, ProposedCall, ToolMessage, UserMessage
 from interlock.domain.errors import ConfigurationError, LogCorruptError
 from interlock.domain.event import (
     ApprovalGranted,
@@ -25,8 +24,9 @@ from interlock.domain.event import (
     RunStarted,
     UserSaid,
 )
-from interlock.domain.lifecycle import RunState
+from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessage, UserMessage
 from interlock.domain.observation import Observation
+from interlock.domain.state.lifecycle import RunState
 from interlock.history.differences import differences
 from interlock.history.read_recording import read_recording
 from interlock.history.recording import MAX_RECORDING_BYTES, Recording, from_json, to_json

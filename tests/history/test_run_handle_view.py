@@ -22,9 +22,9 @@ from interlock.domain.event import (
     Warned,
     type_of,
 )
-from interlock.domain.failure import Failure
 from interlock.domain.json import Json
 from interlock.domain.observation import Content, Observation, OutputSize
+from interlock.domain.outcome import Failure
 from interlock.history.run_handle_view import AgentRunEvent, run_handle_events
 
 from .recorded import FACTS, event, observed, question, record

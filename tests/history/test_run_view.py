@@ -22,11 +22,11 @@ from interlock.domain.event import (
     RunFailed,
     type_of,
 )
-from interlock.domain.failure import CODES, Failure
 from interlock.domain.json import Json
-from interlock.domain.ledger import Ledger
-from interlock.domain.lifecycle import RunState
 from interlock.domain.observation import Observation
+from interlock.domain.outcome import CODES, Failure
+from interlock.domain.state.ledger import Ledger
+from interlock.domain.state.lifecycle import RunState
 from interlock.history.run_view import RunEvent, RunEventType, RunStatus, run_events, status
 
 from .recorded import FACTS, event, observed, question, record, started

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.domain.conversation import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
 from interlock.domain.errors import ModelError
 from interlock.domain.ids import is_name
 from interlock.domain.json import parse
+from interlock.domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
 from interlock.models.anthropic_answer import AnthropicAnswer
 from interlock.models.anthropic_body import messages_body
 from interlock.models.calls import WrittenCalls

@@ -3,8 +3,8 @@
 import anthropic
 import pytest
 
-from interlock.domain.conversation import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
 from interlock.domain.errors import ModelError
+from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
 from interlock.domain.tool import ToolSpec
 from interlock.models.anthropic_messages import AnthropicMessages
 from interlock.models.interface import Finished, ModelRequest, TextPiece

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.domain.conversation import AssistantMessage, Message, ToolMessage, UserMessage
+from interlock.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from interlock.models.anthropic_body import messages_body
 from interlock.models.anthropic_thinking import MAX_PRIVATE_BYTES, Thoughts
 from interlock.models.interface import ModelEvent, ModelRequest

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.domain.conversation import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
 from interlock.domain.errors import ModelError
+from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
 from interlock.domain.tool import ToolSpec
 from interlock.models.interface import ModelProvider, ModelRequest, Restarted
 from interlock.models.retry import retrying

@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator, Iterable
 
 import pytest
 
-from interlock.domain.conversation import ProposedCall
 from interlock.domain.errors import ModelError
+from interlock.domain.messages import ProposedCall
 from interlock.models.heard import MAX_CALLS, Heard
 from interlock.models.interface import (
     MAX_ANSWER_CHARS,

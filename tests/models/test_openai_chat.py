@@ -3,8 +3,8 @@
 import openai
 import pytest
 
-from interlock.domain.conversation import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
 from interlock.domain.errors import ConfigurationError, ModelError
+from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
 from interlock.domain.tool import ToolSpec
 from interlock.models.interface import Finished, ModelRequest, TextPiece
 from interlock.models.openai_chat import OpenAIChat

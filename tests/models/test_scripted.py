@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.domain.conversation import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
 from interlock.domain.errors import ConfigurationError, ModelError
+from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
 from interlock.models.interface import CallWritten, Finished, ModelRequest, Restarted, TextPiece
 from interlock.models.recorder import Recorder
 from interlock.models.retry import retrying

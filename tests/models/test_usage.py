@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.domain.conversation import Usage
 from interlock.domain.errors import ModelError
+from interlock.domain.messages import Usage
 from interlock.models.anthropic_answer import AnthropicAnswer
 from interlock.models.interface import Finished
 from interlock.models.openai_answer import OpenAIAnswer

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from interlock.domain.conversation import ProposedCall, UserMessage
+from interlock.domain.messages import ProposedCall, UserMessage
 from interlock.models.anthropic_messages import AnthropicMessages
 from interlock.models.connection import DEFAULT_TIMEOUTS, Timeouts
 from interlock.models.interface import CallWritten, Finished, ModelEvent, ModelProvider, ModelRequest, TextPiece

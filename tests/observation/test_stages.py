@@ -6,7 +6,8 @@ import pytest
 
 import interlock
 from interlock import Phase, Risk, RulePolicy, ToolRuntime, tool
-from interlock.domain import call, decision, event, observation, result
+from interlock.domain import call, decision, event, observation
+from interlock.domain import observation as result
 from interlock.domain.event import CallObserved, InvocationStarted
 from tests.support import call as propose
 from tests.support import facts

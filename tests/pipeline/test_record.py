@@ -9,7 +9,7 @@ import pytest
 from interlock.domain.chain import Entry, decode_event, genesis
 from interlock.domain.errors import IllegalTransitionError, LogError, LogFencedError, LogWriteError
 from interlock.domain.event import SCHEMA_VERSION, CallValidated, RunStarted, Warned
-from interlock.domain.ledger import Ledger
+from interlock.domain.state.ledger import Ledger
 from interlock.history.verify import verify
 from interlock.log.interface import Claim, EventLog
 from interlock.log.memory import MemoryLog

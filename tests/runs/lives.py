@@ -22,7 +22,7 @@ from interlock.domain.event import (
     Fact,
     InvocationStarted,
 )
-from interlock.domain.lifecycle import CallState
+from interlock.domain.state.lifecycle import CallState
 from interlock.history.fold import fold
 from tests.patience import HANG_SECONDS
 

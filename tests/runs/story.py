@@ -19,7 +19,7 @@ from typing import Any
 from interlock import Rule, RulePolicy, SqliteLog
 from interlock.agent.agent import Agent
 from interlock.domain.ids import child_run_id
-from interlock.domain.lifecycle import RUN_TRANSITIONS
+from interlock.domain.state.lifecycle import RUN_TRANSITIONS
 from interlock.models.interface import ModelProvider
 from interlock.models.scripted import ScriptedProvider, Turn, proposed
 from interlock.pipeline.record import Recorder

@@ -7,8 +7,8 @@ from typing import Any, TypeVar, Unpack
 from interlock import MemoryLog, Question
 from interlock.agent.agent import Agent
 from interlock.domain.chain import decode_event
-from interlock.domain.conversation import AssistantMessage, Message, ToolMessage, UserMessage
 from interlock.domain.event import Fact
+from interlock.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from interlock.history.fold import fold
 from interlock.log.interface import EventLog
 from interlock.models.interface import ModelRequest

@@ -22,10 +22,10 @@ from interlock import (
 )
 from interlock.agent.agent import Agent
 from interlock.agent.steps import Budgets
-from interlock.domain.conversation import Usage
 from interlock.domain.errors import ConfigurationError, RunClaimedError
 from interlock.domain.event import CallObserved, InvocationStarted, RunCancelled, RunStarted
 from interlock.domain.ids import child_run_id, is_name
+from interlock.domain.messages import Usage
 from interlock.models.scripted import Fault, Turn
 from interlock.runs import children
 from interlock.runs.desk import Desk

@@ -11,15 +11,13 @@ from interlock import Agent, FailSafeConfig, MemoryLog, RunState, ToolContext, t
 from interlock.artifacts.memory import MemoryArtifacts
 from interlock.domain.call import Answer, Question
 from interlock.domain.chain import Entry, decode_event
-from interlock.domain.consent import Consent, ConsentBinding, agent_path
-from interlock.domain.decision import Decision, Verdict
+from interlock.domain.decision import Decision, FailurePolicy, Verdict
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.event import ConsentRequested, Fact, InvocationStarted, RunStarted
-from interlock.domain.fail_safe import FailurePolicy
 from interlock.domain.ids import child_run_id
-from interlock.domain.ledger import Ledger
 from interlock.domain.payload import definition_digest
-from interlock.domain.tool import ToolDefinition
+from interlock.domain.state.ledger import Ledger
+from interlock.domain.tool import Consent, ConsentBinding, ToolDefinition, agent_path
 from interlock.policy.interface import PolicyEvent
 from interlock.runs.fork import fork
 from interlock.runs.runner import Runner

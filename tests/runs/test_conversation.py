@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import interlock.app
 from interlock import CallbackInteractionProvider, MemoryArtifacts, MemoryLog, Question, tool
-from interlock.domain.conversation import AssistantMessage, ProposedCall, ToolMessage
 from interlock.domain.event import CallProposed, MenuShown, ModelAnswered, ModelAsked
+from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessage
 from interlock.history.fold import fold, load
 from interlock.models.scripted import Turn, proposed
 from interlock.pipeline.record import Recorder

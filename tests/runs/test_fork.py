@@ -12,7 +12,7 @@ from interlock.artifacts.memory import MemoryArtifacts
 from interlock.domain.chain import Entry, decode_event
 from interlock.domain.errors import ConfigurationError, LogCorruptError
 from interlock.domain.event import ApprovalGranted, ApprovalRequested, CallObserved, InvocationStarted, RunStarted
-from interlock.domain.lifecycle import ActionState, RunState
+from interlock.domain.state.lifecycle import ActionState, RunState
 from interlock.domain.tool import ToolDefinition
 from interlock.history.fold import fold
 from interlock.history.verify import verify

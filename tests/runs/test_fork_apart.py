@@ -4,7 +4,7 @@ import pytest
 
 from interlock import Agent, MemoryArtifacts, MemoryLog, RunHandle, fork
 from interlock.domain.event import InvocationSuspended, RunCancelled
-from interlock.domain.lifecycle import RunState
+from interlock.domain.state.lifecycle import RunState
 from interlock.runs.runner import Runner
 
 from .support import agent_of, calls, facts_of, run_of, start

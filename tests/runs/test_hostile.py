@@ -9,8 +9,8 @@ import pytest
 from interlock import Answer, FileArtifacts, MemoryLog, tool
 from interlock.agent.agent import Agent
 from interlock.agent.steps import Budgets
-from interlock.domain.conversation import Usage
 from interlock.domain.event import AnswerRefused, CallProposed, RunFailed
+from interlock.domain.messages import Usage
 from interlock.history.fold import load
 from interlock.models.scripted import Turn
 from interlock.runs.result import AgentResult

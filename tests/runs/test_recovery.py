@@ -8,9 +8,9 @@ import pytest
 from interlock import MemoryArtifacts, MemoryLog, SqliteLog, ToolDefinition, tool
 from interlock.agent.agent import Agent
 from interlock.domain.chain import decode_event
+from interlock.domain.decision import FailSafeConfig
 from interlock.domain.errors import LogWriteError
 from interlock.domain.event import InvocationStarted, ModelAsked
-from interlock.domain.fail_safe import FailSafeConfig
 from interlock.log.interface import EventLog
 from interlock.runs.runner import Runner
 from tests.log.watched import watched

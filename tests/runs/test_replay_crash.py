@@ -7,7 +7,7 @@ import pytest
 from interlock import MemoryLog
 from interlock.artifacts.memory import MemoryArtifacts
 from interlock.domain.chain import Entry
-from interlock.domain.fail_safe import FailSafeConfig
+from interlock.domain.decision import FailSafeConfig
 from interlock.log.interface import Claim
 from interlock.runs.replay import replay_model
 from interlock.runs.runner import Runner

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from interlock import FailSafeConfig, Rule, tool
 from interlock.agent.steps import Budgets
 from interlock.domain.chain import decode_event
-from interlock.domain.conversation import ProposedCall
-from interlock.domain.envelope import render_for_model
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.event import CallObserved
+from interlock.domain.messages import ProposedCall
+from interlock.domain.rendering import render_for_model
 from interlock.history.differences import Difference
 from interlock.models.scripted import Turn, proposed
 from interlock.runs.replay import ModelReplay, replay_model, replay_recording

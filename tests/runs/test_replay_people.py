@@ -10,7 +10,7 @@ from interlock import MemoryLog, Rule, RulePolicy, tool
 from interlock.agent.agent import Agent
 from interlock.artifacts.memory import MemoryArtifacts
 from interlock.domain.call import Answer, Question
-from interlock.domain.fail_safe import FailSafeConfig
+from interlock.domain.decision import FailSafeConfig
 from interlock.models.scripted import Fault, ScriptedProvider, Turn, proposed
 from interlock.runs.replay import replay_model
 from interlock.runs.runner import Runner

@@ -16,6 +16,7 @@ from interlock import (
     SqliteLog,
     tool,
 )
+from interlock.domain.decision import FailSafeConfig
 from interlock.domain.errors import (
     AnswerRefusedError,
     ConfigurationError,
@@ -24,7 +25,6 @@ from interlock.domain.errors import (
     ToolExecutionError,
 )
 from interlock.domain.event import RunPaused, RunResumed
-from interlock.domain.fail_safe import FailSafeConfig
 from interlock.history.run_view import run_events
 from interlock.log.interface import Note
 from interlock.models.scripted import Turn

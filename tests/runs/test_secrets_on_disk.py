@@ -9,8 +9,8 @@ import pytest
 from interlock import Agent, Runner, ScriptedProvider, SqliteLog, Turn, proposed, tool
 from interlock.artifacts.files import FileArtifacts
 from interlock.domain.call import Answer
-from interlock.domain.conversation import ProposedCall
 from interlock.domain.errors import AnswerRefusedError
+from interlock.domain.messages import ProposedCall
 from interlock.models.interface import CallWritten, Finished, ModelEvent, ModelRequest, TextPiece
 
 DECLARED = "d3clar3d-Zebra-77-value"

@@ -10,9 +10,9 @@ import pytest
 from interlock import Answer, MemoryLog, SqliteLog, ToolDefinition, tool
 from interlock.agent.agent import Agent
 from interlock.domain.chain import Entry
+from interlock.domain.decision import FailSafeConfig
 from interlock.domain.errors import ModelError, RunClaimedError, RunEndedError, RunPausedError
 from interlock.domain.event import CallObserved, ModelFailed, RunCancelled, UserSaid
-from interlock.domain.fail_safe import FailSafeConfig
 from interlock.log.interface import Claim
 from interlock.models.scripted import Fault, Turn
 from interlock.runs.desk import Desk

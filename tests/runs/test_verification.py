@@ -20,8 +20,8 @@ from interlock import (
 )
 from interlock.agent.agent import Agent
 from interlock.agent.steps import Budgets
-from interlock.domain.conversation import UserMessage
 from interlock.domain.event import CallObserved, ClaimContradicted, ModelAnswered
+from interlock.domain.messages import UserMessage
 from interlock.models.scripted import Turn, proposed
 
 from .support import agent_of, asked_of, calls, facts_of, run_of

@@ -17,9 +17,9 @@ from interlock import (
     run_events,
     tool,
 )
-from interlock.domain.consent import Consent, ConsentBinding
 from interlock.domain.errors import ConsentError
 from interlock.domain.payload import definition_digest
+from interlock.domain.tool import Consent, ConsentBinding
 from tests.approvals_e2e.scene import HandClock
 from tests.support import call
 

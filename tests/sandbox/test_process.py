@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from interlock.domain.effects import SideEffect
+from interlock.domain.outcome import SideEffect
 from interlock.domain.tool import ToolDefinition
 from interlock.sandbox.process import ProcessToolError, run_in_process
 from tests.patience import HANG_SECONDS

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.event import InvocationStarted, RunStarted
-from interlock.domain.failure import CODES
-from interlock.domain.lifecycle import RUN_TRANSITIONS
+from interlock.domain.outcome import CODES
+from interlock.domain.state.lifecycle import RUN_TRANSITIONS
 from scripts.docs import UnknownBlockError, event_table, fields, fill_blocks, main, state_diagram
 
 

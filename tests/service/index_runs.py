@@ -22,8 +22,8 @@ from interlock.domain.event import (
     RunStarted,
     UserSaid,
 )
-from interlock.domain.ledger import Ledger
-from interlock.domain.lifecycle import RUN_TRANSITIONS, ActionState
+from interlock.domain.state.ledger import Ledger
+from interlock.domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 from interlock.history.actions import actions
 from interlock.history.fold import load
 from interlock.log.interface import EventLog

@@ -11,9 +11,9 @@ import pytest
 from interlock.consents.flow import Callback
 from interlock.consents.oauth import ConsentRequest, Finished
 from interlock.domain.call import Answer
-from interlock.domain.consent import Consent
 from interlock.domain.errors import ConfigurationError, DecisionConflictError, LogCorruptError
-from interlock.domain.lifecycle import ActionState
+from interlock.domain.state.lifecycle import ActionState
+from interlock.domain.tool import Consent
 from interlock.service.consenting import Answered, Consenting, ConsentProblem, Goto
 from interlock.service.database import Database
 from interlock.service.journal import TABLES, Journal, JournalEntry

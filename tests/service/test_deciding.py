@@ -8,8 +8,8 @@ import pytest
 
 from interlock import SqliteLog
 from interlock.domain.call import Answer
+from interlock.domain.commands import AnswerNote, encode_note, key_of
 from interlock.domain.event import ApprovalGranted, ApprovalRejected
-from interlock.domain.notes import AnswerNote, encode_note, key_of
 from interlock.log.interface import Note
 from interlock.service.deciding import Approval
 from interlock.service.errors import ConflictError, InvalidError, NotFoundError, RefusedError

@@ -6,8 +6,8 @@ import pytest
 
 from interlock import MemoryArtifacts, MemoryLog
 from interlock.consents.none import NoConsents
+from interlock.domain.decision import FailSafeConfig, FailurePolicy
 from interlock.domain.errors import ConfigurationError
-from interlock.domain.fail_safe import FailSafeConfig, FailurePolicy
 from interlock.local import LocalTools
 from interlock.service.agents import ServedAgent
 from interlock.service.demo_agents import demo_agents

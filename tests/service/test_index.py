@@ -15,8 +15,8 @@ from interlock import MemoryLog, SqliteLog
 from interlock.domain import event as facts
 from interlock.domain.errors import IllegalTransitionError
 from interlock.domain.event import Event, Fact, RunCancelled, RunCompleted, RunFailed, RunResumed, RunStarted, Warned
-from interlock.domain.ledger import Ledger
-from interlock.domain.lifecycle import ActionState, RunState
+from interlock.domain.state.ledger import Ledger
+from interlock.domain.state.lifecycle import ActionState, RunState
 from interlock.service.index import Index
 from interlock.service.rows import ActionQuery
 from tests.log.runs import append

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.domain.lifecycle import RunState
+from interlock.domain.state.lifecycle import RunState
 from interlock.service.permissions import BONDS, PERMISSIONS, Operation, RunFacts, may, visible
 from interlock.service.principal import Principal, Role
 from interlock.service.rows import RunRow

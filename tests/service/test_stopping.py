@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.errors import LogCorruptError
-from interlock.domain.lifecycle import RunState
+from interlock.domain.state.lifecycle import RunState
 from interlock.service import stopping
 from interlock.service.rows import RunRow
 from interlock.service.stopping import Stopping

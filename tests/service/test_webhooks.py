@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.domain.envelope import TAG
 from interlock.domain.errors import ConfigurationError
+from interlock.domain.rendering import TAG
 from interlock.service.settings import settings_in
 from interlock.service.webhook_signature import signed_headers
 from interlock.service.webhooks import Triggered, Webhook, WebhookRefused, Webhooks

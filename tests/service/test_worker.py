@@ -11,7 +11,6 @@ import pytest
 
 from interlock import ToolContext, tool
 from interlock.domain.call import Answer
-from interlock.domain.consent import Consent, ConsentBinding
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.event import (
     ApprovalExpired,
@@ -23,7 +22,7 @@ from interlock.domain.event import (
     RunResumed,
 )
 from interlock.domain.json import JsonObject
-from interlock.domain.tool import Situation
+from interlock.domain.tool import Consent, ConsentBinding, Situation
 from interlock.service import worker
 from interlock.service.agents import ServedAgent
 from tests.runs.support import calls

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from interlock import Answer, SqliteLog
+from interlock.domain.commands import AnswerNote, encode_note, key_of
 from interlock.domain.event import RunCancelled
-from interlock.domain.notes import AnswerNote, encode_note, key_of
 from interlock.log.interface import Note
 from interlock.runs.desk import Desk
 from interlock.runs.fork import fork

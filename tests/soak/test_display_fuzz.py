@@ -9,8 +9,8 @@ from unicodedata import category
 import pytest
 from hypothesis import given, settings
 
-from interlock.approvals.display import parse, render
-from interlock.approvals.visible import unseen, visible
+from interlock.rendering.question import parse, render
+from interlock.rendering.visible import unseen, visible
 from tests.approvals.person import make_question
 from tests.approvals.test_display import ARGUMENTS, WIDTHS, strictly
 from tests.approvals.test_display_attacks import ATTACKS

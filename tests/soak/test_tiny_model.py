@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from interlock import ToolIntent, ToolRuntime, tool
-from interlock.domain.conversation import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
 from interlock.domain.errors import ModelError
+from interlock.domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
 from interlock.domain.tool import ToolSpec
 from interlock.models.interface import ModelEvent, ModelRequest
 from interlock.models.openai_chat import OpenAIChat

@@ -10,7 +10,7 @@ from typing import Any
 
 from interlock import Rule, RulePolicy, tool
 from interlock.agent.agent import Agent
-from interlock.domain.conversation import AssistantMessage, ToolMessage, UserMessage
+from interlock.domain.messages import AssistantMessage, ToolMessage, UserMessage
 from interlock.models.interface import ModelRequest
 from interlock.models.scripted import ScriptedProvider, Turn, proposed
 

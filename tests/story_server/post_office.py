@@ -16,7 +16,7 @@ from interlock.api.app import make_api
 from interlock.consents.grants import Grants
 from interlock.consents.providers import OAuthProvider
 from interlock.console.site import mount_console
-from interlock.domain.consent import Consent
+from interlock.domain.tool import Consent
 from interlock.models.scripted import ScriptedProvider
 from interlock.service.agents import ServedAgent
 from interlock.service.api_keys import NewKey

@@ -11,7 +11,7 @@ import pytest
 
 from interlock import Observation, ToolRuntime
 from interlock.artifacts.memory import MemoryArtifacts
-from interlock.domain.ledger import Ledger
+from interlock.domain.state.ledger import Ledger
 from interlock.domain.tool import Situation, ToolContext
 from interlock.pipeline.run_artifacts import LedgerArtifacts
 from interlock.sandbox.workspace import Workspace

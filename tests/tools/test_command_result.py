@@ -5,9 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.domain.effects import SideEffect
-from interlock.domain.excerpt import apply_tool_output_limits
-from interlock.domain.output import ArtifactRef, NextTool, OutputSize
+from interlock.domain.outcome import ArtifactRef, NextTool, OutputSize, SideEffect
+from interlock.rendering.excerpt import apply_tool_output_limits
 from interlock.sandbox.interface import CommandLimits, Ended
 from interlock.tools.command_result import CommandResult, normalized
 from interlock.tools.fingerprint import Changes

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from interlock import CallbackInteractionProvider, Question
-from interlock.domain.effects import SideEffect
 from interlock.domain.event import InvocationStarted
+from interlock.domain.outcome import SideEffect
 from interlock.sandbox.workspace import Workspace
 from interlock.tools.baseline import Baseline, known
 from interlock.tools.changed_file import FileChanged

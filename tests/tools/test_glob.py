@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from interlock.domain.output import NextTool
+from interlock.domain.outcome import NextTool
 from interlock.sandbox.interface import CommandLimits
 from interlock.tools import ripgrep
 from tests.corpora import path_escape

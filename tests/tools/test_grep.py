@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from interlock import HeadlessInteractionProvider
 from interlock.domain.decision import Verdict
-from interlock.domain.output import NextTool
+from interlock.domain.outcome import NextTool
 from interlock.domain.tool import Reach, Situation
 from interlock.tools import search
 from interlock.tools.grep import grep

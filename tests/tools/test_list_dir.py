@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.domain.output import NextTool
+from interlock.domain.outcome import NextTool
 from tests.corpora import path_escape
 from tests.corpora.path_escape import Case, Scene
 from tests.tools.file_runs import socket_at

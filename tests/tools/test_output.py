@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.domain.excerpt import Excerpt, Span, excerpt_from, excerpt_of_bytes
+from interlock.rendering.excerpt import Excerpt, Span, excerpt_from, excerpt_of_bytes
 from interlock.tools.long_output import LongOutput
 from interlock.tools.output import OutputExcerpt, Spool, Stream, excerpt
 from tests.tools.test_spool import Unfiltered

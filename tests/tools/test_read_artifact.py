@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.artifacts.memory import MemoryArtifacts
-from interlock.domain.excerpt import apply_tool_output_limits
-from interlock.domain.ledger import Ledger
+from interlock.domain.state.ledger import Ledger
 from interlock.domain.tool import Problem, Situation, ToolContext
 from interlock.pipeline.run_artifacts import LedgerArtifacts
+from interlock.rendering.excerpt import apply_tool_output_limits
 from interlock.secrets.patterns import SecretRedactor
 from interlock.tools.read_artifact import (
     MAX_LIMIT_BYTES,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from interlock import SqliteLog, ToolRuntime
 from interlock.domain.errors import PreconditionError
-from interlock.domain.output import NextTool, OutputSize
+from interlock.domain.outcome import NextTool, OutputSize
 from interlock.domain.tool import ToolDefinition
 from interlock.sandbox.workspace import PathRefused, Workspace
 from interlock.tools.baseline import Baseline, known

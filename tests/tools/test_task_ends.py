@@ -10,8 +10,8 @@ import pytest
 
 from interlock import BatchResult, MemoryArtifacts, MemoryLog, Observation
 from interlock.domain.event import InvocationStarted
-from interlock.domain.ledger import Ledger
-from interlock.domain.verification import Verification
+from interlock.domain.state.ledger import Ledger
+from interlock.domain.state.verification import Verification
 from interlock.sandbox.interface import Command, Ended, OnOutput, Running
 from interlock.tools.tasks import MAX_ENDED
 from tests.batch.stage import others_ran

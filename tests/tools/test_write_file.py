@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from interlock.artifacts.memory import MemoryArtifacts
-from interlock.domain.effects import SideEffect
 from interlock.domain.errors import ArtifactError, PreconditionError
 from interlock.domain.event import Warned
-from interlock.domain.output import NextTool
+from interlock.domain.outcome import NextTool, SideEffect
 from interlock.sandbox.workspace import Workspace
 from interlock.tools.baseline import known
 from interlock.tools.changed_file import MAX_NEW_FILE_DIFF_CHARS

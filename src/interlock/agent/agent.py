@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from ..domain.fail_safe import FailSafeConfig
+from ..domain.decision import FailSafeConfig
 from ..domain.tool import Guardrail, Situation, ToolDefinition
 from ..models.interface import ModelProvider, ToolChoice
 from ..policy.interface import PolicyEngine

@@ -6,8 +6,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..domain.event import AnswerRefused, ClaimContradicted
-from ..domain.ledger import Ledger
-from ..domain.words import shorten
+from ..domain.state.ledger import Ledger
+from ..rendering.sentences import shorten
 from .agent import Agent
 from .ask import adapter_of
 from .claims import claim_in, contradiction

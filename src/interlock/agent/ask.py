@@ -13,10 +13,10 @@ import msgspec
 from pydantic import TypeAdapter
 
 from ..domain.call import ToolIntent
-from ..domain.conversation import ProposedCall
 from ..domain.errors import ModelError
 from ..domain.event import ModelAnswered, ModelAsked, ModelFailed
 from ..domain.json import without_surrogates
+from ..domain.messages import ProposedCall
 from ..domain.tool import JsonObject, Menu
 from ..models.heard import Heard
 from ..models.interface import Finished, ModelRequest, ToolChoice

@@ -14,8 +14,8 @@ are compiled when first used.
 
 import re
 
-from ..domain.envelope import neutralize
-from ..domain.verification import Verification
+from ..domain.rendering import neutralize
+from ..domain.state.verification import Verification
 from .sentences import Sentence, sentences
 
 MAX_CLAIM_CHARS = 300

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
+from ..domain.decision import FailSafeConfig
 from ..domain.errors import ConfigurationError
-from ..domain.fail_safe import FailSafeConfig
 from ..domain.ids import is_name
 from ..domain.tool import ToolDefinition
 from ..registry.interface import Toolbox

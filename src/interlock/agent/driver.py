@@ -6,8 +6,8 @@ durable before it is shown. So the process may die anywhere: whoever opens the r
 
 from ..domain.errors import ModelError
 from ..domain.event import AnswerRefused, ClaimContradicted, RunCancelled, RunCompleted, RunFailed
-from ..domain.lifecycle import ActionState
 from ..domain.observation import Observation
+from ..domain.state.lifecycle import ActionState
 from ..pipeline.batch import BatchOutcome
 from ..pipeline.facts import go_on
 from .answer import objection

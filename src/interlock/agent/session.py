@@ -9,9 +9,9 @@ import msgspec
 
 from ..artifacts.interface import Artifacts
 from ..domain.call import ToolIntent
-from ..domain.conversation import AssistantMessage, Message, ProposedCall
+from ..domain.commands import CancelNote
 from ..domain.errors import ArtifactError
-from ..domain.notes import CancelNote
+from ..domain.messages import AssistantMessage, Message, ProposedCall
 from ..domain.observation import Observation
 from ..models.interface import ModelEvent
 from ..pipeline.batch import BatchOutcome

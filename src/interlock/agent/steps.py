@@ -5,11 +5,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from ..domain.dialogue import Dialogue
+from ..domain.commands import CancelNote
 from ..domain.errors import ConfigurationError
-from ..domain.ledger import Ledger
-from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
-from ..domain.notes import CancelNote
+from ..domain.state.conversation import Dialogue
+from ..domain.state.ledger import Ledger
+from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 
 
 class Budgets(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,8 +9,8 @@ from ..domain.call import Answer, Question
 from ..domain.chain import Entry
 from ..domain.decision import Scope
 from ..domain.json import JsonObject
-from ..domain.lifecycle import RunState
 from ..domain.payload import Bound, Change
+from ..domain.state.lifecycle import RunState
 from ..history.actions import Action
 from ..history.run_view import RunEvent, RunEventType
 from ..service.deciding import Decided

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from ..domain.conversation import Usage
 from ..domain.decision import Decision
 from ..domain.event import InvocationCompleted, InvocationStarted
+from ..domain.messages import Usage
 from ..domain.observation import Observation
-from ..domain.verification import Verification
+from ..domain.state.verification import Verification
 from ..history.call_view import Asked, CallView, Judged, ModelSaw, Ran
 from ..history.state_view import CallThen, QuestionThen, StateThen
 from .shapes import ActionStatus, AnswerShape, AskedShape, Shape, action_status, of_question

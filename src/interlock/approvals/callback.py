@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, get_args
 from ..domain import json
 from ..domain.call import Answer, Question
 from ..domain.errors import ConfigurationError
-from ..domain.words import error_text
+from ..rendering.sentences import error_text
 from .interface import Fallback
 
 #: True or False, an `Answer`, or None to leave the question open. Asked for a value: the value, or False to refuse.

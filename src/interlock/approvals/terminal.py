@@ -17,7 +17,7 @@ from typing import TextIO, get_args
 
 from ..domain.call import Answer, Question
 from ..domain.errors import ConfigurationError
-from ..domain.words import error_text
+from ..rendering.sentences import error_text
 from .interface import Fallback
 from .terminal_dialog import converse, only_suggested
 from .terminal_screen import TerminalScreen, Withdrawal, Withdrawn

@@ -10,13 +10,13 @@ import msgspec
 from ..domain import json
 from ..domain.call import Answer, Question
 from ..domain.decision import Scope
-from ..domain.envelope import json_escape
 from ..domain.payload import Payload, canonical_payload, hash_payload
+from ..domain.rendering import json_escape
 from ..domain.tool import JsonObject
-from .display import Line, fact, facts, render, words
+from ..rendering.question import Line, fact, facts, render, words
+from ..rendering.visible import visible
 from .terminal_screen import Screen
 from .terminal_words import SCOPE_OF_KEY, explain, high_risk, key_list, open_keys
-from .visible import visible
 
 MAX_MISTAKES = 3
 MAX_MINUTES = 24 * 60

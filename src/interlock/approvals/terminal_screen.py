@@ -21,7 +21,7 @@ from typing import Protocol, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from .display import MAX_WIDTH, MIN_WIDTH, Line, Style
+from ..rendering.question import MAX_WIDTH, MIN_WIDTH, Line, Style
 
 MAX_EDITED_BYTES = 1 << 20
 _MAX_LINE_BYTES = 1 << 16

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from ..domain.call import Question
 from ..domain.decision import SCOPES, Scope
-from .display import Line, fact, facts, held_back, words
+from ..rendering.question import Line, fact, facts, held_back, words
 
 
 class Key(NamedTuple):

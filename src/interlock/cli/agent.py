@@ -17,8 +17,8 @@ import msgspec
 from ..agent.agent import Agent
 from ..agent.steps import Budgets
 from ..artifacts.files import FileArtifacts
+from ..domain.decision import FailSafeConfig
 from ..domain.errors import ConfigurationError
-from ..domain.fail_safe import FailSafeConfig
 from ..domain.tool import Mode
 from ..log.sqlite import SqliteLog
 from ..policy.files.policy_files import PolicyFiles

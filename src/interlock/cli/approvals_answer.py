@@ -13,11 +13,11 @@ import msgspec
 
 from ..app import App
 from ..domain.call import Answer, Question
+from ..domain.commands import AnswerNote, CancelNote, key_of
 from ..domain.errors import ConfigurationError, DecisionConflictError
 from ..domain.event import Warned
-from ..domain.ledger import ActionEntry, Ledger
-from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
-from ..domain.notes import AnswerNote, CancelNote, key_of
+from ..domain.state.ledger import ActionEntry, Ledger
+from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 from ..history.fold import load
 from ..log.interface import EventLog
 from ..runs.desk import Desk

@@ -19,8 +19,8 @@ from ..approvals.terminal_words import high_risk
 from ..domain import json
 from ..domain.call import Answer, Question
 from ..domain.errors import ConfigurationError, DecisionConflictError, RunEndedError
-from ..domain.ledger import ActionEntry
-from ..domain.lifecycle import ActionState
+from ..domain.state.ledger import ActionEntry
+from ..domain.state.lifecycle import ActionState
 from ..domain.tool import JsonObject
 from ..log.interface import EventLog
 from ..policy.files.kept import find_rule_problem

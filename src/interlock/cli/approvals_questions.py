@@ -11,14 +11,14 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from ..approvals.display import MAX_WIDTH, Line, Style, fact, facts, render
 from ..approvals.terminal_words import high_risk
 from ..domain.call import Question
 from ..domain.errors import ConfigurationError, IllegalTransitionError, LogCorruptError
-from ..domain.ledger import ActionEntry, Ledger
-from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
+from ..domain.state.ledger import ActionEntry, Ledger
+from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 from ..history.fold import load
 from ..log.interface import EventLog
+from ..rendering.question import MAX_WIDTH, Line, Style, fact, facts, render
 from ..sandbox.operands import bind_files
 from .logs import MIN_LETTERS, begins_so, completed, is_inside, short, with_log
 from .runs_list import unfinished

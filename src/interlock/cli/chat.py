@@ -8,7 +8,7 @@ import typer
 
 from ..domain.errors import ConfigurationError, RunEndedError
 from ..domain.event import RunStarted
-from ..domain.lifecycle import RUN_TRANSITIONS
+from ..domain.state.lifecycle import RUN_TRANSITIONS
 from ..history.fold import load
 from .agent import Prepared, Wanted, prepare
 from .chat_talk import Talk

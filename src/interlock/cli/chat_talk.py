@@ -7,11 +7,11 @@ from typing import NamedTuple
 import msgspec
 from rich.text import Text
 
-from ..domain.conversation import AssistantMessage, UserMessage
 from ..domain.errors import InterlockError, ModelError
-from ..domain.lifecycle import RUN_TRANSITIONS
+from ..domain.messages import AssistantMessage, UserMessage
+from ..domain.state.lifecycle import RUN_TRANSITIONS
+from ..domain.state.verification import Verification
 from ..domain.tool import Mode
-from ..domain.verification import Verification
 from ..history.fold import load
 from ..runs.handle import RunHandle
 from ..runs.result import AgentResult

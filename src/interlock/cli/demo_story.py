@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ..agent.agent import Agent
 from ..approvals.headless import HeadlessInteractionProvider
-from ..domain.conversation import ProposedCall, ToolMessage
+from ..domain.messages import ProposedCall, ToolMessage
 from ..domain.observation import Observation
 from ..local import LocalTools
 from ..models.interface import ModelRequest

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import msgspec
 from rich.text import Text
 
-from ..domain.envelope import render_for_user
 from ..domain.observation import Observation
+from ..domain.rendering import render_for_user
 from .live_text import harmless, rows_of
 from .runs_words import took
 from .show import visible_line

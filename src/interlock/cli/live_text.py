@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
-from ..domain.envelope import neutralize
+from ..domain.rendering import neutralize
 
 #: A row is broken at a space only in its last part: a long word is cut rather than a short row left.
 _MIN_ROW_SHARE = 0.5

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 
 from ..domain import event as facts
-from ..domain.conversation import AssistantMessage, Message, ToolMessage, UserMessage
 from ..domain.event import Event
 from ..domain.json import JsonObject
-from ..domain.ledger import Ledger
-from ..domain.lifecycle import ActionState
+from ..domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from ..domain.state.ledger import Ledger
+from ..domain.state.lifecycle import ActionState
 from .show import compact, count, cut
 
 _MAX_CALLS = 20

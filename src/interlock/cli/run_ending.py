@@ -7,8 +7,8 @@ from rich.text import Text
 
 from ..domain.call import Question
 from ..domain.json import JsonObject
-from ..domain.lifecycle import RUN_TRANSITIONS, RunState
-from ..domain.verification import Status
+from ..domain.state.lifecycle import RUN_TRANSITIONS, RunState
+from ..domain.state.verification import Status
 from ..runs.result import AgentResult
 from .agent import Prepared
 from .exit_codes import ExitCode

@@ -6,7 +6,7 @@ from math import inf
 
 from ..domain.chain import decode_event
 from ..domain.event import Event
-from ..domain.lifecycle import RUN_TRANSITIONS
+from ..domain.state.lifecycle import RUN_TRANSITIONS
 from ..engine.notes import LOOK_SECONDS
 from ..history.fold import load
 from ..log.interface import EventLog

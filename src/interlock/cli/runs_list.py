@@ -7,8 +7,8 @@ import msgspec
 from ..domain.chain import decode_event
 from ..domain.errors import IllegalTransitionError, LogCorruptError
 from ..domain.event import Event, RunStarted, UserSaid
-from ..domain.ledger import Ledger
-from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
+from ..domain.state.ledger import Ledger
+from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 from ..history.fold import load
 from ..log.interface import Ends, EventLog
 from ..runs.fork import is_unopened

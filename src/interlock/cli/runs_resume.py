@@ -8,8 +8,8 @@ import msgspec
 
 from ..domain.errors import ConfigurationError, InterlockError, RunClaimedError, RunEndedError
 from ..domain.event import BatchStarted, RunStarted
-from ..domain.ledger import Ledger
-from ..domain.lifecycle import RUN_TRANSITIONS
+from ..domain.state.ledger import Ledger
+from ..domain.state.lifecycle import RUN_TRANSITIONS
 from ..domain.tool import Mode
 from ..history.fold import load
 from ..log.interface import EventLog

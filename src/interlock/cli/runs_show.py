@@ -9,12 +9,12 @@ from rich.text import Text
 
 from ..domain.call import Question
 from ..domain.chain import decode_event
-from ..domain.conversation import Usage
 from ..domain.event import CallObserved, Event, ModelAsked, RunStarted
-from ..domain.ledger import Ledger
-from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
-from ..domain.output import ArtifactRef
-from ..domain.verification import Verification
+from ..domain.messages import Usage
+from ..domain.outcome import ArtifactRef
+from ..domain.state.ledger import Ledger
+from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState
+from ..domain.state.verification import Verification
 from ..history.fold import fold, load
 from ..log.interface import EventLog
 from .logs import is_inside, short, with_log

@@ -11,9 +11,9 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from ..approvals.visible import visible
 from ..domain.errors import InterlockError
 from ..policy.files.places import PolicyFileError, Problem
+from ..rendering.visible import visible
 
 _STYLES = {"allow": "green", "ask": "yellow", "request_input": "yellow", "deny": "red"}
 _MAX_CHARS = 500

@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from ..domain.consent import ConsentBinding
 from ..domain.errors import ConfigurationError
+from ..domain.tool import ConsentBinding
 from .provider_client import Return
 from .tokens import FlowStore, KeptFlow, Seal
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from ..domain.consent import ConsentBinding
+from ..domain.tool import ConsentBinding
 from .tokens import KeptGrant, Seal, Tokens, TokenStore
 
 

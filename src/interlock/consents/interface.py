@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from ..domain.consent import Consent, ConsentBinding
+from ..domain.tool import Consent, ConsentBinding
 
 
 class Consents(Protocol):

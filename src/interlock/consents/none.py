@@ -1,6 +1,6 @@
 """Nobody can be asked for consent here, so nobody has given any."""
 
-from ..domain.consent import Consent, ConsentBinding
+from ..domain.tool import Consent, ConsentBinding
 
 
 class NoConsents:

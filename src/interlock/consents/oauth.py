@@ -18,8 +18,8 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from ..domain.consent import Consent, ConsentBinding
 from ..domain.errors import ConfigurationError, ConsentError
+from ..domain.tool import Consent, ConsentBinding
 from .coming_back import refused, tokens_after
 from .flow import Callback, Flow, Flows, Refused, session_hash
 from .grants import Given, Grant, Grants

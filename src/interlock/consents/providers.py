@@ -12,9 +12,9 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from ..domain.checked import check_fields
-from ..domain.consent import Consent
 from ..domain.errors import ConfigurationError
+from ..domain.tool import Consent
+from ..domain.validation import check_fields
 
 _MAX_SECRET_BYTES = 4096
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

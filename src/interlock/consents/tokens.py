@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from ..domain.consent import ConsentBinding
+from ..domain.tool import ConsentBinding
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from ..domain.ids import MAX_NAME_CHARS
-from ..domain.lifecycle import ActionState
+from ..domain.state.lifecycle import ActionState
 from ..service.errors import InvalidError
 from ..service.index import BadCursorError
 from ..service.principal import Principal

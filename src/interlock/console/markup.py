@@ -1,6 +1,6 @@
 r"""Text from anywhere as HTML that shows what is there: made visible as in a terminal, then escaped.
 
-Characters that nobody would see are written out (`approvals/visible.py`), and what is written out is marked, so that a
+Characters that nobody would see are written out (`rendering/visible.py`), and what is written out is marked, so that a
 person can tell it from text that only looks like it. Nothing here makes a link, and nothing is cut.
 """
 
@@ -12,10 +12,10 @@ from urllib.parse import quote
 import msgspec
 from markupsafe import Markup, escape
 
-from ..approvals import display_arguments
-from ..approvals.display_arguments import MAX_TEXT_INDENT
-from ..approvals.visible import pieces, visible
 from ..domain.tool import JsonObject
+from ..rendering import arguments as display_arguments
+from ..rendering.arguments import MAX_TEXT_INDENT
+from ..rendering.visible import pieces, visible
 
 #: No line of an outline is broken here: that is the browser's to do, behind the mark at its beginning.
 _UNBROKEN = 10_000_000

@@ -1,4 +1,4 @@
-"""A question as a page shows it: all that would run first, then the facts, as in the terminal (`approvals/display.py`).
+"""A question as a page shows it: all that would run first, then the facts, as in the terminal (see `rendering`).
 
 What is long is not cut in silence: lines over a limit are in the page, folded, with how many they are, and the page
 does not let anybody approve before they were unfolded.
@@ -11,13 +11,13 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from ..approvals.display import UNNAMED_CODE, held_back, warnings_about
-from ..approvals.visible import visible
 from ..domain import json
 from ..domain.call import Question
 from ..domain.decision import SCOPES, Scope
 from ..domain.payload import Change, FileOperand
 from ..domain.tool import JsonObject
+from ..rendering.question import UNNAMED_CODE, held_back, warnings_about
+from ..rendering.visible import visible
 from .edit_diff import EditDiff, edit_diff
 from .markup import OutlineLine, outline
 

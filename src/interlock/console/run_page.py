@@ -18,7 +18,7 @@ from starlette.responses import Response
 from ..domain import event as facts
 from ..domain.chain import Entry, decode_event
 from ..domain.errors import ArtifactError
-from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
+from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 from ..history.call_view import CallView
 from ..service.errors import NotFoundError, unknown
 from ..service.permissions import Operation, may

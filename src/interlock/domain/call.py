@@ -5,10 +5,10 @@ from typing import Any, Literal, Required, TypeAlias, TypedDict
 import msgspec
 from pydantic import BaseModel
 
-from .checked import check_fields
 from .decision import Decision, Scope
 from .payload import Bound, Change
 from .tool import JsonObject, Reach, ToolContext, ToolDefinition
+from .validation import check_fields
 
 
 class ToolIntent(msgspec.Struct, frozen=True, gc=False, kw_only=True):

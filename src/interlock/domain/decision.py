@@ -1,13 +1,13 @@
 """May this call start? Verdicts are ordered, so the strictest one wins by `max`."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from .checked import check_fields
 from .tool import Risk
+from .validation import check_fields
 
 
 class Verdict(StrEnum):
@@ -98,3 +98,39 @@ def default_decision(risk: frozenset[Risk]) -> Decision:
 
 
 ALLOWED_BY_DEFAULT = Decision(verdict=Verdict.ALLOW, reason="No rule matches.")
+
+
+FourEyes: TypeAlias = Literal["off", "high_risk", "all"]
+
+#: The layer that asks about a call of which nobody knows whether it happened.
+RECOVERY = "recovery"
+#: Words of a question's risk that make it one for a second person.
+HIGH_RISK = frozenset((Risk.EXECUTE, Risk.NETWORK, Risk.DELEGATE))
+
+
+def needs_second_person(risk: Collection[str], layer: str, setting: FourEyes) -> bool:
+    """Return whether a question with this risk, asked by this layer, needs a second person."""
+    if setting == "high_risk":
+        return layer == RECOVERY or not HIGH_RISK.isdisjoint(risk)
+    return setting == "all"
+
+
+FailurePolicy: TypeAlias = Literal["continue", "degrade", "fail"]
+
+
+class FailSafeConfig(msgspec.Struct, frozen=True, kw_only=True):
+    #: After a tool ran and failed.
+    tool_failure_policy: FailurePolicy = "continue"
+    #: After policy or a person refused a call.
+    approval_denial_policy: FailurePolicy = "continue"
+    #: The same for people alone: they refused it, or did not answer in time. None: as after policy refused.
+    rejection_policy: FailurePolicy | None = None
+    #: After a call started and the process died before its end was recorded, and nobody can tell whether it happened:
+    #: the model is told so, or a person is asked whether it may run again.
+    unknown_outcome_policy: Literal["tell", "ask"] = "tell"
+    #: After a model gave no answer, retries included: the run fails, or it is kept as it is, to be resumed later.
+    model_failure_policy: Literal["fail", "keep"] = "fail"
+
+    @property
+    def after_rejection(self) -> FailurePolicy:
+        return self.rejection_policy or self.approval_denial_policy

@@ -10,12 +10,11 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from .call import Answer, Question
-from .conversation import Usage
 from .decision import Decision
-from .effects import SideEffects
-from .observation import Observation
+from .messages import Usage
+from .observation import Exit, Observation
+from .outcome import SideEffects
 from .payload import Change
-from .result import Exit
 from .tool import Mode, Origin
 
 

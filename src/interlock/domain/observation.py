@@ -1,12 +1,12 @@
 """What the model, the user and the log get to see of one call."""
 
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from .effects import NONE, SideEffects
-from .failure import Failure
-from .output import ArtifactRef, NextTool, OutputSize
+from .call import Invocation
+from .json import BadJson, Json, parse
+from .outcome import NONE, ArtifactRef, Failure, NextTool, OutputSize, SideEffect, SideEffects
 from .tool import JsonObject, ObservationKind, OutputFormat
 
 TRUST: Literal["tool_output_untrusted"] = "tool_output_untrusted"
@@ -50,3 +50,92 @@ class Observation(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defa
     @property
     def code(self) -> str:
         return self.failure.code if self.failure else "ok"
+
+
+Exit: TypeAlias = Literal["ok", "error", "cancelled", "timeout"]
+
+
+class RawResult(msgspec.Struct, frozen=True, gc=False):
+    """The handler's value as it returned it. Never shown to anybody as it is."""
+
+    invocation: Invocation
+    value: Any
+    side_effects: tuple[SideEffect, ...]
+    duration_ms: float
+
+
+class NormalizedResult(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The same facts in one shape for every tool."""
+
+    ok: bool
+    code: str
+    title: str
+    summary: str
+    model_text: str
+    user_text: str
+    format: OutputFormat
+    side_effects: SideEffects
+    exit_code: int | None
+    duration_ms: float
+    retryable: bool
+    facts: JsonObject
+    size: OutputSize | None = None
+    next_hint: str = ""
+    next_tool: NextTool | None = None
+    kind: ObservationKind = "tool"
+    state: JsonObject = {}
+
+
+DENIED_BY_POLICY = "Denied by policy"
+
+
+class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
+    success: bool
+    output: Json | None = None
+    error_message: str | None = None
+
+
+class ToolExecutionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    tool_name: str
+    tool_call_id: str | None
+    success: bool
+    output: Json | None
+    error: str | None
+    #: None when the handler did not run.
+    latency_ms: float | None
+
+
+def execution_record(observation: Observation) -> ToolExecutionRecord:
+    return ToolExecutionRecord(
+        tool_name=observation.tool,
+        tool_call_id=observation.call_id,
+        success=observation.ok,
+        output=output_of(observation),
+        error=error_of(observation),
+        latency_ms=observation.duration_ms,
+    )
+
+
+def tool_result(observation: Observation) -> ToolResult:
+    return ToolResult(success=observation.ok, output=output_of(observation), error_message=error_of(observation))
+
+
+def output_of(observation: Observation) -> Json:
+    """What the tool returned: data where all of it is there and is JSON, else the text."""
+    content = observation.content
+    if content is None:
+        return None
+    if content.format == "json" and not observation.truncated:
+        try:
+            return parse(content.text)
+        except BadJson:
+            return content.text
+    return content.text
+
+
+def error_of(observation: Observation) -> str | None:
+    if observation.ok:
+        return None
+    if observation.code == "policy_denied":
+        return DENIED_BY_POLICY
+    return observation.failure.message if observation.failure else observation.summary

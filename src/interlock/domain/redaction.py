@@ -11,8 +11,8 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from .envelope import neutralize
 from .json import BadJson, Json, encode, parse
+from .rendering import neutralize
 
 Redact: TypeAlias = Callable[[str], str]
 

@@ -1,18 +1,44 @@
 """What a tool declares before it may run. Data and the developer's functions, nothing that executes them."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import msgspec
 from pydantic import BaseModel
 
-from .checked import check_fields
-from .consent import Consent
-from .effects import SideEffect
 from .errors import ArtifactError
 from .json import JsonObject
-from .output import ArtifactRef, NextTool, OutputSize
+from .outcome import ArtifactRef, NextTool, OutputSize, SideEffect
+from .validation import check_fields
+
+
+class Consent(msgspec.Struct, frozen=True, kw_only=True):
+    """Declared by a tool. A call of it waits until the user it acts for has consented to all of the scopes."""
+
+    #: As the server's configuration names it.
+    provider: str
+    scopes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+class ConsentBinding(msgspec.Struct, frozen=True, kw_only=True):
+    """What a consent is given for. It serves no other user, agent, tool or definition of the tool."""
+
+    user: str
+    #: The agent whose tool it is; for one inside others, with the agents around it: `support > mailer`.
+    agent: str
+    tool: str
+    #: The digest of everything that the tool declares.
+    definition: str
+
+
+def agent_path(names: Sequence[str]) -> str:
+    """Return the names of nested agents as one, outermost first. No two lists give the same text."""
+    return " > ".join(name.replace("\\", "\\\\").replace(">", "\\>") for name in names)
+
 
 if TYPE_CHECKING:
     from .payload import Surroundings

@@ -3,8 +3,8 @@
 import msgspec
 
 from ..domain.call import Answer, Question
-from ..domain.ledger import ActionEntry, Ledger
 from ..domain.payload import Change
+from ..domain.state.ledger import ActionEntry, Ledger
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,11 +13,11 @@ import msgspec
 from ..domain import event as facts
 from ..domain.call import Answer, Question
 from ..domain.decision import Decision
-from ..domain.envelope import render_for_model, render_for_user
 from ..domain.event import Event
-from ..domain.ledger import ANSWERS
-from ..domain.lifecycle import ACTION_TRANSITIONS, ActionState
 from ..domain.observation import Observation
+from ..domain.rendering import render_for_model, render_for_user
+from ..domain.state.ledger import ANSWERS
+from ..domain.state.lifecycle import ACTION_TRANSITIONS, ActionState
 
 
 class ModelSaw(msgspec.Struct, frozen=True, kw_only=True):

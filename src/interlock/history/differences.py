@@ -8,7 +8,7 @@ import msgspec
 
 from ..domain.json import encode_sorted
 from ..domain.observation import Observation
-from ..domain.words import shorten
+from ..rendering.sentences import shorten
 from .past_conversation import MADE_UP
 from .recording import PastCall, PastRequest, Recording, tools_changed
 

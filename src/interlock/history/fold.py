@@ -13,7 +13,7 @@ import msgspec
 
 from ..domain.chain import Entry, decode_event, genesis, link
 from ..domain.errors import LogCorruptError
-from ..domain.ledger import Ledger
+from ..domain.state.ledger import Ledger
 from ..log.interface import EventLog, Snapshot
 
 #: Raise it with every change of what a ledger holds or of how a fact changes it: older snapshots are then ignored.

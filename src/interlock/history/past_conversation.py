@@ -2,7 +2,7 @@
 
 from hashlib import sha256
 
-from ..domain.conversation import AssistantMessage, Message, ToolMessage, UserMessage
+from ..domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 
 #: How the ids of calls begin that came without a usable one.
 MADE_UP = "invalid_"

@@ -7,12 +7,12 @@ import msgspec
 
 from ..domain import event as facts
 from ..domain.chain import Entry, decode_event
-from ..domain.conversation import ProposedCall
 from ..domain.decision import Decision, Verdict
-from ..domain.envelope import render_for_model
 from ..domain.errors import ArtifactError, LogCorruptError
-from ..domain.ledger import Ledger
+from ..domain.messages import ProposedCall
 from ..domain.observation import Observation
+from ..domain.rendering import render_for_model
+from ..domain.state.ledger import Ledger
 from ..domain.tool import Mode, ToolSpec
 from .fold import fold
 from .past_arguments import past_arguments

@@ -11,13 +11,12 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from ..domain.call import Answer
-from ..domain.conversation import ProposedCall, Usage
 from ..domain.decision import Decision
-from ..domain.effects import SideEffects
 from ..domain.errors import ConfigurationError
-from ..domain.failure import CODES
 from ..domain.json import MAX_FILE_DEPTH, is_too_deep
+from ..domain.messages import ProposedCall, Usage
 from ..domain.observation import Observation
+from ..domain.outcome import CODES, SideEffects
 from ..domain.tool import Mode, ToolSpec
 
 FORM = "interlock/recording/v1"

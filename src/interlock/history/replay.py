@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from ..domain.call import Question
 from ..domain.chain import Entry, decode_event
-from ..domain.conversation import Message as Said
-from ..domain.envelope import render_for_model
 from ..domain.errors import LogCorruptError
 from ..domain.event import BatchStarted, CallObserved, CallProposed, Event
-from ..domain.ledger import Ledger
-from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
+from ..domain.messages import Message as Said
 from ..domain.observation import Observation
+from ..domain.rendering import render_for_model
+from ..domain.state.ledger import Ledger
+from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 from .fold import fold
 
 

@@ -21,8 +21,8 @@ import msgspec
 from ..domain import event as facts
 from ..domain.decision import Verdict
 from ..domain.event import Event
-from ..domain.execution import error_of, output_of
 from ..domain.json import JsonObject
+from ..domain.observation import error_of, output_of
 
 
 class AgentRunEvent(msgspec.Struct, frozen=True):

@@ -29,8 +29,8 @@ import msgspec
 from ..domain import event as facts
 from ..domain.event import Event
 from ..domain.json import JsonObject
-from ..domain.ledger import Ledger
-from ..domain.lifecycle import RUN_STATUS, RunState
+from ..domain.state.ledger import Ledger
+from ..domain.state.lifecycle import RUN_STATUS, RunState
 
 RunEventType: TypeAlias = Literal[
     "TOOL_CALL",

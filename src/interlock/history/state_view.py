@@ -8,10 +8,10 @@ from collections.abc import Iterable
 import msgspec
 
 from ..domain.chain import Entry, decode_event
-from ..domain.conversation import Usage
-from ..domain.ledger import ActionEntry, CallEntry, Ledger
-from ..domain.lifecycle import RUN_STATUS
-from ..domain.verification import Verification
+from ..domain.messages import Usage
+from ..domain.state.ledger import ActionEntry, CallEntry, Ledger
+from ..domain.state.lifecycle import RUN_STATUS
+from ..domain.state.verification import Verification
 from .fold import fold
 
 

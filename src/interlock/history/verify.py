@@ -16,7 +16,7 @@ import msgspec
 
 from ..domain.chain import Entry, decode_event, genesis, link
 from ..domain.errors import IllegalTransitionError, LogCorruptError
-from ..domain.ledger import Ledger
+from ..domain.state.ledger import Ledger
 
 Problem: TypeAlias = Literal[
     "edited", "missing", "reordered", "inserted", "foreign_run", "unreadable", "illegal", "cut", "rewritten"

@@ -4,8 +4,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..domain.conversation import Usage
 from ..domain.json import encode, without_surrogates
+from ..domain.messages import Usage
 from .calls import WrittenCalls
 from .interface import CallWritten, Finished, FinishReason, ModelEvent, TextPiece
 from .text import SpokenText

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ..domain.conversation import Message, Usage
+from ..domain.messages import Message, Usage
 from .answer import ending, read_as, written_out
 from .anthropic_thinking import Thoughts
 from .calls import WrittenCalls

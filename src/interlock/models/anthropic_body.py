@@ -4,8 +4,8 @@ There, what people say and what tools return are both said by the user: neighbou
 results first, because they must directly follow the calls. Empty texts are not allowed.
 """
 
-from ..domain.conversation import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
 from ..domain.json import JsonObject, parse, without_surrogates
+from ..domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
 from ..domain.tool import ToolSpec
 from .anthropic_thinking import blocks_in_place
 from .interface import ModelRequest

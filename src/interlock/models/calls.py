@@ -10,9 +10,9 @@ The same id twice in one answer is passed on, too: the runtime executes such a c
 
 from collections.abc import Iterable
 
-from ..domain.conversation import AssistantMessage, Message, ProposedCall
 from ..domain.errors import ModelError
 from ..domain.ids import is_name
+from ..domain.messages import AssistantMessage, Message, ProposedCall
 from .text import whole
 
 MAX_CALLS = 256

@@ -3,8 +3,8 @@
 Adapters bound what a server sends. A provider of one's own may not, and its stream may never end.
 """
 
-from ..domain.conversation import ProposedCall
 from ..domain.errors import ModelError
+from ..domain.messages import ProposedCall
 from .interface import MAX_ANSWER_CHARS, CallWritten, ModelEvent, Restarted, TextPiece
 
 #: As many as one batch may have. Adapters allow fewer, since a server sends them all at once.

@@ -5,7 +5,7 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
-from ..domain.conversation import Message, ProposedCall, Usage
+from ..domain.messages import Message, ProposedCall, Usage
 from ..domain.tool import JsonObject, ToolSpec
 
 #: What a model may say in one answer, whoever provides it. More of it is `ModelError`.

@@ -2,8 +2,8 @@
 
 from typing import Any, cast
 
-from ..domain.conversation import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
 from ..domain.json import JsonObject, without_surrogates
+from ..domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
 from ..domain.tool import ToolSpec
 from .interface import ModelRequest
 from .tidy import tidy

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from ..domain.conversation import Usage
+from ..domain.messages import Usage
 from .usage import read_cost, sane
 
 _PER = 1_000_000

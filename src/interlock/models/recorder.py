@@ -7,8 +7,8 @@ secrets in it are for the caller to take out.
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from ..domain.conversation import Usage
 from ..domain.errors import ModelError
+from ..domain.messages import Usage
 from .digest import request_digest
 from .heard import Heard
 from .interface import Finished, ModelEvent, ModelProvider, ModelRequest

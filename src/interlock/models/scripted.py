@@ -5,9 +5,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from ..domain.conversation import AssistantMessage, ProposedCall, Usage
 from ..domain.errors import ModelError
 from ..domain.json import JsonObject, encode
+from ..domain.messages import AssistantMessage, ProposedCall, Usage
 from .calls import WrittenCalls
 from .digest import request_digest
 from .interface import CallWritten, Finished, FinishReason, ModelEvent, ModelRequest, TextPiece

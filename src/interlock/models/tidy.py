@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 
-from ..domain.conversation import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
 from ..domain.json import BadJson, encode, parse, without_surrogates
+from ..domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
 
 #: What stands for arguments that are no JSON object.
 UNREADABLE = "unreadable_arguments"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from math import inf, isnan
 from typing import Any, cast
 
-from ..domain.conversation import Usage
+from ..domain.messages import Usage
 
 #: More than any answer takes, and so little that sums of them stay exact.
 MAX_TOKENS = 10**12

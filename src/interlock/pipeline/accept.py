@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from ..domain.call import AcceptedCall, ToolIntent
-from ..domain.failure import Failure
 from ..domain.ids import MAX_NAME_CHARS, is_name, is_plain_name
 from ..domain.json import BadJson, JsonObject, check, encode, encode_sorted, parse
+from ..domain.outcome import Failure
 from ..domain.redaction import redact_json_text, redact_leaves
 from ..secrets.interface import MAX_PLAIN_NAMES, Redactor
 from .parts import Limits

@@ -15,19 +15,17 @@ from typing import Any
 import msgspec
 
 from ..domain.call import AcceptedCall, Answer, KnownCall, PermittedCall, Question, ToolIntent, ValidCall, Waiting
-from ..domain.consent import ConsentBinding, agent_path
-from ..domain.decision import Decision, Verdict
-from ..domain.envelope import neutralize
+from ..domain.decision import RECOVERY, Decision, Verdict, needs_second_person
 from ..domain.errors import ConfigurationError
 from ..domain.event import Warned
-from ..domain.failure import Failure
-from ..domain.four_eyes import RECOVERY, needs_second_person
 from ..domain.json import encode
-from ..domain.lifecycle import ActionState
+from ..domain.outcome import Failure
 from ..domain.payload import Change, definition_digest, hash_of_answer
 from ..domain.redaction import redact_line
-from ..domain.tool import JsonObject, ToolContext
-from ..domain.words import error_text
+from ..domain.rendering import neutralize
+from ..domain.state.lifecycle import ActionState
+from ..domain.tool import ConsentBinding, JsonObject, ToolContext, agent_path
+from ..rendering.sentences import error_text
 from .binding import bound, changed, covered, exactly, hold, intact
 from .facts import asked, go_on, judged, record_answer, voided
 from .live import Run

@@ -26,11 +26,11 @@ from ..domain.event import (
     RunStarted,
     Warned,
 )
-from ..domain.failure import Failure
 from ..domain.json import encode
-from ..domain.lifecycle import ActionState, CallState, RunState
 from ..domain.observation import Observation
+from ..domain.outcome import Failure
 from ..domain.redaction import redact_leaves
+from ..domain.state.lifecycle import ActionState, CallState, RunState
 from ..domain.tool import Menu
 from .accept import Received, accept
 from .facts import record_repeat, void

@@ -7,8 +7,8 @@ import msgspec
 
 from ..domain.call import Question, ValidCall, Waiting
 from ..domain.decision import Decision, Verdict
-from ..domain.failure import Failure
 from ..domain.json import BadJson, encode
+from ..domain.outcome import Failure
 from ..domain.payload import (
     Bound,
     Change,

@@ -16,12 +16,11 @@ import msgspec
 
 from ..domain.call import Invocation, Suspended, ValidCall
 from ..domain.decision import Decision
-from ..domain.effects import NONE, UNKNOWN, SideEffect, SideEffects
 from ..domain.errors import PreconditionError, RunSuspendedError, SandboxDeniedError, SandboxSetupError
-from ..domain.failure import Failure
-from ..domain.result import RawResult
+from ..domain.observation import RawResult
+from ..domain.outcome import NONE, UNKNOWN, Failure, SideEffect, SideEffects
 from ..domain.tool import CallNext, ErrorText, JsonObject, Middleware, ToolContext
-from ..domain.words import error_text, sentence
+from ..rendering.sentences import error_text, sentence
 from ..sandbox.interface import Sandbox, SandboxFull
 from .parts import Clock
 

@@ -6,7 +6,7 @@ Arguments and reasons may hold secrets: they are stored as they are only when no
 import msgspec
 
 from ..domain.call import AcceptedCall, Answer, Invocation, Question, Suspended, Waiting
-from ..domain.decision import Decision, Verdict
+from ..domain.decision import RECOVERY, Decision, Verdict
 from ..domain.event import (
     ActionVoided,
     ApprovalExpired,
@@ -31,17 +31,15 @@ from ..domain.event import (
     RunResumed,
     Warned,
 )
-from ..domain.failure import Failure
-from ..domain.four_eyes import RECOVERY
 from ..domain.json import encode
-from ..domain.ledger import ActionEntry
-from ..domain.lifecycle import ActionState, RunState
-from ..domain.observation import Observation
+from ..domain.observation import Exit, Observation
+from ..domain.outcome import Failure
 from ..domain.payload import Bound, Change, grant_key, hash_of_answer
 from ..domain.redaction import redact_json, redact_json_text, redact_line
-from ..domain.result import Exit
+from ..domain.state.ledger import ActionEntry
+from ..domain.state.lifecycle import ActionState, RunState
 from ..domain.tool import JsonObject, ToolDefinition
-from ..domain.words import shorten
+from ..rendering.sentences import shorten
 from ..secrets.interface import MAX_PLAIN_NAMES
 from .accept import Received
 from .execute import Execution

@@ -8,13 +8,13 @@ from ..domain.call import ToolIntent
 from ..domain.chain import decode_event
 from ..domain.errors import LogCorruptError
 from ..domain.event import CallObserved
-from ..domain.failure import Failure
-from ..domain.ledger import Ledger
-from ..domain.lifecycle import RUN_TRANSITIONS
 from ..domain.observation import Observation
+from ..domain.outcome import Failure
+from ..domain.state.ledger import Ledger
+from ..domain.state.lifecycle import RUN_TRANSITIONS
 from ..domain.tool import Situation, ToolContext
-from ..domain.words import sentence
 from ..log.interface import EventLog
+from ..rendering.sentences import sentence
 from .execute import Execution, Stop
 from .parts import Parts
 from .record import Recorder

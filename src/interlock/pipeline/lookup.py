@@ -4,7 +4,7 @@ Asked for every intent: the model may have been shown an older menu, or made the
 """
 
 from ..domain.call import AcceptedCall, KnownCall
-from ..domain.failure import Failure
+from ..domain.outcome import Failure
 from ..domain.tool import Situation
 from ..registry.interface import Registry, visibility
 

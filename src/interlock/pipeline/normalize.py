@@ -4,12 +4,11 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from ..domain.effects import NONE, UNKNOWN, SideEffects
-from ..domain.failure import Failure
 from ..domain.json import encode, parse
-from ..domain.result import NormalizedResult, RawResult
+from ..domain.observation import NormalizedResult, RawResult
+from ..domain.outcome import NONE, UNKNOWN, Failure, SideEffects
 from ..domain.tool import RESERVED_STATE, JsonObject, Normalized, OutputFormat, Risk
-from ..domain.words import error_text
+from ..rendering.sentences import error_text
 
 #: Risks of a tool whose effects are unknown when it states none.
 _EFFECTFUL = frozenset({Risk.WRITE, Risk.EXECUTE, Risk.NETWORK, Risk.DELEGATE})

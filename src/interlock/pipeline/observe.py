@@ -5,18 +5,14 @@ from typing import cast
 import msgspec
 
 from ..artifacts.interface import Artifacts
-from ..domain.effects import UNKNOWN, SideEffect, SideEffects
 from ..domain.errors import ArtifactError
-from ..domain.excerpt import apply_tool_output_limits
-from ..domain.failure import CODES, Failure
 from ..domain.json import without_surrogates
-from ..domain.observation import Content, Observation
-from ..domain.output import ArtifactRef, NextTool, OutputSize
-from ..domain.phase import Phase
+from ..domain.observation import Content, NormalizedResult, Observation
+from ..domain.outcome import CODES, UNKNOWN, ArtifactRef, Failure, NextTool, OutputSize, Phase, SideEffect, SideEffects
 from ..domain.redaction import redact_json, redact_json_text, redact_line
-from ..domain.result import NormalizedResult
 from ..domain.tool import JsonObject, ToolContext, ToolDefinition
-from ..domain.words import shorten
+from ..rendering.excerpt import apply_tool_output_limits
+from ..rendering.sentences import shorten
 from ..secrets.interface import Redactor
 
 _READER = "read_artifact"

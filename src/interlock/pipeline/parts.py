@@ -9,8 +9,7 @@ import msgspec
 from ..approvals.interface import InteractionProvider
 from ..artifacts.interface import Artifacts
 from ..consents.interface import Consents
-from ..domain.fail_safe import FailSafeConfig
-from ..domain.four_eyes import FourEyes
+from ..domain.decision import FailSafeConfig, FourEyes
 from ..policy.interface import PolicyEngine
 from ..registry.interface import Registry
 from ..sandbox.interface import Sandbox

@@ -10,17 +10,15 @@ import msgspec
 
 from ..approvals.interface import InteractionProvider
 from ..domain.call import Answer, PermittedCall, Question, ValidCall
-from ..domain.consent import Consent, ConsentBinding
-from ..domain.decision import SCOPES, Decision, Verdict, joined
-from ..domain.failure import Failure
-from ..domain.four_eyes import RECOVERY
+from ..domain.decision import RECOVERY, SCOPES, Decision, Verdict, joined
 from ..domain.ids import new_action_id
 from ..domain.json import BadJson, check
+from ..domain.outcome import Failure
 from ..domain.payload import Bound
 from ..domain.resources import declared_paths, place_in, values_at
-from ..domain.tool import Guardrail, ResourceKind, Risk, Situation, ToolContext
-from ..domain.words import error_text, sentence, shorten, shown
+from ..domain.tool import Consent, ConsentBinding, Guardrail, ResourceKind, Risk, Situation, ToolContext
 from ..policy.interface import PolicyEngine, PolicyEvent
+from ..rendering.sentences import error_text, sentence, shorten, shown
 
 #: The layer that asks a user to let a tool act for them.
 CONSENT = "consent"

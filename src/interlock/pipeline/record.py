@@ -14,14 +14,14 @@ from hashlib import sha256
 import msgspec
 
 from ..domain.chain import Entry, decode_event, encode_event, escape_line_breaks
-from ..domain.envelope import neutralize
 from ..domain.errors import ConfigurationError, LogCorruptError, LogError
 from ..domain.event import Event, Fact
 from ..domain.json import encode
-from ..domain.ledger import CHANGES, Ledger, misfit
 from ..domain.redaction import Redact, redact_json
-from ..domain.words import error_text
+from ..domain.rendering import neutralize
+from ..domain.state.ledger import CHANGES, Ledger, misfit
 from ..log.interface import Claim, EventLog
+from ..rendering.sentences import error_text
 
 #: Where there is none of these bytes, there is no line break to escape. A byte is found faster than two.
 _FIRST_OF_BREAK, _FIRST_OF_NEXT_LINE = "\u2028".encode()[0], "\u0085".encode()[0]

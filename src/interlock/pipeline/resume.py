@@ -13,12 +13,12 @@ from ..domain.chain import decode_event
 from ..domain.decision import Decision, Verdict
 from ..domain.errors import ArtifactError
 from ..domain.event import CallProposed, InvocationSuspended
-from ..domain.failure import Failure
 from ..domain.ids import child_run_id
 from ..domain.json import BadJson, encode, parse
-from ..domain.ledger import ActionEntry, CallEntry
-from ..domain.lifecycle import ActionState, CallState
 from ..domain.observation import Observation
+from ..domain.outcome import Failure
+from ..domain.state.ledger import ActionEntry, CallEntry
+from ..domain.state.lifecycle import ActionState, CallState
 from .accept import Received
 from .asking import resolve
 from .binding import hold

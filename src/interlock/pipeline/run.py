@@ -25,12 +25,11 @@ from ..domain.event import (
     CallObserved,
     CallValidated,
 )
-from ..domain.failure import Failure
 from ..domain.json import BadJson, check, encode
-from ..domain.observation import Observation
-from ..domain.result import NormalizedResult, RawResult
+from ..domain.observation import NormalizedResult, Observation, RawResult
+from ..domain.outcome import Failure
 from ..domain.tool import JsonObject, ToolContext
-from ..domain.words import sentence
+from ..rendering.sentences import sentence
 from .accept import Received
 from .asking import hold_for_consent, keep_rule, last_look
 from .binding import covered, hold

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from ..artifacts.interface import Artifacts
 from ..domain.errors import ArtifactError
-from ..domain.ledger import Ledger
-from ..domain.output import ArtifactRef
+from ..domain.outcome import ArtifactRef
+from ..domain.state.ledger import Ledger
 from ..domain.tool import ByteFilter
 from ..secrets.interface import Redactor
 

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias, TypeVar, cast
 import msgspec
 
 from ..domain.call import PermittedCall, Waiting
+from ..domain.decision import FailurePolicy
 from ..domain.errors import (
     LogError,
     ToolError,
@@ -23,10 +24,8 @@ from ..domain.errors import (
     ToolValidationError,
     UnknownToolError,
 )
-from ..domain.fail_safe import FailurePolicy
-from ..domain.failure import Failure
 from ..domain.observation import Observation
-from ..domain.phase import Phase
+from ..domain.outcome import Failure, Phase
 from ..scheduler.interface import Place
 from .asking import resolve, settle
 from .facts import void

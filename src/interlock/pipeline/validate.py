@@ -7,9 +7,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from ..domain.call import KnownCall, ValidCall
-from ..domain.failure import Failure
+from ..domain.outcome import Failure
 from ..domain.tool import Problem, ToolContext, ToolDefinition
-from ..domain.words import error_text, sentence, shown
+from ..rendering.sentences import error_text, sentence, shown
 
 _MAX_ERRORS = 20
 _MAX_ECHO_CHARS = 80

@@ -14,11 +14,11 @@ import msgspec
 from pydantic import BaseModel
 
 from ..domain import json
-from ..domain.consent import Consent
 from ..domain.errors import ToolDeclarationError
 from ..domain.tool import (
     Check,
     Concurrency,
+    Consent,
     ErrorText,
     Guardrail,
     Isolation,

@@ -12,7 +12,7 @@ from ..domain.errors import (
     RunSuspendedError,
 )
 from ..domain.ids import child_run_id
-from ..domain.lifecycle import RunState
+from ..domain.state.lifecycle import RunState
 from ..domain.tool import Problem, ToolContext
 from ..tools.agents import Said
 from .inside import parent_of

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias, cast
 from ..app import App
 from ..artifacts.interface import Artifacts
 from ..domain.call import Answer, Question
+from ..domain.commands import AnswerNote, CancelNote, NoteBody, encode_note, key_of, storable
 from ..domain.errors import (
     ConfigurationError,
     DecisionConflictError,
@@ -22,9 +23,8 @@ from ..domain.errors import (
     RunClaimedError,
     RunEndedError,
 )
-from ..domain.ledger import Ledger
-from ..domain.lifecycle import RUN_TRANSITIONS, RunState
-from ..domain.notes import AnswerNote, CancelNote, NoteBody, encode_note, key_of, storable
+from ..domain.state.ledger import Ledger
+from ..domain.state.lifecycle import RUN_TRANSITIONS, RunState
 from ..domain.tool import Situation
 from ..history.fold import load
 from ..log.interface import Claim, EventLog, Note

@@ -20,8 +20,8 @@ from ..app import App
 from ..artifacts.interface import Artifacts
 from ..domain.call import Answer
 from ..domain.chain import Entry
-from ..domain.envelope import render_for_model
 from ..domain.errors import ArtifactError, ConfigurationError
+from ..domain.rendering import render_for_model
 from ..history.past_conversation import short_digest
 from ..history.read_recording import read_recording
 from ..history.recording import PastAnswer, PastCall, Recording, to_json

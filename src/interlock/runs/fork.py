@@ -25,11 +25,11 @@ import msgspec
 from ..domain.chain import Entry, decode_event, encode_event, genesis, link
 from ..domain.errors import ConfigurationError, LogFencedError
 from ..domain.event import ActionVoided, ApprovalGranted, CallObserved, Event, Fact, RunResumed, RunStarted
-from ..domain.failure import Failure
 from ..domain.ids import is_name, new_run_id
-from ..domain.ledger import Ledger
-from ..domain.lifecycle import RUN_TRANSITIONS, ActionState, CallState, RunState
 from ..domain.observation import Observation
+from ..domain.outcome import Failure
+from ..domain.state.ledger import Ledger
+from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState, CallState, RunState
 from ..history.fold import fold
 from ..log.interface import EventLog
 

@@ -15,12 +15,12 @@ from ..agent.driver import advance
 from ..agent.session import Listener, Session
 from ..agent.steps import Over, Step, Wait
 from ..domain.call import Answer, Decided, Question
+from ..domain.commands import CancelNote
 from ..domain.errors import ConfigurationError, RunClaimedError, RunEndedError, RunPausedError
 from ..domain.event import Event, UserSaid
 from ..domain.json import without_surrogates
-from ..domain.ledger import Ledger
-from ..domain.lifecycle import RUN_TRANSITIONS, RunState
-from ..domain.notes import CancelNote
+from ..domain.state.ledger import Ledger
+from ..domain.state.lifecycle import RUN_TRANSITIONS, RunState
 from ..domain.tool import Situation
 from ..history.fold import load
 from ..history.run_handle_view import AgentRunEvent, run_handle_events

@@ -8,8 +8,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ..agent.session import Listener, Session
+from ..domain.commands import CancelNote
 from ..domain.errors import LogError, RunClaimedError, RunEndedError
-from ..domain.notes import CancelNote
 from ..domain.tool import Situation
 from ..log.interface import Claim, Note
 from .note_taking import take_note

@@ -7,7 +7,7 @@ id that a call's run will have. Neither is inside this one, so neither is gone o
 from ..domain.chain import decode_event
 from ..domain.event import SCHEMA_VERSION, RunStarted
 from ..domain.ids import child_run_id
-from ..domain.ledger import CallEntry, Ledger
+from ..domain.state.ledger import CallEntry, Ledger
 from ..log.interface import EventLog
 
 

@@ -6,12 +6,12 @@ import msgspec
 
 from ..app import App
 from ..domain.call import Answer, Question
+from ..domain.commands import AnswerNote, CancelNote, NoteBody, decode_note
 from ..domain.errors import AnswerRefusedError, DecisionConflictError, LogFencedError
 from ..domain.event import Warned
 from ..domain.json import BadJson
-from ..domain.ledger import Ledger
-from ..domain.notes import AnswerNote, CancelNote, NoteBody, decode_note
 from ..domain.payload import hash_of_answer
+from ..domain.state.ledger import Ledger
 from ..log.interface import Note
 from ..pipeline.live import Run
 

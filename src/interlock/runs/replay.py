@@ -27,7 +27,7 @@ from ..artifacts.interface import Artifacts
 from ..domain.chain import Entry, genesis
 from ..domain.errors import ConfigurationError, ModelError, ToolError
 from ..domain.event import UserSaid
-from ..domain.ledger import Ledger
+from ..domain.state.ledger import Ledger
 from ..domain.tool import Situation, ToolContext
 from ..history.differences import Difference, differences
 from ..history.past_conversation import MADE_UP

@@ -13,10 +13,10 @@ import msgspec
 from pydantic import BaseModel, ConfigDict
 
 from ..domain.decision import Decision, Verdict
-from ..domain.effects import UNKNOWN
 from ..domain.event import CallObserved, Fact, InvocationCompleted
 from ..domain.json import JsonObject
 from ..domain.observation import Observation
+from ..domain.outcome import UNKNOWN
 from ..domain.tool import Normalized, Problem, Risk, ToolContext, ToolDefinition
 from ..history.recording import PastCall, Recording, effects_of, stopped_by_runtime
 from ..pipeline.live import Run

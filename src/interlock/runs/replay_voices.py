@@ -9,7 +9,7 @@ from ..agent.session import Session
 from ..approvals.interface import Fallback
 from ..domain.call import Answer, Question
 from ..domain.errors import ModelError
-from ..domain.verification import Checks
+from ..domain.state.verification import Checks
 from ..history.recording import PastAnswer, PastCall, Recording
 from ..models.interface import CallWritten, Finished, FinishReason, ModelEvent, ModelRequest, TextPiece
 from .replay_world import VirtualTime

@@ -10,15 +10,14 @@ from ..agent.agent import Agent
 from ..agent.answer import read_output
 from ..domain.call import Question
 from ..domain.chain import decode_event
-from ..domain.conversation import Usage
 from ..domain.event import CallObserved
-from ..domain.execution import ToolExecutionRecord, execution_record
-from ..domain.ledger import Ledger
-from ..domain.lifecycle import RUN_STATUS, RunState
-from ..domain.observation import Observation
-from ..domain.verification import Verification
-from ..domain.words import shorten, shown
+from ..domain.messages import Usage
+from ..domain.observation import Observation, ToolExecutionRecord, execution_record
+from ..domain.state.ledger import Ledger
+from ..domain.state.lifecycle import RUN_STATUS, RunState
+from ..domain.state.verification import Verification
 from ..log.interface import EventLog
+from ..rendering.sentences import shorten, shown
 
 _MAX_SHOWN_CHARS = 100
 

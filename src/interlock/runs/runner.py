@@ -36,8 +36,8 @@ from ..domain.errors import (
 )
 from ..domain.event import RUN_ENDS, RunFailed
 from ..domain.ids import is_name, new_run_id
-from ..domain.ledger import Ledger
-from ..domain.lifecycle import RUN_TRANSITIONS
+from ..domain.state.ledger import Ledger
+from ..domain.state.lifecycle import RUN_TRANSITIONS
 from ..domain.tool import Situation, ToolContext
 from ..engine.notes import NoteWatch
 from ..history.fold import load

@@ -4,8 +4,8 @@ from collections.abc import Callable, Container
 
 from ..agent.steps import is_persons_turn
 from ..domain.call import Question
-from ..domain.ledger import Ledger
-from ..domain.lifecycle import RUN_TRANSITIONS, ActionState
+from ..domain.state.ledger import Ledger
+from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 from ..history.fold import load
 from ..log.interface import EventLog
 from .inside import open_inside

@@ -22,7 +22,7 @@ import msgspec
 from pydantic import ConfigDict, validate_call
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from ..domain.effects import SideEffect
+from ..domain.outcome import SideEffect
 from ..domain.tool import Situation, ToolContext, ToolDefinition
 
 MAX_OUTPUT_BYTES = 10 * 1024 * 1024

@@ -9,7 +9,7 @@ import msgspec
 
 from ..domain.errors import SandboxSetupError
 from ..domain.payload import Surroundings
-from ..domain.words import error_text
+from ..rendering.sentences import error_text
 from .interface import Alone, CommandLimits, Stream
 from .operands import describe_change
 from .spawn import spawn_program

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from ..domain.errors import PreconditionError
 from ..domain.payload import Surroundings
 from ..domain.tool import JsonObject, Problem, Reach, Situation, ToolContext, ToolDefinition
-from ..domain.words import error_text
+from ..rendering.sentences import error_text
 from .operands import bind_files, describe_change
 from .process import run_in_process
 from .threads import ThreadPool

@@ -9,7 +9,7 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
-from ..domain.envelope import json_escape
+from ..domain.rendering import json_escape
 from .forms import FORMS, Form, Found, one_of
 
 #: What a known token begins with: enough bytes to be seen in an encoded text.

@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from ..domain.envelope import UNSEEN
+from ..domain.rendering import UNSEEN
 from .forms import Found
 
 _WRAP = r"(?:(?<=[A-Za-z0-9+/]{60}\n)|(?<=[A-Za-z0-9+/]{60}\r\n))(?=[A-Za-z0-9+/=])"

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from functools import cache
 
-from ..domain.envelope import UNSEEN
+from ..domain.rendering import UNSEEN
 from .encodings import MIN_ENCODED_CHARS, RUN_CHARACTER, find_encoded
 from .forms import FORMS
 

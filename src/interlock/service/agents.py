@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import msgspec
 
 from ..agent.agent import Agent
+from ..domain.decision import FailSafeConfig, FailurePolicy
 from ..domain.errors import ConfigurationError
-from ..domain.fail_safe import FailSafeConfig, FailurePolicy
 from ..domain.tool import Mode
 
 

@@ -16,7 +16,6 @@ from ..consents.grants import Given
 from ..consents.oauth import ConsentRequest, OAuthConsents
 from ..consents.providers import url_problem
 from ..domain.call import Answer
-from ..domain.consent import Consent, ConsentBinding
 from ..domain.errors import (
     AnswerRefusedError,
     ConfigurationError,
@@ -26,7 +25,8 @@ from ..domain.errors import (
     LogError,
     RunEndedError,
 )
-from ..domain.lifecycle import ActionState
+from ..domain.state.lifecycle import ActionState
+from ..domain.tool import Consent, ConsentBinding
 from .journal import Journal, Outcome
 from .principal import Principal
 from .rows import ActionQuery, ActionRow, Page

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 
 from ..domain.call import Answer, Question
+from ..domain.commands import AnswerNote
 from ..domain.decision import Scope
 from ..domain.errors import AnswerRefusedError, DecisionConflictError, RunEndedError
 from ..domain.json import JsonObject, encode_sorted
-from ..domain.ledger import ActionEntry, Ledger
-from ..domain.lifecycle import ActionState
-from ..domain.notes import AnswerNote
+from ..domain.state.ledger import ActionEntry, Ledger
+from ..domain.state.lifecycle import ActionState
 from ..history.fold import load
 from ..runs.desk import Taken
 from ..runs.note_taking import is_recorded, read_note

@@ -13,7 +13,7 @@ import msgspec
 from ..domain import event as facts
 from ..domain.errors import IllegalTransitionError
 from ..domain.event import Event
-from ..domain.lifecycle import ACTION_TRANSITIONS, RUN_TRANSITIONS, ActionState, step
+from ..domain.state.lifecycle import ACTION_TRANSITIONS, RUN_TRANSITIONS, ActionState, step
 from .index_rows import LEFT, IndexedAction, IndexedRun, Rows, cut, stored_int
 from .live import LiveEvent
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from ..domain.errors import ConfigurationError
-from ..domain.lifecycle import RUN_STATUS, ActionState, RunState
+from ..domain.state.lifecycle import RUN_STATUS, ActionState, RunState
 from .index_rows import LEFT, searched
 from .rows import ActionQuery, ActionRow, RunQuery, RunRow
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ..domain.lifecycle import RUN_STATUS, ActionState, RunState
+from ..domain.state.lifecycle import RUN_STATUS, ActionState, RunState
 
 #: The status by which lists find a question that was never answered, in a run that is over: nobody need answer it.
 LEFT = "LEFT"

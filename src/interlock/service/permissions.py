@@ -12,7 +12,7 @@ from unicodedata import normalize
 
 import msgspec
 
-from ..domain.four_eyes import FourEyes, needs_second_person
+from ..domain.decision import FourEyes, needs_second_person
 from .principal import Principal, Role
 
 

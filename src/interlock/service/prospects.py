@@ -7,8 +7,8 @@ from contextlib import suppress
 from ..domain.chain import decode_event
 from ..domain.errors import LogCorruptError
 from ..domain.event import RunPaused
-from ..domain.ledger import Ledger
-from ..domain.lifecycle import ActionState, CallState
+from ..domain.state.ledger import Ledger
+from ..domain.state.lifecycle import ActionState, CallState
 from ..history.fold import load
 from ..runs.fork import is_unopened
 from .fleet import Fleet

@@ -5,7 +5,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from ..domain.lifecycle import RUN_STATUS, RUN_TRANSITIONS, ActionState, RunState
+from ..domain.state.lifecycle import RUN_STATUS, RUN_TRANSITIONS, ActionState, RunState
 
 _Row = TypeVar("_Row")
 

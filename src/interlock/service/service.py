@@ -14,8 +14,8 @@ from ..artifacts.interface import Artifacts
 from ..consents.interface import Consents
 from ..consents.none import NoConsents
 from ..consents.oauth import ConsentRequest, OAuthConsents
-from ..domain.consent import Consent, ConsentBinding
 from ..domain.errors import ConfigurationError, InterlockError
+from ..domain.tool import Consent, ConsentBinding
 from ..history.exports.schemas import renderers
 from ..history.fold import load
 from ..log.interface import EventLog

@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ..consents.providers import OAuthProvider
+from ..domain.decision import FailurePolicy
 from ..domain.errors import ConfigurationError
-from ..domain.fail_safe import FailurePolicy
 from ..domain.tool import Mode
 from .due_times import Schedule, check_schedules
 from .forwarding.destination import Destination, check_destinations

@@ -17,7 +17,7 @@ from ..domain.errors import ConfigurationError, DecisionConflictError, RunClaime
 from ..domain.event import UserSaid
 from ..domain.ids import new_run_id
 from ..domain.json import without_surrogates
-from ..domain.lifecycle import RunState
+from ..domain.state.lifecycle import RunState
 from ..runs.runner import Runner
 from .errors import BusyError, ConflictError, InvalidError, unknown
 from .fleet import Fleet

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 import msgspec
 
 from ..domain.errors import InterlockError
-from ..domain.lifecycle import RunState
+from ..domain.state.lifecycle import RunState
 from .index import Index
 from .rows import RUNNING, UNFINISHED, RunQuery, RunRow
 

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from ..consents.tokens import KeptFlow, KeptGrant, NoFlow
-from ..domain.consent import ConsentBinding
+from ..domain.tool import ConsentBinding
 from .database import Database
 
 TABLES = (

@@ -13,9 +13,9 @@ from typing import Literal
 
 import msgspec
 
-from ..domain.envelope import render_untrusted_tool_message
 from ..domain.errors import ConfigurationError
 from ..domain.json import BadJson, parse
+from ..domain.rendering import render_untrusted_tool_message
 from .configured_secret import read_secret
 from .triggers import trigger_problem
 from .webhook_signature import DELIVERY, SIGNATURE, TIMESTAMP, is_delivery, signature

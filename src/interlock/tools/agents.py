@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 from pydantic_core import to_json
 
-from ..domain.conversation import Usage
-from ..domain.ledger import AGENT, USAGE
+from ..domain.messages import Usage
+from ..domain.state.ledger import AGENT, USAGE
 from ..domain.tool import Normalized, ToolContext, ToolDefinition
 from ..registry.decorator import tool
 

@@ -13,9 +13,8 @@ from typing import Literal
 
 import msgspec
 
-from ..domain.effects import SideEffect
 from ..domain.errors import ArtifactError, PreconditionError
-from ..domain.output import ArtifactRef, NextTool, OutputSize
+from ..domain.outcome import ArtifactRef, NextTool, OutputSize, SideEffect
 from ..domain.tool import Normalized, Problem, ToolContext
 from ..sandbox.workspace import Replaced, Workspace
 from .baseline import Baseline, shown_path

@@ -10,8 +10,8 @@ import msgspec
 
 from ..domain.errors import SandboxDeniedError, SandboxSetupError
 from ..domain.payload import Surroundings
-from ..domain.verification import UNKNOWN_STATE
-from ..domain.words import error_text
+from ..domain.state.verification import UNKNOWN_STATE
+from ..rendering.sentences import error_text
 from ..sandbox.interface import Alone, CommandSandbox
 from .fingerprint import Fingerprint, fingerprint
 from .output import Spool

@@ -7,11 +7,10 @@ fact about the state that the workspace was in, so that a later edit makes it st
 
 import msgspec
 
-from ..domain.effects import SideEffect
-from ..domain.excerpt import Excerpt
-from ..domain.output import ArtifactRef, NextTool, OutputSize
+from ..domain.outcome import ArtifactRef, NextTool, OutputSize, SideEffect
+from ..domain.state.verification import is_comparable
 from ..domain.tool import JsonObject, Normalized
-from ..domain.verification import is_comparable
+from ..rendering.excerpt import Excerpt
 from ..sandbox.interface import CommandLimits, Ended
 from .fingerprint import Changes
 from .sandbox_words import ADVICE, Violation

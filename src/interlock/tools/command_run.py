@@ -11,7 +11,7 @@ from os.path import join, relpath
 from typing import NamedTuple, ParamSpec, TypeVar
 
 from ..domain.errors import ArtifactError, SandboxSetupError
-from ..domain.output import ArtifactRef
+from ..domain.outcome import ArtifactRef
 from ..domain.tool import RunArtifacts, ToolContext
 from ..sandbox.interface import Command, Ended, OnOutput, Profile, Running, Stream
 from ..sandbox.workspace import OpenFolder, PathRefused

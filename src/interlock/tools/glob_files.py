@@ -6,7 +6,7 @@ import msgspec
 from pydantic import Field
 
 from ..domain.decision import Decision
-from ..domain.output import NextTool
+from ..domain.outcome import NextTool
 from ..domain.tool import JsonObject, Normalized, Problem, Situation, ToolContext, ToolDefinition
 from ..registry.decorator import tool
 from ..sandbox.interface import CommandSandbox

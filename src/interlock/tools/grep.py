@@ -6,7 +6,7 @@ A line that was found was not read: the run remembers nothing of it, and an edit
 from collections.abc import Callable
 
 from ..domain.decision import Decision
-from ..domain.output import NextTool
+from ..domain.outcome import NextTool
 from ..domain.tool import JsonObject, Normalized, Problem, Situation, ToolContext, ToolDefinition
 from ..registry.decorator import tool
 from ..sandbox.interface import CommandSandbox

@@ -9,7 +9,7 @@ import msgspec
 from pydantic import Field
 
 from ..domain.errors import PreconditionError
-from ..domain.output import NextTool
+from ..domain.outcome import NextTool
 from ..domain.tool import JsonObject, Judged, Normalized, Problem, ToolContext, ToolDefinition
 from ..registry.decorator import tool
 from ..sandbox.workspace import OpenFolder, PathRefused, Workspace

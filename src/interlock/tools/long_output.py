@@ -9,8 +9,22 @@ each other everywhere.
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ..domain.excerpt import Piece, Span, head_of, region_of, shown_text, tail_of
-from ..domain.signs import CAUSE, LOOK_CHARS, SIGNS, TRACEBACK, end_of_trace, first_sign, hint, near_line_start
+from ..rendering.excerpt import (
+    CAUSE,
+    LOOK_CHARS,
+    SIGNS,
+    TRACEBACK,
+    Piece,
+    Span,
+    end_of_trace,
+    first_sign,
+    head_of,
+    hint,
+    near_line_start,
+    region_of,
+    shown_text,
+    tail_of,
+)
 
 _MAX_CHAR_BYTES = 4
 _PART_BYTES = 256 * 1024

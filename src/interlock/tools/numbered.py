@@ -10,7 +10,7 @@ from itertools import accumulate
 
 import msgspec
 
-from ..domain.output import OutputSize
+from ..domain.outcome import OutputSize
 from .text_file import Encoding, TextFile, has_longer_line, line_count, size_in_file
 
 MAX_LINE_CHARS = 2_000

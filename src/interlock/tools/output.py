@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..domain.excerpt import MIN_EXCERPT_CHARS, Excerpt, Span, excerpt_from, excerpt_of_bytes
+from ..rendering.excerpt import MIN_EXCERPT_CHARS, Excerpt, Span, excerpt_from, excerpt_of_bytes
 from .long_output import LongOutput
 from .spool import Spool
 from .spool_index import STREAMS, Stream

@@ -12,7 +12,7 @@ import msgspec
 from pydantic import Field
 
 from ..domain.errors import PreconditionError
-from ..domain.output import NextTool, OutputSize
+from ..domain.outcome import NextTool, OutputSize
 from ..domain.tool import JsonObject, Normalized, Problem, ToolContext, ToolDefinition
 from ..registry.decorator import tool
 from ..sandbox.workspace import PathRefused, PlaceKind, Workspace

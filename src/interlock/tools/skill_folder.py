@@ -18,7 +18,7 @@ from itertools import islice
 
 import msgspec
 
-from ..domain.words import shown
+from ..rendering.sentences import shown
 from ..sandbox.workspace import OpenFile, OpenFolder, PathRefused, RefusalKind, Workspace
 
 SKILL_FILE = "SKILL.md"

@@ -17,8 +17,8 @@ from os.path import join
 from stat import S_ISDIR
 
 from ..domain.decision import Decision, Verdict
-from ..domain.envelope import neutralize
 from ..domain.errors import ConfigurationError
+from ..domain.rendering import neutralize
 from ..domain.tool import JsonObject, Problem, Reach, Situation, ToolContext, ToolDefinition
 from ..registry.decorator import tool
 from ..sandbox.workspace import Entry, PathRefused, Workspace

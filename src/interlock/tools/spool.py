@@ -13,7 +13,7 @@ from tempfile import TemporaryFile
 from types import TracebackType
 from typing import Self
 
-from ..domain.envelope import UNSEEN
+from ..domain.rendering import UNSEEN
 from ..domain.tool import ByteFilter
 from .spool_index import STREAMS, Run, SpoolIndex, Stream, write_all
 

@@ -7,9 +7,9 @@ it once more would only make that check look old.
 
 import msgspec
 
-from ..domain.effects import SideEffect
+from ..domain.outcome import SideEffect
+from ..domain.state.verification import UNKNOWN_STATE, is_comparable
 from ..domain.tool import JsonObject, ToolContext
-from ..domain.verification import UNKNOWN_STATE, is_comparable
 from ..sandbox.interface import Ended
 from .command_look import Before, Order, look_after, text_of, verified
 from .command_result import CHECKED, MAX_PATHS_TOLD, WORKSPACE, check_facts, effects_of, shown_path, verdict_of

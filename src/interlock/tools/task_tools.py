@@ -13,8 +13,8 @@ from typing import Annotated
 import msgspec
 from pydantic import Field
 
-from ..domain.effects import SideEffect
 from ..domain.errors import PreconditionError
+from ..domain.outcome import SideEffect
 from ..domain.tool import JsonObject, Normalized, Problem, ToolContext, ToolDefinition
 from ..registry.decorator import tool
 from .command_result import checked_state, shown_command

@@ -19,7 +19,7 @@ import msgspec
 
 from ..domain.errors import ArtifactError, PreconditionError
 from ..domain.tool import JsonObject, Problem, RunArtifacts, ToolContext
-from ..domain.words import error_text
+from ..rendering.sentences import error_text
 from ..sandbox.interface import Ended, Running, Stream
 from .command_look import Before, Order, files_of
 from .command_result import end_in_words

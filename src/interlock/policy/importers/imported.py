@@ -15,7 +15,7 @@ import msgspec
 
 from ...domain import json
 from ...domain.errors import ConfigurationError
-from ...domain.words import shown
+from ...rendering.sentences import shown
 
 MAX_BYTES = 1 << 20
 MAX_RULES = 5_000

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from ...domain.envelope import neutralize
+from ...domain.rendering import neutralize
 from ..safe_http import NoReply, Reply
 from .interface import Delayed, Outcome, Rejected, Sent
 

@@ -1,16 +1,79 @@
-"""Why a call stopped. A failure is a value the model can recover from, not an exception.
-
-`CODES` is the whole list: a code belongs to one phase and says whether trying again makes sense and what may have
-happened outside. `Failure.of` takes all three from there.
-"""
+"""What changed outside: a list of facts, or the word `unknown`. An empty list means that nothing did."""
 
 from collections.abc import Mapping
-from typing import Any
+from enum import StrEnum
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from .effects import NONE, UNKNOWN, SideEffects
-from .phase import Phase
+from .json import JsonObject
+from .validation import check_fields
+
+
+class SideEffect(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    #: What was done: `modified`, `created`, `deleted`, `sent`, ...
+    kind: str
+    #: To what: a path, a host, a record.
+    target: str
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+SideEffects: TypeAlias = tuple[SideEffect, ...] | Literal["unknown"]
+
+NONE: tuple[SideEffect, ...] = ()
+UNKNOWN: Literal["unknown"] = "unknown"
+
+
+def shown(effects: SideEffects) -> object:
+    """As observations show it: `none`, `unknown` or the facts."""
+    return effects or "none"
+
+
+class ArtifactRef(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """Full evidence kept by reference: `id` is the digest of its content."""
+
+    id: str
+    kind: str
+    size_bytes: int
+    path: str = ""
+
+
+class OutputSize(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Byte-exact: `produced = shown + omitted`; `kept` bytes are in the artifact."""
+
+    produced: int
+    kept: int
+    shown: int
+    omitted: int
+
+
+class NextTool(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    tool: str
+    input_hint: JsonObject
+
+
+class Phase(StrEnum):
+    ACCEPT = "accept"
+    LOOKUP = "lookup"
+    VALIDATE = "validate"
+    PERMIT = "permit"
+    SCHEDULE = "schedule"
+    EXECUTE = "execute"
+    NORMALIZE = "normalize"
+    OBSERVE = "observe"
+    RECORD = "record"
+
+    @property
+    def word(self) -> str:
+        """The word that observations show for this phase."""
+        return _WORDS.get(self, self.value)
+
+
+#: Observations keep the field's older words for two stages.
+_WORDS = {Phase.PERMIT: "permission", Phase.RECORD: "write_back"}
 
 
 class Code(msgspec.Struct, frozen=True, gc=False):

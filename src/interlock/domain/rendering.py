@@ -23,10 +23,9 @@ from unicodedata import normalize
 
 import msgspec
 
-from .effects import shown
-from .failure import Failure
 from .json import without_surrogates
 from .observation import TRUST, Content, Observation
+from .outcome import Failure, shown
 from .tool import OutputFormat
 
 TAG = "untrusted_tool_output"

@@ -9,22 +9,14 @@ from typing import Any, cast
 
 import msgspec
 
-from . import event as facts
-from .call import Answer, Question
-from .decision import Verdict
-from .dialogue import Dialogue
-from .errors import IllegalTransitionError
-from .event import Event
-from .lifecycle import (
-    ACTION_TRANSITIONS,
-    CALL_TRANSITIONS,
-    RUN_TRANSITIONS,
-    ActionState,
-    CallState,
-    RunState,
-    step,
-)
-from .observation import Observation
+from ...domain import event as facts
+from ..call import Answer, Question
+from ..decision import Verdict
+from ..errors import IllegalTransitionError
+from ..event import Event
+from ..observation import Observation
+from .conversation import Dialogue
+from .lifecycle import ACTION_TRANSITIONS, CALL_TRANSITIONS, RUN_TRANSITIONS, ActionState, CallState, RunState, step
 from .verification import Checks, Starter, started_call
 
 #: What a tool that hands the run to another agent remembers, by this name. No other tool can.

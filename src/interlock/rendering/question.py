@@ -17,8 +17,8 @@ import msgspec
 from ..domain.call import Question
 from ..domain.payload import Change, FileOperand
 from ..domain.tool import JsonObject
-from . import display_arguments
-from .display_rows import wrap
+from ..rendering import arguments as display_arguments
+from .arguments import wrap
 from .visible import pieces, unseen, visible, warnings
 
 MIN_WIDTH = 40

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TypeVar
 
-from .errors import IllegalTransitionError
+from ..errors import IllegalTransitionError
 
 
 class RunState(StrEnum):

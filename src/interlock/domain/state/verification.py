@@ -33,11 +33,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 
-from .effects import UNKNOWN, SideEffects
-from .envelope import neutralize
-from .json import JsonObject, without_surrogates
-from .observation import Observation
-from .scope import Scope, read_scope
+from ..json import JsonObject, without_surrogates
+from ..observation import Observation
+from ..outcome import UNKNOWN, SideEffects
+from ..rendering import neutralize
+from .check_scope import Scope, read_scope
 
 Status: TypeAlias = Literal["passed", "failed", "stale", "none"]
 

@@ -1,4 +1,4 @@
-r"""Arguments as an outline that a person can read and that reads back as the same arguments.
+"""Arguments as an outline that a person can read and that reads back as the same arguments.
 
     command | git push --force
     retries = 3
@@ -16,12 +16,63 @@ anywhere but behind one of these marks or inside the quotes of a key. Below `MAX
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from json import dumps, loads
 from typing import Any, NamedTuple, TypeGuard
+from unicodedata import category, east_asian_width
+
+from rich.cells import get_character_cell_size
 
 from ..domain.tool import JsonObject
-from .display_rows import cells, wrap
 from .visible import MAX_PIECE_CELLS, escape, pieces, unseen, visible
+
+_FIRST_ASTRAL = 0x10000
+#: A word with more is broken where the row ends.
+_MAX_MOVED_PIECES = 12
+
+
+def cells(text: str) -> int:
+    return len(text) if text.isascii() else sum(map(_cells, text))
+
+
+def wrap(pieces: Iterable[str], first: int, rest: int) -> list[str]:
+    """At least one row: the first of up to `first` cells, the others of up to `rest`. Pieces stay whole."""
+    rows: list[str] = []
+    row: list[str] = []
+    used, room = 0, first
+    for piece in pieces:
+        size = len(piece) if piece.isascii() else cells(piece)
+        if used + size > room and row:
+            kept = _kept(row, rest - size)
+            rows.append("".join(row[:kept]))
+            row = row[kept:]
+            used, room = cells("".join(row)), rest
+        row.append(piece)
+        used += size
+    return [*rows, "".join(row)]
+
+
+def _kept(row: list[str], room: int) -> int:
+    """How many pieces stay on the row: not its last word, if that is short and `room` takes it, and no last spaces."""
+    word = len(row)
+    while word and row[word - 1] != " ":
+        word -= 1
+    for end in (word, len(row)):
+        kept = end
+        while kept and row[kept - 1] == " ":
+            kept -= 1
+        moved = row[kept:]
+        if kept and len(moved) <= _MAX_MOVED_PIECES and cells("".join(moved)) <= room:
+            return kept
+    return len(row)
+
+
+@lru_cache(maxsize=16_384)
+def _cells(character: str) -> int:
+    if east_asian_width(character) in "WFA" or (ord(character) >= _FIRST_ASTRAL and category(character)[0] == "S"):
+        return 2
+    return max(1, get_character_cell_size(character))
+
 
 MAX_INDENT = 6
 #: So many spaces in front of a line of text stand for themselves.

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from .conversation import AssistantMessage, Message, ProposedCall, ToolMessage, Usage, UserMessage
-from .envelope import render_for_model
-from .failure import Failure
-from .json import encode
-from .observation import Observation
+from ..json import encode
+from ..messages import AssistantMessage, Message, ProposedCall, ToolMessage, Usage, UserMessage
+from ..observation import Observation
+from ..outcome import Failure
+from ..rendering import render_for_model
 
 if TYPE_CHECKING:
-    from .event import CallProposed, ModelAnswered
+    from ..event import CallProposed, ModelAnswered
     from .ledger import CallEntry
 
 #: Who spoke last, as far as the next step depends on it.
