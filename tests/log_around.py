@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from interlock.domain.chain import Entry
-from interlock.log.interface import Claim, EventLog, Snapshot
+from interlock.storage.event_log import Claim, EventLog, Snapshot
 
 
 class LogAround:

@@ -19,8 +19,6 @@ _NAMES = {
     "approvals.headless": ("HeadlessInteractionProvider",),
     "approvals.interface": ("InteractionProvider",),
     "approvals.terminal": ("TerminalInteractionProvider",),
-    "artifacts.files": ("FileArtifacts",),
-    "artifacts.memory": ("MemoryArtifacts",),
     "consents.interface": ("Consents",),
     "domain.call": (
         "Answer",
@@ -131,9 +129,6 @@ _NAMES = {
         "verify",
     ),
     "local": ("LocalTools",),
-    "log.interface": ("EventLog",),
-    "log.memory": ("MemoryLog",),
-    "log.sqlite": ("SqliteLog",),
     "models.anthropic_messages": ("AnthropicMessages",),
     "models.connection": ("Timeouts",),
     "models.interface": (
@@ -231,6 +226,11 @@ _NAMES = {
         "Confinement",
     ),
     "service.agents": ("ServedAgent",),
+    "storage.event_log": ("EventLog",),
+    "storage.file_artifacts": ("FileArtifacts",),
+    "storage.memory": ("MemoryLog",),
+    "storage.memory_artifacts": ("MemoryArtifacts",),
+    "storage.sqlite.log": ("SqliteLog",),
     "tools.skills": ("skills",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names} | {

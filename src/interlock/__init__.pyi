@@ -6,8 +6,6 @@ from .approvals.callback import CallbackInteractionProvider
 from .approvals.headless import HeadlessInteractionProvider
 from .approvals.interface import InteractionProvider
 from .approvals.terminal import TerminalInteractionProvider
-from .artifacts.files import FileArtifacts
-from .artifacts.memory import MemoryArtifacts
 from .consents.interface import Consents
 from .domain.call import Answer, Question, ToolIntent, Waiting
 from .domain.chain import Entry
@@ -73,9 +71,6 @@ from .history.run_handle_view import AgentRunEvent
 from .history.run_view import RunEvent, run_events
 from .history.verify import Audit, Checkpoint, Flaw, verify
 from .local import LocalTools
-from .log.interface import EventLog
-from .log.memory import MemoryLog
-from .log.sqlite import SqliteLog
 from .models.anthropic_messages import AnthropicMessages
 from .models.connection import Timeouts
 from .models.interface import CallWritten, Finished, ModelEvent, ModelProvider, ModelRequest, Restarted, TextPiece
@@ -111,6 +106,11 @@ from .runs.runner import Runner
 from .runtime import BatchResult, ToolRuntime
 from .sandbox.interface import CommandLimits, CommandSandbox, Confinement
 from .service.agents import ServedAgent
+from .storage.event_log import EventLog
+from .storage.file_artifacts import FileArtifacts
+from .storage.memory import MemoryLog
+from .storage.memory_artifacts import MemoryArtifacts
+from .storage.sqlite.log import SqliteLog
 from .tools.skills import skills
 
 __version__: str

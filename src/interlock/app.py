@@ -11,8 +11,6 @@ from weakref import WeakValueDictionary
 
 from .approvals.headless import HeadlessInteractionProvider
 from .approvals.interface import InteractionProvider
-from .artifacts.interface import Artifacts
-from .artifacts.memory import MemoryArtifacts
 from .consents.interface import Consents
 from .consents.none import NoConsents
 from .domain.call import Answer, Question, ToolIntent
@@ -31,8 +29,6 @@ from .domain.state.ledger import Ledger
 from .domain.state.lifecycle import RUN_TRANSITIONS, ActionState, RunState
 from .domain.tool import Situation, ToolDefinition
 from .history.fold import load, snapshot_of
-from .log.interface import Claim, EventLog
-from .log.memory import MemoryLog
 from .pipeline.asking import fault_in
 from .pipeline.batch import BatchOutcome, run_batch
 from .pipeline.facts import record_answer
@@ -48,6 +44,10 @@ from .registry.memory import ToolRegistry
 from .sandbox.local import LocalSandbox
 from .scheduler.local import Line
 from .secrets.patterns import SecretRedactor
+from .storage.artifacts import Artifacts
+from .storage.event_log import Claim, EventLog
+from .storage.memory import MemoryLog
+from .storage.memory_artifacts import MemoryArtifacts
 from .telemetry.otel import OtelTelemetry
 from .tools.read_artifact import read_artifact
 

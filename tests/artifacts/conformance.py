@@ -5,9 +5,8 @@ from hashlib import sha256
 
 import pytest
 
-from interlock.artifacts.interface import Artifacts
-from interlock.artifacts.names import MAX_ARTIFACT_BYTES
 from interlock.domain.errors import ArtifactError
+from interlock.storage.artifacts import MAX_ARTIFACT_BYTES, Artifacts
 
 CONTENT = b"line one\nline two\n\x00\xff caf\xc3\xa9\n"
 UNKNOWN = "sha256:" + "0" * 64

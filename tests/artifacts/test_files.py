@@ -7,10 +7,9 @@ from stat import S_IMODE
 
 import pytest
 
-from interlock.artifacts.files import FileArtifacts
-from interlock.artifacts.interface import Artifacts
-from interlock.artifacts.names import MAX_ARTIFACT_BYTES
 from interlock.domain.errors import ArtifactError
+from interlock.storage.artifacts import MAX_ARTIFACT_BYTES, Artifacts
+from interlock.storage.file_artifacts import FileArtifacts
 from tests.artifacts.conformance import CONTENT, UNKNOWN, ArtifactsConformance
 
 
@@ -41,8 +40,8 @@ def watched_steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         steps.append("rename")
         replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
-    monkeypatch.setattr("interlock.artifacts.files.os.fsync", watched_fsync)
-    monkeypatch.setattr("interlock.artifacts.files.os.replace", watched_replace)
+    monkeypatch.setattr("interlock.storage.file_artifacts.os.fsync", watched_fsync)
+    monkeypatch.setattr("interlock.storage.file_artifacts.os.replace", watched_replace)
     return steps
 
 
@@ -95,7 +94,7 @@ def test_a_damaged_artifact_is_never_returned(store: FileArtifacts, tmp_path: Pa
 def test_ranges_stay_right_when_the_store_forgets_what_it_checked(
     store: FileArtifacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.artifacts.files._MAX_CHECKED", 1)
+    monkeypatch.setattr("interlock.storage.file_artifacts._MAX_CHECKED", 1)
     ids = [store.keep(CONTENT + bytes([number])) for number in range(3)]
 
     assert [store.read(artifact_id, len(CONTENT), 1) for artifact_id in ids * 2] == [b"\0", b"\1", b"\2"] * 2
@@ -155,7 +154,7 @@ def test_a_write_that_fails_keeps_nothing(
             raise OSError(28, "No space left on device")
         fsync(file)
 
-    monkeypatch.setattr("interlock.artifacts.files.os.fsync", full)
+    monkeypatch.setattr("interlock.storage.file_artifacts.os.fsync", full)
     with pytest.raises(ArtifactError, match="No space left"):
         store.keep(CONTENT)
 
@@ -176,7 +175,7 @@ def test_a_stream_that_fails_leaves_nothing(
         store.keep_stream(broken())
     with pytest.raises(ArtifactError, match="over the limit"):
         store.keep_stream(bytes(MAX_ARTIFACT_BYTES // 2) for _ in range(3))
-    monkeypatch.setattr("interlock.artifacts.files.os.fsync", full)
+    monkeypatch.setattr("interlock.storage.file_artifacts.os.fsync", full)
     with pytest.raises(ArtifactError, match="No space left"):
         store.keep_stream([CONTENT])
 
@@ -209,7 +208,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_noticed(store: FileArtifacts, mo
     def nothing(_file: int, _size: int, _start: int) -> bytes:
         return b""
 
-    monkeypatch.setattr("interlock.artifacts.files.os.pread", nothing)
+    monkeypatch.setattr("interlock.storage.file_artifacts.os.pread", nothing)
     with pytest.raises(ArtifactError, match="cut while it was read"):
         store.read(artifact_id)
 

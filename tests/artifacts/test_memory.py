@@ -2,8 +2,8 @@
 
 import pytest
 
-from interlock.artifacts.interface import Artifacts
-from interlock.artifacts.memory import MemoryArtifacts
+from interlock.storage.artifacts import Artifacts
+from interlock.storage.memory_artifacts import MemoryArtifacts
 from tests.artifacts.conformance import CONTENT, ArtifactsConformance
 
 

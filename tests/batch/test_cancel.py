@@ -23,7 +23,7 @@ from interlock import (
 )
 from interlock.domain.chain import Entry
 from interlock.domain.event import InvocationCompleted
-from interlock.log.interface import Claim
+from interlock.storage.event_log import Claim
 from tests.batch.stage import PATIENCE, Stage, codes, others_ran, walk
 from tests.patience import eventually
 from tests.support import call, facts

@@ -21,7 +21,7 @@ from interlock import (
     tool,
 )
 from interlock.domain.chain import Entry, decode_event
-from interlock.log.interface import Claim
+from interlock.storage.event_log import Claim
 from interlock.telemetry.otel import OtelTelemetry
 from tests.batch.stage import PATIENCE, Stage, codes, others_ran, walk
 from tests.support import call

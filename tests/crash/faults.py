@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from interlock import EventLog, LogWriteError
 from interlock.domain.chain import Entry
-from interlock.log.interface import Claim, Snapshot
+from interlock.storage.event_log import Claim, Snapshot
 from tests.log_around import LogAround
 
 FAULTS = ("refused", "lost", "lied")

@@ -17,7 +17,7 @@ from threading import Lock
 
 from interlock import FileArtifacts, SqliteLog
 from interlock.domain.chain import Entry
-from interlock.log.interface import Claim, Snapshot
+from interlock.storage.event_log import Claim, Snapshot
 from tests.log.watched import watched
 from tests.log_around import LogAround
 

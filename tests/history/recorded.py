@@ -26,8 +26,8 @@ from interlock.domain.event import (
 )
 from interlock.domain.observation import ArtifactRef, Content, Observation, OutputSize
 from interlock.domain.outcome import Failure
-from interlock.log.interface import Claim, Snapshot
-from interlock.log.memory import MemoryLog
+from interlock.storage.event_log import Claim, Snapshot
+from interlock.storage.memory import MemoryLog
 from tests.log_around import LogAround
 
 RUN = "run_1"

@@ -17,7 +17,7 @@ from interlock.domain.state.lifecycle import ActionState, CallState, RunState
 from interlock.domain.state.verification import Change, Check, Checks
 from interlock.history import fold as module
 from interlock.history.fold import Loaded, extend, fold, load, snapshot_of
-from interlock.log.interface import Snapshot
+from interlock.storage.event_log import Snapshot
 
 from .recorded import FACTS, RUN, ListLog, record
 

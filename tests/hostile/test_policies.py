@@ -21,7 +21,7 @@ from interlock import (
 )
 from interlock.domain.chain import Entry
 from interlock.domain.decision import Decision, Verdict
-from interlock.log.interface import Claim
+from interlock.storage.event_log import Claim
 from tests.hostile.runs import (
     NoText,
     Unprintable,

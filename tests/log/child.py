@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from interlock.domain.errors import LogFencedError, LogWriteError, RunClaimedError
-from interlock.log.sqlite import SqliteLog
+from interlock.storage.sqlite.log import SqliteLog
 
 from .runs import append, chained
 

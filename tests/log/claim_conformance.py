@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from interlock.domain.errors import LogError, LogFencedError, LogWriteError, RunClaimedError
-from interlock.log.interface import Claim, Ends, EventLog, Note, Snapshot
-from interlock.log.process import this_process
+from interlock.storage.event_log import Claim, Ends, EventLog, Note, Snapshot
+from interlock.storage.process import this_process
 
 from .conformance import OpenLog
 from .runs import append, chained

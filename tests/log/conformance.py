@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from interlock.domain.chain import Entry
 from interlock.domain.errors import LogFencedError, LogWriteError
-from interlock.log.interface import EventLog, Snapshot
+from interlock.storage.event_log import EventLog, Snapshot
 
 from .runs import append, chain, chained
 

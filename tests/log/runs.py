@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from interlock.domain.chain import Entry, encode_event, genesis, link
 from interlock.domain.event import Event, Warned
-from interlock.log.interface import Claim, EventLog
+from interlock.storage.event_log import Claim, EventLog
 
 
 def chained(run_id: str, count: int, message: str = "a fact") -> list[Entry]:

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from interlock.domain.errors import LogError, LogFencedError, RunClaimedError
-from interlock.log import sqlite_claims
-from interlock.log.interface import Claim, EventLog, Note
-from interlock.log.memory import MemoryLog
-from interlock.log.process import Process
-from interlock.log.sqlite import SqliteLog
+from interlock.storage.event_log import Claim, EventLog, Note
+from interlock.storage.memory import MemoryLog
+from interlock.storage.process import Process
+from interlock.storage.sqlite import leases
+from interlock.storage.sqlite.log import SqliteLog
 
 from .runs import append, chained
 
@@ -76,7 +76,7 @@ class ClaimRules(RuleBasedStateMachine):
         # Of a host that was started again, its own processes are known to be gone.
         alive = run.holder is not None and (run.holder == here or run.holder.host != host or not self.refusing)
         refused = alive and not force
-        with patch.object(sqlite_claims, "this_process", lambda: here):
+        with patch.object(leases, "this_process", lambda: here):
             claiming = self.log(host).claim(run_id, force=force)
             if refused:
                 with pytest.raises(RunClaimedError, match="Nothing was written"):

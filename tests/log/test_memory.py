@@ -1,6 +1,6 @@
 import pytest
 
-from interlock.log.memory import MemoryLog
+from interlock.storage.memory import MemoryLog
 
 from .claim_conformance import ClaimConformance
 from .conformance import LogConformance, OpenLog

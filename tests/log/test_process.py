@@ -10,8 +10,8 @@ from signal import SIGKILL, SIGSTOP
 import msgspec
 import pytest
 
-from interlock.log import process
-from interlock.log.process import Process, is_gone, this_process
+from interlock.storage import process
+from interlock.storage.process import Process, is_gone, this_process
 from tests.patience import HANG_SECONDS
 
 HERE = this_process()
@@ -100,7 +100,7 @@ def test_where_the_system_says_nothing_about_processes_their_numbers_decide(
 
 FORK = """
 import os
-from interlock.log.process import this_process
+from interlock.storage.process import this_process
 before = this_process()
 if os.fork():
     os.wait()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from interlock.domain.errors import LogError
-from interlock.log.sqlite import SqliteLog
-from interlock.log.sqlite_file import SCHEMA_VERSION
+from interlock.storage.sqlite.file import SCHEMA_VERSION
+from interlock.storage.sqlite.log import SqliteLog
 
 from .claim_conformance import DurableClaimConformance
 from .conformance import DurableLogConformance, OpenLog

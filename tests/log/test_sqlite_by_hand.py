@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from interlock.log.interface import Note
-from interlock.log.sqlite import SqliteLog
+from interlock.storage.event_log import Note
+from interlock.storage.sqlite.log import SqliteLog
 
 from .runs import append, chained
 

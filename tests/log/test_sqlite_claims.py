@@ -10,8 +10,8 @@ from signal import SIGCONT, SIGSTOP
 import pytest
 
 from interlock.domain.errors import LogError, LogFencedError, LogWriteError, RunClaimedError
-from interlock.log.interface import Claim
-from interlock.log.sqlite import SqliteLog
+from interlock.storage.event_log import Claim
+from interlock.storage.sqlite.log import SqliteLog
 from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 

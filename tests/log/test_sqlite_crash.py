@@ -13,8 +13,8 @@ import pytest
 from interlock.domain.chain import Entry, decode_event, genesis, link
 from interlock.domain.errors import LogError, LogWriteError
 from interlock.domain.event import Warned
-from interlock.log.interface import Snapshot
-from interlock.log.sqlite import SqliteLog
+from interlock.storage.event_log import Snapshot
+from interlock.storage.sqlite.log import SqliteLog
 from tests.patience import HANG_SECONDS
 
 from .child import EVENTS, start

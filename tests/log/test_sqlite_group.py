@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.errors import LogFencedError, LogWriteError
-from interlock.log import sqlite_writer
-from interlock.log.interface import Claim, Snapshot
-from interlock.log.sqlite import SqliteLog
+from interlock.storage.event_log import Claim, Snapshot
+from interlock.storage.sqlite import writer
+from interlock.storage.sqlite.log import SqliteLog
 
 from .runs import append, chained
 from .watched import Gate, watched
@@ -103,7 +103,7 @@ async def test_the_event_loop_goes_on_and_readers_see_only_what_is_committed(tmp
 async def test_heads_that_were_forgotten_are_read_from_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_writer, "MAX_HEADS", 1)
+    monkeypatch.setattr(writer, "MAX_HEADS", 1)
     log = SqliteLog(tmp_path / "log")
     runs = {name: chained(name, 5) for name in ("a", "b", "c")}
 
@@ -243,7 +243,7 @@ async def test_an_append_does_not_wait_for_ever_for_another_process(
     log = SqliteLog(tmp_path / "log")
     other = sqlite3.connect(tmp_path / "log", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    monkeypatch.setattr(sqlite_writer, "BUSY_SECONDS", 0.02)
+    monkeypatch.setattr(writer, "BUSY_SECONDS", 0.02)
 
     with pytest.raises(LogWriteError, match="locked"):
         await append(log, "run", chained("run", 1))

@@ -11,9 +11,9 @@ from interlock.domain.errors import IllegalTransitionError, LogError, LogFencedE
 from interlock.domain.event import SCHEMA_VERSION, CallValidated, RunStarted, Warned
 from interlock.domain.state.ledger import Ledger
 from interlock.history.verify import verify
-from interlock.log.interface import Claim, EventLog
-from interlock.log.memory import MemoryLog
 from interlock.pipeline.record import Recorder
+from interlock.storage.event_log import Claim, EventLog
+from interlock.storage.memory import MemoryLog
 from tests.log_around import LogAround
 from tests.patience import HANG_SECONDS
 

@@ -8,13 +8,13 @@ import msgspec
 
 from interlock import MemoryLog, Normalized, Rule, RulePolicy, tool
 from interlock.agent.agent import Agent
-from interlock.artifacts.memory import MemoryArtifacts
 from interlock.domain.call import Answer, Question
 from interlock.domain.chain import Entry
 from interlock.domain.tool import JsonObject, Problem, ToolContext, ToolDefinition
 from interlock.models.scripted import ScriptedProvider, Turn, proposed
 from interlock.policy.interface import PolicyEvent
 from interlock.runs.runner import Runner
+from interlock.storage.memory_artifacts import MemoryArtifacts
 
 
 class Recorded(msgspec.Struct, frozen=True):

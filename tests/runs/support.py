@@ -10,13 +10,13 @@ from interlock.domain.chain import decode_event
 from interlock.domain.event import Fact
 from interlock.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from interlock.history.fold import fold
-from interlock.log.interface import EventLog
 from interlock.models.interface import ModelRequest
 from interlock.models.scripted import ScriptedProvider, Turn, TurnWriter, proposed
 from interlock.runs.desk import Desk
 from interlock.runs.handle import RunHandle
 from interlock.runs.result import AgentResult
 from interlock.runs.runner import Runner, RunnerOptions
+from interlock.storage.event_log import EventLog
 from tests.patience import HANG_SECONDS
 
 _F = TypeVar("_F")

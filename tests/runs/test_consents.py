@@ -8,7 +8,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from interlock import Agent, FailSafeConfig, MemoryLog, RunState, ToolContext, tool
-from interlock.artifacts.memory import MemoryArtifacts
 from interlock.domain.call import Answer, Question
 from interlock.domain.chain import Entry, decode_event
 from interlock.domain.decision import Decision, FailurePolicy, Verdict
@@ -21,6 +20,7 @@ from interlock.domain.tool import Consent, ConsentBinding, ToolDefinition, agent
 from interlock.policy.interface import PolicyEvent
 from interlock.runs.fork import fork
 from interlock.runs.runner import Runner
+from interlock.storage.memory_artifacts import MemoryArtifacts
 
 from .support import agent_of, calls, facts_of
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from interlock import Answer, MemoryArtifacts, MemoryLog, tool
 from interlock.domain.errors import DecisionConflictError, InterlockError, RunClaimedError, RunEndedError
 from interlock.domain.event import ApprovalGranted, ApprovalRejected, RunCancelled, RunCompleted, Warned
-from interlock.log.interface import Claim, EventLog, Note
 from interlock.runs.desk import Desk
 from interlock.runs.handle import RunHandle
 from interlock.runs.runner import Runner
+from interlock.storage.event_log import Claim, EventLog, Note
 
 from .support import agent_of, calls, facts, facts_of
 from .test_stopping import Long

@@ -8,7 +8,6 @@ import pytest
 
 from interlock import MemoryLog, SqliteLog, tool
 from interlock.agent.agent import Agent
-from interlock.artifacts.memory import MemoryArtifacts
 from interlock.domain.chain import Entry, decode_event
 from interlock.domain.errors import ConfigurationError, LogCorruptError
 from interlock.domain.event import ApprovalGranted, ApprovalRequested, CallObserved, InvocationStarted, RunStarted
@@ -16,10 +15,11 @@ from interlock.domain.state.lifecycle import ActionState, RunState
 from interlock.domain.tool import ToolDefinition
 from interlock.history.fold import fold
 from interlock.history.verify import verify
-from interlock.log.interface import EventLog
 from interlock.models.scripted import ScriptedProvider, Turn, proposed
 from interlock.runs.fork import fork, retell
 from interlock.runs.runner import Runner
+from interlock.storage.event_log import EventLog
+from interlock.storage.memory_artifacts import MemoryArtifacts
 
 from .replayed import People
 

@@ -6,8 +6,8 @@ from interlock import MemoryArtifacts, MemoryLog, Runner, fork, replay_model
 from interlock.agent.agent import Agent
 from interlock.domain.chain import decode_event
 from interlock.domain.event import CallObserved
-from interlock.log.interface import EventLog
 from interlock.models.scripted import Turn
+from interlock.storage.event_log import EventLog
 
 from .support import agent_of, calls, run_of
 from .test_verification import CHECKED, CLAIM, EDITED, checks, edit

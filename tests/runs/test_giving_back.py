@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 
 from interlock import Answer, MemoryLog, SqliteLog, tool
-from interlock.log.interface import Note
 from interlock.runs.desk import Desk
 from interlock.runs.runner import Runner
+from interlock.storage.event_log import Note
 
 from .support import agent_of, calls, start
 from .test_stopping import Long, change

@@ -10,8 +10,8 @@ from interlock import LogCorruptError, MemoryArtifacts, MemoryLog, Situation
 from interlock.domain.chain import Entry
 from interlock.domain.event import RunCancelled
 from interlock.domain.ids import child_run_id
-from interlock.log.interface import Claim
 from interlock.runs.runner import Runner
+from interlock.storage.event_log import Claim
 
 from .support import agent_of, calls, facts_of, start
 from .test_children import World, boss_of, pair

@@ -11,8 +11,8 @@ from interlock.domain.chain import decode_event
 from interlock.domain.decision import FailSafeConfig
 from interlock.domain.errors import LogWriteError
 from interlock.domain.event import InvocationStarted, ModelAsked
-from interlock.log.interface import EventLog
 from interlock.runs.runner import Runner
+from interlock.storage.event_log import EventLog
 from tests.log.watched import watched
 
 from .support import agent_of, asked_of, calls, run_of, start

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import pytest
 
 from interlock import MemoryLog
-from interlock.artifacts.memory import MemoryArtifacts
 from interlock.domain.chain import Entry
 from interlock.domain.decision import FailSafeConfig
-from interlock.log.interface import Claim
 from interlock.runs.replay import replay_model
 from interlock.runs.runner import Runner
+from interlock.storage.event_log import Claim
+from interlock.storage.memory_artifacts import MemoryArtifacts
 
 from .replayed import People, World, agent
 

@@ -6,11 +6,11 @@ import pytest
 
 from interlock import CallbackInteractionProvider, LocalTools, SqliteLog
 from interlock.agent.agent import Agent
-from interlock.artifacts.files import FileArtifacts
 from interlock.domain.call import Answer, Question
 from interlock.models.scripted import ScriptedProvider, Turn, proposed
 from interlock.runs.replay import replay_model
 from interlock.runs.runner import Runner
+from interlock.storage.file_artifacts import FileArtifacts
 
 TURNS = (
     Turn(calls=(proposed("read_file", {"path": "sum.py"}), proposed("grep", {"pattern": "def"}))),

@@ -8,12 +8,12 @@ import pytest
 
 from interlock import MemoryLog, Rule, RulePolicy, tool
 from interlock.agent.agent import Agent
-from interlock.artifacts.memory import MemoryArtifacts
 from interlock.domain.call import Answer, Question
 from interlock.domain.decision import FailSafeConfig
 from interlock.models.scripted import Fault, ScriptedProvider, Turn, proposed
 from interlock.runs.replay import replay_model
 from interlock.runs.runner import Runner
+from interlock.storage.memory_artifacts import MemoryArtifacts
 
 from .replayed import Recorded, World, agent, record
 

@@ -26,9 +26,9 @@ from interlock.domain.errors import (
 )
 from interlock.domain.event import RunPaused, RunResumed
 from interlock.history.run_view import run_events
-from interlock.log.interface import Note
 from interlock.models.scripted import Turn
 from interlock.runs.runner import Runner
+from interlock.storage.event_log import Note
 from tests.patience import HANG_SECONDS
 
 from .support import agent_of, asked_in, asked_of, calls, facts_of, run_of, start

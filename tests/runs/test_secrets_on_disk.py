@@ -7,11 +7,11 @@ from typing import Any, TypeAlias
 import pytest
 
 from interlock import Agent, Runner, ScriptedProvider, SqliteLog, Turn, proposed, tool
-from interlock.artifacts.files import FileArtifacts
 from interlock.domain.call import Answer
 from interlock.domain.errors import AnswerRefusedError
 from interlock.domain.messages import ProposedCall
 from interlock.models.interface import CallWritten, Finished, ModelEvent, ModelRequest, TextPiece
+from interlock.storage.file_artifacts import FileArtifacts
 
 DECLARED = "d3clar3d-Zebra-77-value"
 LOOKING = "sk-ant-api03-" + "Qw3rty" * 10

@@ -4,7 +4,7 @@ from interlock import MemoryLog, tool
 from interlock.app import App
 from interlock.domain.call import ToolIntent
 from interlock.domain.tool import Situation
-from interlock.log.interface import Snapshot
+from interlock.storage.event_log import Snapshot
 from tests.log_around import LogAround
 
 

@@ -13,10 +13,10 @@ from interlock.domain.chain import Entry
 from interlock.domain.decision import FailSafeConfig
 from interlock.domain.errors import ModelError, RunClaimedError, RunEndedError, RunPausedError
 from interlock.domain.event import CallObserved, ModelFailed, RunCancelled, UserSaid
-from interlock.log.interface import Claim
 from interlock.models.scripted import Fault, Turn
 from interlock.runs.desk import Desk
 from interlock.runs.runner import Runner
+from interlock.storage.event_log import Claim
 from tests.agent.test_budgets import Hanging
 
 from .support import agent_of, asked_of, calls, facts_of, in_words, messages, start

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from interlock import Decision, ToolContext, ToolIntent, ToolRuntime, tool
-from interlock.artifacts.memory import MemoryArtifacts
 from interlock.history.export import read_export
 from interlock.history.exports import cef, siem, told
 from interlock.secrets.patterns import SecretRedactor
+from interlock.storage.memory_artifacts import MemoryArtifacts
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6" * 3
 DECLARED = "cor/rect+horse &battery-staple"

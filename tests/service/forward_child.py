@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from interlock.log.sqlite import SqliteLog
 from interlock.service.database import Database
 from interlock.service.forwarding.forwarder import Pace
 from interlock.service.forwarding.forwarders import Forwarders
 from interlock.service.forwarding.positions import TABLES
+from interlock.storage.sqlite.log import SqliteLog
 
 from .forwarded import ENVIRON, render, webhook
 

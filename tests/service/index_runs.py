@@ -26,12 +26,12 @@ from interlock.domain.state.ledger import Ledger
 from interlock.domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 from interlock.history.actions import actions
 from interlock.history.fold import load
-from interlock.log.interface import EventLog
 from interlock.runs.fork import fork
 from interlock.runs.handle import RunHandle
 from interlock.runs.runner import Runner
 from interlock.service.index import Index
 from interlock.service.rows import ActionQuery, ActionRow, RunRow
+from interlock.storage.event_log import EventLog
 from tests.runs.support import agent_of, calls
 
 T0 = 1_700_000_000_000_000_000

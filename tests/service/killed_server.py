@@ -14,7 +14,6 @@ from pathlib import Path
 
 from interlock import SqliteLog, ToolContext, tool
 from interlock.agent.agent import Agent
-from interlock.artifacts.files import FileArtifacts
 from interlock.domain.errors import InterlockError
 from interlock.models.scripted import ScriptedProvider, Turn, proposed
 from interlock.service.agents import ServedAgent
@@ -24,6 +23,7 @@ from interlock.service.rows import ActionQuery
 from interlock.service.service import Service
 from interlock.service.settings import ServerSettings
 from interlock.service.starting import NewRun
+from interlock.storage.file_artifacts import FileArtifacts
 
 ADA = Principal(name="user:ada", kind="person", roles=frozenset({Role.OPERATOR}))
 BOB = Principal(name="user:bob", kind="person", roles=frozenset({Role.OPERATOR}))

@@ -9,9 +9,7 @@ from typing import Any, TypeVar
 
 from interlock import Rule, RulePolicy, SqliteLog, ToolDefinition, tool
 from interlock.agent.agent import Agent
-from interlock.artifacts.files import FileArtifacts
 from interlock.domain.event import Fact
-from interlock.log.interface import EventLog
 from interlock.models.scripted import ScriptedProvider, Turn
 from interlock.service.agents import ServedAgent
 from interlock.service.deciding import Approval, Decided
@@ -20,6 +18,8 @@ from interlock.service.rows import ActionQuery, ActionRow, RunRow
 from interlock.service.service import Service
 from interlock.service.settings import ServerSettings, ServerTable
 from interlock.service.starting import NewRun
+from interlock.storage.event_log import EventLog
+from interlock.storage.file_artifacts import FileArtifacts
 from tests.patience import HANG_SECONDS
 from tests.runs.support import calls, facts
 

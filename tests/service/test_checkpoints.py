@@ -14,12 +14,12 @@ from interlock.domain.event import RunStarted, Warned
 from interlock.history.exports.checkpoint import Statement, read_statement
 from interlock.history.exports.keys import keys_by_id
 from interlock.history.exports.signed_line import SignedCheckpoint, read_lines
-from interlock.log.interface import Placed
-from interlock.log.memory import MemoryLog
-from interlock.log.sqlite import SqliteLog
 from interlock.service.checkpoints import TABLES, Checkpoints
 from interlock.service.database import Database
 from interlock.service.signing import Signer, is_signature
+from interlock.storage.event_log import Placed
+from interlock.storage.memory import MemoryLog
+from interlock.storage.sqlite.log import SqliteLog
 from tests.history.recorded import record
 from tests.log_around import LogAround
 

@@ -10,12 +10,12 @@ from interlock import SqliteLog
 from interlock.domain.call import Answer
 from interlock.domain.commands import AnswerNote, encode_note, key_of
 from interlock.domain.event import ApprovalGranted, ApprovalRejected
-from interlock.log.interface import Note
 from interlock.service.deciding import Approval
 from interlock.service.errors import ConflictError, InvalidError, NotFoundError, RefusedError
 from interlock.service.principal import Principal, Role
 from interlock.service.rows import ActionRow
 from interlock.service.service import Service
+from interlock.storage.event_log import Note
 
 from .serving import ADA, BOB, BOT, World, approve, asked, create, serving, settings_of, status, told
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.errors import ConfigurationError
-from interlock.log.memory import MemoryLog
-from interlock.log.sqlite import SqliteLog
 from interlock.service.database import Database
 from interlock.service.forwarding.forwarder import Pace
 from interlock.service.forwarding.forwarders import Forwarders
 from interlock.service.forwarding.positions import TABLES
 from interlock.service.webhook_signature import signature
+from interlock.storage.memory import MemoryLog
+from interlock.storage.sqlite.log import SqliteLog
 from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 

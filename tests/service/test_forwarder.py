@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from interlock.domain.chain import Entry, decode_event
 from interlock.domain.event import Event
 from interlock.history.exports.schemas import renderers
-from interlock.log.interface import Placed
-from interlock.log.memory import MemoryLog
 from interlock.service.database import Database
 from interlock.service.forwarding.destination import FileDestination
 from interlock.service.forwarding.forwarder import Forwarder, Pace, RunForwarded
 from interlock.service.forwarding.interface import Delayed, Outcome, Rejected, Sent
 from interlock.service.forwarding.positions import TABLES, SetAside
+from interlock.storage.event_log import Placed
+from interlock.storage.memory import MemoryLog
 from tests.log.runs import append, chained
 
 from .forwarded import AT, Told, Unwilling, add_run, render

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from interlock import MemoryLog, SqliteLog
 from interlock.domain.errors import LogError
 from interlock.domain.event import Warned
-from interlock.log.interface import EventLog
 from interlock.service import live_reader
 from interlock.service.hub import Hub, TooManyReadersError
 from interlock.service.index import Index
 from interlock.service.live import LiveEvent
 from interlock.service.live_reader import Reader
+from interlock.storage.event_log import EventLog
 from tests.patience import HANG_SECONDS
 
 from .index_runs import Written, begun, paused

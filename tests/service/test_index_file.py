@@ -10,11 +10,11 @@ import pytest
 from interlock import MemoryLog, SqliteLog
 from interlock.domain.errors import LogError
 from interlock.domain.event import RunCompleted
-from interlock.log.interface import Placed
 from interlock.service import index_activity
 from interlock.service.index import Index, IndexFailedError
 from interlock.service.live import LiveEvent
 from interlock.service.rows import RunQuery
+from interlock.storage.event_log import Placed
 
 from .index_runs import asking, assert_rows_are_those_of_the_ledgers, begun, granted, paused
 

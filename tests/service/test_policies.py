@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interlock import MemoryLog, PolicyFiles, Rule, RulePolicy, tool
-from interlock.artifacts.memory import MemoryArtifacts
 from interlock.consents.none import NoConsents
 from interlock.domain.chain import Entry
 from interlock.domain.decision import Decision, Verdict
@@ -24,6 +23,7 @@ from interlock.service.index import Index
 from interlock.service.journal import Journal
 from interlock.service.policies import MAX_ARGUMENTS_CHARS, MAX_POLICY_CHARS, Policies, WhatIf
 from interlock.service.principal import Principal, Role
+from interlock.storage.memory_artifacts import MemoryArtifacts
 from tests.runs.support import agent_of, calls
 from tests.service.people import opened
 

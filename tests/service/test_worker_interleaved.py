@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from interlock import SqliteLog, verify
 from interlock.domain.event import ApprovalGranted, ApprovalRejected, InvocationStarted, RunCancelled
-from interlock.log.interface import Claim, Note
 from interlock.service.deciding import Approval
 from interlock.service.errors import ConflictError
 from interlock.service.rows import ActionQuery, RunQuery
 from interlock.service.service import Service
+from interlock.storage.event_log import Claim, Note
 from tests.runs.support import facts
 
 from .serving import ADA, BOB, OPEN, World, breath, create, serving, until

@@ -8,12 +8,12 @@ import pytest
 from interlock import Answer, SqliteLog
 from interlock.domain.commands import AnswerNote, encode_note, key_of
 from interlock.domain.event import RunCancelled
-from interlock.log.interface import Note
 from interlock.runs.desk import Desk
 from interlock.runs.fork import fork
 from interlock.runs.runner import Runner
 from interlock.service import worker
 from interlock.service.rows import RunQuery
+from interlock.storage.event_log import Note
 from tests.runs.support import facts
 
 from .serving import World, approve, asked, bytes_of, create, kinds, scripted, serving, settings_of, status, told, until

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.artifacts.memory import MemoryArtifacts
 from interlock.secrets.patterns import SecretRedactor
+from interlock.storage.memory_artifacts import MemoryArtifacts
 from interlock.tools.output import Spool, Stream
 
 SECRET = "hunter2-and-more"

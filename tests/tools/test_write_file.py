@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from interlock.artifacts.memory import MemoryArtifacts
 from interlock.domain.errors import ArtifactError, PreconditionError
 from interlock.domain.event import Warned
 from interlock.domain.outcome import NextTool, SideEffect
 from interlock.sandbox.workspace import Workspace
+from interlock.storage.memory_artifacts import MemoryArtifacts
 from interlock.tools.baseline import known
 from interlock.tools.changed_file import MAX_NEW_FILE_DIFF_CHARS
 from interlock.tools.write_file import write_file

@@ -7,7 +7,6 @@ from typing import Protocol
 
 import msgspec
 
-from ..artifacts.interface import Artifacts
 from ..domain.call import ToolIntent
 from ..domain.commands import CancelNote
 from ..domain.errors import ArtifactError
@@ -16,6 +15,7 @@ from ..domain.observation import Observation
 from ..models.interface import ModelEvent
 from ..pipeline.batch import BatchOutcome
 from ..pipeline.live import Run
+from ..storage.artifacts import Artifacts
 from .agent import Agent
 from .steps import Budgets, Standing
 

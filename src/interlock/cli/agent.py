@@ -16,13 +16,13 @@ import msgspec
 
 from ..agent.agent import Agent
 from ..agent.steps import Budgets
-from ..artifacts.files import FileArtifacts
 from ..domain.decision import FailSafeConfig
 from ..domain.errors import ConfigurationError
 from ..domain.tool import Mode
-from ..log.sqlite import SqliteLog
 from ..policy.files.policy_files import PolicyFiles
 from ..runs.runner import Runner, RunnerOptions
+from ..storage.file_artifacts import FileArtifacts
+from ..storage.sqlite.log import SqliteLog
 from .agent_provider import Model, chosen_model, scripted_model
 from .agent_tools import local_tools, skill_tools
 from .logs import RunFiles, run_files

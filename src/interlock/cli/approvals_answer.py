@@ -19,9 +19,9 @@ from ..domain.event import Warned
 from ..domain.state.ledger import ActionEntry, Ledger
 from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 from ..history.fold import load
-from ..log.interface import EventLog
 from ..runs.desk import Desk
 from ..runs.note_taking import read_note
+from ..storage.event_log import EventLog
 from .logs import short
 from .places import login_name
 from .runs_follow import changed, events_of

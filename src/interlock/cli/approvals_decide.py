@@ -22,8 +22,8 @@ from ..domain.errors import ConfigurationError, DecisionConflictError, RunEndedE
 from ..domain.state.ledger import ActionEntry
 from ..domain.state.lifecycle import ActionState
 from ..domain.tool import JsonObject
-from ..log.interface import EventLog
 from ..policy.files.kept import find_rule_problem
+from ..storage.event_log import EventLog
 from .approvals_answer import Answered, at_desk, give_answer, name_of_person
 from .approvals_questions import QUESTION_PREFIX, Found, find_question, open_questions, say_question
 from .exit_codes import ExitCode

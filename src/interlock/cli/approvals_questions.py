@@ -17,9 +17,9 @@ from ..domain.errors import ConfigurationError, IllegalTransitionError, LogCorru
 from ..domain.state.ledger import ActionEntry, Ledger
 from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 from ..history.fold import load
-from ..log.interface import EventLog
 from ..rendering.question import MAX_WIDTH, Line, Style, fact, facts, render
 from ..sandbox.operands import bind_files
+from ..storage.event_log import EventLog
 from .logs import MIN_LETTERS, begins_so, completed, is_inside, short, with_log
 from .runs_list import unfinished
 from .runs_words import first_words, for_how_long, until

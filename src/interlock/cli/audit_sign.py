@@ -8,10 +8,10 @@ from pathlib import Path
 from ..domain.chain import Entry
 from ..history.exports.keys import PublicKey
 from ..history.exports.signed_line import SignedCheckpoint
-from ..log.memory import MemoryLog
 from ..service.checkpoints import TABLES, Checkpoints
 from ..service.database import Database
 from ..service.signing import Signer
+from ..storage.memory import MemoryLog
 
 _DATABASE = "server.db"
 

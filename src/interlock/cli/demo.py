@@ -24,9 +24,9 @@ from rich.text import Text
 from ..domain import event as facts
 from ..domain.chain import Entry, decode_event
 from ..history.verify import Audit, verify
-from ..log.sqlite import SqliteLog
 from ..sandbox.interface import Confinement
 from ..sandbox.probe import choose
+from ..storage.sqlite.log import SqliteLog
 from .demo_process import DIES, LIVES
 from .demo_story import EDIT, FIXED, RUN_ID, SOURCE, make_project, try_to_get_out
 from .exit_codes import ExitCode, exits

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import cast
 
 from ..approvals.terminal import TerminalInteractionProvider
-from ..artifacts.files import FileArtifacts
 from ..domain.call import Answer, Decided, Question
 from ..domain.errors import AnswerRefusedError, InterlockError
-from ..log.sqlite import SqliteLog
 from ..runs.handle import RunHandle
 from ..runs.runner import Runner
+from ..storage.file_artifacts import FileArtifacts
+from ..storage.sqlite.log import SqliteLog
 from .demo_story import EDIT, RUN_ID, TASK, demo_agent, demo_tools
 from .exit_codes import ExitCode
 from .live import LiveView

@@ -17,7 +17,7 @@ import msgspec
 import typer
 
 from ..domain.errors import ConfigurationError, InterlockError, LogCorruptError
-from ..log.sqlite import SqliteLog
+from ..storage.sqlite.log import SqliteLog
 from .places import Places, find_places
 from .recordings import RecordedRun, check_is_log, stored_run
 

@@ -16,8 +16,8 @@ from ..domain.errors import ConfigurationError
 from ..domain.event import Event
 from ..history.export import read_export
 from ..history.verify import Trace, verify
-from ..log.interface import Snapshot
-from ..log.sqlite import SqliteLog
+from ..storage.event_log import Snapshot
+from ..storage.sqlite.log import SqliteLog
 
 MAX_EXPORT_BYTES = 256 << 20
 _SQLITE = b"SQLite format 3\0"

@@ -13,8 +13,6 @@ import msgspec
 import typer
 
 from ..agent.agent import Agent
-from ..artifacts.files import FileArtifacts
-from ..artifacts.interface import Artifacts
 from ..domain.chain import Entry
 from ..domain.errors import ConfigurationError
 from ..domain.event import RunStarted
@@ -23,6 +21,8 @@ from ..history.replay import Replay
 from ..models.scripted import ScriptedProvider
 from ..runs.replay import ModelReplay, replay_recording
 from ..runs.replay_dry import DryRow, DryRun, dry_run
+from ..storage.artifacts import Artifacts
+from ..storage.file_artifacts import FileArtifacts
 from .agent import FAIL_SAFE, INSTRUCTIONS, NAME, budgets_of
 from .agent_tools import local_tools, skill_tools
 from .exit_codes import ExitCode

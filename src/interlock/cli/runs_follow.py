@@ -9,7 +9,7 @@ from ..domain.event import Event
 from ..domain.state.lifecycle import RUN_TRANSITIONS
 from ..engine.notes import LOOK_SECONDS
 from ..history.fold import load
-from ..log.interface import EventLog
+from ..storage.event_log import EventLog
 
 ENDS = frozenset(("run.completed", "run.degraded", "run.failed", "run.cancelled"))
 _PAGE = 500

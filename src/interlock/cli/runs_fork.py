@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from ..artifacts.files import FileArtifacts
 from ..runs import export_test as exporting
 from ..runs import fork as forking
+from ..storage.file_artifacts import FileArtifacts
 from .logs import named_run, opened, run_files, short, with_log
 from .new_file import write_new
 from .places import find_places

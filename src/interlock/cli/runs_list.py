@@ -10,8 +10,8 @@ from ..domain.event import Event, RunStarted, UserSaid
 from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 from ..history.fold import load
-from ..log.interface import Ends, EventLog
 from ..runs.fork import is_unopened
+from ..storage.event_log import Ends, EventLog
 from .logs import around, is_inside
 from .runs_words import StateWord
 

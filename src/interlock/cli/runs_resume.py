@@ -12,7 +12,7 @@ from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RUN_TRANSITIONS
 from ..domain.tool import Mode
 from ..history.fold import load
-from ..log.interface import EventLog
+from ..storage.event_log import EventLog
 from .agent import NAME, Prepared, Wanted, prepare
 from .exit_codes import ExitCode
 from .logs import around, has_log, named_run, opened, short, with_log

@@ -16,7 +16,7 @@ from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 from ..domain.state.verification import Verification
 from ..history.fold import fold, load
-from ..log.interface import EventLog
+from ..storage.event_log import EventLog
 from .logs import is_inside, short, with_log
 from .runs_list import pending, state_word
 from .runs_story import Rows, Story, Told

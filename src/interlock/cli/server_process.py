@@ -33,8 +33,8 @@ try:
 except ModuleNotFoundError as missing:
     raise ConfigurationError("A server needs more than the command: pip install 'interlock[server]'") from missing
 
-from ..artifacts.files import FileArtifacts
-from ..log.sqlite import SqliteLog
+from ..storage.file_artifacts import FileArtifacts
+from ..storage.sqlite.log import SqliteLog
 from .server_files import ServerFiles
 
 FIRST_ACCOUNT = "admin"

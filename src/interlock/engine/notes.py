@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from ..domain.errors import LogError
-from ..log.interface import EventLog, Note
+from ..storage.event_log import EventLog, Note
 
 LOOK_SECONDS = 0.02
 

@@ -14,7 +14,7 @@ import msgspec
 from ..domain.chain import Entry, decode_event, genesis, link
 from ..domain.errors import LogCorruptError
 from ..domain.state.ledger import Ledger
-from ..log.interface import EventLog, Snapshot
+from ..storage.event_log import EventLog, Snapshot
 
 #: Raise it with every change of what a ledger holds or of how a fact changes it: older snapshots are then ignored.
 SNAPSHOT_VERSION = 8

@@ -13,8 +13,8 @@ from ..domain.outcome import Failure
 from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RUN_TRANSITIONS
 from ..domain.tool import Situation, ToolContext
-from ..log.interface import EventLog
 from ..rendering.sentences import sentence
+from ..storage.event_log import EventLog
 from .execute import Execution, Stop
 from .parts import Parts
 from .record import Recorder

@@ -4,7 +4,6 @@ from typing import cast
 
 import msgspec
 
-from ..artifacts.interface import Artifacts
 from ..domain.errors import ArtifactError
 from ..domain.json import without_surrogates
 from ..domain.observation import Content, NormalizedResult, Observation
@@ -14,6 +13,7 @@ from ..domain.tool import JsonObject, ToolContext, ToolDefinition
 from ..rendering.excerpt import apply_tool_output_limits
 from ..rendering.sentences import shorten
 from ..secrets.interface import Redactor
+from ..storage.artifacts import Artifacts
 
 _READER = "read_artifact"
 _MAX_LINE_CHARS = 500

@@ -7,7 +7,6 @@ from typing import Literal
 import msgspec
 
 from ..approvals.interface import InteractionProvider
-from ..artifacts.interface import Artifacts
 from ..consents.interface import Consents
 from ..domain.decision import FailSafeConfig, FourEyes
 from ..policy.interface import PolicyEngine
@@ -15,6 +14,7 @@ from ..registry.interface import Registry
 from ..sandbox.interface import Sandbox
 from ..scheduler.interface import Scheduler
 from ..secrets.interface import Redactor
+from ..storage.artifacts import Artifacts
 from ..telemetry.interface import Telemetry
 
 

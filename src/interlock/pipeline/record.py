@@ -20,8 +20,8 @@ from ..domain.json import encode
 from ..domain.redaction import Redact, redact_json
 from ..domain.rendering import neutralize
 from ..domain.state.ledger import CHANGES, Ledger, misfit
-from ..log.interface import Claim, EventLog
 from ..rendering.sentences import error_text
+from ..storage.event_log import Claim, EventLog
 
 #: Where there is none of these bytes, there is no line break to escape. A byte is found faster than two.
 _FIRST_OF_BREAK, _FIRST_OF_NEXT_LINE = "\u2028".encode()[0], "\u0085".encode()[0]

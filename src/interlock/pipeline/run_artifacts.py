@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from ..artifacts.interface import Artifacts
 from ..domain.errors import ArtifactError
 from ..domain.outcome import ArtifactRef
 from ..domain.state.ledger import Ledger
 from ..domain.tool import ByteFilter
 from ..secrets.interface import Redactor
+from ..storage.artifacts import Artifacts
 
 
 class LedgerArtifacts:

@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Literal, TypeAlias, cast
 
 from ..app import App
-from ..artifacts.interface import Artifacts
 from ..domain.call import Answer, Question
 from ..domain.commands import AnswerNote, CancelNote, NoteBody, encode_note, key_of, storable
 from ..domain.errors import (
@@ -27,8 +26,9 @@ from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RUN_TRANSITIONS, RunState
 from ..domain.tool import Situation
 from ..history.fold import load
-from ..log.interface import Claim, EventLog, Note
 from ..pipeline.live import Run
+from ..storage.artifacts import Artifacts
+from ..storage.event_log import Claim, EventLog, Note
 from .inside import begun_inside
 from .note_taking import is_recorded, take_note
 from .waits import open_questions

@@ -17,7 +17,6 @@ from typing import Any, cast
 import msgspec
 
 from ..app import App
-from ..artifacts.interface import Artifacts
 from ..domain.call import Answer
 from ..domain.chain import Entry
 from ..domain.errors import ArtifactError, ConfigurationError
@@ -25,6 +24,7 @@ from ..domain.rendering import render_for_model
 from ..history.past_conversation import short_digest
 from ..history.read_recording import read_recording
 from ..history.recording import PastAnswer, PastCall, Recording, to_json
+from ..storage.artifacts import Artifacts
 from .replay import replay_recording
 
 WORKSPACE, HOME, PERSON, RUN_ID = "/workspace", "/home/person", "a person", "run_recorded"

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from ..domain.chain import decode_event
 from ..domain.event import Event
 from ..engine.notes import LOOK_SECONDS
-from ..log.interface import EventLog
+from ..storage.event_log import EventLog
 
 
 async def written_since(log: EventLog, seen: int, seconds: float) -> bool:

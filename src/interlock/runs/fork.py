@@ -31,7 +31,7 @@ from ..domain.outcome import Failure
 from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState, CallState, RunState
 from ..history.fold import fold
-from ..log.interface import EventLog
+from ..storage.event_log import EventLog
 
 _USABLE = frozenset({ActionState.PENDING, ActionState.APPROVED})
 _BEGUN = frozenset({CallState.RUNNING, CallState.SUSPENDED, CallState.ENDED})

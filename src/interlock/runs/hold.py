@@ -11,7 +11,7 @@ from ..agent.session import Listener, Session
 from ..domain.commands import CancelNote
 from ..domain.errors import LogError, RunClaimedError, RunEndedError
 from ..domain.tool import Situation
-from ..log.interface import Claim, Note
+from ..storage.event_log import Claim, Note
 from .note_taking import take_note
 
 if TYPE_CHECKING:

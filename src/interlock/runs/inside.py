@@ -8,7 +8,7 @@ from ..domain.chain import decode_event
 from ..domain.event import SCHEMA_VERSION, RunStarted
 from ..domain.ids import child_run_id
 from ..domain.state.ledger import CallEntry, Ledger
-from ..log.interface import EventLog
+from ..storage.event_log import EventLog
 
 
 def open_inside(ledger: Ledger) -> list[str]:

@@ -12,8 +12,8 @@ from ..domain.event import Warned
 from ..domain.json import BadJson
 from ..domain.payload import hash_of_answer
 from ..domain.state.ledger import Ledger
-from ..log.interface import Note
 from ..pipeline.live import Run
+from ..storage.event_log import Note
 
 
 async def take_note(note: Note, app: App, run: Run, end: Callable[[CancelNote], Awaitable[bool]]) -> bool:

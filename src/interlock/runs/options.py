@@ -7,12 +7,12 @@ from typing import Any, TypedDict
 from ..agent.agent import Agent
 from ..agent.declared import kind_of
 from ..approvals.interface import InteractionProvider
-from ..artifacts.interface import Artifacts
 from ..consents.interface import Consents
 from ..domain.errors import ConfigurationError
 from ..domain.tool import Mode
-from ..log.interface import EventLog
 from ..pipeline.parts import Clock, Limits, RuleChange
+from ..storage.artifacts import Artifacts
+from ..storage.event_log import EventLog
 
 _DEFAULT_DEPTH, _MAX_DEPTH = 5, 9
 

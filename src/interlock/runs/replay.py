@@ -23,7 +23,6 @@ from ..agent.session import Session
 from ..agent.steps import Budgets
 from ..agent.team import team
 from ..app import App, Options
-from ..artifacts.interface import Artifacts
 from ..domain.chain import Entry, genesis
 from ..domain.errors import ConfigurationError, ModelError, ToolError
 from ..domain.event import UserSaid
@@ -37,6 +36,7 @@ from ..pipeline.batch import start
 from ..pipeline.live import Run, open_run
 from ..pipeline.parts import Clock
 from ..registry.memory import ToolRegistry
+from ..storage.artifacts import Artifacts
 from ..tools.agents import Ask, Said
 from .replay_tools import RecordedPolicy, keep_outcomes, recorded_tools, stub_tools
 from .replay_voices import RecordedModel, RecordedPeople, RecordOver

@@ -11,13 +11,13 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from ..agent.agent import Agent
-from ..artifacts.interface import Artifacts
 from ..domain.call import ToolIntent
 from ..domain.chain import Entry
 from ..domain.decision import Verdict
 from ..domain.tool import Situation
 from ..history.read_recording import read_recording
 from ..history.recording import PastCall, Recording
+from ..storage.artifacts import Artifacts
 from .replay import Stage, stage_of
 
 #: What a person said about it then. `none`: nobody was asked, or nobody was there.

@@ -13,11 +13,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ..artifacts.interface import Artifacts
 from ..domain.errors import InterlockError
 from ..domain.payload import Surroundings
 from ..domain.tool import JsonObject, Reach, Situation, ToolContext, ToolDefinition
 from ..history.recording import PastCall, Recording, stopped_by_runtime
+from ..storage.artifacts import Artifacts
 
 _REACH = Reach(sandbox="replay")
 #: Turns of the event loop in which nobody came, after which nobody is expected.

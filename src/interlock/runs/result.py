@@ -16,8 +16,8 @@ from ..domain.observation import Observation, ToolExecutionRecord, execution_rec
 from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RUN_STATUS, RunState
 from ..domain.state.verification import Verification
-from ..log.interface import EventLog
 from ..rendering.sentences import shorten, shown
+from ..storage.event_log import EventLog
 
 _MAX_SHOWN_CHARS = 100
 

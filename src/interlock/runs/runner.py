@@ -41,8 +41,8 @@ from ..domain.state.lifecycle import RUN_TRANSITIONS
 from ..domain.tool import Situation, ToolContext
 from ..engine.notes import NoteWatch
 from ..history.fold import load
-from ..log.interface import Claim, Ends, EventLog
 from ..pipeline.facts import lost_end
+from ..storage.event_log import Claim, Ends, EventLog
 from .children import ask_child
 from .desk import AROUND_IS_OVER, Desk
 from .fork import is_unopened

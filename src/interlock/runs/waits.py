@@ -7,7 +7,7 @@ from ..domain.call import Question
 from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 from ..history.fold import load
-from ..log.interface import EventLog
+from ..storage.event_log import EventLog
 from .inside import open_inside
 
 

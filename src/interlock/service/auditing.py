@@ -15,7 +15,7 @@ from ..history.exports.proof import Proof
 from ..history.exports.schemas import MEDIA_TYPES, SCHEMAS, FormName, SchemaName, export
 from ..history.exports.signed_line import SignedCheckpoint
 from ..history.verify import verify
-from ..log.interface import EventLog
+from ..storage.event_log import EventLog
 from .checkpoints import Checkpoints, Verified
 from .errors import BusyError, ConflictError, unknown
 from .forwarding.forwarder import ForwardStatus, RunForwarded

@@ -33,7 +33,7 @@ from ..history.exports.keys import PublicKey, keys_by_id
 from ..history.exports.proof import Proof, prove
 from ..history.exports.signed_line import SignedCheckpoint
 from ..history.exports.times import utc
-from ..log.interface import EventLog
+from ..storage.event_log import EventLog
 from .database import Database
 from .signing import Signer, is_signature
 

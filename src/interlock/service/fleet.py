@@ -4,15 +4,15 @@ by one of them is known to all."""
 from collections.abc import Sequence
 from typing import Any, cast
 
-from ..artifacts.interface import Artifacts
 from ..consents.interface import Consents
 from ..domain.errors import ConfigurationError
 from ..engine.notes import NoteWatch
-from ..log.interface import EventLog
 from ..runs.desk import Desk
 from ..runs.handle import RunHandle
 from ..runs.options import RunnerOptions
 from ..runs.runner import Runner
+from ..storage.artifacts import Artifacts
+from ..storage.event_log import EventLog
 from .agents import ServedAgent, by_name
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..log.interface import EventLog
+from ..storage.event_log import EventLog
 from . import index_activity
 from .index_activity import ActivityRow
 from .index_file import IndexFailedError, IndexFile

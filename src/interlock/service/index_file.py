@@ -17,7 +17,7 @@ from threading import Lock
 import msgspec
 
 from ..domain.errors import InterlockError
-from ..log.interface import Placed
+from ..storage.event_log import Placed
 
 #: Raise it with every change of the tables or of what is put into them.
 VERSION = 1

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from ..log.interface import EventLog
+from ..storage.event_log import EventLog
 from . import index_activity, index_facts
 from .index_file import IndexFailedError, IndexFile, delete, is_spoiled
 from .index_rows import Rows

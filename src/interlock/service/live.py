@@ -6,7 +6,7 @@ from typing import TypeVar
 from ..domain.chain import Entry, decode_event
 from ..domain.errors import LogCorruptError
 from ..domain.event import Event
-from ..log.interface import Placed
+from ..storage.event_log import Placed
 
 _T = TypeVar("_T")
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from time import time_ns
 from types import TracebackType
 
-from ..artifacts.interface import Artifacts
 from ..consents.interface import Consents
 from ..consents.none import NoConsents
 from ..consents.oauth import ConsentRequest, OAuthConsents
@@ -18,8 +17,9 @@ from ..domain.errors import ConfigurationError, InterlockError
 from ..domain.tool import Consent, ConsentBinding
 from ..history.exports.schemas import renderers
 from ..history.fold import load
-from ..log.interface import EventLog
 from ..pipeline.parts import Clock, Limits, RuleChange
+from ..storage.artifacts import Artifacts
+from ..storage.event_log import EventLog
 from . import account_rows, api_keys, checkpoints, journal, schedules, sessions, token_table
 from .accounts import Accounts
 from .agents import ServedAgent

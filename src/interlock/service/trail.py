@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequen
 
 from ..domain.chain import Entry, genesis, link
 from ..history.export import event_line
-from ..log.interface import EventLog
+from ..storage.event_log import EventLog
 
 PAGE_EVENTS = 200
 PIECE_BYTES = 64 * 1024

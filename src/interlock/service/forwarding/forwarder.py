@@ -19,7 +19,7 @@ from typing import assert_never
 
 import msgspec
 
-from ...log.interface import EventLog, Placed
+from ...storage.event_log import EventLog, Placed
 from ..database import Database
 from .destination import Destination, kind_of
 from .gathering import Gathered, Gathering

@@ -6,7 +6,7 @@ from time import time_ns
 from typing import assert_never
 
 from ...domain.errors import ConfigurationError
-from ...log.interface import EventLog
+from ...storage.event_log import EventLog
 from ..addresses import Resolve, system_addresses
 from ..configured_secret import read_secret
 from ..database import Database

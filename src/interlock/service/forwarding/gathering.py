@@ -8,7 +8,7 @@ import msgspec
 from ...domain.chain import Entry, decode_event
 from ...domain.errors import LogCorruptError
 from ...domain.event import RunStarted
-from ...log.interface import EventLog, Placed
+from ...storage.event_log import EventLog, Placed
 from .destination import Destination
 from .interface import Batch, Item, Render
 from .positions import SetAside

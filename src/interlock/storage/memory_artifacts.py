@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from ..domain.errors import ArtifactError
-from .names import check_range, digest_in, id_of, within_limit
+from .artifacts import check_range, digest_in, id_of, within_limit
 
 
 class MemoryArtifacts:

@@ -1,7 +1,7 @@
 """What is said to those who may not append or claim. Nothing was written for them."""
 
 from ..domain.errors import LogFencedError, RunClaimedError
-from .interface import Claim
+from .event_log import Claim
 from .process import Process
 
 #: What is held by a claim that nobody has, and what is shown by somebody who has none. Tokens start at 1.

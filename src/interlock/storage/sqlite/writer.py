@@ -25,10 +25,10 @@ from threading import Thread, current_thread
 from time import monotonic, sleep
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from ..domain.chain import Entry
-from ..domain.errors import LogError, LogFencedError, LogWriteError
-from .claims import NO_TOKEN
-from .sqlite_claims import refuse_append
+from ...domain.chain import Entry
+from ...domain.errors import LogError, LogFencedError, LogWriteError
+from ..leases import NO_TOKEN
+from .leases import refuse_append
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from ..domain.chain import Entry
 from ..domain.errors import LogError, LogFencedError, LogWriteError
-from .claims import NO_TOKEN, claimed, fenced, token_for
-from .interface import Claim, Ends, Note, Placed, Snapshot
+from .event_log import Claim, Ends, Note, Placed, Snapshot
+from .leases import NO_TOKEN, claimed, fenced, token_for
 from .process import this_process
 
 

@@ -1,10 +1,34 @@
-"""What an artifact is called and how large it may be, for every store."""
+"""Full evidence kept by reference. The id is `sha256:<hex>` of the content, so what is read is what was kept."""
 
 import re
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
+from typing import Protocol
 
 from ..domain.errors import ArtifactError
+
+
+class Artifacts(Protocol):
+    def keep(self, content: bytes) -> str:
+        """Store the content durably and return its id. Keeping the same content twice stores it once."""
+        ...
+
+    def keep_stream(self, chunks: Iterable[bytes]) -> str:
+        """The same for content that comes bit by bit and need not fit in memory: all of it is kept, or nothing."""
+        ...
+
+    def read(self, artifact_id: str, start: int = 0, size_bytes: int | None = None) -> bytes:
+        """Bytes from `start`. `ArtifactError` when it is unknown, or its content is not what its id says."""
+        ...
+
+    def size_bytes(self, artifact_id: str) -> int:
+        """`ArtifactError` when it is unknown."""
+        ...
+
+    def path(self, artifact_id: str) -> str:
+        """Where a person finds it, relative to the store; empty when it is not a file."""
+        ...
+
 
 MAX_ARTIFACT_BYTES = 100 * 2**20
 

@@ -22,14 +22,14 @@ from types import TracebackType
 from typing import Any, TypeVar
 from weakref import finalize
 
-from ..domain.chain import Entry
-from ..domain.errors import LogError, LogWriteError
-from .claims import token_for
-from .interface import Claim, Ends, Note, Placed, Snapshot
-from .process import Process, this_process
-from .sqlite_claims import Holding, give_back, post, take, take_away
-from .sqlite_file import open_file
-from .sqlite_writer import SqliteWriter, is_busy
+from ...domain.chain import Entry
+from ...domain.errors import LogError, LogWriteError
+from ..event_log import Claim, Ends, Note, Placed, Snapshot
+from ..leases import token_for
+from ..process import Process, this_process
+from .file import open_file
+from .leases import Holding, give_back, post, take, take_away
+from .writer import SqliteWriter, is_busy
 
 T = TypeVar("T")
 

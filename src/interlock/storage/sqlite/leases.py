@@ -11,10 +11,10 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..domain.errors import LogError, LogFencedError, RunClaimedError
-from .claims import NO_TOKEN, claimed, fenced
-from .interface import Claim, Note
-from .process import Process, is_gone, this_process
+from ...domain.errors import LogError, LogFencedError, RunClaimedError
+from ..event_log import Claim, Note
+from ..leases import NO_TOKEN, claimed, fenced
+from ..process import Process, is_gone, this_process
 
 _LOAD = "SELECT token, host, boot, pid, started FROM claims WHERE run_id = ?"
 _TAKE = "INSERT OR REPLACE INTO claims (run_id, token, host, boot, pid, started) VALUES (?, ?, ?, ?, ?, ?)"

@@ -15,7 +15,7 @@ from secrets import token_hex
 from stat import S_ISREG
 
 from ..domain.errors import ArtifactError
-from .names import check_range, digest_in, id_of, id_with, within_limit
+from .artifacts import check_range, digest_in, id_of, id_with, within_limit
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -11,8 +11,8 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
-from ..domain.errors import LogError
-from .sqlite_writer import BUSY_SECONDS, execute_when_free
+from ...domain.errors import LogError
+from .writer import BUSY_SECONDS, execute_when_free
 
 _STEPS = (
     (
