@@ -15,8 +15,8 @@ from interlock import MemoryArtifacts, MemoryLog
 from interlock.api import body, crowd, safety
 from interlock.api.app import make_api
 from interlock.api.wishes import RunTask
+from interlock.audit.schemas import SCHEMAS
 from interlock.consents.providers import OAuthProvider
-from interlock.history.exports.schemas import SCHEMAS
 from interlock.service import attempts, sessions, webhooks
 from interlock.service.demo_agents import demo_agents
 from interlock.service.due_times import Schedule

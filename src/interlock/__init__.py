@@ -19,6 +19,17 @@ _NAMES = {
     "approvals.headless": ("HeadlessInteractionProvider",),
     "approvals.interface": ("InteractionProvider",),
     "approvals.terminal": ("TerminalInteractionProvider",),
+    "audit.export": (
+        "read_export",
+        "to_json",
+        "to_ndjson",
+    ),
+    "audit.verify": (
+        "Audit",
+        "Checkpoint",
+        "Flaw",
+        "verify",
+    ),
     "consents.interface": ("Consents",),
     "domain.call": (
         "Answer",
@@ -111,22 +122,11 @@ _NAMES = {
         "ToolSpec",
     ),
     "history.actions": ("Action",),
-    "history.export": (
-        "read_export",
-        "to_json",
-        "to_ndjson",
-    ),
     "history.replay": ("Replay",),
     "history.run_handle_view": ("AgentRunEvent",),
     "history.run_view": (
         "RunEvent",
         "run_events",
-    ),
-    "history.verify": (
-        "Audit",
-        "Checkpoint",
-        "Flaw",
-        "verify",
     ),
     "local": ("LocalTools",),
     "models.anthropic_messages": ("AnthropicMessages",),

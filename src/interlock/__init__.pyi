@@ -6,6 +6,8 @@ from .approvals.callback import CallbackInteractionProvider
 from .approvals.headless import HeadlessInteractionProvider
 from .approvals.interface import InteractionProvider
 from .approvals.terminal import TerminalInteractionProvider
+from .audit.export import read_export, to_json, to_ndjson
+from .audit.verify import Audit, Checkpoint, Flaw, verify
 from .consents.interface import Consents
 from .domain.call import Answer, Question, ToolIntent, Waiting
 from .domain.chain import Entry
@@ -65,11 +67,9 @@ from .domain.tool import (
     ToolSpec,
 )
 from .history.actions import Action
-from .history.export import read_export, to_json, to_ndjson
 from .history.replay import Replay
 from .history.run_handle_view import AgentRunEvent
 from .history.run_view import RunEvent, run_events
-from .history.verify import Audit, Checkpoint, Flaw, verify
 from .local import LocalTools
 from .models.anthropic_messages import AnthropicMessages
 from .models.connection import Timeouts

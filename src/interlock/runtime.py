@@ -18,6 +18,8 @@ from typing import Any, TypeVar, Unpack, cast
 import msgspec
 
 from .app import App, Options
+from .audit.export import to_ndjson
+from .audit.verify import Audit, verify
 from .domain.call import Answer, Decided, Question, Waiting
 from .domain.errors import AgentExecutionError, ConfigurationError
 from .domain.event import CallObserved, Event
@@ -26,10 +28,8 @@ from .domain.observation import Observation, ToolExecutionRecord, execution_reco
 from .domain.state.lifecycle import RUN_STATUS, ActionState, RunState
 from .domain.tool import Mode, Situation
 from .history.actions import Action, actions
-from .history.export import to_ndjson
 from .history.replay import Replay
 from .history.run_handle_view import AgentRunEvent, run_handle_events
-from .history.verify import Audit, verify
 from .pipeline.batch import BatchOutcome
 from .pipeline.live import Run
 from .registry.memory import ToolRegistry

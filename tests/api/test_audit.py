@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.history import standalone_verifier
+from interlock.audit import standalone_verifier
 from interlock.service.forwarding.destination import FileDestination
 from interlock.service.settings import ServerSettings
 from interlock.service.webhook_signature import signed_headers

@@ -5,12 +5,12 @@ from typing import TypeAlias
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from interlock.audit.checkpoint import Head, Statement, canonical
+from interlock.audit.export import to_json, to_ndjson
+from interlock.audit.keys import PublicKey, key_id
+from interlock.audit.signed_line import SignedCheckpoint
 from interlock.domain.chain import Entry, encode_event, genesis, link
 from interlock.domain.event import Warned
-from interlock.history.export import to_json, to_ndjson
-from interlock.history.exports.checkpoint import Head, Statement, canonical
-from interlock.history.exports.keys import PublicKey, key_id
-from interlock.history.exports.signed_line import SignedCheckpoint
 from tests.history.recorded import FACTS, RUN, chain, event, record
 
 _MORE = tuple(Warned(message=f"warning {number}") for number in range(40))

@@ -17,10 +17,10 @@ from interlock import (
     tool,
     verify,
 )
+from interlock.audit.verify import Checkpoint
 from interlock.domain.chain import Entry
 from interlock.domain.event import InvocationStarted
 from interlock.history.run_handle_view import run_handle_events
-from interlock.history.verify import Checkpoint
 from tests.support import call
 
 ran: list[str] = []

@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.history import standalone_verifier
-from interlock.history.exports.checkpoint import Statement
-from interlock.history.standalone_verifier import BAD, PROVED, UNPROVED, check, is_signed
+from interlock.audit import standalone_verifier
+from interlock.audit.checkpoint import Statement
+from interlock.audit.standalone_verifier import BAD, PROVED, UNPROVED, check, is_signed
 
 from .tampering import ENTRIES, FORMS, KEY, OTHER, PLACES, PRIVATE, PUBLIC, TAMPERED, lines, sign
 

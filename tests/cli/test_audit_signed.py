@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from interlock.history import standalone_verifier
-from interlock.history.exports.schemas import SCHEMAS
+from interlock.audit import standalone_verifier
+from interlock.audit.schemas import SCHEMAS
 from tests.audit.tampering import ENTRIES, FORMS, KEY, OTHER, PLACES, TAMPERED, lines, sign
 
 from .conftest import Run, recorded_log

@@ -102,7 +102,7 @@ async def test_an_export_is_verified_as_the_page_says(tmp_path: Path) -> None:
                     exported = await client.get(f"/runs/{run_id}/audit/export", params={"format": "ndjson"})
             (public,) = [each["public"] for each in (await client.get("/audit/key")).json()["keys"]]
     export = tmp_path / "export.ndjson"
-    verifier = str(ROOT / "src/interlock/history/standalone_verifier.py")
+    verifier = str(ROOT / "src/interlock/audit/standalone_verifier.py")
     said: list[tuple[int, str]] = []
     for content in (exported.content, exported.content.replace(b"A-1042", b"A-1043", 1)):
         export.write_bytes(content)

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interlock.audit.export import to_ndjson
 from interlock.domain.chain import Entry, decode_event, encode_event, genesis, link
 from interlock.domain.event import CallObserved, Event, Warned
 from interlock.domain.json import without_surrogates
 from interlock.domain.observation import Content, Observation
 from interlock.domain.outcome import Failure
 from interlock.domain.rendering import neutralize, render_for_model, render_for_user, render_untrusted_tool_message
-from interlock.history.export import to_ndjson
 from tests.corpora.injection import HARMLESS, MORE, load
 
 PAYLOADS = (*(attack.payload for attack in load()), *MORE)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interlock.audit.export import read_export, to_json, to_ndjson
+from interlock.audit.verify import verify
 from interlock.domain.chain import Entry
 from interlock.domain.errors import LogCorruptError
 from interlock.domain.event import RunStarted, Warned
-from interlock.history.export import read_export, to_json, to_ndjson
-from interlock.history.verify import verify
 
 from .recorded import FACTS, RUN, record
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interlock.audit.export import event_line, read_export
+from interlock.audit.records import KINDS
+from interlock.audit.schemas import MEDIA_TYPES, SCHEMAS, FormName, SchemaName, export, render, renderers
+from interlock.audit.verify import verify
 from interlock.domain.chain import Entry, decode_event, link
 from interlock.domain.event import Fact, RunStarted, Warned
-from interlock.history.export import event_line, read_export
-from interlock.history.exports.kinds import KINDS
-from interlock.history.exports.schemas import MEDIA_TYPES, SCHEMAS, FormName, SchemaName, export, render, renderers
-from interlock.history.verify import verify
 
 from .recorded import FACTS, RUN, chain, record
 from .test_export import HOSTILE

@@ -3,21 +3,13 @@
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from interlock.audit.checkpoint import Doubt, Followed, Head, Statement, canonical, follow, read_statement
+from interlock.audit.export import read_export, read_signatures
+from interlock.audit.keys import PublicKey, key_id, named_key, read_keys
+from interlock.audit.proof import Proof, prove
+from interlock.audit.signed_line import SignedCheckpoint
 from interlock.domain.chain import Entry
 from interlock.domain.errors import LogCorruptError
-from interlock.history.export import read_export, read_signatures
-from interlock.history.exports.checkpoint import (
-    Doubt,
-    Followed,
-    Head,
-    Statement,
-    canonical,
-    follow,
-    read_statement,
-)
-from interlock.history.exports.keys import PublicKey, key_id, named_key, read_keys
-from interlock.history.exports.proof import Proof, prove
-from interlock.history.exports.signed_line import SignedCheckpoint
 from tests.audit.tampering import (
     ENTRIES,
     FORMS,

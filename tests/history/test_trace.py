@@ -2,7 +2,7 @@
 
 import pytest
 
-from interlock.history.verify import Checkpoint, Flaw, Trace, verify
+from interlock.audit.verify import Checkpoint, Flaw, Trace, verify
 
 from .recorded import FACTS, RUN, record
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interlock.audit.verify import Audit, Checkpoint, Flaw, verify
 from interlock.domain.chain import Entry, encode_event, genesis, link
 from interlock.domain.event import RunCompleted, RunStarted, Warned
-from interlock.history.verify import Audit, Checkpoint, Flaw, verify
 
 from .recorded import FACTS, RUN, chain, event, record
 

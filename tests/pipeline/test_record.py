@@ -6,11 +6,11 @@ from itertools import count
 
 import pytest
 
+from interlock.audit.verify import verify
 from interlock.domain.chain import Entry, decode_event, genesis
 from interlock.domain.errors import IllegalTransitionError, LogError, LogFencedError, LogWriteError
 from interlock.domain.event import SCHEMA_VERSION, CallValidated, RunStarted, Warned
 from interlock.domain.state.ledger import Ledger
-from interlock.history.verify import verify
 from interlock.pipeline.record import Recorder
 from interlock.storage.event_log import Claim, EventLog
 from interlock.storage.memory import MemoryLog

@@ -8,13 +8,13 @@ import pytest
 
 from interlock import MemoryLog, SqliteLog, tool
 from interlock.agent.agent import Agent
+from interlock.audit.verify import verify
 from interlock.domain.chain import Entry, decode_event
 from interlock.domain.errors import ConfigurationError, LogCorruptError
 from interlock.domain.event import ApprovalGranted, ApprovalRequested, CallObserved, InvocationStarted, RunStarted
 from interlock.domain.state.lifecycle import ActionState, RunState
 from interlock.domain.tool import ToolDefinition
 from interlock.history.fold import fold
-from interlock.history.verify import verify
 from interlock.models.scripted import ScriptedProvider, Turn, proposed
 from interlock.runs.fork import fork, retell
 from interlock.runs.runner import Runner

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from interlock import Decision, ToolContext, ToolIntent, ToolRuntime, tool
-from interlock.history.export import read_export
-from interlock.history.exports import cef, siem, told
+from interlock.audit import records as told
+from interlock.audit import schemas
+from interlock.audit.export import read_export
 from interlock.secrets.patterns import SecretRedactor
 from interlock.storage.memory_artifacts import MemoryArtifacts
 
@@ -107,7 +108,9 @@ class Run:
         entries = read_export(log.splitlines())
         records = [told.tell(entry) for entry in entries]
         sinks = [
-            sink(record).decode() for record in records for sink in (cef.cef, siem.ecs, siem.splunk_hec, siem.ocsf)
+            sink(record).decode()
+            for record in records
+            for sink in (schemas.cef, schemas.ecs, schemas.splunk_hec, schemas.ocsf)
         ]
         kept = [content.decode() for content in vars(self._artifacts)["_contents"].values()]
         seen = [json.dumps(message, ensure_ascii=False) for message in result.messages]

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from interlock.audit.checkpoint import Statement, read_statement
+from interlock.audit.keys import keys_by_id
+from interlock.audit.signed_line import SignedCheckpoint, read_lines
 from interlock.domain.chain import Entry
 from interlock.domain.event import RunStarted, Warned
-from interlock.history.exports.checkpoint import Statement, read_statement
-from interlock.history.exports.keys import keys_by_id
-from interlock.history.exports.signed_line import SignedCheckpoint, read_lines
 from interlock.service.checkpoints import TABLES, Checkpoints
 from interlock.service.database import Database
 from interlock.service.signing import Signer, is_signature

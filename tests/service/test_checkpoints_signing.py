@@ -9,8 +9,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from interlock.audit.standalone_verifier import is_signed
 from interlock.domain.errors import ConfigurationError
-from interlock.history.standalone_verifier import is_signed
 from interlock.service.signing import Signer, is_signature
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 

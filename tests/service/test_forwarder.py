@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interlock.audit.schemas import renderers
 from interlock.domain.chain import Entry, decode_event
 from interlock.domain.event import Event
-from interlock.history.exports.schemas import renderers
 from interlock.service.database import Database
 from interlock.service.forwarding.destination import FileDestination
 from interlock.service.forwarding.forwarder import Forwarder, Pace, RunForwarded

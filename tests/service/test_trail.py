@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from interlock import MemoryLog
+from interlock.audit.schemas import SCHEMAS, FormName, SchemaName, export
 from interlock.domain.chain import Entry
 from interlock.domain.event import RunStarted, Warned
-from interlock.history.exports.schemas import SCHEMAS, FormName, SchemaName, export
 from interlock.service import trail
 from interlock.service.trail import walk, written
 from tests.patience import HANG_SECONDS

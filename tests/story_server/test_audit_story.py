@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from interlock.history import standalone_verifier
+from interlock.audit import standalone_verifier
 from tests.console.browser import opened, sign_in
 from tests.patience import HANG_SECONDS
 from tests.story_server.agents import task

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response, StreamingResponse
 
-from ..history.exports.schemas import MEDIA_TYPES, FormName, SchemaName
+from ..audit.schemas import MEDIA_TYPES, FormName, SchemaName
 from ..service.permissions import Operation
 from .answers import answer, answers
 from .body import body, takes

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from ..history.exports.keys import PublicKey
-from ..history.exports.proof import Proof
-from ..history.exports.signed_line import SignedCheckpoint
+from ..audit.keys import PublicKey
+from ..audit.proof import Proof
+from ..audit.signed_line import SignedCheckpoint
 from ..service.auditing import RunFlaw, ServerCheck
 from ..service.forwarding.forwarder import ForwardStatus, RunForwarded
 from ..service.journal import JournalEntry, Outcome

@@ -3,7 +3,7 @@
 from datetime import datetime
 from functools import lru_cache
 
-from ..history.exports.times import sane, utc
+from ..audit.times import sane, utc
 
 _NS_PER_US = 1_000
 #: Later ones are more nanoseconds than the log and the database count.

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
+from ..audit.proof import Proof
+from ..audit.schemas import FormName, SchemaName
+from ..audit.schemas import export as exported
+from ..audit.signed_line import SignedCheckpoint
+from ..audit.verify import Audit, Checkpoint, verify
 from ..domain.errors import ConfigurationError
-from ..history.exports.proof import Proof
-from ..history.exports.schemas import FormName, SchemaName
-from ..history.exports.schemas import export as exported
-from ..history.exports.signed_line import SignedCheckpoint
-from ..history.verify import Audit, Checkpoint, verify
 from .audit_keys import known_keys, own_keys, signing
 from .audit_proof import (
     Evidence,

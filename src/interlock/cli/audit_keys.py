@@ -7,8 +7,8 @@ from typing import Any
 
 import typer
 
+from ..audit.keys import PublicKey, keys_by_id, named_key, read_keys
 from ..domain.errors import ConfigurationError
-from ..history.exports.keys import PublicKey, keys_by_id, named_key, read_keys
 from .places import find_places
 
 _KEY = "signing.key"

@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 
+from ..audit.checkpoint import Doubt, Followed, Statement, follow, read_statement
+from ..audit.export import read_signatures
+from ..audit.keys import PublicKey
+from ..audit.proof import Proof, prove
+from ..audit.signed_line import SignedCheckpoint, read_lines
+from ..audit.standalone_verifier import is_signed
+from ..audit.verify import Audit, Checkpoint
 from ..domain.errors import ConfigurationError
-from ..history.export import read_signatures
-from ..history.exports.checkpoint import Doubt, Followed, Statement, follow, read_statement
-from ..history.exports.keys import PublicKey
-from ..history.exports.proof import Proof, prove
-from ..history.exports.signed_line import SignedCheckpoint, read_lines
-from ..history.standalone_verifier import is_signed
-from ..history.verify import Audit, Checkpoint
 from .recordings import MAX_EXPORT_BYTES, RecordedRun
 from .show import count, say
 

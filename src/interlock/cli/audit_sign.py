@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from ..audit.keys import PublicKey
+from ..audit.signed_line import SignedCheckpoint
 from ..domain.chain import Entry
-from ..history.exports.keys import PublicKey
-from ..history.exports.signed_line import SignedCheckpoint
 from ..service.checkpoints import TABLES, Checkpoints
 from ..service.database import Database
 from ..service.signing import Signer

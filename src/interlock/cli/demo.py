@@ -21,9 +21,9 @@ import msgspec
 import typer
 from rich.text import Text
 
+from ..audit.verify import Audit, verify
 from ..domain import event as facts
 from ..domain.chain import Entry, decode_event
-from ..history.verify import Audit, verify
 from ..sandbox.interface import Confinement
 from ..sandbox.probe import choose
 from ..storage.sqlite.log import SqliteLog

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from ..audit.export import read_export
+from ..audit.verify import Trace, verify
 from ..domain.chain import Entry, decode_event
 from ..domain.errors import ConfigurationError
 from ..domain.event import Event
-from ..history.export import read_export
-from ..history.verify import Trace, verify
 from ..storage.event_log import Snapshot
 from ..storage.sqlite.log import SqliteLog
 

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from ..history import standalone_verifier
-from ..history.exports.checkpoint import Statement
-from ..history.exports.proof import Proof
-from ..history.exports.schemas import SCHEMAS
-from ..history.exports.signed_line import SignedCheckpoint
+from ..audit import standalone_verifier
+from ..audit.checkpoint import Statement
+from ..audit.proof import Proof
+from ..audit.schemas import SCHEMAS
+from ..audit.signed_line import SignedCheckpoint
 from ..service.errors import InvalidError
 from ..service.permissions import Operation, RunFacts, may
 from ..service.principal import Principal

@@ -9,12 +9,12 @@ from time import monotonic
 
 import msgspec
 
+from ..audit.keys import PublicKey
+from ..audit.proof import Proof
+from ..audit.schemas import MEDIA_TYPES, SCHEMAS, FormName, SchemaName, export
+from ..audit.signed_line import SignedCheckpoint
+from ..audit.verify import verify
 from ..domain.errors import LogCorruptError
-from ..history.exports.keys import PublicKey
-from ..history.exports.proof import Proof
-from ..history.exports.schemas import MEDIA_TYPES, SCHEMAS, FormName, SchemaName, export
-from ..history.exports.signed_line import SignedCheckpoint
-from ..history.verify import verify
 from ..storage.event_log import EventLog
 from .checkpoints import Checkpoints, Verified
 from .errors import BusyError, ConflictError, unknown

@@ -18,21 +18,12 @@ from typing import TypeAlias
 
 import msgspec
 
+from ..audit.checkpoint import CheckpointFlaw, Doubt, Followed, Head, Statement, canonical, follow, read_statement
+from ..audit.keys import PublicKey, keys_by_id
+from ..audit.proof import Proof, prove
+from ..audit.signed_line import SignedCheckpoint
+from ..audit.times import utc
 from ..domain.chain import Entry, genesis, link
-from ..history.exports.checkpoint import (
-    CheckpointFlaw,
-    Doubt,
-    Followed,
-    Head,
-    Statement,
-    canonical,
-    follow,
-    read_statement,
-)
-from ..history.exports.keys import PublicKey, keys_by_id
-from ..history.exports.proof import Proof, prove
-from ..history.exports.signed_line import SignedCheckpoint
-from ..history.exports.times import utc
 from ..storage.event_log import EventLog
 from .database import Database
 from .signing import Signer, is_signature

@@ -7,9 +7,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from ..audit.verify import verify
 from ..domain.chain import Entry, decode_event
 from ..domain.event import Event
-from ..history.verify import verify
 from .index import Index
 from .rows import RunQuery, RunRow
 

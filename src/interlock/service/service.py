@@ -10,12 +10,12 @@ from pathlib import Path
 from time import time_ns
 from types import TracebackType
 
+from ..audit.schemas import renderers
 from ..consents.interface import Consents
 from ..consents.none import NoConsents
 from ..consents.oauth import ConsentRequest, OAuthConsents
 from ..domain.errors import ConfigurationError, InterlockError
 from ..domain.tool import Consent, ConsentBinding
-from ..history.exports.schemas import renderers
 from ..history.fold import load
 from ..pipeline.parts import Clock, Limits, RuleChange
 from ..storage.artifacts import Artifacts

@@ -26,9 +26,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from ..audit.keys import PublicKey, key_id, read_keys
+from ..audit.times import utc
 from ..domain.errors import ConfigurationError
-from ..history.exports.keys import PublicKey, key_id, read_keys
-from ..history.exports.times import utc
 
 _MAX_BYTES = 1 << 20
 _OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO

@@ -5,8 +5,8 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 
+from ..audit.export import event_line
 from ..domain.chain import Entry, genesis, link
-from ..history.export import event_line
 from ..storage.event_log import EventLog
 
 PAGE_EVENTS = 200

@@ -10,10 +10,10 @@ from typing import Literal, TypeAlias
 import msgspec
 import rfc8785
 
-from ...domain.json import is_too_deep
-from ..standalone_verifier import is_signed
+from ..domain.json import is_too_deep
 from .keys import PublicKey
 from .signed_line import SignedCheckpoint
+from .standalone_verifier import is_signed
 
 #: Is it the signature of a public key, over a document? In this order: key, document, signature.
 Check: TypeAlias = Callable[[bytes, bytes, bytes], bool]

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ...domain.chain import Entry, genesis
-from ..verify import Audit, Checkpoint, Trace, verify
+from ..domain.chain import Entry, genesis
 from .checkpoint import Doubt, Head, Statement
+from .verify import Audit, Checkpoint, Trace, verify
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ import msgspec
 from ..domain.chain import Entry
 from ..domain.errors import LogCorruptError
 from ..domain.json import MAX_FILE_DEPTH, is_too_deep
-from .exports.signed_line import SignedCheckpoint, is_checkpoint, read_line
+from .signed_line import SignedCheckpoint, is_checkpoint, read_line
 
 _LINE = re.compile(rb'\{"hash":"((?:[0-9a-f]{2})*)","event":(.+)\},?', re.DOTALL)
 
