@@ -122,7 +122,6 @@ _NAMES = {
         "ToolSpec",
     ),
     "history.actions": ("Action",),
-    "history.replay": ("Replay",),
     "history.run_handle_view": ("AgentRunEvent",),
     "history.run_view": (
         "RunEvent",
@@ -202,18 +201,19 @@ _NAMES = {
         "renamed",
     ),
     "rendering.excerpt": ("apply_tool_output_limits",),
-    "runs.desk": ("Desk",),
-    "runs.export_test": ("export_test",),
-    "runs.fork": ("fork",),
-    "runs.handle": ("RunHandle",),
-    "runs.replay": (
-        "ModelReplay",
-        "replay_model",
-    ),
-    "runs.replay_dry": (
+    "replay.dry_run": (
         "DryRun",
         "dry_run",
     ),
+    "replay.export_test": ("export_test",),
+    "replay.model": (
+        "ModelReplay",
+        "replay_model",
+    ),
+    "replay.trace": ("Replay",),
+    "runs.desk": ("Desk",),
+    "runs.fork": ("fork",),
+    "runs.handle": ("RunHandle",),
     "runs.result": ("AgentResult",),
     "runs.runner": ("Runner",),
     "runtime": (

@@ -67,7 +67,6 @@ from .domain.tool import (
     ToolSpec,
 )
 from .history.actions import Action
-from .history.replay import Replay
 from .history.run_handle_view import AgentRunEvent
 from .history.run_view import RunEvent, run_events
 from .local import LocalTools
@@ -95,12 +94,13 @@ from .registry.decorator import tool
 from .registry.memory import ToolRegistry
 from .registry.toolsets import filtered, prefixed, renamed
 from .rendering.excerpt import apply_tool_output_limits
+from .replay.dry_run import DryRun, dry_run
+from .replay.export_test import export_test
+from .replay.model import ModelReplay, replay_model
+from .replay.trace import Replay
 from .runs.desk import Desk
-from .runs.export_test import export_test
 from .runs.fork import fork
 from .runs.handle import RunHandle
-from .runs.replay import ModelReplay, replay_model
-from .runs.replay_dry import DryRun, dry_run
 from .runs.result import AgentResult
 from .runs.runner import Runner
 from .runtime import BatchResult, ToolRuntime

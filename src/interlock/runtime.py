@@ -28,11 +28,11 @@ from .domain.observation import Observation, ToolExecutionRecord, execution_reco
 from .domain.state.lifecycle import RUN_STATUS, ActionState, RunState
 from .domain.tool import Mode, Situation
 from .history.actions import Action, actions
-from .history.replay import Replay
 from .history.run_handle_view import AgentRunEvent, run_handle_events
 from .pipeline.batch import BatchOutcome
 from .pipeline.live import Run
 from .registry.memory import ToolRegistry
+from .replay.trace import Replay
 from .wire import Shape, messages, read_calls
 
 _T = TypeVar("_T")

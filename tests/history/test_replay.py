@@ -13,7 +13,7 @@ from interlock.domain.outcome import Failure
 from interlock.domain.rendering import render_for_model
 from interlock.domain.state.lifecycle import CallState, RunState
 from interlock.history.fold import fold
-from interlock.history.replay import Replay
+from interlock.replay.trace import Replay
 
 from .recorded import FACTS, INVALID, PUSHED, READ, RUN, WRITTEN, observed, proposed, record
 

@@ -27,10 +27,10 @@ from interlock.domain.event import (
 from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessage, UserMessage
 from interlock.domain.observation import Observation
 from interlock.domain.state.lifecycle import RunState
-from interlock.history.differences import differences
-from interlock.history.read_recording import read_recording
-from interlock.history.recording import MAX_RECORDING_BYTES, Recording, from_json, to_json
-from interlock.history.replay import Replay
+from interlock.replay.differences import differences
+from interlock.replay.read_recording import read_recording
+from interlock.replay.recording import MAX_RECORDING_BYTES, Recording, from_json, to_json
+from interlock.replay.trace import Replay
 
 from .recorded import ASK, FACTS, observed, question, record, started
 

@@ -7,9 +7,9 @@ from interlock import CallbackInteractionProvider, MemoryLog, ToolRuntime, tool
 from interlock.domain.call import Question, ToolIntent
 from interlock.domain.event import Event
 from interlock.domain.tool import ToolDefinition
-from interlock.history.replay import Replay
 from interlock.policy.recorded import RecordedCall, recorded_calls
 from interlock.policy.rules import RulePolicy
+from interlock.replay.trace import Replay
 
 
 @tool(risk="execute", resources={"command": "command"})

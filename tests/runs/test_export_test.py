@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from interlock.agent.steps import Budgets
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import Situation
-from interlock.history.read_recording import read_recording
-from interlock.history.recording import from_json
 from interlock.models.scripted import Turn, proposed
-from interlock.runs.export_test import export_test, portable
-from interlock.runs.replay import replay_recording
+from interlock.replay.export_test import export_test, portable
+from interlock.replay.model import replay_recording
+from interlock.replay.read_recording import read_recording
+from interlock.replay.recording import from_json
 from tests.sandbox.ordinary_user import run_as_ordinary_user
 
 from .replayed import agent, record

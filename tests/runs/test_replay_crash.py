@@ -7,7 +7,7 @@ import pytest
 from interlock import MemoryLog
 from interlock.domain.chain import Entry
 from interlock.domain.decision import FailSafeConfig
-from interlock.runs.replay import replay_model
+from interlock.replay.model import replay_model
 from interlock.runs.runner import Runner
 from interlock.storage.event_log import Claim
 from interlock.storage.memory_artifacts import MemoryArtifacts

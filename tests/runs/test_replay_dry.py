@@ -8,7 +8,7 @@ import pytest
 from interlock import FailSafeConfig, Rule, tool
 from interlock.agent.agent import Agent
 from interlock.models.scripted import ScriptedProvider, Turn, proposed
-from interlock.runs.replay_dry import DryRow, dry_run
+from interlock.replay.dry_run import DryRow, dry_run
 
 from .replayed import World, agent, policy, record
 

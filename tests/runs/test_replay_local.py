@@ -8,7 +8,7 @@ from interlock import CallbackInteractionProvider, LocalTools, SqliteLog
 from interlock.agent.agent import Agent
 from interlock.domain.call import Answer, Question
 from interlock.models.scripted import ScriptedProvider, Turn, proposed
-from interlock.runs.replay import replay_model
+from interlock.replay.model import replay_model
 from interlock.runs.runner import Runner
 from interlock.storage.file_artifacts import FileArtifacts
 

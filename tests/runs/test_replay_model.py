@@ -15,10 +15,10 @@ from interlock.domain.errors import ConfigurationError
 from interlock.domain.event import CallObserved
 from interlock.domain.messages import ProposedCall
 from interlock.domain.rendering import render_for_model
-from interlock.history.differences import Difference
 from interlock.models.scripted import Turn, proposed
-from interlock.runs.replay import ModelReplay, replay_model, replay_recording
-from interlock.runs.replay_tools import RecordedPolicy
+from interlock.replay.differences import Difference
+from interlock.replay.model import ModelReplay, replay_model, replay_recording
+from interlock.replay.tools import RecordedPolicy
 
 from .replayed import TURNS, Recorded, World, agent, policy, record
 

@@ -11,7 +11,7 @@ from interlock.agent.agent import Agent
 from interlock.domain.call import Answer, Question
 from interlock.domain.decision import FailSafeConfig
 from interlock.models.scripted import Fault, ScriptedProvider, Turn, proposed
-from interlock.runs.replay import replay_model
+from interlock.replay.model import replay_model
 from interlock.runs.runner import Runner
 from interlock.storage.memory_artifacts import MemoryArtifacts
 

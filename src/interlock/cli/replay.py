@@ -11,7 +11,7 @@ import typer
 
 from ..domain.errors import ConfigurationError, LogCorruptError
 from ..domain.event import Event
-from ..history.replay import Replay
+from ..replay.trace import Replay
 from .exit_codes import ExitCode, exits
 from .logs import LogFile, RunName, read_run
 from .options import Json

@@ -16,11 +16,11 @@ from ..agent.agent import Agent
 from ..domain.chain import Entry
 from ..domain.errors import ConfigurationError
 from ..domain.event import RunStarted
-from ..history.read_recording import read_recording
-from ..history.replay import Replay
 from ..models.scripted import ScriptedProvider
-from ..runs.replay import ModelReplay, replay_recording
-from ..runs.replay_dry import DryRow, DryRun, dry_run
+from ..replay.dry_run import DryRow, DryRun, dry_run
+from ..replay.model import ModelReplay, replay_recording
+from ..replay.read_recording import read_recording
+from ..replay.trace import Replay
 from ..storage.artifacts import Artifacts
 from ..storage.file_artifacts import FileArtifacts
 from .agent import FAIL_SAFE, INSTRUCTIONS, NAME, budgets_of

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..runs import export_test as exporting
+from ..replay import export_test as exporting
 from ..runs import fork as forking
 from ..storage.file_artifacts import FileArtifacts
 from .logs import named_run, opened, run_files, short, with_log

@@ -18,10 +18,10 @@ from ..domain.json import JsonObject
 from ..domain.observation import Observation
 from ..domain.outcome import UNKNOWN
 from ..domain.tool import Normalized, Problem, Risk, ToolContext, ToolDefinition
-from ..history.recording import PastCall, Recording, effects_of, stopped_by_runtime
 from ..pipeline.live import Run
 from ..policy.interface import PolicyEvent
 from ..registry.memory import ToolRegistry
+from .recording import PastCall, Recording, effects_of, stopped_by_runtime
 
 _STATE_CODES = frozenset({"runtime_precondition_failed", "ambiguous_target", "stale_file_baseline"})
 _MAX_STUB_CHARS = 1 << 40

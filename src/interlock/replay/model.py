@@ -28,20 +28,26 @@ from ..domain.errors import ConfigurationError, ModelError, ToolError
 from ..domain.event import UserSaid
 from ..domain.state.ledger import Ledger
 from ..domain.tool import Situation, ToolContext
-from ..history.differences import Difference, differences
-from ..history.past_conversation import MADE_UP
-from ..history.read_recording import read_recording
-from ..history.recording import PastAnswer, PastCall, Recording
 from ..pipeline.batch import start
 from ..pipeline.live import Run, open_run
 from ..pipeline.parts import Clock
 from ..registry.memory import ToolRegistry
+from ..runs.toolkit import toolkit
 from ..storage.artifacts import Artifacts
 from ..tools.agents import Ask, Said
-from .replay_tools import RecordedPolicy, keep_outcomes, recorded_tools, stub_tools
-from .replay_voices import RecordedModel, RecordedPeople, RecordOver
-from .replay_world import RecordedArtifacts, RecordedSandbox, ReplayExecutedError, VirtualTime
-from .toolkit import toolkit
+from .differences import Difference, differences
+from .read_recording import read_recording
+from .recording import MADE_UP, PastAnswer, PastCall, Recording
+from .stand_ins import (
+    RecordedArtifacts,
+    RecordedModel,
+    RecordedPeople,
+    RecordedSandbox,
+    RecordOver,
+    ReplayExecutedError,
+    VirtualTime,
+)
+from .tools import RecordedPolicy, keep_outcomes, recorded_tools, stub_tools
 
 _MANY = 1 << 40
 _NO_BUDGETS = Budgets(max_steps=_MANY, max_model_calls=_MANY, max_tool_calls=_MANY)

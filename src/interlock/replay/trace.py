@@ -16,7 +16,7 @@ from ..domain.observation import Observation
 from ..domain.rendering import render_for_model
 from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState
-from .fold import fold
+from ..history.fold import fold
 
 
 class Message(NamedTuple):

@@ -21,11 +21,10 @@ from ..domain.call import Answer
 from ..domain.chain import Entry
 from ..domain.errors import ArtifactError, ConfigurationError
 from ..domain.rendering import render_for_model
-from ..history.past_conversation import short_digest
-from ..history.read_recording import read_recording
-from ..history.recording import PastAnswer, PastCall, Recording, to_json
 from ..storage.artifacts import Artifacts
-from .replay import replay_recording
+from .model import replay_recording
+from .read_recording import read_recording
+from .recording import PastAnswer, PastCall, Recording, short_digest, to_json
 
 WORKSPACE, HOME, PERSON, RUN_ID = "/workspace", "/home/person", "a person", "run_recorded"
 #: A whole output that is longer stays out of the file: what was shown of it is enough to compare.
@@ -45,8 +44,8 @@ Nothing is executed and no model is asked. Export it again when what it shows is
 
 import asyncio
 
-from interlock.history.recording import from_json
-from interlock.runs.replay import replay_recording
+from interlock.replay.recording import from_json
+from interlock.replay.model import replay_recording
 {import_line}
 RECORDING = r\'\'\'
 {recording}\'\'\'

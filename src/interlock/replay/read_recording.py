@@ -14,10 +14,19 @@ from ..domain.observation import Observation
 from ..domain.rendering import render_for_model
 from ..domain.state.ledger import Ledger
 from ..domain.tool import Mode, ToolSpec
-from .fold import fold
-from .past_arguments import past_arguments
-from .past_conversation import message_line, short_digest
-from .recording import FORM, End, Objection, PastAnswer, PastCall, PastRequest, Recording
+from ..history.fold import fold
+from .recording import (
+    FORM,
+    End,
+    Objection,
+    PastAnswer,
+    PastCall,
+    PastRequest,
+    Recording,
+    message_line,
+    past_arguments,
+    short_digest,
+)
 
 #: The layer of a decision that an earlier yes made, where the policy itself asked.
 _STANDING = "standing approval"

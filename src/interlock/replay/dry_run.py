@@ -15,10 +15,10 @@ from ..domain.call import ToolIntent
 from ..domain.chain import Entry
 from ..domain.decision import Verdict
 from ..domain.tool import Situation
-from ..history.read_recording import read_recording
-from ..history.recording import PastCall, Recording
 from ..storage.artifacts import Artifacts
-from .replay import Stage, stage_of
+from .model import Stage, stage_of
+from .read_recording import read_recording
+from .recording import PastCall, Recording
 
 #: What a person said about it then. `none`: nobody was asked, or nobody was there.
 Said: TypeAlias = Literal["granted", "rejected", "expired", "none"]

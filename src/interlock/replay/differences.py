@@ -9,8 +9,7 @@ import msgspec
 from ..domain.json import encode_sorted
 from ..domain.observation import Observation
 from ..rendering.sentences import shorten
-from .past_conversation import MADE_UP
-from .recording import PastCall, PastRequest, Recording, tools_changed
+from .recording import MADE_UP, PastCall, PastRequest, Recording, tools_changed
 
 Kind: TypeAlias = Literal[
     "menu", "validation", "decision", "observation", "conversation", "verification", "answer", "request"

@@ -5,16 +5,19 @@ it can be written to a file, and two of them can be compared (`differences.py`):
 that comes out when the recorded answers go through the code of today.
 """
 
+import re
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from hashlib import sha256
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from ..domain.call import Answer
 from ..domain.decision import Decision
 from ..domain.errors import ConfigurationError
-from ..domain.json import MAX_FILE_DEPTH, is_too_deep
-from ..domain.messages import ProposedCall, Usage
+from ..domain.event import CallProposed
+from ..domain.json import MAX_FILE_DEPTH, BadJson, encode, encode_sorted, is_too_deep, parse
+from ..domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, Usage, UserMessage
 from ..domain.observation import Observation
 from ..domain.outcome import CODES, SideEffects
 from ..domain.tool import Mode, ToolSpec
@@ -188,3 +191,70 @@ def tools_changed(was: Mapping[str, str], now: Mapping[str, str]) -> str:
 
 
 _decode = msgspec.json.Decoder(Recording).decode
+
+
+#: How half of a surrogate pair is written into a log; a model may also have written just that.
+_surrogate = re.compile(r"\\ud[89a-f][0-9a-f]{2}").search
+
+
+def past_arguments(fact: CallProposed, known: PastCall | None, kept: bytes | None) -> tuple[str, str]:
+    """As JSON text, and why they are not what the model wrote. `kept`: what the artifact holds, where there is one."""
+    if not fact.raw_bytes and known is not None:
+        return _repeated(fact, known)
+    raw: Any = fact.raw_input
+    if fact.raw_artifact_id:
+        if kept is None:
+            return "{}", "its arguments are too large for the log"
+        raw = kept.decode(errors="replace")
+    text: str = raw if isinstance(raw, str) else encode(raw).decode()
+    if fact.digest in ("", _digest(fact.tool, text)):
+        return text, ""
+    if fact.digest != _digest_of_text(fact.tool, text):
+        return text, "its arguments were redacted or cut"
+    return text, "its arguments may hold half of a surrogate pair, which no log has" if _surrogate(text) else ""
+
+
+def _repeated(fact: CallProposed, known: PastCall) -> tuple[str, str]:
+    """The same call again; or its id for another one, whose arguments nobody kept: any others stand for them."""
+    digests = (_digest(known.tool, known.arguments), _digest_of_text(known.tool, known.arguments), "")
+    same = known.lost or fact.digest in digests
+    return (known.arguments if same else encode({"other": fact.digest}).decode()), ""
+
+
+def _digest(tool: str, arguments: str) -> str:
+    """Of a call that was accepted."""
+    try:
+        return sha256(encode_sorted((tool, parse(arguments)))).hexdigest()
+    except (BadJson, UnicodeError):
+        return ""
+
+
+def _digest_of_text(tool: str, text: str) -> str:
+    """Of one that was not."""
+    return sha256(f"{tool}\n{text}".encode(errors="backslashreplace")).hexdigest()
+
+
+#: How the ids of calls begin that came without a usable one.
+MADE_UP = "invalid_"
+_DIGEST_CHARS = 16
+
+
+def short_digest(text: str) -> str:
+    return sha256(text.encode(errors="backslashreplace")).hexdigest()[:_DIGEST_CHARS]
+
+
+def message_line(message: Message) -> str:
+    match message:
+        case UserMessage():
+            return f"user {short_digest(message.text)}"
+        case ToolMessage():
+            made_up = message.call_id.startswith(MADE_UP)
+            return f"tool {MADE_UP}" if made_up else f"tool {message.call_id} {short_digest(message.text)}"
+        case AssistantMessage():
+            called = "".join(f" {_named(call.call_id)}:{call.tool}" for call in message.calls)
+            return f"assistant {short_digest(message.text)}{called}"
+
+
+def _named(call_id: str) -> str:
+    """An id that was made up for a call without one depends on words that the log does not have."""
+    return MADE_UP if call_id.startswith(MADE_UP) else call_id

@@ -1,0 +1,222 @@
+"""Who speaks in a replay: the model and the people, as they were recorded."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, cast, get_args
+
+import msgspec
+from pydantic import BaseModel
+
+from ..agent.session import Session
+from ..approvals.interface import Fallback
+from ..domain.call import Answer, Question
+from ..domain.errors import InterlockError, ModelError
+from ..domain.payload import Surroundings
+from ..domain.state.verification import Checks
+from ..domain.tool import JsonObject, Reach, Situation, ToolContext, ToolDefinition
+from ..models.interface import CallWritten, Finished, FinishReason, ModelEvent, ModelRequest, TextPiece
+from ..storage.artifacts import Artifacts
+from .recording import PastAnswer, PastCall, Recording, stopped_by_runtime
+
+_REACH = Reach(sandbox="replay")
+#: Turns of the event loop in which nobody came, after which nobody is expected.
+_QUIET_TURNS = 4
+
+
+class ReplayExecutedError(InterlockError):
+    """In a replay something would have been executed. Nothing was."""
+
+
+class StoppedThen(Exception):
+    """The call had no result when it was recorded: it failed, took too long, or was stopped. Says what was said."""
+
+
+class VirtualTime:
+    """A clock that jumps to the next end, when everything that can begin has begun."""
+
+    def __init__(self, now: int = 0) -> None:
+        #: In nanoseconds.
+        self.at = 0
+        self._now = now
+        self._ends: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._order = count()
+        self._quiet = 0
+        self._looking = False
+
+    def now(self) -> int:
+        return self._now + self.at
+
+    def elapsed(self) -> int:
+        return self.at
+
+    async def spend(self, milliseconds: float) -> None:
+        end = self.at + round(milliseconds * 1e6)
+        ended = asyncio.get_running_loop().create_future()
+        heappush(self._ends, (end, next(self._order), ended))
+        self._quiet = 0
+        if not self._looking:
+            self._looking = True
+            asyncio.get_running_loop().call_soon(self._look)
+        await ended
+        self.at = end
+
+    def _look(self) -> None:
+        self._quiet += 1
+        if self._quiet > _QUIET_TURNS:
+            self._quiet = 0
+            self._end_next()
+        self._looking = bool(self._ends)
+        if self._looking:
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _end_next(self) -> None:
+        while self._ends:
+            _, _, ended = heappop(self._ends)
+            if not ended.done():
+                ended.set_result(None)
+                return
+
+
+class RecordedSandbox:
+    """Implements `Sandbox` without running anything."""
+
+    unconfined = _REACH
+
+    def __init__(self, calls: dict[str, PastCall], time: VirtualTime) -> None:
+        self._calls = calls
+        self._time = time
+
+    def executor(self, tool: ToolDefinition) -> str:
+        return "replay"
+
+    def reach(self, tool: ToolDefinition, arguments: JsonObject, situation: Situation) -> Reach:
+        return _REACH
+
+    def surroundings(
+        self, tool: ToolDefinition, arguments: JsonObject, situation: Situation, paths: Iterable[str]
+    ) -> Surroundings:
+        """No file is looked at: they are not what they were then."""
+        return Surroundings(cwd=situation.workspace, sandbox="replay")
+
+    async def start(self, tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Any:
+        call = self._calls.get(context.call_id)
+        if call is None or not call.ran or call.observation is None:
+            raise ReplayExecutedError(f"{tool.name} would run now, and there is no recorded result of it.")
+        await self._time.spend(call.duration_ms)
+        if stopped_by_runtime(call.observation):
+            raise StoppedThen(call.observation.summary)
+        kept = call.observation.artifacts
+        context.kept.extend(kept[:-1] if call.output is not None else kept)
+        return call
+
+    def call(self, function: Callable[[], Any]) -> Awaitable[Any]:
+        raise ReplayExecutedError("A function of the developer would run now.")
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+class RecordedArtifacts:
+    """Implements `Artifacts`: what is kept in a replay is gone with it. Paths are those of the record."""
+
+    def __init__(self, kept: Artifacts, recording: Recording) -> None:
+        self.keep, self.keep_stream = kept.keep, kept.keep_stream
+        self.read, self.size_bytes = kept.read, kept.size_bytes
+        observed = [call.observation for call in recording.calls.values() if call.observation is not None]
+        self._paths = {ref.id: ref.path for observation in observed for ref in observation.artifacts}
+
+    def path(self, artifact_id: str) -> str:
+        return self._paths.get(artifact_id, "")
+
+
+_REASONS = get_args(FinishReason)
+
+
+class RecordOver(Exception):
+    """The model is asked once more than it was when the run was recorded."""
+
+
+class RecordedModel:
+    """Answers every request with what the next one was answered then, whatever it is asked now."""
+
+    name = "replay"
+
+    def __init__(self, recording: Recording, time: VirtualTime) -> None:
+        self._recording = recording
+        self._answers = recording.answers
+        self._time = time
+        #: The run that it answers in; known once that is open.
+        self.session: Session | None = None
+        self.given = 0
+
+    @property
+    def last(self) -> PastAnswer | None:
+        return self._answers[self.given - 1] if self.given else None
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        if self.given >= len(self._answers):
+            raise RecordOver
+        answer = self._answers[self.given]
+        self.given += 1
+        self._prepare(answer)
+        self._time.at += round(answer.duration_ms * 1e6)
+        if answer.failed:
+            raise ModelError(answer.failed, retryable=answer.retryable)
+        if answer.text:
+            yield TextPiece(answer.text)
+        for call in answer.calls:
+            yield CallWritten(call)
+        reason = answer.finish if answer.finish in _REASONS else "other"
+        yield Finished(reason=cast(FinishReason, reason), usage=answer.usage)
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+    def _prepare(self, answer: PastAnswer) -> None:
+        """The calls are judged in the mode of that time; and where a person spoke after them, the run stops there."""
+        session = self.session
+        if session is not None:
+            told = {"mode": answer.mode, "interactive": answer.interactive}
+            session.run.situation = msgspec.structs.replace(session.run.situation, **told)
+            session.pausing = bool(answer.said)
+            self._tell_of_fork(session.run.ledger.checks)
+
+    def _tell_of_fork(self, checks: Checks) -> None:
+        """What was checked before the run was forked is as stale now as it was then. Its events have other places."""
+        calls, forked_at = self._recording.calls, self._recording.forked_at
+        retold = {call_id for call_id, call in calls.items() if 0 <= call.observed_seq <= forked_at}
+        before = (check.started_seq for check in checks.checks if check.call_id in retold)
+        checks.forked_at = max(before, default=-1)
+
+
+class RecordedPeople:
+    """Implements `InteractionProvider`: every question about a call gets the last answer about it.
+
+    A question that was not asked then is answered so that the run can go on as it went on: yes to what ran, no to what
+    did not. That it is asked now is a difference of its own.
+    """
+
+    approval_timeout_s = None
+    approval_fallback: Fallback = "wait"
+    interactive = True
+
+    def __init__(self, calls: dict[str, PastCall]) -> None:
+        self._calls = calls
+
+    async def ask(self, question: Question) -> Answer | None:
+        call = self._calls.get(question.call_id)
+        if call is None:
+            return None
+        if call.answer is not None:
+            return _once(call.answer)
+        if call.observation is None or question.kind == "input":
+            return None
+        return Answer(approved=call.started, by="replay", reason="Nobody was asked when this was recorded.")
+
+
+def _once(answer: Answer) -> Answer:
+    """The same answer, without what it did beside: each call has an answer of its own in the record, and what a person
+    wrote into the arguments is in the recorded outcome."""
+    return msgspec.structs.replace(answer, scope="once", until=0, rule="", arguments=None)
