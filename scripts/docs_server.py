@@ -16,7 +16,7 @@ from interlock.api import body, crowd, safety
 from interlock.api.app import make_api
 from interlock.api.wishes import RunTask
 from interlock.audit.schemas import SCHEMAS
-from interlock.consents.providers import OAuthProvider
+from interlock.oauth.providers import OAuthProvider
 from interlock.service import attempts, sessions, webhooks
 from interlock.service.demo_agents import demo_agents
 from interlock.service.due_times import Schedule

@@ -15,10 +15,6 @@ _NAMES = {
         "AgentTool",
     ),
     "agent.steps": ("Budgets",),
-    "approvals.callback": ("CallbackInteractionProvider",),
-    "approvals.headless": ("HeadlessInteractionProvider",),
-    "approvals.interface": ("InteractionProvider",),
-    "approvals.terminal": ("TerminalInteractionProvider",),
     "audit.export": (
         "read_export",
         "to_json",
@@ -30,7 +26,6 @@ _NAMES = {
         "Flaw",
         "verify",
     ),
-    "consents.interface": ("Consents",),
     "domain.call": (
         "Answer",
         "Question",
@@ -127,6 +122,10 @@ _NAMES = {
         "RunEvent",
         "run_events",
     ),
+    "interaction.callback": ("CallbackInteractionProvider",),
+    "interaction.headless": ("HeadlessInteractionProvider",),
+    "interaction.interface": ("InteractionProvider",),
+    "interaction.terminal": ("TerminalInteractionProvider",),
     "local": ("LocalTools",),
     "models.anthropic_messages": ("AnthropicMessages",),
     "models.connection": ("Timeouts",),
@@ -152,6 +151,7 @@ _NAMES = {
         "Turn",
         "proposed",
     ),
+    "oauth.interface": ("Consents",),
     "pipeline.parts": (
         "Clock",
         "Limits",

@@ -2,13 +2,8 @@
 
 from .agent.agent import Agent, AgentTool
 from .agent.steps import Budgets
-from .approvals.callback import CallbackInteractionProvider
-from .approvals.headless import HeadlessInteractionProvider
-from .approvals.interface import InteractionProvider
-from .approvals.terminal import TerminalInteractionProvider
 from .audit.export import read_export, to_json, to_ndjson
 from .audit.verify import Audit, Checkpoint, Flaw, verify
-from .consents.interface import Consents
 from .domain.call import Answer, Question, ToolIntent, Waiting
 from .domain.chain import Entry
 from .domain.decision import Decision, FailSafeConfig, Verdict
@@ -69,6 +64,10 @@ from .domain.tool import (
 from .history.actions import Action
 from .history.run_handle_view import AgentRunEvent
 from .history.run_view import RunEvent, run_events
+from .interaction.callback import CallbackInteractionProvider
+from .interaction.headless import HeadlessInteractionProvider
+from .interaction.interface import InteractionProvider
+from .interaction.terminal import TerminalInteractionProvider
 from .local import LocalTools
 from .models.anthropic_messages import AnthropicMessages
 from .models.connection import Timeouts
@@ -79,6 +78,7 @@ from .models.recorder import Recorder as ModelRecorder
 from .models.retry import retrying
 from .models.script import from_script, to_script
 from .models.scripted import Fault, ScriptedProvider, Turn, proposed
+from .oauth.interface import Consents
 from .pipeline.parts import Clock, Limits
 from .policy.backtest import Backtest, backtest
 from .policy.explain import Explanation, explain, masks

@@ -9,10 +9,6 @@ from importlib import import_module
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast
 from weakref import WeakValueDictionary
 
-from .approvals.headless import HeadlessInteractionProvider
-from .approvals.interface import InteractionProvider
-from .consents.interface import Consents
-from .consents.none import NoConsents
 from .domain.call import Answer, Question, ToolIntent
 from .domain.chain import Entry, decode_event
 from .domain.decision import FailSafeConfig
@@ -29,6 +25,9 @@ from .domain.state.ledger import Ledger
 from .domain.state.lifecycle import RUN_TRANSITIONS, ActionState, RunState
 from .domain.tool import Situation, ToolDefinition
 from .history.fold import load, snapshot_of
+from .interaction.headless import HeadlessInteractionProvider
+from .interaction.interface import InteractionProvider
+from .oauth.interface import Consents, NoConsents
 from .pipeline.asking import fault_in
 from .pipeline.batch import BatchOutcome, run_batch
 from .pipeline.facts import record_answer
@@ -39,11 +38,11 @@ from .policy.explain import HasRules, Mask
 from .policy.interface import PolicyEngine
 from .policy.masking import MaskSource
 from .policy.rules import RulePolicy
+from .redaction.redactor import SecretRedactor
 from .registry.interface import Toolbox
 from .registry.memory import ToolRegistry
 from .sandbox.local import LocalSandbox
-from .scheduler.local import Line
-from .secrets.patterns import SecretRedactor
+from .scheduler import LocalScheduler
 from .storage.artifacts import Artifacts
 from .storage.event_log import Claim, EventLog
 from .storage.memory import MemoryLog
@@ -117,7 +116,7 @@ class App:
             registry=self.registry,
             policy=policy,
             interaction=_given(options.get("interaction"), HeadlessInteractionProvider),
-            scheduler=Line(options.get("max_concurrency", 128)),
+            scheduler=LocalScheduler(options.get("max_concurrency", 128)),
             sandbox=LocalSandbox(),
             artifacts=self.artifacts,
             redactor=SecretRedactor(options.get("secrets", {})),

@@ -4,9 +4,9 @@ from typing import Any, get_args
 
 import pytest
 
-from interlock.approvals.interface import Fallback, InteractionProvider
 from interlock.domain.call import Answer, Question
 from interlock.domain.errors import InterlockError
+from interlock.interaction.interface import Fallback, InteractionProvider
 
 
 def make_question(kind: str = "approval") -> Question:

@@ -15,9 +15,9 @@ from typing import Any
 
 import pyte
 
-from interlock.approvals.terminal import TerminalInteractionProvider
 from interlock.domain.call import Question
 from interlock.domain.payload import Bound, FileOperand, Surroundings
+from interlock.interaction.terminal import TerminalInteractionProvider
 from tests.patience import HANG_SECONDS
 
 HASH = "sha256:" + "5eed" * 16

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from interlock.approvals.callback import CallbackInteractionProvider
-from interlock.approvals.interface import InteractionProvider
 from interlock.domain.call import Answer, Question
+from interlock.interaction.callback import CallbackInteractionProvider
+from interlock.interaction.interface import InteractionProvider
 from tests.approvals.conformance import ProviderConformance, make_question
 from tests.patience import HANG_SECONDS
 

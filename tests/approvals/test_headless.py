@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.approvals.headless import HeadlessInteractionProvider
-from interlock.approvals.interface import Fallback, InteractionProvider
 from interlock.domain.call import Answer
+from interlock.interaction.headless import HeadlessInteractionProvider
+from interlock.interaction.interface import Fallback, InteractionProvider
 from interlock.pipeline.permit import RECOVERY
 from tests.approvals.conformance import ProviderConformance, make_question
 

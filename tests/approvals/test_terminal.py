@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.approvals.terminal_words import KEYS, SCOPE_OF_KEY, high_risk
 from interlock.domain.call import Answer, Question
 from interlock.domain.decision import SCOPES
 from interlock.domain.payload import Bound, FileOperand, Surroundings
+from interlock.interaction.terminal_keys import KEYS, SCOPE_OF_KEY, high_risk
 from interlock.policy.files.kept import find_rule_problem
 from tests.approvals.person import HASH, Person, at_terminal, make_question
 

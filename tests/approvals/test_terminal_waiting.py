@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from interlock.approvals.interface import InteractionProvider
-from interlock.approvals.terminal import TerminalInteractionProvider
-from interlock.approvals.terminal_screen import Withdrawal
 from interlock.domain.call import Answer
+from interlock.interaction.interface import InteractionProvider
+from interlock.interaction.terminal import TerminalInteractionProvider
+from interlock.interaction.terminal_screen import Withdrawal
 from tests.approvals.conformance import ProviderConformance
 from tests.approvals.person import PROMPT, Person, at_terminal, make_question
 from tests.approvals.test_terminal import YES, no, plain

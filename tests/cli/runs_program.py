@@ -20,10 +20,10 @@ from typing import Any
 
 from interlock import SqliteLog, tool
 from interlock.agent.agent import Agent
-from interlock.approvals.callback import CallbackInteractionProvider
 from interlock.cli.runs_follow import follow
 from interlock.domain.call import Answer, Question
 from interlock.domain.ids import new_run_id
+from interlock.interaction.callback import CallbackInteractionProvider
 from interlock.models.scripted import ScriptedProvider, Turn, proposed
 from interlock.runs.result import AgentResult
 from interlock.runs.runner import Runner

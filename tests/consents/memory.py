@@ -1,7 +1,7 @@
 """Tokens and flows that are gone with the process."""
 
-from interlock.consents.tokens import KeptFlow, KeptGrant, NoFlow
 from interlock.domain.tool import ConsentBinding
+from interlock.oauth.tokens import KeptFlow, KeptGrant, NoFlow
 
 
 class MemoryTokens:

@@ -9,11 +9,11 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from interlock.consents.flow import Callback, Refused
-from interlock.consents.oauth import ConsentRequest, Finished, OAuthConsents
-from interlock.consents.providers import OAuthProvider
-from interlock.consents.tokens import TokenStore
 from interlock.domain.tool import Consent, ConsentBinding
+from interlock.oauth.consents import ConsentRequest, Finished, OAuthConsents
+from interlock.oauth.flow import Callback, Refused
+from interlock.oauth.providers import OAuthProvider
+from interlock.oauth.tokens import TokenStore
 from interlock.service.sealing import SealingKeys
 from tests.consents.memory import MemoryTokens
 

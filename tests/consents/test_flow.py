@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock import ConfigurationError
-from interlock.consents.flow import Callback, Refused
-from interlock.consents.oauth import Finished
-from interlock.consents.tokens import TokenStore
 from interlock.domain.errors import ConsentError
+from interlock.oauth.consents import Finished
+from interlock.oauth.flow import Callback, Refused
+from interlock.oauth.tokens import TokenStore
 from interlock.service.database import Database
 from interlock.service.token_table import TABLES, TokenTable
 from tests.consents.memory import MemoryTokens

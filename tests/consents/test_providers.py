@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from interlock import ConfigurationError
-from interlock.consents.endpoints import endpoints_of
-from interlock.consents.providers import OAuthProvider, client_secret, url_problem
 from interlock.domain.errors import ConsentError
 from interlock.domain.tool import Consent
+from interlock.oauth.endpoints import endpoints_of
+from interlock.oauth.providers import OAuthProvider, client_secret, url_problem
 
 _MINIMAL: dict[str, Any] = {"name": "mail", "client_id": "us", "issuer": "https://provider.example"}
 
@@ -140,7 +140,7 @@ async def test_a_provider_elsewhere_cannot_lead_us_to_services_of_this_host(
     async def published(provider: OAuthProvider, url: str) -> Any:
         return said
 
-    monkeypatch.setattr("interlock.consents.endpoints.get_json", published)
+    monkeypatch.setattr("interlock.oauth.endpoints.get_json", published)
 
     with pytest.raises(ConsentError, match="an endpoint is on this host, and its issuer is not"):
         await endpoints_of(provider())

@@ -7,11 +7,11 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 import msgspec
 import pytest
 
-from interlock.consents.flow import Callback, Refused
-from interlock.consents.oauth import ConsentRequest, Finished, OAuthConsents
-from interlock.consents.providers import OAuthProvider
 from interlock.domain.errors import ConsentError
 from interlock.domain.tool import Consent, ConsentBinding
+from interlock.oauth.consents import ConsentRequest, Finished, OAuthConsents
+from interlock.oauth.flow import Callback, Refused
+from interlock.oauth.providers import OAuthProvider
 from interlock.service.sealing import SealingKeys
 from tests.consents.memory import MemoryTokens
 from tests.node.oidc_server import SECRETS, OidcServer, Visitor, visitor

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from interlock.consents.grants import Given
-from interlock.consents.oauth import Finished
 from interlock.domain.errors import ConsentError
 from interlock.domain.tool import Consent
+from interlock.oauth.consents import Finished
+from interlock.oauth.grants import Given
 
 from .scene import ADA, BINDING, READ, Answer, at_provider, bound_to, gives
 

@@ -12,9 +12,9 @@ from playwright.async_api import Browser, Page
 
 from interlock import FileArtifacts, SqliteLog, ToolContext, tool
 from interlock.api.app import make_api
-from interlock.consents.providers import OAuthProvider
 from interlock.console.site import mount_console
 from interlock.domain.tool import Consent
+from interlock.oauth.providers import OAuthProvider
 from interlock.service.agents import ServedAgent
 from interlock.service.service import Service
 from interlock.service.settings import ServerSettings, ServerTable

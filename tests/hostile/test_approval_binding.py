@@ -16,9 +16,9 @@ from interlock import (
     load_policy,
     tool,
 )
-from interlock.approvals.terminal_words import explain
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.tool import JsonObject, Situation, ToolDefinition
+from interlock.interaction.terminal_keys import explain
 from tests.patience import HANG_SECONDS
 from tests.support import call
 

@@ -18,7 +18,7 @@ from interlock import (
     ToolRuntime,
     tool,
 )
-from interlock.approvals.interface import Fallback, InteractionProvider
+from interlock.interaction.interface import Fallback, InteractionProvider
 
 ALLOW = RulePolicy([Rule(id="mail", verdict="allow", tools="send")])
 DENY = RulePolicy([Rule(id="mail", verdict="deny", tools="send")])

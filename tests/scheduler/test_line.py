@@ -8,8 +8,7 @@ import weakref
 import pytest
 
 from interlock.domain.errors import InterlockError
-from interlock.scheduler.interface import Claim, Place
-from interlock.scheduler.local import Line
+from interlock.scheduler import Claim, LocalScheduler, Ticket
 from tests.patience import HANG_SECONDS
 
 SAFE = Claim("safe")
@@ -27,7 +26,7 @@ def writes(*keys: str) -> Claim:
 CLAIMS = {"safe": SAFE, "read": reads("a"), "write": writes("a"), "exclusive": EXCLUSIVE}
 
 
-async def waiting(place: Place) -> "asyncio.Future[None]":
+async def waiting(place: Ticket) -> "asyncio.Future[None]":
     """The place has asked and has to wait."""
     turn = place.turn()
     assert turn is not None
@@ -38,7 +37,7 @@ async def waiting(place: Place) -> "asyncio.Future[None]":
 
 @pytest.mark.requirement("R220")
 async def test_three_reads_proposed_together_all_have_a_turn_at_once() -> None:
-    line = Line()
+    line = LocalScheduler()
     places = [line.enter(name, SAFE) for name in ("a", "b", "c")]
 
     assert [place.turn() for place in places] == [None, None, None]
@@ -46,7 +45,7 @@ async def test_three_reads_proposed_together_all_have_a_turn_at_once() -> None:
 
 @pytest.mark.requirement("R221")
 async def test_a_test_command_waits_until_the_edit_before_it_is_done() -> None:
-    line = Line()
+    line = LocalScheduler()
     edit = line.enter("edit", writes("app.py"))
     command = line.enter("test", EXCLUSIVE)
     assert edit.turn() is None
@@ -59,7 +58,7 @@ async def test_a_test_command_waits_until_the_edit_before_it_is_done() -> None:
 
 @pytest.mark.requirement("R222")
 async def test_two_edits_of_one_file_take_turns_and_edits_of_two_files_do_not_wait() -> None:
-    line = Line()
+    line = LocalScheduler()
     first = line.enter("first", writes("a.py"))
     second = line.enter("second", writes("a.py"))
     other = line.enter("other", writes("b.py"))
@@ -73,7 +72,7 @@ async def test_two_edits_of_one_file_take_turns_and_edits_of_two_files_do_not_wa
 
 
 async def test_readers_of_a_key_overlap_and_a_writer_behind_them_waits_for_all_of_them() -> None:
-    line = Line()
+    line = LocalScheduler()
     readers = [line.enter("r1", reads("a")), line.enter("r2", reads("a"))]
     writer = line.enter("w", writes("a"))
     assert [reader.turn() for reader in readers] == [None, None]
@@ -88,7 +87,7 @@ async def test_readers_of_a_key_overlap_and_a_writer_behind_them_waits_for_all_o
 
 
 async def test_a_key_that_is_both_read_and_written_counts_as_written() -> None:
-    line = Line()
+    line = LocalScheduler()
     both = Claim("keyed", reads=frozenset({"a"}), writes=frozenset({"a"}))
     assert line.enter("first", both).turn() is None
 
@@ -96,7 +95,7 @@ async def test_a_key_that_is_both_read_and_written_counts_as_written() -> None:
 
 
 async def test_a_call_that_has_not_asked_keeps_its_place_and_uses_no_turn() -> None:
-    line = Line(cap=1)
+    line = LocalScheduler(cap=1)
     person = line.enter("person", writes("a.py"))
     behind_it = line.enter("behind", reads("a.py"))
     beside_it = line.enter("beside", SAFE)
@@ -112,7 +111,7 @@ async def test_a_call_that_has_not_asked_keeps_its_place_and_uses_no_turn() -> N
 
 
 async def test_behind_names_the_conflicting_calls_in_front_in_line_order() -> None:
-    line = Line()
+    line = LocalScheduler()
     for call_id, claim in {"b": writes("b"), "a": writes("a"), "reader": reads("b"), "safe": SAFE}.items():
         line.enter(call_id, claim)
 
@@ -122,7 +121,7 @@ async def test_behind_names_the_conflicting_calls_in_front_in_line_order() -> No
 
 
 async def test_a_free_place_is_behind_nobody() -> None:
-    line = Line()
+    line = LocalScheduler()
     place = line.enter("a", SAFE)
     assert place.behind == ()
     place.leave()
@@ -131,7 +130,7 @@ async def test_a_free_place_is_behind_nobody() -> None:
 
 @pytest.mark.requirement("R097")
 async def test_no_more_turns_are_out_than_the_cap_and_the_next_goes_to_who_waited_longest() -> None:
-    line = Line(cap=2)
+    line = LocalScheduler(cap=2)
     places = [line.enter(str(number), SAFE) for number in range(4)]
     assert [places[0].turn(), places[1].turn()] == [None, None]
     later, earlier = await waiting(places[3]), await waiting(places[2])
@@ -143,7 +142,7 @@ async def test_no_more_turns_are_out_than_the_cap_and_the_next_goes_to_who_waite
 
 
 async def test_a_writer_that_gives_up_lets_the_readers_behind_it_join_those_in_front() -> None:
-    line = Line()
+    line = LocalScheduler()
     assert line.enter("front", SAFE).turn() is None
     exclusive = line.enter("exclusive", EXCLUSIVE)
     turns = [await waiting(line.enter(str(number), SAFE)) for number in range(3)]
@@ -154,7 +153,7 @@ async def test_a_writer_that_gives_up_lets_the_readers_behind_it_join_those_in_f
 
 
 async def test_a_writer_that_gives_up_between_two_writers_frees_nobody() -> None:
-    line = Line()
+    line = LocalScheduler()
     first = line.enter("first", EXCLUSIVE)
     assert first.turn() is None
     second, third = line.enter("second", EXCLUSIVE), line.enter("third", SAFE)
@@ -169,7 +168,7 @@ async def test_a_writer_that_gives_up_between_two_writers_frees_nobody() -> None
 
 
 async def test_a_cancelled_wait_passes_its_turn_on_when_its_place_is_left() -> None:
-    line = Line(cap=1)
+    line = LocalScheduler(cap=1)
     holder, loser, winner = (line.enter(name, SAFE) for name in ("holder", "loser", "winner"))
     assert holder.turn() is None
     lost, won = await waiting(loser), await waiting(winner)
@@ -182,12 +181,12 @@ async def test_a_cancelled_wait_passes_its_turn_on_when_its_place_is_left() -> N
 
 
 async def test_a_task_cancelled_in_the_moment_its_turn_is_given_passes_it_on() -> None:
-    line = Line(cap=1)
+    line = LocalScheduler(cap=1)
     holder, loser, winner = (line.enter(name, SAFE) for name in ("holder", "loser", "winner"))
     assert holder.turn() is None
     both_wait = asyncio.Barrier(3)
 
-    async def take_turn(place: Place) -> None:
+    async def take_turn(place: Ticket) -> None:
         try:
             turn = await waiting(place)
             await both_wait.wait()
@@ -205,7 +204,7 @@ async def test_a_task_cancelled_in_the_moment_its_turn_is_given_passes_it_on() -
 
 
 async def test_a_cancelled_wait_can_be_asked_for_again() -> None:
-    line = Line(cap=1)
+    line = LocalScheduler(cap=1)
     holder, place = line.enter("holder", SAFE), line.enter("place", SAFE)
     assert holder.turn() is None
     (await waiting(place)).cancel()
@@ -218,7 +217,7 @@ async def test_a_cancelled_wait_can_be_asked_for_again() -> None:
 
 
 async def test_leaving_while_somebody_waits_for_the_turn_wakes_them_cancelled() -> None:
-    line = Line(cap=1)
+    line = LocalScheduler(cap=1)
     line.enter("holder", SAFE).turn()
     place = line.enter("place", SAFE)
     turn = await waiting(place)
@@ -229,7 +228,7 @@ async def test_leaving_while_somebody_waits_for_the_turn_wakes_them_cancelled() 
 
 
 async def test_leaving_twice_is_fine_and_gives_one_turn_back() -> None:
-    line = Line(cap=1)
+    line = LocalScheduler(cap=1)
     place = line.enter("a", SAFE)
     assert place.turn() is None
     place.leave()
@@ -240,7 +239,7 @@ async def test_leaving_twice_is_fine_and_gives_one_turn_back() -> None:
 
 
 async def test_a_place_that_was_left_cannot_have_a_turn() -> None:
-    place = Line().enter("a", SAFE)
+    place = LocalScheduler().enter("a", SAFE)
     place.leave()
 
     with pytest.raises(InterlockError, match="call a has left the line"):
@@ -249,12 +248,12 @@ async def test_a_place_that_was_left_cannot_have_a_turn() -> None:
 
 def test_a_cap_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match="cap is 0"):
-        Line(cap=0)
+        LocalScheduler(cap=0)
 
 
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
 async def test_a_finished_place_is_forgotten_even_while_others_stay(claim: Claim) -> None:
-    line = Line(cap=1)
+    line = LocalScheduler(cap=1)
     before, place, after = line.enter("before", claim), line.enter("place", claim), line.enter("after", claim)
     gone = weakref.ref(place)
     assert before.turn() is None
@@ -277,7 +276,7 @@ async def test_the_cost_of_a_call_does_not_grow_with_the_line(claim: Claim) -> N
 
 
 def _calls_per_place(claim: Claim, count: int) -> float:
-    line = Line(cap=8)
+    line = LocalScheduler(cap=8)
     profile = cProfile.Profile()
     with profile:
         places = [line.enter(str(number), claim) for number in range(count)]

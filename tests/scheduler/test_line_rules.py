@@ -9,8 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from interlock.scheduler.interface import Claim, Place
-from interlock.scheduler.local import Line
+from interlock.scheduler import Claim, LocalScheduler, Ticket
 
 KEYS = st.frozensets(st.sampled_from("abc"), max_size=2)
 CLAIMS = st.one_of(st.just(Claim("safe")), st.just(Claim("exclusive")), st.builds(Claim, st.just("keyed"), KEYS, KEYS))
@@ -31,7 +30,7 @@ class Member(msgspec.Struct):
 
     call_id: str
     claim: Claim
-    place: Place
+    place: Ticket
     running: bool = False
     turn: "asyncio.Future[None] | None" = None
 
@@ -54,7 +53,7 @@ class LineRules(RuleBasedStateMachine):
 
     @initialize(cap=st.integers(1, 4))
     def open(self, cap: int) -> None:
-        self.scheduler = Line(cap)
+        self.scheduler = LocalScheduler(cap)
         self.cap = cap
 
     @rule(claim=CLAIMS)

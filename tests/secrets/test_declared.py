@@ -11,8 +11,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from interlock.secrets.interface import Redactor
-from interlock.secrets.patterns import MIN_SECRET_CHARS, SecretRedactor
+from interlock.redaction.interface import Redactor
+from interlock.redaction.redactor import MIN_SECRET_CHARS, SecretRedactor
 
 SECRET = 'cor/rect+ho"rse &\u00e9 ba\\ttery'
 SPELLINGS: dict[str, Callable[[str], str]] = {

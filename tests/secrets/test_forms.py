@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from interlock.secrets.patterns import SecretRedactor
+from interlock.redaction.redactor import SecretRedactor
 from tests.corpora.injection import load
 
 ALNUM = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.secrets.forms import FORMS
-from interlock.secrets.patterns import SecretRedactor
-from interlock.secrets.plain import find_word, seldom_first
+from interlock.redaction.forms import FORMS
+from interlock.redaction.prefilter import find_word, seldom_first
+from interlock.redaction.redactor import SecretRedactor
 from tests.secrets.test_stream import REDACTOR, SECRET, TOKEN, texts
 
 WORDS = sorted({word for form in FORMS for word in form.words})

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.secrets.forms import FORMS
-from interlock.secrets.patterns import SecretRedactor
+from interlock.redaction.forms import FORMS
+from interlock.redaction.redactor import SecretRedactor
 
 WORDS = sorted({word for form in FORMS for word in form.words})
 MEBIBYTE = 2**20

@@ -16,7 +16,7 @@ from interlock import Decision, ToolContext, ToolIntent, ToolRuntime, tool
 from interlock.audit import records as told
 from interlock.audit import schemas
 from interlock.audit.export import read_export
-from interlock.secrets.patterns import SecretRedactor
+from interlock.redaction.redactor import SecretRedactor
 from interlock.storage.memory_artifacts import MemoryArtifacts
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6" * 3

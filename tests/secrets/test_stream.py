@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.secrets.forms import FORMS
-from interlock.secrets.patterns import SecretRedactor
-from interlock.secrets.stream import MAX_HELD_CHARS
+from interlock.redaction.forms import FORMS
+from interlock.redaction.redactor import SecretRedactor
+from interlock.redaction.stream import MAX_HELD_CHARS
 
 SECRET = "hunter2-and-more"
 LINES = "first line of it\nsecond\n\nlast line"

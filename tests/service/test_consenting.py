@@ -8,12 +8,12 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import pytest
 
-from interlock.consents.flow import Callback
-from interlock.consents.oauth import ConsentRequest, Finished
 from interlock.domain.call import Answer
 from interlock.domain.errors import ConfigurationError, DecisionConflictError, LogCorruptError
 from interlock.domain.state.lifecycle import ActionState
 from interlock.domain.tool import Consent
+from interlock.oauth.consents import ConsentRequest, Finished
+from interlock.oauth.flow import Callback
 from interlock.service.consenting import Answered, Consenting, ConsentProblem, Goto
 from interlock.service.database import Database
 from interlock.service.journal import TABLES, Journal, JournalEntry

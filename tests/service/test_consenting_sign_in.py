@@ -12,9 +12,9 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey
 
 from interlock import ConfigurationError
-from interlock.consents.flow import Callback, Refused
-from interlock.consents.providers import OAuthProvider
 from interlock.domain.errors import ConsentError
+from interlock.oauth.flow import Callback, Refused
+from interlock.oauth.providers import OAuthProvider
 from interlock.service import accounts, journal
 from interlock.service.accounts import Account, Accounts
 from interlock.service.database import Database

@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from interlock.consents.flow import Callback
-from interlock.consents.oauth import Finished, OAuthConsents
+from interlock.oauth.consents import Finished, OAuthConsents
+from interlock.oauth.flow import Callback
 from interlock.service.database import Database
 from interlock.service.sealing import SealingKeys
 from interlock.service.token_table import TABLES, TokenTable

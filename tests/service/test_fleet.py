@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from interlock import MemoryArtifacts, MemoryLog
-from interlock.consents.none import NoConsents
 from interlock.domain.decision import FailSafeConfig, FailurePolicy
 from interlock.domain.errors import ConfigurationError
 from interlock.local import LocalTools
+from interlock.oauth.interface import NoConsents
 from interlock.service.agents import ServedAgent
 from interlock.service.demo_agents import demo_agents
 from interlock.service.fleet import Fleet

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interlock import MemoryLog, PolicyFiles, Rule, RulePolicy, tool
-from interlock.consents.none import NoConsents
 from interlock.domain.chain import Entry
 from interlock.domain.decision import Decision, Verdict
+from interlock.oauth.interface import NoConsents
 from interlock.policy.interface import PolicyEvent
 from interlock.service import policies as policies_module
 from interlock.service.agents import ServedAgent

@@ -13,11 +13,11 @@ from playwright.async_api import Page
 from interlock import FileArtifacts, Rule, RulePolicy, SqliteLog, ToolContext, tool
 from interlock.agent.agent import Agent
 from interlock.api.app import make_api
-from interlock.consents.grants import Grants
-from interlock.consents.providers import OAuthProvider
 from interlock.console.site import mount_console
 from interlock.domain.tool import Consent
 from interlock.models.scripted import ScriptedProvider
+from interlock.oauth.grants import Grants
+from interlock.oauth.providers import OAuthProvider
 from interlock.service.agents import ServedAgent
 from interlock.service.api_keys import NewKey
 from interlock.service.principal import Role

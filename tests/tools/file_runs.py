@@ -13,8 +13,8 @@ from interlock import Observation, ToolRuntime
 from interlock.domain.state.ledger import Ledger
 from interlock.domain.tool import Situation, ToolContext
 from interlock.pipeline.run_artifacts import LedgerArtifacts
+from interlock.redaction.redactor import SecretRedactor
 from interlock.sandbox.workspace import Workspace
-from interlock.secrets.patterns import SecretRedactor
 from interlock.storage.memory_artifacts import MemoryArtifacts
 from interlock.tools.edit_file import edit_file
 from interlock.tools.read_artifact import read_artifact

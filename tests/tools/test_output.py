@@ -222,7 +222,7 @@ def test_the_places_of_a_long_stream_are_those_of_the_interleaving() -> None:
 PROGRAM = """
 import sys
 from interlock.storage.file_artifacts import FileArtifacts
-from interlock.secrets.patterns import SecretRedactor
+from interlock.redaction.redactor import SecretRedactor
 from interlock.tools.output import Spool, excerpt
 
 def used_kibibytes():

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.secrets.patterns import SecretRedactor
+from interlock.redaction.redactor import SecretRedactor
 from interlock.storage.memory_artifacts import MemoryArtifacts
 from interlock.tools.output import Spool, Stream
 

@@ -14,14 +14,14 @@ from typing import Any, TypedDict, Unpack, cast
 import msgspec
 import typer
 
-from ..approvals.terminal_dialog import CONFIRMING_CHARS
-from ..approvals.terminal_words import high_risk
 from ..domain import json
 from ..domain.call import Answer, Question
 from ..domain.errors import ConfigurationError, DecisionConflictError, RunEndedError
 from ..domain.state.ledger import ActionEntry
 from ..domain.state.lifecycle import ActionState
 from ..domain.tool import JsonObject
+from ..interaction.terminal_dialog import CONFIRMING_CHARS
+from ..interaction.terminal_keys import high_risk
 from ..policy.files.kept import find_rule_problem
 from ..storage.event_log import EventLog
 from .approvals_answer import Answered, at_desk, give_answer, name_of_person

@@ -11,12 +11,12 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from ..approvals.terminal_words import high_risk
 from ..domain.call import Question
 from ..domain.errors import ConfigurationError, IllegalTransitionError, LogCorruptError
 from ..domain.state.ledger import ActionEntry, Ledger
 from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 from ..history.fold import load
+from ..interaction.terminal_keys import high_risk
 from ..rendering.question import MAX_WIDTH, Line, Style, fact, facts, render
 from ..sandbox.operands import bind_files
 from ..storage.event_log import EventLog

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import cast
 
-from ..approvals.terminal import TerminalInteractionProvider
 from ..domain.call import Answer, Decided, Question
 from ..domain.errors import AnswerRefusedError, InterlockError
+from ..interaction.terminal import TerminalInteractionProvider
 from ..runs.handle import RunHandle
 from ..runs.runner import Runner
 from ..storage.file_artifacts import FileArtifacts

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..agent.agent import Agent
-from ..approvals.headless import HeadlessInteractionProvider
 from ..domain.messages import ProposedCall, ToolMessage
 from ..domain.observation import Observation
+from ..interaction.headless import HeadlessInteractionProvider
 from ..local import LocalTools
 from ..models.interface import ModelRequest
 from ..models.scripted import ScriptedProvider, Turn, TurnWriter, proposed

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from rich.console import Console
 
-from ..approvals.terminal import TerminalInteractionProvider
 from ..domain.chain import decode_event
 from ..domain.errors import InterlockError, LogFencedError, ModelError
 from ..domain.json import JsonObject
+from ..interaction.terminal import TerminalInteractionProvider
 from ..policy.files.kept import find_rule_problem
 from ..runs.handle import RunHandle
 from ..runs.result import AgentResult

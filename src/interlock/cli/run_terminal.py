@@ -12,9 +12,9 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from ..approvals.interface import Fallback
-from ..approvals.terminal import TerminalInteractionProvider
 from ..domain.call import Answer, Question
+from ..interaction.interface import Fallback
+from ..interaction.terminal import TerminalInteractionProvider
 from .live import LiveView
 
 _LOCAL_MODES = 3

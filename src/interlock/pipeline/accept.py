@@ -14,7 +14,7 @@ from ..domain.ids import MAX_NAME_CHARS, is_name, is_plain_name
 from ..domain.json import BadJson, JsonObject, check, encode, encode_sorted, parse
 from ..domain.outcome import Failure
 from ..domain.redaction import redact_json_text, redact_leaves
-from ..secrets.interface import MAX_PLAIN_NAMES, Redactor
+from ..redaction.interface import MAX_PLAIN_NAMES, Redactor
 from .parts import Limits
 
 _MAX_SHOWN_CHARS = 2_000

@@ -39,8 +39,8 @@ from ..domain.redaction import redact_json, redact_json_text, redact_line
 from ..domain.state.ledger import ActionEntry
 from ..domain.state.lifecycle import ActionState, RunState
 from ..domain.tool import JsonObject, ToolDefinition
+from ..redaction.interface import MAX_PLAIN_NAMES
 from ..rendering.sentences import shorten
-from ..secrets.interface import MAX_PLAIN_NAMES
 from .accept import Received
 from .execute import Execution
 from .live import Run

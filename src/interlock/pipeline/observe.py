@@ -10,9 +10,9 @@ from ..domain.observation import Content, NormalizedResult, Observation
 from ..domain.outcome import CODES, UNKNOWN, ArtifactRef, Failure, NextTool, OutputSize, Phase, SideEffect, SideEffects
 from ..domain.redaction import redact_json, redact_json_text, redact_line
 from ..domain.tool import JsonObject, ToolContext, ToolDefinition
+from ..redaction.interface import Redactor
 from ..rendering.excerpt import apply_tool_output_limits
 from ..rendering.sentences import shorten
-from ..secrets.interface import Redactor
 from ..storage.artifacts import Artifacts
 
 _READER = "read_artifact"

@@ -6,14 +6,14 @@ from typing import Literal
 
 import msgspec
 
-from ..approvals.interface import InteractionProvider
-from ..consents.interface import Consents
 from ..domain.decision import FailSafeConfig, FourEyes
+from ..interaction.interface import InteractionProvider
+from ..oauth.interface import Consents
 from ..policy.interface import PolicyEngine
+from ..redaction.interface import Redactor
 from ..registry.interface import Registry
 from ..sandbox.interface import Sandbox
-from ..scheduler.interface import Scheduler
-from ..secrets.interface import Redactor
+from ..scheduler import Scheduler
 from ..storage.artifacts import Artifacts
 from ..telemetry.interface import Telemetry
 

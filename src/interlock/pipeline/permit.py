@@ -8,7 +8,6 @@ from typing import cast
 
 import msgspec
 
-from ..approvals.interface import InteractionProvider
 from ..domain.call import Answer, PermittedCall, Question, ValidCall
 from ..domain.decision import RECOVERY, SCOPES, Decision, Verdict, joined
 from ..domain.ids import new_action_id
@@ -17,6 +16,7 @@ from ..domain.outcome import Failure
 from ..domain.payload import Bound
 from ..domain.resources import declared_paths, place_in, values_at
 from ..domain.tool import Consent, ConsentBinding, Guardrail, ResourceKind, Risk, Situation, ToolContext
+from ..interaction.interface import InteractionProvider
 from ..policy.interface import PolicyEngine, PolicyEvent
 from ..rendering.sentences import error_text, sentence, shorten, shown
 

@@ -6,7 +6,7 @@ from ..domain.errors import ArtifactError
 from ..domain.outcome import ArtifactRef
 from ..domain.state.ledger import Ledger
 from ..domain.tool import ByteFilter
-from ..secrets.interface import Redactor
+from ..redaction.interface import Redactor
 from ..storage.artifacts import Artifacts
 
 

@@ -3,7 +3,7 @@
 from ..domain.call import Invocation, PermittedCall, ValidCall
 from ..domain.tool import Keys, ToolContext
 from ..sandbox.interface import Sandbox
-from ..scheduler.interface import Claim
+from ..scheduler import Claim
 
 _SAFE = Claim("safe")
 _EXCLUSIVE = Claim("exclusive")

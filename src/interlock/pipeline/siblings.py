@@ -26,7 +26,7 @@ from ..domain.errors import (
 )
 from ..domain.observation import Observation
 from ..domain.outcome import Failure, Phase
-from ..scheduler.interface import Place
+from ..scheduler import Ticket
 from .asking import resolve, settle
 from .facts import void
 from .live import Run
@@ -60,21 +60,21 @@ class Siblings:
         self._run = run
         self._loop = asyncio.get_running_loop()
         #: Calls that have not ended, with their places in line, and those of them that have begun.
-        self._open: dict[str, Place] = {}
+        self._open: dict[str, Ticket] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._begun: dict[str, None] = {}
         self._broken: dict[str, BaseException] = {}
         self._cancelling = False
         self._all_done: asyncio.Future[None] | None = None
         #: Calls whose question stays open, and the calls behind them.
-        self._held: dict[str, Place] = {}
+        self._held: dict[str, Ticket] = {}
         #: Calls that wait for a person or their turn, those that were woken to look again, those that wait for a turn.
         self._idle: dict[str, asyncio.Task[None]] = {}
         self._woken: set[str] = set()
         self._queued: set[str] = set()
         run.wake, run.stopping = self._wake, ""
 
-    def start(self, call_id: str, planned: PermittedCall | Waiting, place: Place) -> None:
+    def start(self, call_id: str, planned: PermittedCall | Waiting, place: Ticket) -> None:
         self._open[call_id] = place
         task = self._loop.create_task(self._carry_to_end(call_id, planned, place))
         if call_id in self._open:
@@ -97,7 +97,7 @@ class Siblings:
         if self.ending and self.waiting:
             self._skip_waiting()
 
-    async def _carry_to_end(self, call_id: str, planned: PermittedCall | Waiting, place: Place) -> None:
+    async def _carry_to_end(self, call_id: str, planned: PermittedCall | Waiting, place: Ticket) -> None:
         if call_id not in self._tasks:  # it runs at once, before `start` has the task
             self._tasks[call_id] = cast("asyncio.Task[None]", asyncio.current_task())
         self._begun[call_id] = None
@@ -116,7 +116,7 @@ class Siblings:
         else:
             self._end_call(call_id, place, outcome)
 
-    def _end_call(self, call_id: str, place: Place, outcome: Outcome | BaseException) -> None:
+    def _end_call(self, call_id: str, place: Ticket, outcome: Outcome | BaseException) -> None:
         if call_id not in self._open:
             return  # it was abandoned; this is its late end
         del self._open[call_id]
@@ -162,7 +162,7 @@ class Siblings:
         with suppress(LogError):
             await self._run.recorder.commit()
 
-    async def _carry_waiting(self, waiting: Waiting, place: Place) -> Outcome:
+    async def _carry_waiting(self, waiting: Waiting, place: Ticket) -> Outcome:
         valid = waiting.valid
         settled = self._run.stopped(valid.call_id)
         if settled is None:
@@ -186,7 +186,7 @@ class Siblings:
             return waiting
         return await resolve(waiting, action.question, action.answer, action.answered_seq, self._run)
 
-    async def _carry_permitted(self, permitted: PermittedCall, place: Place) -> Outcome:
+    async def _carry_permitted(self, permitted: PermittedCall, place: Ticket) -> Outcome:
         valid, run = permitted.valid, self._run
         turn = place.turn()
         if turn is not None:
@@ -235,10 +235,10 @@ class Siblings:
             self._woken.add(call_id)
             self._idle[call_id].cancel()
 
-    def _held_before(self, place: Place) -> str:
+    def _held_before(self, place: Ticket) -> str:
         return next((call_id for call_id in place.behind if call_id in self._held), "")
 
-    def _hold(self, call_id: str, held: Place) -> None:
+    def _hold(self, call_id: str, held: Ticket) -> None:
         """The call stays where it is, so whoever waits behind it need not wait in this process."""
         self._held[call_id] = held
         for queued in list(self._queued):

@@ -10,12 +10,12 @@ import msgspec
 from pydantic import BaseModel
 
 from ..agent.session import Session
-from ..approvals.interface import Fallback
 from ..domain.call import Answer, Question
 from ..domain.errors import InterlockError, ModelError
 from ..domain.payload import Surroundings
 from ..domain.state.verification import Checks
 from ..domain.tool import JsonObject, Reach, Situation, ToolContext, ToolDefinition
+from ..interaction.interface import Fallback
 from ..models.interface import CallWritten, Finished, FinishReason, ModelEvent, ModelRequest, TextPiece
 from ..storage.artifacts import Artifacts
 from .recording import PastAnswer, PastCall, Recording, stopped_by_runtime

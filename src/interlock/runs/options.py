@@ -6,10 +6,10 @@ from typing import Any, TypedDict
 
 from ..agent.agent import Agent
 from ..agent.declared import kind_of
-from ..approvals.interface import InteractionProvider
-from ..consents.interface import Consents
 from ..domain.errors import ConfigurationError
 from ..domain.tool import Mode
+from ..interaction.interface import InteractionProvider
+from ..oauth.interface import Consents
 from ..pipeline.parts import Clock, Limits, RuleChange
 from ..storage.artifacts import Artifacts
 from ..storage.event_log import EventLog

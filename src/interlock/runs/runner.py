@@ -24,7 +24,6 @@ from ..agent.agent import Agent, AgentTool
 from ..agent.session import Session
 from ..agent.team import team
 from ..app import App, Options
-from ..approvals.headless import HeadlessInteractionProvider
 from ..domain.call import Answer
 from ..domain.chain import decode_event
 from ..domain.errors import (
@@ -41,6 +40,7 @@ from ..domain.state.lifecycle import RUN_TRANSITIONS
 from ..domain.tool import Situation, ToolContext
 from ..engine.notes import NoteWatch
 from ..history.fold import load
+from ..interaction.headless import HeadlessInteractionProvider
 from ..pipeline.facts import lost_end
 from ..storage.event_log import Claim, Ends, EventLog
 from .children import ask_child

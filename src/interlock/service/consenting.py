@@ -11,10 +11,6 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from ..consents.flow import Callback, Refused
-from ..consents.grants import Given
-from ..consents.oauth import ConsentRequest, OAuthConsents
-from ..consents.providers import url_problem
 from ..domain.call import Answer
 from ..domain.errors import (
     AnswerRefusedError,
@@ -27,6 +23,10 @@ from ..domain.errors import (
 )
 from ..domain.state.lifecycle import ActionState
 from ..domain.tool import Consent, ConsentBinding
+from ..oauth.consents import ConsentRequest, OAuthConsents
+from ..oauth.flow import Callback, Refused
+from ..oauth.grants import Given
+from ..oauth.providers import url_problem
 from .journal import Journal, Outcome
 from .principal import Principal
 from .rows import ActionQuery, ActionRow, Page

@@ -4,9 +4,9 @@ by one of them is known to all."""
 from collections.abc import Sequence
 from typing import Any, cast
 
-from ..consents.interface import Consents
 from ..domain.errors import ConfigurationError
 from ..engine.notes import NoteWatch
+from ..oauth.interface import Consents
 from ..runs.desk import Desk
 from ..runs.handle import RunHandle
 from ..runs.options import RunnerOptions

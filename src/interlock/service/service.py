@@ -11,12 +11,11 @@ from time import time_ns
 from types import TracebackType
 
 from ..audit.schemas import renderers
-from ..consents.interface import Consents
-from ..consents.none import NoConsents
-from ..consents.oauth import ConsentRequest, OAuthConsents
 from ..domain.errors import ConfigurationError, InterlockError
 from ..domain.tool import Consent, ConsentBinding
 from ..history.fold import load
+from ..oauth.consents import ConsentRequest, OAuthConsents
+from ..oauth.interface import Consents, NoConsents
 from ..pipeline.parts import Clock, Limits, RuleChange
 from ..storage.artifacts import Artifacts
 from ..storage.event_log import EventLog

@@ -23,10 +23,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ..consents.providers import OAuthProvider
 from ..domain.decision import FailurePolicy
 from ..domain.errors import ConfigurationError
 from ..domain.tool import Mode
+from ..oauth.providers import OAuthProvider
 from .due_times import Schedule, check_schedules
 from .forwarding.destination import Destination, check_destinations
 from .permissions import FourEyes

@@ -16,12 +16,11 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
-from ..consents.coming_back import refused, tokens_after
-from ..consents.flow import Callback, Flow, Flows, Refused, session_hash
-from ..consents.provider_client import ProviderClient
-from ..consents.providers import OAuthProvider, client_secret, url_problem
-from ..consents.tokens import FlowStore, Seal
 from ..domain.errors import ConfigurationError, ConsentError
+from ..oauth.flow import Callback, Flow, Flows, Refused, refused, session_hash, tokens_after
+from ..oauth.provider_client import ProviderClient
+from ..oauth.providers import OAuthProvider, client_secret, url_problem
+from ..oauth.tokens import FlowStore, Seal
 from .accounts import Account, Accounts
 from .principal import Role
 from .trust import Refusal

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple
 
-from ..consents.tokens import KeptFlow, KeptGrant, NoFlow
 from ..domain.tool import ConsentBinding
+from ..oauth.tokens import KeptFlow, KeptGrant, NoFlow
 from .database import Database
 
 TABLES = (

@@ -1,36 +1,55 @@
-"""The line of one process: turns by arrival order, with a cap on how many are out.
+"""Whose turn it is. Calls enter the line in model order; a turn is given when no earlier call conflicts.
 
-Theory of operation. Every resource has a lane: who claims it, in line order. Readers of a lane may overlap, a
-writer is alone. There is one lane for everything, written by exclusive calls and read by all others, and one
-lane per key. A place is in all its lanes from `enter` to `leave`, and has a gate before it for each lane that
-is not open to it:
-
-- a reader's gate opens when the last writer in front of it in that lane leaves;
-- a writer's gate opens when it is the first of that lane.
-
-The lanes agree on the order, so nobody waits in a circle. A place with no gate left that has asked for its
-turn is ready; ready places get turns first come, first served, while fewer than `cap` are out. As long as a
-turn is free nobody is ready and waiting, which is what makes the short way through `turn` right.
-
-Lanes know only places that are in line and places know no other places, so what is done can be forgotten.
-Everything runs in the thread of one event loop; there are no locks.
+A call that waits for a person keeps its place in line, so that a later call that conflicts with it waits behind it and
+one that does not runs now.
 """
 
+import asyncio
 from asyncio import Future, get_running_loop
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
-from ..domain.errors import InterlockError
-from .interface import Claim
+from .domain.errors import InterlockError
+from .domain.tool import Concurrency
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What a call needs to itself: nothing (`safe`), named resources (`keyed`) or everything (`exclusive`)."""
+
+    concurrency: Concurrency
+    reads: frozenset[str] = frozenset()
+    writes: frozenset[str] = frozenset()
+
+
+class Ticket(Protocol):
+    """A call's place in line."""
+
+    @property
+    def behind(self) -> tuple[str, ...]:
+        """The calls in front that conflict and are not done, in line order."""
+        ...
+
+    def turn(self) -> "asyncio.Future[None] | None":
+        """None when the turn is given at once, else a future to wait for; cancelling it gives up asking."""
+        ...
+
+    def leave(self) -> None:
+        """Done, or given up: whoever waits behind moves on. Leaving twice is fine."""
+        ...
+
+
+class Scheduler(Protocol):
+    def enter(self, call_id: str, claim: Claim) -> Ticket: ...
+
 
 # An OrderedDict finds its first key at once even after many removals at the front; a dict searches for it.
 _Places: TypeAlias = "OrderedDict[Place, None]"
 
 
-class Lane:
+class ResourceQueue:
     """Who claims one resource, in line order."""
 
     __slots__ = ("everyone", "key", "writers")
@@ -40,14 +59,14 @@ class Lane:
         self.everyone: _Places = OrderedDict()
         self.writers: _Places = OrderedDict()
 
-    def enter(self, place: "Place", writes: bool) -> None:
+    def enter(self, place: "LocalTicket", writes: bool) -> None:
         if self.everyone if writes else self.writers:
             place.gates += 1
         self.everyone[place] = None
         if writes:
             self.writers[place] = None
 
-    def leave(self, place: "Place") -> list["Place"]:
+    def leave(self, place: "LocalTicket") -> list["LocalTicket"]:
         """The places that this opens a gate for, in line order."""
         was_first = next(iter(self.everyone)) is place
         opened = self._readers_released_by(place) if place in self.writers else []
@@ -58,12 +77,12 @@ class Lane:
                 opened.append(first)
         return opened
 
-    def _readers_released_by(self, writer: "Place") -> list["Place"]:
+    def _readers_released_by(self, writer: "LocalTicket") -> list["LocalTicket"]:
         was_first_writer = next(iter(self.writers)) is writer
         del self.writers[writer]
         if not was_first_writer:
             return []
-        released: list[Place] = []
+        released: list[LocalTicket] = []
         in_line = iter(self.everyone)
         for place in in_line:
             if place is writer:
@@ -74,7 +93,7 @@ class Lane:
             released.append(place)
         return released
 
-    def in_front_of(self, place: "Place") -> "Iterator[Place]":
+    def in_front_of(self, place: "LocalTicket") -> "Iterator[LocalTicket]":
         """The places in front that conflict with this one."""
         for other in self.everyone if place in self.writers else self.writers:
             if other.number >= place.number:
@@ -82,16 +101,16 @@ class Lane:
             yield other
 
 
-class Place(msgspec.Struct, eq=False, weakref=True):
+class LocalTicket(msgspec.Struct, eq=False, weakref=True):
     """A call's place in line. Made by `Line.enter`."""
 
     # A struct rather than a plain class: it is made once per call, in C.
-    line: "Line"
+    line: "LocalScheduler"
     call_id: str
     number: int
     gates: int = 0
     #: The lanes of its keys, beside the lane for everything.
-    key_lanes: tuple[Lane, ...] = ()
+    key_lanes: tuple[ResourceQueue, ...] = ()
     holds_turn: bool = False
     has_left: bool = False
     asked: "Future[None] | None" = None
@@ -144,7 +163,7 @@ class Place(msgspec.Struct, eq=False, weakref=True):
             line.give_turns()
 
 
-class Line:
+class LocalScheduler:
     """Implements `Scheduler`."""
 
     def __init__(self, cap: int = 128) -> None:
@@ -153,13 +172,13 @@ class Line:
         self.cap = cap
         self.turns_out = 0
         self.ready: _Places = OrderedDict()
-        self.everything = Lane()
-        self.keys: dict[str, Lane] = {}
+        self.everything = ResourceQueue()
+        self.keys: dict[str, ResourceQueue] = {}
         self._entered = 0
 
-    def enter(self, call_id: str, claim: Claim) -> Place:
+    def enter(self, call_id: str, claim: Claim) -> LocalTicket:
         self._entered = number = self._entered + 1
-        place = Place(self, call_id, number)
+        place = LocalTicket(self, call_id, number)
         if claim.concurrency == "safe" and not self.everything.writers:
             self.everything.everyone[place] = None
             return place
@@ -168,17 +187,17 @@ class Line:
             place.key_lanes = self._enter_keys(place, claim)
         return place
 
-    def _enter_keys(self, place: Place, claim: Claim) -> tuple[Lane, ...]:
-        lanes: list[Lane] = []
+    def _enter_keys(self, place: LocalTicket, claim: Claim) -> tuple[ResourceQueue, ...]:
+        lanes: list[ResourceQueue] = []
         for key in claim.reads | claim.writes:
             lane = self.keys.get(key)
             if lane is None:
-                lane = self.keys[key] = Lane(key)
+                lane = self.keys[key] = ResourceQueue(key)
             lane.enter(place, writes=key in claim.writes)
             lanes.append(lane)
         return tuple(lanes)
 
-    def open_gates(self, place: Place) -> None:
+    def open_gates(self, place: LocalTicket) -> None:
         """Take the place out of its lanes; whoever has no gate left and has asked is ready."""
         opened = self.everything.leave(place)
         for lane in place.key_lanes:

@@ -15,8 +15,8 @@ from ..domain.rendering import json_escape
 from ..domain.tool import JsonObject
 from ..rendering.question import Line, fact, facts, render, words
 from ..rendering.visible import visible
+from .terminal_keys import SCOPE_OF_KEY, explain, high_risk, key_list, open_keys
 from .terminal_screen import Screen
-from .terminal_words import SCOPE_OF_KEY, explain, high_risk, key_list, open_keys
 
 MAX_MISTAKES = 3
 MAX_MINUTES = 24 * 60

@@ -20,8 +20,7 @@ import msgspec
 
 from ..domain.errors import ConfigurationError, ConsentError
 from ..domain.tool import Consent, ConsentBinding
-from .coming_back import refused, tokens_after
-from .flow import Callback, Flow, Flows, Refused, session_hash
+from .flow import Callback, Flow, Flows, Refused, refused, session_hash, tokens_after
 from .grants import Given, Grant, Grants
 from .provider_client import ProviderClient
 from .providers import OAuthProvider, client_secret, url_problem

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from .encodings import base64_end, base64_stems, find_encoded, spellings
 from .forms import Found, find_forms
 from .found import find_split, replaced
-from .plain import find_word, may_be_secret
+from .prefilter import find_word, may_be_secret
 from .stream import RedactingStream
 
 MIN_SECRET_CHARS = 6

@@ -17,3 +17,10 @@ class Consents(Protocol):
         `ConsentError` where the provider cannot be reached or says something else than no: then nobody is asked, and
         the call fails."""
         ...
+
+
+class NoConsents:
+    asks = False
+
+    async def token(self, binding: ConsentBinding, consent: Consent) -> str | None:
+        return None

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 
 from .found import Joined
-from .plain import may_be_split
+from .prefilter import may_be_split
 
 _open_end = re.compile(
     r"""(?:
