@@ -14,7 +14,7 @@ _NAMES = {
         "Agent",
         "AgentTool",
     ),
-    "agent.steps": ("Budgets",),
+    "agent.next_step": ("Budgets",),
     "audit.export": (
         "read_export",
         "to_json",
@@ -211,9 +211,9 @@ _NAMES = {
         "replay_model",
     ),
     "replay.trace": ("Replay",),
-    "runs.desk": ("Desk",),
     "runs.fork": ("fork",),
     "runs.handle": ("RunHandle",),
+    "runs.inbox": ("Desk",),
     "runs.result": ("AgentResult",),
     "runs.runner": ("Runner",),
     "runtime": (

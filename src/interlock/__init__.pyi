@@ -1,7 +1,7 @@
 """The public names, for type checkers and readers. `__init__.py` loads them on first use."""
 
 from .agent.agent import Agent, AgentTool
-from .agent.steps import Budgets
+from .agent.next_step import Budgets
 from .audit.export import read_export, to_json, to_ndjson
 from .audit.verify import Audit, Checkpoint, Flaw, verify
 from .domain.call import Answer, Question, ToolIntent, Waiting
@@ -98,9 +98,9 @@ from .replay.dry_run import DryRun, dry_run
 from .replay.export_test import export_test
 from .replay.model import ModelReplay, replay_model
 from .replay.trace import Replay
-from .runs.desk import Desk
 from .runs.fork import fork
 from .runs.handle import RunHandle
+from .runs.inbox import Desk
 from .runs.result import AgentResult
 from .runs.runner import Runner
 from .runtime import BatchResult, ToolRuntime

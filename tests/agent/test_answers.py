@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from interlock import MemoryLog, Mode, Situation, SqliteLog, tool
 from interlock.agent.agent import Agent
-from interlock.agent.steps import Budgets
+from interlock.agent.next_step import Budgets
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.event import AnswerRefused
 from interlock.domain.messages import UserMessage

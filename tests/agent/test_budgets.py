@@ -7,12 +7,12 @@ import pytest
 
 from interlock import CallbackInteractionProvider, Limits, MemoryLog, Question, tool
 from interlock.agent.agent import Agent
-from interlock.agent.steps import Budgets
+from interlock.agent.next_step import Budgets
 from interlock.domain.messages import Usage
 from interlock.models.interface import ModelEvent, ModelRequest, TextPiece
 from interlock.models.scripted import Turn, proposed
 from interlock.pipeline.parts import Clock
-from interlock.runs import hold
+from interlock.runs import lease
 from interlock.runs.runner import Runner
 from tests.runs.support import agent_of, asked_of, calls, run_of
 
@@ -117,7 +117,7 @@ class Reluctant(Hanging):
 
 
 async def test_time_ends_a_model_that_has_to_be_told_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hold, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(lease, "_AGAIN_SECONDS", 0.01)
 
     result = await run_of(Agent(provider=Reluctant(), budgets=Budgets(max_seconds=0.02)))
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from interlock.agent.claims import MAX_CLAIM_CHARS, claim_in, contradiction
-from interlock.agent.sentences import MAX_HEAD_CHARS, MAX_TAIL_CHARS
 from interlock.domain.observation import Observation
 from interlock.domain.outcome import SideEffect
 from interlock.domain.state.verification import Checks, Verification
+from interlock.verification.claims import MAX_CLAIM_CHARS, claim_in, contradiction
+from interlock.verification.sentences import MAX_HEAD_CHARS, MAX_TAIL_CHARS
 
 
 def examples(name: str) -> list[str]:

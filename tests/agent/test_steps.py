@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.agent.steps import (
+from interlock.agent.next_step import (
     AskModel,
     Budgets,
     Cancel,

@@ -7,14 +7,14 @@ from types import FunctionType
 import pytest
 
 from interlock import Agent, AgentResult, Budgets, Desk, Runner
-from interlock.agent.claims import claim_in
-from interlock.agent.sentences import sentences
 from interlock.domain.state.lifecycle import RUN_STATUS
 from interlock.domain.state.verification import Status
 from interlock.models.calls import MAX_ARGUMENTS_BYTES, MAX_CALLS
 from interlock.models.connection import DEFAULT_TIMEOUTS, MAX_ANSWER_BYTES, MAX_LINE_BYTES
 from interlock.models.text import MAX_TEXT_BYTES
 from interlock.runs.runner import RunnerOptions
+from interlock.verification.claims import claim_in
+from interlock.verification.sentences import sentences
 
 from .pages import section, table_rows, text_of
 

@@ -12,8 +12,8 @@ from interlock.domain.messages import AssistantMessage, Message, ToolMessage, Us
 from interlock.history.fold import fold
 from interlock.models.interface import ModelRequest
 from interlock.models.scripted import ScriptedProvider, Turn, TurnWriter, proposed
-from interlock.runs.desk import Desk
 from interlock.runs.handle import RunHandle
+from interlock.runs.inbox import Desk
 from interlock.runs.result import AgentResult
 from interlock.runs.runner import Runner, RunnerOptions
 from interlock.storage.event_log import EventLog

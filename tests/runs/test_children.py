@@ -21,14 +21,14 @@ from interlock import (
     tool,
 )
 from interlock.agent.agent import Agent
-from interlock.agent.steps import Budgets
+from interlock.agent.next_step import Budgets
 from interlock.domain.errors import ConfigurationError, RunClaimedError
 from interlock.domain.event import CallObserved, InvocationStarted, RunCancelled, RunStarted
 from interlock.domain.ids import child_run_id, is_name
 from interlock.domain.messages import Usage
 from interlock.models.scripted import Fault, Turn
 from interlock.runs import children
-from interlock.runs.desk import Desk
+from interlock.runs.inbox import Desk
 from interlock.runs.runner import Runner
 
 from .support import agent_of, asked_in, asked_of, calls, facts_of, run_of, start

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from interlock import Answer, MemoryArtifacts, MemoryLog, tool
 from interlock.domain.errors import DecisionConflictError, InterlockError, RunClaimedError, RunEndedError
 from interlock.domain.event import ApprovalGranted, ApprovalRejected, RunCancelled, RunCompleted, Warned
-from interlock.runs.desk import Desk
 from interlock.runs.handle import RunHandle
+from interlock.runs.inbox import Desk
 from interlock.runs.runner import Runner
 from interlock.storage.event_log import Claim, EventLog, Note
 

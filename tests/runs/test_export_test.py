@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.agent.steps import Budgets
+from interlock.agent.next_step import Budgets
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import Situation
 from interlock.models.scripted import Turn, proposed

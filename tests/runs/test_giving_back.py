@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from interlock import Answer, MemoryLog, SqliteLog, tool
-from interlock.runs.desk import Desk
+from interlock.runs.inbox import Desk
 from interlock.runs.runner import Runner
 from interlock.storage.event_log import Note
 

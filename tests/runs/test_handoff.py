@@ -7,7 +7,7 @@ import pytest
 
 from interlock import MemoryLog, Rule, RulePolicy, SqliteLog, ToolDefinition, tool
 from interlock.agent.agent import Agent
-from interlock.agent.steps import Budgets
+from interlock.agent.next_step import Budgets
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.event import ModelAsked
 from interlock.domain.tool import Normalized

@@ -8,7 +8,7 @@ import pytest
 
 from interlock import Answer, FileArtifacts, MemoryLog, tool
 from interlock.agent.agent import Agent
-from interlock.agent.steps import Budgets
+from interlock.agent.next_step import Budgets
 from interlock.domain.event import AnswerRefused, CallProposed, RunFailed
 from interlock.domain.messages import Usage
 from interlock.history.fold import load

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock import FailSafeConfig, Rule, tool
-from interlock.agent.steps import Budgets
+from interlock.agent.next_step import Budgets
 from interlock.domain.chain import decode_event
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.event import CallObserved

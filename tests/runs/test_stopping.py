@@ -14,7 +14,7 @@ from interlock.domain.decision import FailSafeConfig
 from interlock.domain.errors import ModelError, RunClaimedError, RunEndedError, RunPausedError
 from interlock.domain.event import CallObserved, ModelFailed, RunCancelled, UserSaid
 from interlock.models.scripted import Fault, Turn
-from interlock.runs.desk import Desk
+from interlock.runs.inbox import Desk
 from interlock.runs.runner import Runner
 from interlock.storage.event_log import Claim
 from tests.agent.test_budgets import Hanging

@@ -13,7 +13,7 @@ import pytest
 
 from interlock import Answer, MemoryArtifacts, SqliteLog
 from interlock.domain.errors import DecisionConflictError, RunClaimedError
-from interlock.runs.desk import Desk
+from interlock.runs.inbox import Desk
 from interlock.runs.runner import Runner
 from tests.crash.points import Points
 from tests.crash.scripted import World

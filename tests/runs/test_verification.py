@@ -19,7 +19,7 @@ from interlock import (
     tool,
 )
 from interlock.agent.agent import Agent
-from interlock.agent.steps import Budgets
+from interlock.agent.next_step import Budgets
 from interlock.domain.event import CallObserved, ClaimContradicted, ModelAnswered
 from interlock.domain.messages import UserMessage
 from interlock.models.scripted import Turn, proposed

@@ -8,8 +8,8 @@ import pytest
 from interlock import Answer, SqliteLog
 from interlock.domain.commands import AnswerNote, encode_note, key_of
 from interlock.domain.event import RunCancelled
-from interlock.runs.desk import Desk
 from interlock.runs.fork import fork
+from interlock.runs.inbox import Desk
 from interlock.runs.runner import Runner
 from interlock.service import worker
 from interlock.service.rows import RunQuery

@@ -10,10 +10,9 @@ from ..domain.observation import Observation
 from ..domain.state.lifecycle import ActionState
 from ..pipeline.batch import BatchOutcome
 from ..pipeline.facts import go_on
-from .answer import objection
-from .ask import ask_model
-from .session import Session
-from .steps import (
+from ..verification.final_answer import objection
+from .model_turn import ask_model
+from .next_step import (
     AskModel,
     Cancel,
     Finish,
@@ -28,6 +27,7 @@ from .steps import (
     over_budget,
     too_many_calls,
 )
+from .session import Session
 
 
 async def advance(session: Session) -> Step:

@@ -17,7 +17,7 @@ from ..pipeline.batch import BatchOutcome
 from ..pipeline.live import Run
 from ..storage.artifacts import Artifacts
 from .agent import Agent
-from .steps import Budgets, Standing
+from .next_step import Budgets, Standing
 
 #: What the model sees of arguments that were kept apart and deleted since.
 _GONE = '{"interlock":"these arguments are no longer kept"}'

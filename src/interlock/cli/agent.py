@@ -15,7 +15,7 @@ from typing import Any, TypedDict, Unpack
 import msgspec
 
 from ..agent.agent import Agent
-from ..agent.steps import Budgets
+from ..agent.next_step import Budgets
 from ..domain.decision import FailSafeConfig
 from ..domain.errors import ConfigurationError
 from ..domain.tool import Mode

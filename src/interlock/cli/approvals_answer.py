@@ -19,8 +19,8 @@ from ..domain.event import Warned
 from ..domain.state.ledger import ActionEntry, Ledger
 from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 from ..history.fold import load
-from ..runs.desk import Desk
-from ..runs.note_taking import read_note
+from ..runs.commands import read_note
+from ..runs.inbox import Desk
 from ..storage.event_log import EventLog
 from .logs import short
 from .places import login_name

@@ -7,8 +7,8 @@ from math import inf
 from ..domain.chain import decode_event
 from ..domain.event import Event
 from ..domain.state.lifecycle import RUN_TRANSITIONS
-from ..engine.notes import LOOK_SECONDS
 from ..history.fold import load
+from ..runs.command_poller import LOOK_SECONDS
 from ..storage.event_log import EventLog
 
 ENDS = frozenset(("run.completed", "run.degraded", "run.failed", "run.cancelled"))

@@ -19,8 +19,8 @@ import msgspec
 
 from ..agent.agent import Agent, AgentTool
 from ..agent.driver import advance
+from ..agent.next_step import Budgets
 from ..agent.session import Session
-from ..agent.steps import Budgets
 from ..agent.team import team
 from ..app import App, Options
 from ..domain.chain import Entry, genesis

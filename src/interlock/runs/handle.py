@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 import msgspec
 
 from ..agent.driver import advance
+from ..agent.next_step import Over, Step, Wait
 from ..agent.session import Listener, Session
-from ..agent.steps import Over, Step, Wait
 from ..domain.call import Answer, Decided, Question
 from ..domain.commands import CancelNote
 from ..domain.errors import ConfigurationError, RunClaimedError, RunEndedError, RunPausedError
@@ -25,9 +25,9 @@ from ..domain.tool import Situation
 from ..history.fold import load
 from ..history.run_handle_view import AgentRunEvent, run_handle_events
 from ..pipeline.batch import start
-from .following import follow, written_since
-from .hold import CANCELLED, Hold
+from .lease import CANCELLED, Hold
 from .result import AgentResult, Observed, result_of
+from .waiting import follow, written_since
 
 if TYPE_CHECKING:
     from .runner import Runner

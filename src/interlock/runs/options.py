@@ -4,8 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from os import PathLike
 from typing import Any, TypedDict
 
-from ..agent.agent import Agent
-from ..agent.declared import kind_of
+from ..agent.agent import Agent, kind_of
 from ..domain.errors import ConfigurationError
 from ..domain.tool import Mode
 from ..interaction.interface import InteractionProvider

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 
 from ..agent.agent import Agent
-from ..agent.answer import read_output
 from ..domain.call import Question
 from ..domain.chain import decode_event
 from ..domain.event import CallObserved
@@ -18,6 +17,7 @@ from ..domain.state.lifecycle import RUN_STATUS, RunState
 from ..domain.state.verification import Verification
 from ..rendering.sentences import shorten, shown
 from ..storage.event_log import EventLog
+from ..verification.final_answer import read_output
 
 _MAX_SHOWN_CHARS = 100
 

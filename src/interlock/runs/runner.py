@@ -38,20 +38,19 @@ from ..domain.ids import is_name, new_run_id
 from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RUN_TRANSITIONS
 from ..domain.tool import Situation, ToolContext
-from ..engine.notes import NoteWatch
 from ..history.fold import load
 from ..interaction.headless import HeadlessInteractionProvider
 from ..pipeline.facts import lost_end
 from ..storage.event_log import Claim, Ends, EventLog
-from .children import ask_child
-from .desk import AROUND_IS_OVER, Desk
+from .children import ask_child, begun_as
+from .command_poller import NoteWatch
 from .fork import is_unopened
 from .handle import RunHandle
-from .inside import begun_as
+from .inbox import AROUND_IS_OVER, Desk
 from .options import ForWhom, RunnerOptions, check_options, depth_in, for_parts, mode_in
 from .result import AgentResult
 from .toolkit import toolkit
-from .waits import Waits
+from .waiting import Waits
 
 _T = TypeVar("_T")
 #: The id of a run inside has that of the one around it and 13 letters more, and is still a name.

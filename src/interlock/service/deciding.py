@@ -13,8 +13,8 @@ from ..domain.json import JsonObject, encode_sorted
 from ..domain.state.ledger import ActionEntry, Ledger
 from ..domain.state.lifecycle import ActionState
 from ..history.fold import load
-from ..runs.desk import Taken
-from ..runs.note_taking import is_recorded, read_note
+from ..runs.commands import is_recorded, read_note
+from ..runs.inbox import Taken
 from .errors import ConflictError, InvalidError, unknown
 from .fleet import Fleet
 from .guard import Guard

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from ..domain.errors import ConfigurationError
-from ..engine.notes import NoteWatch
 from ..oauth.interface import Consents
-from ..runs.desk import Desk
+from ..runs.command_poller import NoteWatch
 from ..runs.handle import RunHandle
+from ..runs.inbox import Desk
 from ..runs.options import RunnerOptions
 from ..runs.runner import Runner
 from ..storage.artifacts import Artifacts

@@ -23,8 +23,8 @@ from ..domain.event import (
     InputProvided,
     InputRefused,
 )
-from ..runs.desk import AROUND_IS_OVER
 from ..runs.handle import RunHandle
+from ..runs.inbox import AROUND_IS_OVER
 from .fleet import Fleet
 from .hub import Hub
 from .index import Index

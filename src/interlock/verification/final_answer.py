@@ -5,11 +5,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ..agent.agent import Agent
+from ..agent.model_turn import adapter_of
 from ..domain.event import AnswerRefused, ClaimContradicted
 from ..domain.state.ledger import Ledger
 from ..rendering.sentences import shorten
-from .agent import Agent
-from .ask import adapter_of
 from .claims import claim_in, contradiction
 
 _FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL)

@@ -12,7 +12,7 @@ from ..domain.commands import CancelNote
 from ..domain.errors import LogError, RunClaimedError, RunEndedError
 from ..domain.tool import Situation
 from ..storage.event_log import Claim, Note
-from .note_taking import take_note
+from .commands import take_note
 
 if TYPE_CHECKING:
     from .runner import Runner

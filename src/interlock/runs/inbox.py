@@ -15,13 +15,7 @@ from typing import Literal, TypeAlias, cast
 from ..app import App
 from ..domain.call import Answer, Question
 from ..domain.commands import AnswerNote, CancelNote, NoteBody, encode_note, key_of, storable
-from ..domain.errors import (
-    ConfigurationError,
-    DecisionConflictError,
-    LogFencedError,
-    RunClaimedError,
-    RunEndedError,
-)
+from ..domain.errors import ConfigurationError, DecisionConflictError, LogFencedError, RunClaimedError, RunEndedError
 from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RUN_TRANSITIONS, RunState
 from ..domain.tool import Situation
@@ -29,9 +23,9 @@ from ..history.fold import load
 from ..pipeline.live import Run
 from ..storage.artifacts import Artifacts
 from ..storage.event_log import Claim, EventLog, Note
-from .inside import begun_inside
-from .note_taking import is_recorded, take_note
-from .waits import open_questions
+from .children import begun_inside
+from .commands import is_recorded, take_note
+from .waiting import open_questions
 
 AROUND_IS_OVER = "The run around it is over."
 #: Written into the log, or left for the process that moves the run on.

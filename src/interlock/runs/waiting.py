@@ -1,14 +1,18 @@
 """What runs wait for: people, or another process, in them and in the runs inside their calls."""
 
-from collections.abc import Callable, Container
+import asyncio
+from collections.abc import AsyncIterator, Callable, Container
 
-from ..agent.steps import is_persons_turn
+from ..agent.next_step import is_persons_turn
 from ..domain.call import Question
+from ..domain.chain import decode_event
+from ..domain.event import Event
 from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 from ..history.fold import load
 from ..storage.event_log import EventLog
-from .inside import open_inside
+from .children import open_inside
+from .command_poller import LOOK_SECONDS
 
 
 def open_questions(ledger: Ledger) -> list[Question]:
@@ -72,3 +76,27 @@ class Waits:
     async def _holder(self, run_id: str) -> str:
         """The living process that has the run, in words, where it is not moved on here."""
         return "" if run_id in self._moved_here else (await self._log.holders()).get(run_id, "")
+
+
+async def written_since(log: EventLog, seen: int, seconds: float) -> bool:
+    """Has anybody written to the log since its version was `seen`? Waits that long for it."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    while log.version() == seen:
+        if loop.time() >= until:
+            return False
+        await asyncio.sleep(LOOK_SECONDS)
+    return True
+
+
+async def follow(log: EventLog, run_id: str, after_seq: int, is_live: Callable[[], bool]) -> AsyncIterator[Event]:
+    """The events after `after_seq`, and those that come for as long as it lives."""
+    while True:
+        live, seen = is_live(), log.version()
+        for entry in await log.read(run_id, after_seq):
+            yield decode_event(entry)
+            after_seq = entry.seq
+        if not live:
+            return
+        while is_live() and not await written_since(log, seen, LOOK_SECONDS):
+            pass
