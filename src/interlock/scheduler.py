@@ -46,7 +46,7 @@ class Scheduler(Protocol):
 
 
 # An OrderedDict finds its first key at once even after many removals at the front; a dict searches for it.
-_Places: TypeAlias = "OrderedDict[Place, None]"
+_Tickets: TypeAlias = "OrderedDict[LocalTicket, None]"
 
 
 class ResourceQueue:
@@ -56,8 +56,8 @@ class ResourceQueue:
 
     def __init__(self, key: str = "") -> None:
         self.key = key
-        self.everyone: _Places = OrderedDict()
-        self.writers: _Places = OrderedDict()
+        self.everyone: _Tickets = OrderedDict()
+        self.writers: _Tickets = OrderedDict()
 
     def enter(self, place: "LocalTicket", writes: bool) -> None:
         if self.everyone if writes else self.writers:
@@ -171,7 +171,7 @@ class LocalScheduler:
             raise ValueError(f"cap is {cap}; with less than one turn nothing would ever run")
         self.cap = cap
         self.turns_out = 0
-        self.ready: _Places = OrderedDict()
+        self.ready: _Tickets = OrderedDict()
         self.everything = ResourceQueue()
         self.keys: dict[str, ResourceQueue] = {}
         self._entered = 0

@@ -1,7 +1,7 @@
 """An agent as it is declared: who it is, which model proposes, what it may use, and how far it may go. Data only."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -13,9 +13,6 @@ from ..models.interface import ModelProvider, ToolChoice
 from ..policy.interface import PolicyEngine
 from ..registry.interface import Toolbox
 from .next_step import Budgets
-
-if TYPE_CHECKING:
-    pass
 
 _Fits = Callable[[Any], bool]
 
