@@ -29,9 +29,9 @@ from interlock import (
 from interlock.domain.decision import Verdict
 from interlock.domain.payload import Bound, Payload, canonical_payload, hash_payload
 from interlock.domain.tool import JsonObject, Situation
-from interlock.policy.commands.bash import read_script
+from interlock.policy.engine.rule import ArgumentIs, ArgumentRegex
 from interlock.policy.interface import PolicyEvent
-from interlock.policy.rule import ArgumentIs, ArgumentRegex
+from interlock.policy.shell.bash import read_script
 
 from .sections import Figures
 from .work import TALLY, Call, Message, Plan, go_through, quick

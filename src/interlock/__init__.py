@@ -156,31 +156,25 @@ _NAMES = {
         "Clock",
         "Limits",
     ),
-    "policy.backtest": (
+    "policy.analysis.backtest": (
         "Backtest",
         "backtest",
     ),
-    "policy.explain": (
+    "policy.analysis.example_event": ("hypothetical",),
+    "policy.analysis.explain": (
         "Explanation",
         "explain",
         "masks",
     ),
-    "policy.files.places": ("PolicyFileError",),
-    "policy.files.policy_files": (
-        "PolicyFiles",
-        "check_file",
-        "load_policy",
-    ),
-    "policy.hypothetical": ("hypothetical",),
-    "policy.interface": (
-        "PolicyEngine",
-        "PolicyEvent",
-    ),
-    "policy.recorded": (
+    "policy.analysis.recorded": (
         "RecordedCall",
         "recorded_calls",
     ),
-    "policy.rule": (
+    "policy.analysis.suggest": (
+        "Suggestion",
+        "suggest",
+    ),
+    "policy.engine.rule": (
         "ArgumentGlob",
         "ArgumentIs",
         "ArgumentRegex",
@@ -188,10 +182,16 @@ _NAMES = {
         "ResourceDeclaration",
         "Rule",
     ),
-    "policy.rules": ("RulePolicy",),
-    "policy.suggest": (
-        "Suggestion",
-        "suggest",
+    "policy.engine.rule_policy": ("RulePolicy",),
+    "policy.files.places": ("PolicyFileError",),
+    "policy.files.policy_files": (
+        "PolicyFiles",
+        "check_file",
+        "load_policy",
+    ),
+    "policy.interface": (
+        "PolicyEngine",
+        "PolicyEvent",
     ),
     "registry.decorator": ("tool",),
     "registry.memory": ("ToolRegistry",),

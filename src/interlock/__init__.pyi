@@ -80,16 +80,16 @@ from .models.script import from_script, to_script
 from .models.scripted import Fault, ScriptedProvider, Turn, proposed
 from .oauth.interface import Consents
 from .pipeline.parts import Clock, Limits
-from .policy.backtest import Backtest, backtest
-from .policy.explain import Explanation, explain, masks
+from .policy.analysis.backtest import Backtest, backtest
+from .policy.analysis.example_event import hypothetical
+from .policy.analysis.explain import Explanation, explain, masks
+from .policy.analysis.recorded import RecordedCall, recorded_calls
+from .policy.analysis.suggest import Suggestion, suggest
+from .policy.engine.rule import ArgumentGlob, ArgumentIs, ArgumentRegex, CommandPattern, ResourceDeclaration, Rule
+from .policy.engine.rule_policy import RulePolicy
 from .policy.files.places import PolicyFileError
 from .policy.files.policy_files import PolicyFiles, check_file, load_policy
-from .policy.hypothetical import hypothetical
 from .policy.interface import PolicyEngine, PolicyEvent
-from .policy.recorded import RecordedCall, recorded_calls
-from .policy.rule import ArgumentGlob, ArgumentIs, ArgumentRegex, CommandPattern, ResourceDeclaration, Rule
-from .policy.rules import RulePolicy
-from .policy.suggest import Suggestion, suggest
 from .registry.decorator import tool
 from .registry.memory import ToolRegistry
 from .registry.toolsets import filtered, prefixed, renamed

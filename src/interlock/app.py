@@ -34,10 +34,10 @@ from .pipeline.facts import record_answer
 from .pipeline.live import Run, open_run
 from .pipeline.parts import Clock, Limits, Parts, RuleChange
 from .pipeline.resume import unresolved
-from .policy.explain import HasRules, Mask
+from .policy.analysis.explain import HasRules, Mask
+from .policy.engine.masking import MaskSource
+from .policy.engine.rule_policy import RulePolicy
 from .policy.interface import PolicyEngine
-from .policy.masking import MaskSource
-from .policy.rules import RulePolicy
 from .redaction.redactor import SecretRedactor
 from .registry.interface import Toolbox
 from .registry.memory import ToolRegistry

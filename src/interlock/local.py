@@ -15,8 +15,8 @@ import msgspec
 from .domain.errors import ConfigurationError
 from .domain.resources import Mask
 from .domain.tool import ToolDefinition
-from .policy.masking import Masked
-from .policy.scripts import commands_in, only_reads
+from .policy.engine.masking import Masked
+from .policy.shell.scripts import commands_in, only_reads
 from .registry.interface import Toolbox
 from .sandbox.frozen import FrozenPlaces
 from .sandbox.hidden import Found, HiddenFiles

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from interlock import PolicyFileError, PolicyFiles, check_file, hypothetical, load_policy
 from interlock.domain.tool import JsonObject, Situation
-from interlock.policy.commands.bash import read_script
-from interlock.policy.rules import RulePolicy
+from interlock.policy.engine.rule_policy import RulePolicy
+from interlock.policy.shell.bash import read_script
 
 MAX_SECONDS = 1.0
 _PIECES = ["<<", "$(", "|", "&", "!", " ", "\n", "h", "'", '"', "\u2028", "\u00e9", "\U0001f600", "\u0080"]

@@ -7,7 +7,7 @@ import pytest
 from interlock import hypothetical, load_policy
 from interlock.domain.decision import Decision
 from interlock.domain.tool import Mode, Situation
-from interlock.policy.rules import RulePolicy
+from interlock.policy.engine.rule_policy import RulePolicy
 
 PATHS = """version: 1
 deny:

@@ -27,7 +27,7 @@ from interlock import (
     tool,
 )
 from interlock.domain.tool import JsonObject
-from interlock.policy.hypothetical import FAMILIES
+from interlock.policy.analysis.example_event import FAMILIES
 from interlock.policy.interface import PolicyEvent
 from tests.support import call
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from interlock.policy.commands.bash import read_script
-from interlock.policy.commands.command import Script
+from interlock.policy.shell.bash import read_script
+from interlock.policy.shell.command import Script
 
 _DRIVER = r"""
 set -f

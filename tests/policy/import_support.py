@@ -3,10 +3,10 @@
 from typing import Any
 
 from interlock.domain.tool import Mode, Situation
-from interlock.policy.hypothetical import hypothetical
+from interlock.policy.analysis.example_event import hypothetical
+from interlock.policy.engine.rule import CommandPattern, Rule
+from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.importers.imported import Imported, listed
-from interlock.policy.rule import CommandPattern, Rule
-from interlock.policy.rules import RulePolicy
 
 _SAME = ("id", "tools", "risk", "origin", "server", "path", "access", "host", "agent", "mode", "interactive", "reason")
 

@@ -7,8 +7,8 @@ from interlock import CallbackInteractionProvider, MemoryLog, ToolRuntime, tool
 from interlock.domain.call import Question, ToolIntent
 from interlock.domain.event import Event
 from interlock.domain.tool import ToolDefinition
-from interlock.policy.recorded import RecordedCall, recorded_calls
-from interlock.policy.rules import RulePolicy
+from interlock.policy.analysis.recorded import RecordedCall, recorded_calls
+from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.replay.trace import Replay
 
 

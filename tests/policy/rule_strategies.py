@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.tool import JsonObject, Mode, ResourceKind, Situation
-from interlock.policy.hypothetical import Declared, hypothetical
+from interlock.policy.analysis.example_event import Declared, hypothetical
+from interlock.policy.engine.rule import ArgumentGlob, ArgumentIs, ArgumentRegex, CommandPattern, Rule
 from interlock.policy.interface import PolicyEvent
-from interlock.policy.rule import ArgumentGlob, ArgumentIs, ArgumentRegex, CommandPattern, Rule
 
 #: The clock of every policy in property tests.
 NOW = 1_000

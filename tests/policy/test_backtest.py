@@ -5,9 +5,9 @@ from pathlib import Path
 from interlock import ArgumentIs, Rule, RulePolicy
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.tool import Mode
-from interlock.policy.backtest import Backtest, Flip, Skipped, backtest
+from interlock.policy.analysis.backtest import Backtest, Flip, Skipped, backtest
+from interlock.policy.analysis.recorded import RecordedCall, recorded_calls
 from interlock.policy.files.policy_files import PolicyFiles
-from interlock.policy.recorded import RecordedCall, recorded_calls
 
 from .recorded_runs import commands, no, record
 

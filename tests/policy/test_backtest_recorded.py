@@ -13,7 +13,7 @@ from interlock.domain.call import Question
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.event import Event
 from interlock.domain.tool import Mode, Situation
-from interlock.policy.recorded import recorded_calls
+from interlock.policy.analysis.recorded import recorded_calls
 
 from .recorded_runs import TOOLS, no, record, yes
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.policy.commands import bash
-from interlock.policy.commands.bash import read_script
+from interlock.policy.shell import bash
+from interlock.policy.shell.bash import read_script
 
 _NOT_READ = [
     *(
@@ -329,7 +329,7 @@ def test_without_a_parser_everything_is_opaque_and_listed(monkeypatch: pytest.Mo
 def test_letters_beyond_ascii_do_not_crash_the_parser() -> None:
     """The scanner of the grammar looks them up in a table of 256 entries, which ends a process now and then."""
     code = (
-        "from interlock.policy.commands.bash import read_script\n"
+        "from interlock.policy.shell.bash import read_script\n"
         "for point in range(0x100, 0x110000, 0x101):\n"
         "    if not 0xD800 <= point < 0xE000:\n"
         "        read_script('{' + chr(point) * 3 + '} ' + chr(point))"

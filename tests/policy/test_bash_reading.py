@@ -2,8 +2,8 @@
 
 import pytest
 
-from interlock.policy.commands.bash import read_argv, read_script
-from interlock.policy.commands.command import Redirect, Script, SimpleCommand
+from interlock.policy.shell.bash import read_argv, read_script
+from interlock.policy.shell.command import Redirect, Script, SimpleCommand
 
 
 def words(text: str) -> list[tuple[str, ...]]:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from interlock.policy.commands.bash import read_script
-from interlock.policy.commands.command import SimpleCommand
+from interlock.policy.shell.bash import read_script
+from interlock.policy.shell.command import SimpleCommand
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.policy.commands.bash import read_script
-from interlock.policy.commands.command import SimpleCommand
-from interlock.policy.commands.command_facts import facts
+from interlock.policy.shell.bash import read_script
+from interlock.policy.shell.command import SimpleCommand
+from interlock.policy.shell.risks import facts
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from time import process_time
 
 import pytest
 
-from interlock.policy.commands import wildcards
-from interlock.policy.commands.bash import read_script
-from interlock.policy.commands.wildcards import Looks, expand
+from interlock.policy.shell import wildcards
+from interlock.policy.shell.bash import read_script
+from interlock.policy.shell.wildcards import Looks, expand
 
 _PIECES = (
     *("a", "b", "-", "!", "^", "]", "[", "[", "*", "?", ".", "/", "x/", "[a]", "[!a]", "[^a]", "[a-c]", "[]-]"),

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.policy.commands.bash import read_argv, read_script
-from interlock.policy.commands.command import SimpleCommand
-from interlock.policy.commands.command_words import UNKNOWN_HOST, UNKNOWN_PATH, hosts_named, paths_named
-from interlock.policy.hosts import plain_host
-from interlock.policy.paths import Workspace
+from interlock.policy.engine.hosts import plain_host
+from interlock.policy.engine.paths import Workspace
+from interlock.policy.shell.bash import read_argv, read_script
+from interlock.policy.shell.command import SimpleCommand
+from interlock.policy.shell.named_paths import UNKNOWN_HOST, UNKNOWN_PATH, hosts_named, paths_named
 from tests.patience import cpu_seconds_below
 
 

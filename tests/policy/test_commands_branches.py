@@ -4,11 +4,11 @@ import pytest
 
 from interlock.domain.decision import Verdict
 from interlock.domain.tool import Situation
-from interlock.policy.commands.bash import MAX_SCRIPT_BYTES, read_script
-from interlock.policy.commands.command_words import hosts_named
-from interlock.policy.hypothetical import hypothetical
-from interlock.policy.rule import Rule
-from interlock.policy.rules import RulePolicy
+from interlock.policy.analysis.example_event import hypothetical
+from interlock.policy.engine.rule import Rule
+from interlock.policy.engine.rule_policy import RulePolicy
+from interlock.policy.shell.bash import MAX_SCRIPT_BYTES, read_script
+from interlock.policy.shell.named_paths import hosts_named
 
 
 def judged(command: str, *rules: Rule) -> Verdict:

@@ -2,10 +2,7 @@
 
 import pytest
 
-from interlock.policy.files.compile import Layer, LayerRules
-from interlock.policy.files.places import PolicyFileError
-from interlock.policy.files.policy_files import read_layer
-from interlock.policy.rule import (
+from interlock.policy.engine.rule import (
     ArgumentGlob,
     ArgumentIs,
     ArgumentRegex,
@@ -13,6 +10,9 @@ from interlock.policy.rule import (
     ResourceDeclaration,
     Rule,
 )
+from interlock.policy.files.compile import Layer, LayerRules
+from interlock.policy.files.places import PolicyFileError
+from interlock.policy.files.policy_files import read_layer
 
 YEAR_2030 = 1_893_456_000
 

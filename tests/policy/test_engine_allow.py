@@ -8,11 +8,11 @@ from hypothesis import given, settings
 
 from interlock.domain.decision import Verdict
 from interlock.domain.tool import JsonObject, ResourceKind, Situation
+from interlock.policy.analysis.example_event import hypothetical
+from interlock.policy.engine.rule import ArgumentGlob, ArgumentIs, CommandPattern, Rule
+from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.files.cel import compile_condition
-from interlock.policy.hypothetical import hypothetical
 from interlock.policy.interface import PolicyEvent
-from interlock.policy.rule import ArgumentGlob, ArgumentIs, CommandPattern, Rule
-from interlock.policy.rules import RulePolicy
 
 from .rule_strategies import events
 

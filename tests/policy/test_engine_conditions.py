@@ -8,10 +8,10 @@ import pytest
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import Mode, Situation
-from interlock.policy.hypothetical import hypothetical
+from interlock.policy.analysis.example_event import hypothetical
+from interlock.policy.engine.rule import ArgumentGlob, CommandPattern, Rule
+from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.interface import PolicyEvent
-from interlock.policy.rule import ArgumentGlob, CommandPattern, Rule
-from interlock.policy.rules import RulePolicy
 
 
 def decide(rule: Rule, now: Callable[[], int] = lambda: 100, **situation: Any) -> Decision:

@@ -7,9 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interlock.policy.engine.rule import (
+    ArgumentGlob,
+    ArgumentIs,
+    ArgumentRegex,
+    CommandPattern,
+    ResourceDeclaration,
+    Rule,
+)
+from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.interface import PolicyEvent
-from interlock.policy.rule import ArgumentGlob, ArgumentIs, ArgumentRegex, CommandPattern, ResourceDeclaration, Rule
-from interlock.policy.rules import RulePolicy
 
 from .rule_strategies import rule_lists
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 
 from interlock.domain.tool import Mode, Risk, Situation
-from interlock.policy.compiled import Compiled, compile_rule
-from interlock.policy.hypothetical import hypothetical
+from interlock.policy.analysis.example_event import hypothetical
+from interlock.policy.engine.compiled import Compiled, compile_rule
+from interlock.policy.engine.paths import Touched
+from interlock.policy.engine.patterns import folded
+from interlock.policy.engine.rule import Rule
+from interlock.policy.engine.rule_policy import RulePolicy
+from interlock.policy.engine.subject import Subject
 from interlock.policy.interface import PolicyEvent
-from interlock.policy.paths import Touched
-from interlock.policy.patterns import folded
-from interlock.policy.rule import Rule
-from interlock.policy.rules import RulePolicy
-from interlock.policy.subject import Subject
 
 from .rule_strategies import NOW, WORKSPACE, events, rule_lists
 

@@ -4,10 +4,10 @@ import pytest
 
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import Mode
+from interlock.policy.engine.rule import ResourceDeclaration
 from interlock.policy.files.examples import example_event
 from interlock.policy.files.places import PolicyFileError
 from interlock.policy.files.policy_files import read_layer
-from interlock.policy.rule import ResourceDeclaration
 
 
 def load(text: str) -> None:

@@ -3,10 +3,10 @@
 import pytest
 
 from interlock.domain.tool import Situation
-from interlock.policy.explain import Enforcement, Explanation, Mask, explain, masks
-from interlock.policy.hypothetical import hypothetical
-from interlock.policy.rule import ArgumentIs, CommandPattern, Rule
-from interlock.policy.rules import RulePolicy
+from interlock.policy.analysis.example_event import hypothetical
+from interlock.policy.analysis.explain import Enforcement, Explanation, Mask, explain, masks
+from interlock.policy.engine.rule import ArgumentIs, CommandPattern, Rule
+from interlock.policy.engine.rule_policy import RulePolicy
 
 SECRETS = Rule(id="secrets", verdict="deny", path="secrets/**")
 PUSH = Rule(id="push", verdict="ask", command="git push")

@@ -6,7 +6,7 @@ import pytest
 
 from interlock import Rule, RulePolicy, Situation, hypothetical
 from interlock.domain.tool import Mode
-from interlock.policy.scripts import commands_in, only_reads
+from interlock.policy.shell.scripts import commands_in, only_reads
 
 
 @pytest.fixture

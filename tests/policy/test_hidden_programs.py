@@ -3,8 +3,8 @@
 import pytest
 
 from interlock import Rule, RulePolicy
-from interlock.policy.hypothetical import hypothetical
-from interlock.policy.scripts import commands_in
+from interlock.policy.analysis.example_event import hypothetical
+from interlock.policy.shell.scripts import commands_in
 
 NO_RM = Rule(id="no-rm", verdict="deny", command=["rm"])
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.policy.hosts import host_of
-from interlock.policy.patterns import host_fits
+from interlock.policy.engine.hosts import host_of
+from interlock.policy.engine.patterns import host_fits
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,13 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError
+from interlock.policy.engine.patterns import PatternSet, folded, path_patterns
 from interlock.policy.files.policy_files import load_policy
 from interlock.policy.importers.claude import import_claude
 from interlock.policy.importers.claude_paths import narrow_glob, wide_glob
 from interlock.policy.importers.codex import import_codex
 from interlock.policy.importers.gemini import import_gemini
 from interlock.policy.importers.imported import Imported
-from interlock.policy.patterns import PatternSet, folded, path_patterns
 from tests.policy.import_support import policy, verdict
 
 IMPORTERS = [import_claude, import_codex, import_gemini]

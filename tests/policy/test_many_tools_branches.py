@@ -3,9 +3,9 @@
 import msgspec
 
 from interlock.domain.tool import Situation
-from interlock.policy.hypothetical import hypothetical
-from interlock.policy.rule import Rule
-from interlock.policy.rules import RulePolicy
+from interlock.policy.analysis.example_event import hypothetical
+from interlock.policy.engine.rule import Rule
+from interlock.policy.engine.rule_policy import RulePolicy
 
 
 def test_after_thousands_of_tools_every_one_is_still_judged_as_at_first() -> None:

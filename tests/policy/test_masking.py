@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from interlock import Rule, RulePolicy, masks
-from interlock.policy.masking import Masked
+from interlock.policy.engine.masking import Masked
 
 
 def masked(*rules: Rule) -> Masked:

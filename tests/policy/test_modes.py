@@ -7,10 +7,10 @@ import pytest
 
 from interlock.domain.decision import Decision
 from interlock.domain.tool import JsonObject, Mode, Situation
-from interlock.policy.hypothetical import Declared, hypothetical
+from interlock.policy.analysis.example_event import Declared, hypothetical
+from interlock.policy.engine.rule import Default, Rule
+from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.interface import PolicyEvent
-from interlock.policy.rule import Default, Rule
-from interlock.policy.rules import RulePolicy
 
 MODES = tuple(Mode)
 

@@ -7,8 +7,8 @@ import pytest
 
 from interlock.domain.decision import Decision
 from interlock.domain.tool import Mode, ResourceKind, Situation
-from interlock.policy.hypothetical import hypothetical
-from interlock.policy.rules import RulePolicy
+from interlock.policy.analysis.example_event import hypothetical
+from interlock.policy.engine.rule_policy import RulePolicy
 
 PATHS: dict[str, ResourceKind] = {"path": "path"}
 

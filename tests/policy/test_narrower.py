@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.domain.decision import Verdict
+from interlock.policy.analysis.narrower import find_wider_condition, is_narrower
+from interlock.policy.engine.rule import ArgumentGlob, ArgumentIs, CommandPattern, Rule
+from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.interface import PolicyEvent
-from interlock.policy.narrower import find_wider_condition, is_narrower
-from interlock.policy.rule import ArgumentGlob, ArgumentIs, CommandPattern, Rule
-from interlock.policy.rules import RulePolicy
 
 from .rule_strategies import CONDITIONS, NOW, events, interactive, rules
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.policy.paths import Place, Workspace
+from interlock.policy.engine.paths import Place, Workspace
 
 
 @pytest.fixture

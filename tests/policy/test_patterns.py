@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import Situation
-from interlock.policy.hypothetical import hypothetical
-from interlock.policy.patterns import PatternSet, folded, glob_pattern, path_patterns, regex
-from interlock.policy.rule import ArgumentGlob, ArgumentRegex, Rule
-from interlock.policy.rules import RulePolicy
+from interlock.policy.analysis.example_event import hypothetical
+from interlock.policy.engine.patterns import PatternSet, folded, glob_pattern, path_patterns, regex
+from interlock.policy.engine.rule import ArgumentGlob, ArgumentRegex, Rule
+from interlock.policy.engine.rule_policy import RulePolicy
 
 
 def narrow(glob: str, path: str) -> bool:

@@ -8,9 +8,9 @@ import pytest
 
 from interlock.domain.decision import Decision
 from interlock.domain.tool import Mode, ResourceKind, Situation
-from interlock.policy.hypothetical import hypothetical
-from interlock.policy.rule import ArgumentIs, ResourceDeclaration, Rule
-from interlock.policy.rules import RulePolicy
+from interlock.policy.analysis.example_event import hypothetical
+from interlock.policy.engine.rule import ArgumentIs, ResourceDeclaration, Rule
+from interlock.policy.engine.rule_policy import RulePolicy
 
 WORKSPACE = "/nowhere/project"
 RUN_IN: dict[str, ResourceKind] = {"command": "command", "cwd": "path"}

@@ -9,11 +9,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from interlock.domain.decision import Decision, Verdict, strictest
+from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.files.examples import example_event
 from interlock.policy.files.places import PolicyFileError
 from interlock.policy.files.policy_files import PolicyFiles, check_file, load_policy, read_layer
 from interlock.policy.interface import PolicyEngine
-from interlock.policy.rules import RulePolicy
 
 
 def write(path: Path, text: str) -> Path:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.policy.commands.bash import read_script
-from interlock.policy.commands.command import SimpleCommand
-from interlock.policy.commands.read_only import is_read_only
-from interlock.policy.commands.read_only_table import READ_ONLY
+from interlock.policy.shell.bash import read_script
+from interlock.policy.shell.command import SimpleCommand
+from interlock.policy.shell.read_only import is_read_only
+from interlock.policy.shell.read_only_table import READ_ONLY
 from tests.corpora import bash_bypass
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from interlock.domain.decision import Decision
 from interlock.domain.tool import JsonObject, Mode, Situation
-from interlock.policy.hypothetical import Declared, hypothetical
-from interlock.policy.rule import ResourceDeclaration, Rule
-from interlock.policy.rules import RulePolicy
+from interlock.policy.analysis.example_event import Declared, hypothetical
+from interlock.policy.engine.rule import ResourceDeclaration, Rule
+from interlock.policy.engine.rule_policy import RulePolicy
 
 SECRETS = Rule(id="secrets", verdict="deny", path="secrets/**")
 DOTENV = Rule(id="dotenv", verdict="deny", path=".env")

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict
 from interlock.domain.decision import ALLOWED_BY_DEFAULT, Decision, Verdict
 from interlock.domain.errors import InterlockError
 from interlock.domain.tool import Mode, Situation, ToolDefinition
+from interlock.policy.engine.rule_policy import Rule, RulePolicy
 from interlock.policy.interface import PolicyEngine, PolicyEvent
-from interlock.policy.rules import Rule, RulePolicy
 from interlock.registry.decorator import ToolOptions, tool
 
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.domain.decision import Decision, Verdict
+from interlock.policy.engine.rule import Default, Rule
+from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.interface import PolicyEvent
-from interlock.policy.rule import Default, Rule
-from interlock.policy.rules import RulePolicy
 
 from .rule_strategies import NOW, any_events, defaults, events, rule_lists, rules, strictness
 

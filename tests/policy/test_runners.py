@@ -2,8 +2,8 @@
 
 import pytest
 
-from interlock.policy.commands.bash import read_script
-from interlock.policy.commands.runners import RUNNERS, decisive_files, runs_unnamed_code
+from interlock.policy.shell.bash import read_script
+from interlock.policy.shell.runners import RUNNERS, decisive_files, runs_unnamed_code
 
 
 def files(text: str) -> set[str]:

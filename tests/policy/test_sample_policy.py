@@ -6,9 +6,9 @@ import pytest
 
 from interlock.domain.decision import Decision
 from interlock.domain.tool import JsonObject, Mode, Situation
-from interlock.policy.hypothetical import hypothetical
-from interlock.policy.rule import Rule
-from interlock.policy.rules import RulePolicy
+from interlock.policy.analysis.example_event import hypothetical
+from interlock.policy.engine.rule import Rule
+from interlock.policy.engine.rule_policy import RulePolicy
 
 POLICY = RulePolicy(
     [

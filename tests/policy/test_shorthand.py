@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError
+from interlock.policy.engine.rule import CommandPattern
 from interlock.policy.files.shorthand import Shorthand, parse_shorthand
-from interlock.policy.rule import CommandPattern
 
 READERS = ("read_file", "grep", "glob", "list_dir")
 LINT = CommandPattern(("npm", "run", "lint"))

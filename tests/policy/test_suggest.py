@@ -12,10 +12,10 @@ from interlock import Answer, CommandPattern, Rule, RulePolicy
 from interlock.domain.call import Question
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.tool import Situation
+from interlock.policy.analysis.example_event import hypothetical
+from interlock.policy.analysis.recorded import RecordedCall, Said, recorded_calls
+from interlock.policy.analysis.suggest import suggest
 from interlock.policy.files.policy_files import load_policy
-from interlock.policy.hypothetical import hypothetical
-from interlock.policy.recorded import RecordedCall, Said, recorded_calls
-from interlock.policy.suggest import suggest
 
 from .recorded_runs import commands, no, record
 

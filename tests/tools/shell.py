@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from interlock import MemoryLog, Observation, RulePolicy, ToolRuntime
-from interlock.policy.scripts import commands_in, only_reads
+from interlock.policy.shell.scripts import commands_in, only_reads
 from interlock.sandbox.hidden import Found, HiddenFiles
 from interlock.sandbox.interface import (
     CAPABILITIES,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.policy.scripts import commands_in
+from interlock.policy.shell.scripts import commands_in
 from interlock.sandbox.interface import Ended
 from interlock.tools.verification import Said, Verification, verifies, verify
 

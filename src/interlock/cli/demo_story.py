@@ -20,8 +20,8 @@ from ..interaction.headless import HeadlessInteractionProvider
 from ..local import LocalTools
 from ..models.interface import ModelRequest
 from ..models.scripted import ScriptedProvider, Turn, TurnWriter, proposed
-from ..policy.rule import Rule
-from ..policy.rules import RulePolicy
+from ..policy.engine.rule import Rule
+from ..policy.engine.rule_policy import RulePolicy
 from ..runs.runner import Runner
 from .agent import INSTRUCTIONS
 

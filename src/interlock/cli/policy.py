@@ -17,14 +17,14 @@ from ..domain import json
 from ..domain.decision import Verdict
 from ..domain.errors import ConfigurationError
 from ..domain.tool import JsonObject, Mode, Risk, Situation
-from ..policy.about import about
-from ..policy.explain import explain
+from ..policy.analysis.describe import about
+from ..policy.analysis.example_event import FAMILIES, Declared, hypothetical
+from ..policy.analysis.explain import explain
 from ..policy.files.compile import LAYERS, Layer, compile_layer
 from ..policy.files.document import json_schema, read_document
 from ..policy.files.examples import check_examples
 from ..policy.files.policy_files import PolicyFiles, check_file, read_layer
 from ..policy.files.source import PolicyFileError, parse_source, read_file
-from ..policy.hypothetical import FAMILIES, Declared, hypothetical
 from ..policy.importers.claude import import_claude
 from ..policy.importers.codex import import_codex
 from ..policy.importers.gemini import import_gemini

@@ -7,10 +7,10 @@ from typing import Annotated, TypeAlias
 import msgspec
 import typer
 
-from ..policy.backtest import backtest
+from ..policy.analysis.backtest import backtest
+from ..policy.analysis.recorded import recorded_calls
+from ..policy.analysis.suggest import suggest
 from ..policy.files.policy_files import PolicyFiles
-from ..policy.recorded import recorded_calls
-from ..policy.suggest import suggest
 from .options import Json
 from .policy_files import NO, Managed, Project, Session, User, in_order, one_of, require_one
 from .policy_show import show_backtest, show_suggestions

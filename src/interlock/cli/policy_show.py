@@ -7,11 +7,11 @@ from typing import Any, cast
 import yaml
 
 from ..domain.decision import Decision
-from ..policy.about import about
-from ..policy.backtest import Backtest, Flip
-from ..policy.explain import Explanation, Part
-from ..policy.rule import Rule
-from ..policy.suggest import Suggestion
+from ..policy.analysis.backtest import Backtest, Flip
+from ..policy.analysis.describe import about
+from ..policy.analysis.explain import Explanation, Part
+from ..policy.analysis.suggest import Suggestion
+from ..policy.engine.rule import Rule
 from .show import compact, cut, say, verdict
 
 _MAX_FLIPS = 200

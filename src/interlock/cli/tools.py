@@ -11,8 +11,8 @@ import typer
 from ..domain.decision import Decision
 from ..domain.errors import ConfigurationError
 from ..domain.tool import JsonObject, ResourceKind, Situation, ToolDefinition
+from ..policy.analysis.example_event import Declared, hypothetical
 from ..policy.files.policy_files import PolicyFiles
-from ..policy.hypothetical import Declared, hypothetical
 from ..tools.read_artifact import read_artifact
 from .agent_tools import local_tools, skill_tools
 from .exit_codes import ExitCode, exits

@@ -16,7 +16,7 @@ from ..domain.call import Question
 from ..domain.errors import ConfigurationError
 from ..domain.tool import Mode, Situation, ToolDefinition
 from ..pipeline.parts import RuleChange
-from ..policy.compiled import Compiled, compile_rule
+from ..policy.engine.compiled import Compiled, compile_rule
 from ..policy.files.kept import find_rule_problem, load_rule, read_rule
 from .errors import ConflictError
 from .fleet import Fleet

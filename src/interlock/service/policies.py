@@ -17,15 +17,15 @@ from ..domain import json
 from ..domain.decision import Decision
 from ..domain.json import JsonObject
 from ..domain.tool import Mode, Situation, ToolDefinition
-from ..policy.about import about
-from ..policy.backtest import Backtest, backtest
-from ..policy.explain import Explanation, explain
+from ..policy.analysis.backtest import Backtest, backtest
+from ..policy.analysis.describe import about
+from ..policy.analysis.example_event import hypothetical
+from ..policy.analysis.explain import Explanation, explain
+from ..policy.analysis.recorded import RecordedCall, recorded_calls
+from ..policy.engine.rule_policy import RulePolicy
 from ..policy.files.places import PolicyFileError
 from ..policy.files.policy_files import PolicyFiles, read_layer
-from ..policy.hypothetical import hypothetical
 from ..policy.interface import PolicyEngine, PolicyEvent
-from ..policy.recorded import RecordedCall, recorded_calls
-from ..policy.rules import RulePolicy
 from ..runs.runner import Runner
 from .errors import BusyError, InvalidError, unknown
 from .fleet import Fleet

@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import Any
 
 from ...domain.errors import ConfigurationError
+from ..engine.rule import Condition
 from ..interface import PolicyEvent
-from ..rule import Condition
 
 VARIABLES = frozenset(
     {

@@ -14,15 +14,9 @@ import msgspec
 from ...domain import json
 from ...domain.decision import Verdict
 from ...domain.errors import ConfigurationError
-from ..compiled import compile_rule
-from ..patterns import path_patterns
-from ..rule import (
-    ArgumentTest,
-    CommandPattern,
-    Default,
-    ResourceDeclaration,
-    Rule,
-)
+from ..engine.compiled import compile_rule
+from ..engine.patterns import path_patterns
+from ..engine.rule import ArgumentTest, CommandPattern, Default, ResourceDeclaration, Rule
 from .cel import compile_condition
 from .document import SHORT_LISTS, Document, Entry, RuleEntry, ShortEntry
 from .places import Location, PolicyFileError, Problem, Source

@@ -26,7 +26,7 @@ from pydantic_core import PydanticCustomError
 
 from ...domain.decision import Scope
 from ...domain.tool import Origin, ResourceKind
-from ..rule import Access, Default
+from ..engine.rule import Access, Default
 from .places import MAX_PROBLEMS, PolicyFileError, Problem, Source
 
 SCHEMA_ID = "https://json-schema.org/draft/2020-12/schema"

@@ -7,10 +7,10 @@ from typing import Any, cast
 from ...domain.decision import Verdict
 from ...domain.errors import ConfigurationError
 from ...domain.tool import JsonObject, Mode, Origin, ResourceKind, Situation
-from ..hypothetical import FAMILIES, Declared, hypothetical
+from ..analysis.example_event import FAMILIES, Declared, hypothetical
+from ..engine.rule import ResourceDeclaration, Rule
+from ..engine.rule_policy import RulePolicy
 from ..interface import PolicyEvent
-from ..rule import ResourceDeclaration, Rule
-from ..rules import RulePolicy
 from .compile import PlacedRule
 from .document import Example, ExampleItem
 from .places import Problem, Source

@@ -15,8 +15,8 @@ import msgspec
 import yaml
 
 from ...domain.errors import ConfigurationError
-from ..narrower import find_wider_condition
-from ..rule import Rule
+from ..analysis.narrower import find_wider_condition
+from ..engine.rule import Rule
 from .compile import compile_layer
 from .document import read_document
 from .examples import check_examples

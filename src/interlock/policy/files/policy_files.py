@@ -20,9 +20,9 @@ import msgspec
 
 from ...domain.decision import Decision
 from ...domain.errors import ConfigurationError
+from ..engine.rule import Default, Rule
+from ..engine.rule_policy import RulePolicy
 from ..interface import PolicyEvent
-from ..rule import Default, Rule
-from ..rules import RulePolicy
 from . import kept
 from .compile import LAYERS, Layer, LayerRules, compile_layer
 from .document import read_document

@@ -14,7 +14,7 @@ import msgspec
 
 from ...domain.errors import ConfigurationError
 from ...domain.tool import Origin
-from ..rule import CommandPattern
+from ..engine.rule import CommandPattern
 
 PatternKind: TypeAlias = Literal["path", "command", "host"]
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from ...domain.decision import Verdict
-from ..rule import Rule
+from ..engine.rule import Rule
 
 _STRICTNESS = {verdict.value: rank for rank, verdict in enumerate(Verdict)}
 #: Each of these narrows a rule; what is empty does not. The same condition catches at least as much when it refuses.

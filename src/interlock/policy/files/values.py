@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from ...domain.errors import ConfigurationError
-from ..patterns import regex
-from ..rule import ArgumentGlob, ArgumentIs, ArgumentRegex, ArgumentTest, CommandPattern
+from ..engine.patterns import regex
+from ..engine.rule import ArgumentGlob, ArgumentIs, ArgumentRegex, ArgumentTest, CommandPattern
 from .document import ArgumentEntry, CommandEntry
 from .shorthand import command_words
 

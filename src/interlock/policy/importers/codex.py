@@ -21,8 +21,8 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from ...domain.errors import ConfigurationError
-from ..commands.bash import read_script
-from ..commands.command_match import concerns, covers
+from ..shell.bash import read_script
+from ..shell.match import concerns, covers
 from .imported import Conditions, Draft, Imported, checked_text, narrow_prefix, one_or_list, quoted, wide_prefix
 
 SOURCE = "Codex"

@@ -1,0 +1,137 @@
+"""Why a call is decided as it is, for people: every rule that spoke, part by part, and where each rule is enforced."""
+
+from collections.abc import Collection
+from fnmatch import fnmatchcase
+from time import time_ns
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
+
+from ...domain.decision import Decision
+from ...domain.resources import Mask
+from ..engine.plan import Judged
+from ..engine.rule import Rule
+from ..engine.rule_policy import RulePolicy
+from ..interface import PolicyEvent
+from ..shell.command import SimpleCommand
+
+Point: TypeAlias = Literal["gate", "arguments", "commands", "sandbox"]
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that the call would do."""
+
+    what: str
+    #: Why it could not all be known; empty when it could.
+    opaque: str
+    risk: tuple[str, ...]
+    facts: tuple[str, ...]
+    paths: tuple[str, ...]
+    hosts: tuple[str, ...]
+    said: tuple[Decision, ...]
+    decision: Decision
+
+
+class Enforcement(msgspec.Struct, frozen=True):
+    """Where a rule is held to, and how."""
+
+    rule_id: str
+    point: Point
+    how: str
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    tool: str
+    decision: Decision
+    parts: tuple[Part, ...]
+    enforcement: tuple[Enforcement, ...]
+    policy_digest: str
+
+
+def explain(policy: RulePolicy, event: PolicyEvent) -> Explanation:
+    judged = policy.judge(event)
+    spoke = {rule_id for part in judged for said in part.said for rule_id in said.rule_ids}
+    return Explanation(
+        tool=event.tool_name,
+        decision=policy.evaluate(event),
+        parts=tuple(_part(part) for part in judged),
+        enforcement=tuple(point for rule in policy.rules if rule.id in spoke for point in _points(rule)),
+        policy_digest=policy.digest,
+    )
+
+
+class HasRules(Protocol):
+    @property
+    def rules(self) -> tuple[Rule, ...]: ...
+
+
+def masks(policy: HasRules, now: int | None = None, tool: str = "") -> tuple[Mask, ...]:
+    """What no command may reach by itself, for the sandbox: the paths of rules that deny them to every tool, or to the
+    one that is named, and that have not ended `now` (in nanoseconds since 1970)."""
+    at = time_ns() if now is None else now
+    return tuple(
+        Mask(rule.id, pattern, rule.access)
+        for rule in policy.rules
+        if rule.verdict == "deny" and _holds_everywhere(rule, tool) and not 0 < rule.expires_at <= at
+        for pattern in _several(rule.path)
+    )
+
+
+def _holds_everywhere(rule: Rule, tool: str) -> bool:
+    narrowed = (
+        rule.risk,
+        rule.origin,
+        rule.server,
+        rule.command,
+        rule.host,
+        rule.agent,
+        rule.mode,
+        rule.interactive,
+        rule.when,
+    )
+    return (
+        bool(rule.path)
+        and any(pattern == "*" or fnmatchcase(tool, pattern) for pattern in _several(rule.tools))
+        and all(condition is None for condition in narrowed)
+        and not rule.arguments
+    )
+
+
+def _part(part: Judged) -> Part:
+    subject = part.subject
+    return Part(
+        what=_command_text(subject.command) if subject.command is not None else "the call",
+        opaque=subject.opaque,
+        risk=tuple(sorted(subject.risk)),
+        facts=subject.facts,
+        paths=tuple(dict.fromkeys(path.given for path in subject.paths)),
+        hosts=subject.hosts,
+        said=part.said,
+        decision=part.decision,
+    )
+
+
+def _command_text(command: SimpleCommand) -> str:
+    return " ".join((*command.wrappers, *command.argv))
+
+
+def _points(rule: Rule) -> list[Enforcement]:
+    found = [Enforcement(rule.id, "gate", "before every call, whichever way it came in")]
+    kind = "paths" if rule.path else "hosts"
+    if rule.path or rule.host:
+        how = f"on the {kind} that the arguments of file tools, MCP tools and other tools are declared to name"
+        found.append(Enforcement(rule.id, "arguments", how))
+        how = f"on the {kind} that the words of commands and redirects name"
+        found.append(Enforcement(rule.id, "commands", how))
+    if rule.command:
+        how = "on every simple command of a script, with wrappers taken off"
+        found.append(Enforcement(rule.id, "commands", how))
+    if masks(RulePolicy([rule])):
+        how = "read-only for" if rule.access == "write" else "hidden from"
+        mask = f"as a mask: to be {how} commands, also where none of their words name it"
+        found.append(Enforcement(rule.id, "sandbox", mask))
+    return found
+
+
+def _several(given: str | Collection[str] | None) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given or ())

@@ -1,0 +1,275 @@
+"""Rules that people have shown that they want: the narrowest ones for what they keep saying yes to.
+
+For commands: the exact words; else the words that several of them begin with, at least two. For other tools: the very
+arguments; else the folder that their paths are in. A candidate is loaded like an entry of a policy file and asked
+about every question of the past, and it is dropped when it would have let through anything that a person refused.
+Questions that a rule asked are no reason for another rule: to allow does not undo an ask.
+"""
+
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from hashlib import sha256
+from posixpath import basename, dirname
+from typing import TypeAlias
+
+import msgspec
+
+from ...domain import json
+from ...domain.decision import Verdict
+from ...domain.resources import declared_paths
+from ...domain.tool import JsonObject
+from ..engine.paths import Workspace
+from ..engine.rule_policy import RulePolicy
+from ..files.kept import load_rule
+from ..files.places import PolicyFileError
+from ..interface import PolicyEvent
+from ..shell.word_set import word_set
+from .recorded import RecordedCall
+
+_MAX_SUGGESTIONS = 50
+_MAX_EXAMPLES = 3
+_MAX_EXAMPLE_CHARS = 1_000
+_PREFIX_WORDS = (6, 5, 4, 3, 2)
+_GLOB = re.compile(r"[*?\[\]!\\]")
+_VERSION = re.compile(r"[-.0-9]+$")
+
+#: Programs that run what their words say, change what other programs do, or send anything anywhere: the first words
+#: of such a command say too little about the rest.
+_RUNS_ANYTHING = word_set(
+    "python pypy perl ruby node nodejs deno bun php lua luajit tclsh wish java jshell groovy scala kotlin ghci runghc "
+    "R Rscript julia octave awk gawk mawk nawk sed ed ex vi vim nvim view emacs nano m4 bc dc osascript pwsh "
+    "bash sh dash zsh ksh mksh ash fish csh tcsh rbash busybox toybox "
+    "git hg svn env sudo doas su runuser pkexec nohup nice ionice timeout stdbuf setsid time command builtin exec eval "
+    "source xargs parallel watch find fd entr flock chroot unshare nsenter strace ltrace gdb script expect "
+    "curl wget http https httpie xh aria2c ssh scp sftp rsync rclone nc ncat netcat socat telnet ftp lftp mosh "
+    "docker podman nerdctl kubectl helm oc vagrant ansible ansible-playbook terraform tofu aws gcloud az "
+    "rm mv cp ln dd tee install shred truncate chmod chown chgrp chattr setfacl mount umount mkfs kill pkill killall "
+    "tar zip unzip cpio ar 7z make just task rake npx bunx pnpx uvx pipx crontab at batch systemctl launchctl "
+    "systemd-run tmux screen psql mysql sqlite3 mongosh redis-cli openssl gpg base64 xxd echo printf cat"
+)
+#: Second words that only say that something else follows.
+_RUNS_THE_REST = word_set("run exec dlx x start shell eval do call -c -e -m -r --")
+
+
+class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
+    #: An entry of `rules` in a policy file.
+    rule: JsonObject
+    #: How many questions of the past it would have answered, out of how many.
+    covers: int
+    out_of: int
+    #: How many of those a person had refused; with any, a rule is not suggested.
+    denied: int = 0
+
+
+class _Request(msgspec.Struct, frozen=True):
+    """A question of the past."""
+
+    call: RecordedCall
+    event: PolicyEvent
+    #: The same for requests that every rule treats alike.
+    key: bytes
+    #: What it would have run that nothing allowed; None when that is no plain list of words.
+    commands: tuple[tuple[str, ...], ...] | None
+
+    @property
+    def approved(self) -> bool:
+        return self.call.said == "granted" and self.answerable
+
+    @property
+    def answerable(self) -> bool:
+        """Was it asked because no rule spoke?"""
+        return self.call.decision.verdict is Verdict.ASK and not self.call.decision.rule_ids
+
+
+#: The conditions of a rule that lets this request through, and examples for it; None when there is none of this kind.
+_Narrowed: TypeAlias = tuple[JsonObject, list[JsonObject]] | None
+_Way: TypeAlias = Callable[[_Request], _Narrowed]
+
+
+def suggest(calls: Iterable[RecordedCall], min_count: int = 3) -> list[Suggestion]:
+    """Those that would have answered most come first."""
+    asked = [call for call in calls if call.decision.verdict in (Verdict.ASK, Verdict.REQUEST_INPUT)]
+    by_tool: dict[str, list[_Request]] = defaultdict(list)
+    commands = _Commands()
+    for call in asked:
+        if call.event is not None:
+            key = _key(call.event)
+            by_tool[call.tool].append(_Request(call, call.event, key, commands.of(call.event, key)))
+    # What cannot be looked at may have been refused, so nothing wide is said about its tool.
+    unseen = {call.tool for call in asked if call.event is None and _was_refused(call)}
+    found = [
+        msgspec.structs.replace(suggestion, out_of=len(asked))
+        for tool, requests in by_tool.items()
+        for suggestion in _of_tool(requests, _WAYS[:1] if tool in unseen else _WAYS, max(min_count, 1))
+    ]
+    return sorted(found, key=lambda each: (-each.covers, each.rule["id"]))[:_MAX_SUGGESTIONS]
+
+
+def _was_refused(call: RecordedCall) -> bool:
+    return call.said in ("rejected", "edited")
+
+
+def _key(event: PolicyEvent) -> bytes:
+    situation = event.situation
+    about = (situation.agent, situation.mode, situation.interactive, situation.workspace, situation.requester)
+    return json.encode_sorted((event.tool_name, event.arguments, *about))
+
+
+def _of_tool(requests: Sequence[_Request], ways: Iterable[_Way], min_count: int) -> Iterator[Suggestion]:
+    """From narrow to wide: what a narrow rule covers is no reason for a wider one."""
+    answered: set[bytes] = set()
+    for way in ways:
+        approved = [request for request in requests if request.approved and request.key not in answered]
+        for group in _groups(approved, way, min_count):
+            if sum(request.key not in answered for request in group.requests) < min_count:
+                continue
+            rule = _rule(group)
+            covered = _covered(rule, requests)
+            refused = any(_was_refused(request.call) for request in covered)
+            if refused or sum(request.approved for request in covered) < min_count:
+                continue
+            yield Suggestion(rule=rule, covers=sum(request.answerable for request in covered), out_of=0)
+            answered |= {request.key for request in covered}
+
+
+class _Group(msgspec.Struct, frozen=True):
+    """Requests that one rule would let through."""
+
+    conditions: JsonObject
+    requests: list[_Request] = msgspec.field(default_factory=list[_Request])
+    examples: list[JsonObject] = msgspec.field(default_factory=list[JsonObject])
+
+
+def _groups(requests: Iterable[_Request], way: _Way, min_count: int) -> list[_Group]:
+    """The largest first."""
+    groups: dict[bytes, _Group] = {}
+    for request in requests:
+        narrowed = way(request)
+        if narrowed is not None:
+            conditions, examples = narrowed
+            group = groups.setdefault(json.encode_sorted(conditions), _Group(conditions))
+            group.requests.append(request)
+            group.examples.extend(each for each in examples if each not in group.examples)
+            del group.examples[_MAX_EXAMPLES:]
+    often = [group for group in groups.values() if len(group.requests) >= min_count]
+    return sorted(often, key=lambda group: -len(group.requests))[:_MAX_SUGGESTIONS]
+
+
+def _rule(group: _Group) -> JsonObject:
+    tool = group.requests[0].event.tool
+    from_where: JsonObject = {}
+    if tool.origin != "local" and not tool.name.startswith("mcp__"):
+        from_where = {"origin": tool.origin, **({"server": tool.source} if tool.source else {})}
+    about = {"decision": "allow", "tools": tool.name, **from_where, **group.conditions}
+    short = [each for each in group.examples if len(json.encode(each)) <= _MAX_EXAMPLE_CHARS]
+    return {
+        "id": f"suggested-{sha256(json.encode_sorted(about)).hexdigest()[:8]}",
+        **about,
+        "reason": f"People said yes to this {len(group.requests)} times.",
+        **({"matches": [{"tool": tool.name, **from_where, **each} for each in short]} if short else {}),
+    }
+
+
+def _covered(entry: JsonObject, requests: Iterable[_Request]) -> list[_Request]:
+    """The questions that the rule would have answered with yes."""
+    if _GLOB.search(entry.get("server", "")):
+        return []
+    try:
+        policy = RulePolicy([load_rule(entry)])
+    except PolicyFileError:
+        return []
+    judged: dict[bytes, bool] = {}
+    for request in requests:
+        if request.key not in judged and (_was_refused(request.call) or _may_cover(entry, request)):
+            judged[request.key] = _lets_through(policy, request.event)
+    return [request for request in requests if judged.get(request.key)]
+
+
+def _may_cover(entry: JsonObject, request: _Request) -> bool:
+    """A command that begins with other words is told at one look, without reading a script again."""
+    if "command" not in entry:
+        return True
+    patterns: list[tuple[str, ...]] = [tuple(each["words"]) for each in entry["command"]]
+    commands = request.commands or ()
+    return bool(commands) and all(any(argv[: len(words)] == words for words in patterns) for argv in commands)
+
+
+def _lets_through(policy: RulePolicy, event: PolicyEvent) -> bool:
+    parts = policy.judge(event)
+    return any(part.said for part in parts) and all(part.decision.verdict is Verdict.ALLOW for part in parts)
+
+
+class _Commands:
+    """What requests would run, each read once however often it came."""
+
+    def __init__(self) -> None:
+        self._without_rules = RulePolicy()
+        self._known: dict[bytes, tuple[tuple[str, ...], ...] | None] = {}
+
+    def of(self, event: PolicyEvent, key: bytes) -> tuple[tuple[str, ...], ...] | None:
+        if "command" not in event.tool.resources.values():
+            return ()
+        if key not in self._known:
+            self._known[key] = self._read(event)
+        return self._known[key]
+
+    def _read(self, event: PolicyEvent) -> tuple[tuple[str, ...], ...] | None:
+        found: set[tuple[str, ...]] = set()
+        for part in self._without_rules.judge(event):
+            command = part.subject.command
+            if part.decision.verdict is Verdict.ALLOW:
+                continue
+            if command is None or part.subject.opaque or command.wrappers or command.assignments or command.globs:
+                return None
+            found.add(command.argv)
+        # In a rule, the word `*` is any word.
+        return tuple(sorted(found)) if found and not any("*" in argv for argv in found) else None
+
+
+def _exactly(request: _Request) -> _Narrowed:
+    if request.commands is None:
+        return None
+    if request.commands:
+        commands = [{"words": list(argv), "exact": True} for argv in request.commands]
+        return {"command": commands}, [{"command": shlex.join(argv)} for argv in request.commands]
+    arguments = request.event.arguments
+    tests = {name: {"is": value} for name, value in arguments.items()}
+    # To name some arguments would also allow others beside them.
+    conditions: JsonObject = {"arguments": tests, "when": f"size(arguments) == {len(arguments)}"}
+    return conditions, [{"arguments": arguments}]
+
+
+def _first_words(count: int, request: _Request) -> _Narrowed:
+    if request.commands is None or len(request.commands) != 1:
+        return None
+    (argv,) = request.commands
+    if len(argv) < count or _says_too_little(argv):
+        return None
+    return {"command": [{"words": list(argv[:count])}]}, [{"command": shlex.join(argv)}]
+
+
+def _says_too_little(argv: tuple[str, ...]) -> bool:
+    program = argv[0]
+    names = {program.lower(), _VERSION.sub("", program.lower())}
+    return basename(program) != program or not names.isdisjoint(_RUNS_ANYTHING) or argv[1] in _RUNS_THE_REST
+
+
+def _in_folder(request: _Request) -> _Narrowed:
+    event = request.event
+    workspace = event.situation.workspace
+    paths = declared_paths(event.tool, event.arguments)
+    if request.commands != () or not workspace or not paths:
+        return None
+    places = [place for path in paths for place in Workspace(workspace).touched(path, writes=True).places]
+    folders = {dirname(place.relative) if place.relative is not None else "" for place in places}
+    folder = folders.pop() if len(folders) == 1 else ""
+    hidden = any(name.startswith(".") for name in folder.split("/"))
+    if not folder or hidden or _GLOB.search(folder):
+        return None
+    return {"path": f"{folder}/*"}, [{"path": place.relative} for place in places]
+
+
+_WAYS: tuple[_Way, ...] = (_exactly, *(partial(_first_words, count) for count in _PREFIX_WORDS), _in_folder)

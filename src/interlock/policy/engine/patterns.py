@@ -1,0 +1,171 @@
+"""Patterns of paths, hosts and texts, compiled to RE2: the time to match grows with the text and with nothing else.
+
+A path glob is read as in a `.gitignore`: a name without a slash is that name at any depth; with a slash it starts at
+the workspace; `/` is absolute and `~/` the home folder; `*` stays in one folder, `**` does not. Paths are matched as
+texts `r:src/a.py` (from the workspace) and `a:/work/src/a.py` (absolute), see `paths.py`.
+
+Wide patterns (for rules that refuse or ask) ignore case and compatibility forms, and a folder means all that is in it.
+Narrow ones (for rules that allow) mean what they say, and a name means one in the workspace.
+"""
+
+import re
+from collections.abc import Sequence
+from os.path import expanduser, realpath
+from typing import Any
+from unicodedata import normalize
+
+from ...domain.errors import ConfigurationError
+
+try:
+    import re2  # pyright: ignore[reportMissingTypeStubs]
+except ImportError:  # The extra `policy` is not installed.
+    re2 = None
+
+_MAX_PATTERN_CHARS = 2_000
+_MAX_MEMORY_BYTES = 64 << 20
+
+
+def regex(pattern: str) -> Any:
+    """A compiled RE2 pattern, or `ConfigurationError` with the reason."""
+    library = _library()
+    if len(pattern) > _MAX_PATTERN_CHARS:
+        raise ConfigurationError(f"a pattern has at most {_MAX_PATTERN_CHARS} characters, this one {len(pattern)}")
+    try:
+        return library.compile(pattern, _options(library))
+    except library.error as error:
+        raise ConfigurationError(f"{pattern!r} is no RE2 pattern: {_words(error)}") from None
+
+
+class PatternSet:
+    """Many patterns matched in one pass: which of them match the whole text?"""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        library = _library()
+        self._set: Any = library.Set.FullMatchSet(_options(library))
+        for pattern in patterns:
+            self._set.Add(pattern)
+        try:
+            self._set.Compile()
+            self._set.Match(b"r:")
+        except library.error as error:
+            fault = f"the {len(patterns):,} patterns are too large together: {_words(error)}"
+            raise ConfigurationError(fault) from None
+
+    def matching(self, text: str) -> Sequence[int]:
+        return self._set.Match(text.encode("utf-8", "surrogatepass")) or ()
+
+
+def folded(text: str) -> str:
+    """Texts that a file system may take for the same, as the same text."""
+    return normalize("NFKC", normalize("NFKC", text).casefold())
+
+
+def path_patterns(glob: str, *, wide: bool) -> tuple[str, ...]:
+    """A path glob as regular expressions over `r:` and `a:` texts: one fits when the glob does.
+
+    A wide one is read as it is written and as it is folded, and from where it really leads when it is absolute.
+    """
+    if not glob.strip() or "\0" in glob or len(glob) > _MAX_PATTERN_CHARS:
+        raise ConfigurationError(f"{glob[:80]!r} is no pattern of paths")
+    if ".." in glob.split("/"):
+        raise ConfigurationError(f"{glob!r} goes up a folder; write where it leads instead")
+    written = expanduser(glob) if glob == "~" or glob.startswith("~/") else glob
+    if not wide:
+        return (_path_pattern(written, wide=False),)
+    spellings = dict.fromkeys(
+        spelling for place in (written, _resolved(written)) for spelling in (place, folded(place))
+    )
+    return tuple(_path_pattern(spelling, wide=True) for spelling in spellings)
+
+
+def _path_pattern(pattern: str, *, wide: bool) -> str:
+    while pattern.startswith("./"):
+        pattern = pattern[2:]
+    is_folder = pattern.endswith("/")
+    pattern = pattern.rstrip("/")
+    below = "(?:/.*)?" if wide or is_folder else ""
+    if pattern in ("", "."):  # a whole tree: of the file system for `/`, else of the workspace
+        return f"{'a' if is_folder and not pattern else 'r'}:{'.*' if below else '[./]?'}"
+    if pattern.startswith("/"):
+        return f"a:{_translated(pattern)}{below}"
+    if "/" not in pattern:
+        anywhere = "(?:a:/|r:)" if wide else "r:"
+        return f"{anywhere}(?:.*/)?{_translated(pattern)}{below}"
+    return f"r:{_translated(pattern)}{below}"
+
+
+def _resolved(glob: str) -> str:
+    """An absolute glob with the links in front of its first wildcard followed."""
+    wildcard = _WILDCARD.search(glob)
+    literal = glob[: wildcard.start()] if wildcard else glob
+    folder, slash, rest = literal.rpartition("/") if wildcard else (literal, "", "")
+    if not glob.startswith("/") or not folder:
+        return glob
+    return realpath(folder) + slash + rest + (glob[wildcard.start() :] if wildcard else "")
+
+
+_WILDCARD = re.compile(r"[*?\[]")
+_TOKEN = re.compile(r"/\*\*/|/\*\*$|^\*\*/|\*+|\?|\[!?\]?[^\]/]*\]|.", re.DOTALL)
+
+
+def _translated(glob: str) -> str:
+    pieces = [match.group() for match in _TOKEN.finditer(glob)]
+    if "[" in pieces:
+        raise ConfigurationError(f"{glob!r} has a [ without its ]; write [[] for the character itself")
+    translated = "".join(map(_piece, pieces))
+    regex(translated)
+    return translated
+
+
+_PIECES = {"/**/": "/(?:.*/)?", "/**": "(?:/.*)?", "**/": "(?:.*/)?", "?": "[^/]", "*": "[^/]*"}
+
+
+def _piece(token: str) -> str:
+    if token in _PIECES:
+        return _PIECES[token]
+    if token.startswith("**"):
+        return ".*"
+    return _class(token) if len(token) > 1 else re.escape(token)
+
+
+def _class(token: str) -> str:
+    """`[abc]` and `[!abc]`, where nothing but `-` and the final `]` means anything else than itself."""
+    negated = token[1] == "!"
+    members = "".join("\\" + char if char in "\\^[]" else char for char in token[1 + negated : -1])
+    return f"[^/{members}]" if negated else f"[{members}]"
+
+
+def glob_pattern(glob: str) -> str:
+    """A glob over a whole text, where a slash is a character like any other."""
+    return "".join(_piece(token).replace("[^/", "[^").replace("[^]", ".") for token in _TEXT_TOKEN.findall(glob))
+
+
+_TEXT_TOKEN = re.compile(r"\*+|\?|\[!?\]?[^\]]*\]|.", re.DOTALL)
+
+
+def host_fits(pattern: str, host: str) -> bool:
+    """`example.com` is that host; `*.example.com` is it and everything under it; `*` is any."""
+    if pattern == "*":
+        return True
+    if pattern.startswith("*."):
+        return host == pattern[2:] or host.endswith(pattern[1:])
+    return host == pattern
+
+
+def _library() -> Any:
+    if re2 is None:
+        raise ConfigurationError("Patterns of paths and texts need RE2: install interlock[policy].")
+    return re2
+
+
+def _options(library: Any) -> Any:
+    options = library.Options()
+    options.log_errors = False
+    options.max_mem = _MAX_MEMORY_BYTES
+    options.dot_nl = True
+    return options
+
+
+def _words(error: Exception) -> str:
+    text = error.args[0] if error.args else ""
+    return text.decode(errors="replace") if isinstance(text, bytes) else str(text)

@@ -1,0 +1,98 @@
+"""One rule, as it is declared in code or read from a policy file. `rules.py` compiles and applies them.
+
+A rule speaks about a call when everything that it names fits. What refuses or asks is matched widely and what allows is
+matched narrowly: a deny of `.env` also means `.ENV` and a link to it, an allow of `npm test` means exactly that.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from ...domain.decision import Scope
+from ...domain.resources import Access
+from ...domain.tool import Mode, Origin, ResourceKind
+from ..interface import PolicyEvent
+
+Default: TypeAlias = Literal["risk", "allow", "ask", "deny"]
+Condition: TypeAlias = Callable[[PolicyEvent], bool]
+
+
+class CommandPattern(msgspec.Struct, frozen=True):
+    """The first words of a command, or with `exact` all of them. A word `*` is any one word."""
+
+    words: tuple[str, ...]
+    exact: bool = False
+
+
+class ArgumentIs(msgspec.Struct, frozen=True, tag="is"):
+    value: Any
+
+
+class ArgumentGlob(msgspec.Struct, frozen=True, tag="glob"):
+    """The whole text, with `*`, `?` and `[abc]`."""
+
+    pattern: str
+
+
+class ArgumentRegex(msgspec.Struct, frozen=True, tag="regex"):
+    """RE2, found anywhere in the text unless it is anchored."""
+
+    pattern: str
+
+
+ArgumentTest: TypeAlias = ArgumentIs | ArgumentGlob | ArgumentRegex
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    #: A `Verdict`; also `defer` and `request_approval` for ask, `request_user_input` for request_input.
+    verdict: str
+    #: Names of tools, with `*`, `?` and `[abc]`.
+    tools: str | Collection[str] = "*"
+    #: Tools that have any of these risks. `allow` is narrower: tools that have risks, and none but these.
+    risk: str | Collection[str] | None = None
+    origin: Origin | None = None
+    #: Where a tool comes from: the MCP server, skill folder or extension. Globs.
+    server: str | Collection[str] | None = None
+
+    #: By dotted name of the argument.
+    arguments: Mapping[str, ArgumentTest] = {}
+    #: Globs of paths that the call names, from the workspace on, as in a `.gitignore`.
+    path: str | Collection[str] | None = None
+    #: With `path`: only what reads there, or only what may write there.
+    access: Access | None = None
+    #: Words that a command of the call begins with: `git push`. Patterns where a string does not say it.
+    command: str | Collection[str | CommandPattern] | None = None
+    #: Hosts that the call names: `example.com`, or `*.example.com` for it and everything under it.
+    host: str | Collection[str] | None = None
+
+    agent: str | Collection[str] | None = None
+    mode: Mode | str | Collection[Mode | str] | None = None
+    interactive: bool | None = None
+    when: Condition | None = None
+    #: `when` as it was written, where it was written as text.
+    when_source: str = ""
+
+    #: For the person who is asked or refused.
+    reason: str = ""
+    layer: str = "project rule"
+    prompt: str = ""
+    suggested_rule: str = ""
+    #: For the model: what to do instead.
+    advice: str = ""
+    #: With request_input: the argument that the person's value becomes.
+    target_arg: str = ""
+    #: With ask: the widest scope that a yes may have.
+    scope: Scope = "run"
+    #: With ask and request_input: how long the question stays open.
+    answer_within_seconds: float | None = None
+    #: When the rule ends, in nanoseconds since 1970; 0 is never.
+    expires_at: int = 0
+
+
+class ResourceDeclaration(msgspec.Struct, frozen=True):
+    """What the arguments of somebody else's tools name, where the tools do not say it themselves."""
+
+    tools: str
+    arguments: Mapping[str, ResourceKind]

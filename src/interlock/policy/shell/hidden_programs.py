@@ -1,0 +1,239 @@
+"""Programs that a command starts though it is not one of the known wrappers: named in a variable, in the value of an
+option, or in the text of a small language.
+
+What is found here is added to what a command may run, so that rules that refuse or ask find it. Nothing is allowed by
+it. A spelling that is not in these tables is still asked about when a rule's words stand in it: see `mentions`.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice, pairwise
+from posixpath import basename
+from typing import TypeAlias
+
+from .command import SimpleCommand
+from .word_set import word_set
+
+_MAX_TEXTS = 16
+_MAX_TEXT_CHARS = 8_000
+_MAX_CODE_CHARS = 2_000
+
+#: Variables whose value a program starts, or hands to a shell.
+_VARIABLES = word_set(
+    "PAGER LESSOPEN LESSCLOSE EDITOR VISUAL FCEDIT HGEDITOR CVSEDITOR TEXEDIT LESSEDIT BROWSER PYTHONBROWSER SHELL "
+    "GIT_EXTERNAL_DIFF GIT_SSH GIT_SSH_COMMAND GIT_PROXY_COMMAND GIT_ASKPASS SSH_ASKPASS SUDO_ASKPASS RSYNC_RSH "
+    "RSYNC_CONNECT_PROG CVS_RSH SVN_SSH HGSSH TAR_RSH BASH_ENV ENV PROMPT_COMMAND PS0 PS4 CC CXX CPP LD AR AS NM "
+    "RANLIB STRIP OBJCOPY FC MAKE RUSTC RUSTDOC CARGO RUSTC_WRAPPER RUSTC_WORKSPACE_WRAPPER CMAKE_C_COMPILER_LAUNCHER "
+    "CMAKE_CXX_COMPILER_LAUNCHER PERL5DB PYTHONSTARTUP FZF_DEFAULT_COMMAND FZF_CTRL_T_COMMAND KUBECTL_EXTERNAL_DIFF "
+    "TERMINAL DIFFPROG npm_config_script_shell npm_config_shell npm_config_editor"
+)
+_VARIABLE_PATTERNS = re.compile(
+    r"GIT_CONFIG_VALUE_\d+|CARGO_TARGET_\w+_(?:RUNNER|LINKER)|\w*(?:_|MAN)(?:PAGER|EDITOR|SHELL)", re.ASCII
+)
+
+#: Options whose value is started, by program. Letters are short options; a glued value is one, too.
+_OPTIONS: Mapping[str, str] = {
+    "tar gtar bsdtar": "I F to-command use-compress-program info-script new-volume-script rsh-command rmt-command "
+    "checkpoint-action",
+    "cpio": "rsh-command",
+    "rsync": "e rsh rsync-path",
+    "scp sftp": "S",
+    "git": "u x O upload-pack receive-pack exec extcmd open-files-in-pager tree-filter index-filter msg-filter "
+    "env-filter commit-filter parent-filter tag-name-filter setup subdirectory-filter exec-path ext-diff",
+    "sort": "compress-program",
+    "split csplit": "filter",
+    "install": "strip-program",
+    "man": "P H pager html",
+    "zip": "TT unzip-command",
+    "tcpdump": "z postrotate-command",
+    "nc ncat netcat": "e c exec sh-exec lua-exec",
+    "rg ripgrep": "pre hostname-bin",
+    "ag bat delta": "pager diff-so-fancy",
+    "fzf sk": "preview bind execute",
+    "go": "exec toolexec",
+    "make gmake": "eval",
+    "bazel bazelisk": "run_under",
+    "nodemon": "x exec",
+    "wget": "use-askpass",
+    "gcc g++ cc c++ clang clang++": "wrapper",
+    "rustc": "C",
+    "nix-shell nix": "c run command",
+    "mysql mariadb psql sqlite3 lftp": "e c execute command cmd",
+    "vim vi nvim view ex gvim vimdiff rvim": "c S cmd",
+    "emacs emacsclient": "eval e f",
+    "dpkg apt apt-get aptitude": "o pre-invoke post-invoke",
+    "xterm uxterm rxvt urxvt konsole gnome-terminal xfce4-terminal kitty alacritty wezterm": "e x",
+    "pip pip3": "editor",
+    "cargo": "config",
+    "socat": "",
+}
+_VALUED: Mapping[str, frozenset[str]] = {
+    program: frozenset(options.split()) for programs, options in _OPTIONS.items() for program in programs.split()
+}
+#: The words that follow these are a program with its words.
+_RESTS: Mapping[str, tuple[str, ...]] = {
+    "git": ("bisect run", "submodule foreach", "submodule foreach --recursive"),
+    "uv": ("run", "tool run"),
+    "uvx": ("",),
+    "npx": ("",),
+    "bunx": ("",),
+    "npm": ("exec", "exec --", "x", "x --"),
+    "pnpm": ("exec", "dlx"),
+    "yarn": ("exec", "dlx"),
+    "poetry": ("run",),
+    "pipenv": ("run",),
+    "pipx": ("run",),
+    "hatch": ("run",),
+    "pdm": ("run",),
+    "bundle": ("exec",),
+    "pyenv": ("exec",),
+    "rbenv": ("exec",),
+    "asdf": ("exec",),
+    "mise": ("exec --", "x --"),
+    "conda": ("run",),
+    "cmake": ("-E env", "-E time"),
+    "hyperfine": ("",),
+    "xterm": ("-e",),
+    "gnome-terminal": ("--",),
+}
+#: Settings that name a program: of `git -c` and `git config`, and of ssh's `-o`.
+_GIT_SETTING = re.compile(
+    r"(?i:core\.(?:pager|editor|sshcommand|fsmonitor|askpass|gitproxy|alternaterefscommand|hookspath)|sequence\.editor"
+    r"|pager\..+|diff\.external|(?:diff|difftool|mergetool|merge|browser|man|guitool|trailer)\..+\."
+    r"(?:command|cmd|textconv|driver|path)|filter\..+\.(?:clean|smudge|process)|credential\.(?:.+\.)?helper"
+    r"|gpg\.(?:.+\.)?program|interactive\.difffilter|remote\..+\.(?:uploadpack|receivepack)|sendemail\..+cmd"
+    r"|uploadpack\.packobjectshook|submodule\..+\.update|instaweb\.httpd|web\.browser)"
+)
+_GIT_ALIAS = re.compile(r"(?i:alias\..+)")
+_SSH_SETTING = re.compile(r"(?i:(?:proxy|local|remote|knownhosts)command|(?:proxyuse|)askpass)")
+_SSH_PROGRAMS = frozenset(("ssh", "scp", "sftp"))
+_SETTING = re.compile(r"(?P<name>[\w.\-/:*]+)(?:=|\s+)(?P<value>.*)", re.DOTALL)
+#: What stands before a command in a value: `exec=`, `!`, `|`, `:silent !`, `r !`.
+_LEAD = re.compile(r"(?::?\s*(?:silent!?|r|w|read|write|%)?\s*)?[!|]+\s*|exec=|:+", re.ASCII)
+
+#: A text in double quotes, without its quotes.
+_TEXT = r'"([^"\\]*(?:\\.[^"\\]*)*)"'
+#: A small language, and what in its text is handed to a shell.
+_CODE: Mapping[str, re.Pattern[str]] = {
+    "awk gawk mawk nawk": re.compile(rf"system\s*\(\s*{_TEXT}|\|&?\s*{_TEXT}|{_TEXT}(?=\s*\|)"),
+    "sed gsed": re.compile(r"(?:^|[;{\n\d$/!])\s{0,8}e\s+([^;\n}]+)"),
+    "vim vi nvim view ex gvim vimdiff rvim": re.compile(r"""!\s*([^|\n]+)|system\s*\(\s*["']([^"']*)["']"""),
+    "less more most man": re.compile(r"^\+\+?\s*[!|:]+\s*(.+)"),
+    "emacs emacsclient": re.compile(r'(?:shell-command|call-process|start-process)\S*\s+"((?:[^"\\]|\\.)*)"'),
+    "sqlite3": re.compile(r"\.(?:shell|system)\s+(.+)"),
+    "psql mysql mariadb": re.compile(r"\\!\s*(.+)"),
+    "lftp ftp": re.compile(r"!\s*(.+)"),
+    "gdb lldb": re.compile(r"^(?:!|shell\s|platform shell\s|make\s)\s*(.+)"),
+    "fzf sk": re.compile(r"(?:execute|become|reload|preview)(?:-\w+)?[(\[{~:](.+?)[)\]}~]?$"),
+    "socat": re.compile(r"(?:EXEC|SYSTEM|SHELL):(?:\"|')?([^,\"']+)", re.IGNORECASE),
+    "python python3 python2": re.compile(r"""(?:system|popen|run|call|check_\w+|Popen)\s*\(\s*f?["']([^"']*)["']"""),
+    "perl ruby php lua luajit node deno bun": re.compile(
+        r"""(?:system|exec|popen|execute|passthru|shell_exec|execSync|spawn)\s*\(?\s*["']([^"']*)["']"""
+    ),
+    "pdflatex latex xelatex lualatex tex": re.compile(r"\\write18\s*\{([^}]*)\}"),
+    "expect": re.compile(r"(?:spawn|exec|system)\s+([^;\n]+)"),
+}
+_SED = frozenset(("sed", "gsed"))
+_SUBSTITUTION = re.compile(r"(?:^|[;{\n\d$/])s(\W)")
+_RUNS_RESULT = re.compile(r"\w{0,8}e", re.ASCII)
+_CODE_OF: Mapping[str, re.Pattern[str]] = {
+    program: pattern for programs, pattern in _CODE.items() for program in programs.split()
+}
+
+_Read: TypeAlias = Callable[[SimpleCommand], Iterable[str]]
+
+
+def texts_run(command: SimpleCommand) -> tuple[str, ...]:
+    """Return texts that the command may hand to a shell or start as a program, besides what it is itself."""
+    found = dict[str, None]()
+    for read in _READERS:
+        for text in read(command):
+            stripped = _LEAD.sub("", text.strip(), count=1) if _LEAD.match(text.strip()) else text.strip()
+            if stripped and len(stripped) <= _MAX_TEXT_CHARS:
+                found[stripped] = None
+            if len(found) >= _MAX_TEXTS:
+                return tuple(found)
+    return tuple(found)
+
+
+def is_program_variable(name: str) -> bool:
+    """Return True if programs start the value of this variable."""
+    return name in _VARIABLES or _VARIABLE_PATTERNS.fullmatch(name) is not None
+
+
+def _in_variables(command: SimpleCommand) -> Iterator[str]:
+    """Set for this command alone, or by it: `PAGER=x git log`, `make SHELL=x`, `export PAGER=x`."""
+    words = (word.partition("=") for word in command.argv)
+    for name, value in (*command.assignments, *((name, value) for name, _, value in words)):
+        if is_program_variable(name.removesuffix("+")):
+            yield value
+
+
+def _in_options(command: SimpleCommand) -> Iterator[str]:
+    options = _VALUED.get(basename(command.argv[0]))
+    if options is None:
+        return
+    words = command.argv
+    for at, word in enumerate(words[1:], start=1):
+        following = words[at + 1] if at + 1 < len(words) else ""
+        name, equals, value = word.lstrip("-").partition("=")
+        if word.startswith("-") and name in options:
+            yield value if equals else following
+        elif word.startswith("-") and not word.startswith("--"):
+            places = (place for place in range(1, min(len(word), 6)) if word[place] in options)
+            yield from (word[place + 1 :].lstrip("=") for place in places)
+
+
+def _in_settings(command: SimpleCommand) -> Iterator[str]:
+    program, words = basename(command.argv[0]), command.argv[1:]
+    if program == "git":
+        pairs = [*words, *(f"{name}={value}" for name, value in pairwise(words))]
+    elif program in _SSH_PROGRAMS:
+        pairs = [word.removeprefix("-o").strip() for word in words]
+    else:
+        return
+    for pair in pairs:
+        setting = _SETTING.fullmatch(pair)
+        if setting is None:
+            continue
+        name, value = setting["name"], setting["value"]
+        if (_GIT_SETTING if program == "git" else _SSH_SETTING).fullmatch(name):
+            yield value
+        elif program == "git" and _GIT_ALIAS.fullmatch(name):
+            yield value if value.startswith("!") else f"git {value}"
+
+
+def _in_rest(command: SimpleCommand) -> Iterator[str]:
+    words = command.argv[1:]
+    for start in _RESTS.get(basename(command.argv[0]), ()):
+        lead = tuple(start.split())
+        plain = tuple(word for word in words if not word.startswith("-") or word in lead)
+        if words[: len(lead)] == lead and len(words) > len(lead):
+            yield " ".join(words[len(lead) :])
+        elif plain[: len(lead)] == lead and len(plain) > len(lead):
+            yield " ".join(plain[len(lead) :])
+
+
+def _in_code(command: SimpleCommand) -> Iterator[str]:
+    pattern = _CODE_OF.get(basename(command.argv[0]))
+    if pattern is None:
+        return
+    for word in command.argv[1:]:
+        if len(word) <= _MAX_CODE_CHARS:
+            for match in pattern.finditer(word):
+                yield from (part for part in match.groups() if part and len(part) > 1)
+
+
+def _in_substitution(command: SimpleCommand) -> Iterator[str]:
+    """`s/x/rm y/e` of sed runs what comes out."""
+    if basename(command.argv[0]) not in _SED:
+        return
+    for word in command.argv[1:]:
+        starts = _SUBSTITUTION.finditer(word) if len(word) <= _MAX_CODE_CHARS else ()
+        for start in islice(starts, _MAX_TEXTS):
+            _, *parts = word[start.end() :].split(start[1], 2)
+            if len(parts) > 1 and _RUNS_RESULT.match(parts[1]):
+                yield parts[0]
+
+
+_READERS: tuple[_Read, ...] = (_in_variables, _in_options, _in_settings, _in_rest, _in_code, _in_substitution)

@@ -1,0 +1,269 @@
+"""Programs that run another program, and builtins of the shell that run their arguments.
+
+`unwrap` finds the program that really runs. An option that is not in the table makes the command opaque; then every
+place where the inner program may start is listed, so that a rule that refuses it still finds it.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from posixpath import basename
+from typing import TypeAlias
+
+import msgspec
+
+from .bash_builtins import builtin_reason
+from .command import Redirect, Script, SimpleCommand
+from .hidden_programs import texts_run
+from .word_set import word_set
+
+#: Reads a script that runs inside another one, in the given folders.
+Nested: TypeAlias = Callable[[str, tuple[str, ...]], Script]
+
+_MAX_LAYERS = 16
+_MAX_GUESSES = 32
+_MAX_GUESSED_WORDS = 8_000
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=", re.ASCII)
+_NUMBER = re.compile(r"-\d+")
+#: A word with one of these may be a script; an option may stand before it, as in `-S"rm x"`.
+_SCRIPT = re.compile(r"[ \t\n;|&]")
+_OPTION = re.compile(r"^(?:--[\w-]*=|-\w)")
+#: And so may the name of a setting: `-oProxyCommand=rm x`, `core.pager=rm x`.
+_NAMED = re.compile(r"^(?:--?)?[A-Za-z][\w.-]*=")
+
+
+class _Wrapper(msgspec.Struct, frozen=True):
+    #: Short options without and with a value, in one string each.
+    flags: str = ""
+    valued: str = ""
+    #: Long options in full; with `=` when they take a value.
+    long: tuple[str, ...] = ()
+    #: Words between the options and the program.
+    operands: int = 0
+    #: `NAME=value` may stand before the program.
+    sets: bool = False
+    #: `-5` is an option.
+    numbers: bool = False
+
+
+_WRAPPERS = {
+    "env": _Wrapper("iv0", "u", ("--ignore-environment", "--unset=", "--null", "--debug"), sets=True),
+    "sudo": _Wrapper("AbEHnPSk", "CghprTtuU", ("--user=", "--group=", "--non-interactive", "--set-home"), sets=True),
+    "doas": _Wrapper("n", "u"),
+    "nice": _Wrapper("", "n", ("--adjustment=",), numbers=True),
+    "ionice": _Wrapper("t", "cn", ("--class=", "--classdata=", "--ignore")),
+    "nohup": _Wrapper(),
+    "timeout": _Wrapper(
+        "v", "ks", ("--foreground", "--preserve-status", "--verbose", "--signal=", "--kill-after="), operands=1
+    ),
+    "stdbuf": _Wrapper("", "ioe", ("--input=", "--output=", "--error=")),
+    "time": _Wrapper("pv", "f", ("--portability", "--verbose", "--format=")),
+    "command": _Wrapper(),
+    "builtin": _Wrapper(),
+    "exec": _Wrapper(),
+    "setsid": _Wrapper("cfw", "", ("--ctty", "--fork", "--wait")),
+    "chrt": _Wrapper("abfiorR", "TPD", operands=1),
+    "taskset": _Wrapper("ac", "", ("--all-tasks", "--cpu-list"), operands=1),
+    "busybox": _Wrapper(),
+}
+#: They run a program in a way that is not followed, or whose words come from elsewhere.
+_NOT_FOLLOWED = word_set(
+    "xargs parallel watch ssh nsenter unshare chroot script su runuser flock strace ltrace gdb tmux "
+    "screen entr at batch systemd-run bwrap firejail proxychains setpriv capsh fakeroot prlimit numactl "
+    "unbuffer expect rlwrap gosu su-exec caffeinate start-stop-daemon pkexec sg newgrp catchsegv valgrind "
+    "perf rsh mosh dbus-run-session xvfb-run toybox doas-edit proot schroot linux32 linux64 setarch i386 "
+    "x86_64 ld.so run-parts"
+)
+#: Their `-c` is read again with the rules of bash, which hold for them in everything that is read at all.
+_READ_SHELLS = frozenset(("bash", "sh", "dash"))
+_SHELLS = _READ_SHELLS | word_set("zsh ksh mksh ash fish csh tcsh rbash yash pwsh")
+_SHELL_FLAGS = frozenset("ceul")
+_FIND_RUNS = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
+
+
+def unwrap(command: SimpleCommand, nested: Nested) -> Script:
+    """What this command really runs. `opaque` says why that is not known; then the commands are what may be seen."""
+    for _ in range(_MAX_LAYERS):
+        wrapper = _WRAPPERS.get(basename(command.argv[0]))
+        if wrapper is None or (command.argv[0] == "command" and command.argv[1:2] in (("-v",), ("-V",))):
+            break
+        inner = _inside(command, wrapper)
+        if inner is None:
+            break
+        command = inner
+    return _with_hidden(_unwrapped(command, nested), command, nested)
+
+
+def _unwrapped(command: SimpleCommand, nested: Nested) -> Script:
+    """What a command runs that has no wrapper, or one that cannot be read."""
+    name = basename(command.argv[0])
+    if name in _NOT_FOLLOWED:
+        return _guessed(command, f"what {name} runs is not followed", nested)
+    if name in _SHELLS:
+        return _shell(command, name, nested)
+    if name == "find":
+        return _find(command, nested)
+    wrapper = _WRAPPERS.get(name)
+    if wrapper is None or (name == "command" and command.argv[1:2] in (("-v",), ("-V",))):
+        return _checked(command, nested)
+    if _inside(command, wrapper) is None:
+        return _guessed(command, f"what {name} runs cannot be told from its words", nested)
+    return _guessed(command, "it has too many wrappers", nested)
+
+
+def _with_hidden(script: Script, command: SimpleCommand, nested: Nested) -> Script:
+    """Add what the command starts by a variable, an option or a small language: for rules that refuse or ask."""
+    texts = texts_run(command)
+    if not texts:
+        return script
+    inner = (found for text in texts for found in _around(command, nested(text, command.bases)))
+    hidden = (msgspec.structs.replace(found, hidden=True) for found in inner)
+    return msgspec.structs.replace(script, commands=(*script.commands, *hidden))
+
+
+def _inside(command: SimpleCommand, wrapper: _Wrapper) -> SimpleCommand | None:
+    at = _skip_options(command.argv, wrapper)
+    if at is None:
+        return None
+    words, assignments = list(command.argv[at:]), list(command.assignments)
+    while wrapper.sets and words and _ASSIGNMENT.match(words[0]):
+        name, _, value = words.pop(0).partition("=")
+        assignments.append((name, value))
+    del words[: wrapper.operands]
+    if not words or words[0].startswith("-") or words[0] in command.globs:
+        return None
+    return _run_by(command, words, tuple(assignments))
+
+
+def _skip_options(words: Sequence[str], wrapper: _Wrapper) -> int | None:
+    """Where the words after the options begin; None when an option is not known."""
+    at = 1
+    while at < len(words) and words[at].startswith("-"):
+        word = words[at]
+        at += 1
+        if word == "--":
+            return at
+        if word.startswith("--"):
+            name, equals, _ = word.partition("=")
+            if name + equals not in wrapper.long:
+                return None
+        elif not (wrapper.numbers and _NUMBER.fullmatch(word)):
+            taken = _cluster(word, wrapper.flags, wrapper.valued)
+            if taken is None:
+                return None
+            at += taken
+    return at
+
+
+def _cluster(word: str, flags: str, valued: str) -> int | None:
+    """How many further words the options of `-abc` take; None when one of them is not known."""
+    for number, letter in enumerate(word[1:], start=2):
+        if letter in valued:
+            return int(number == len(word))
+        if letter not in flags:
+            return None
+    return 0 if len(word) > 1 else None
+
+
+def _run_by(
+    command: SimpleCommand, words: Sequence[str], assignments: tuple[tuple[str, str], ...] | None = None
+) -> SimpleCommand:
+    kept = frozenset(words) if command.globs else frozenset[str]()
+    return SimpleCommand(
+        argv=tuple(words),
+        wrappers=(*command.wrappers, command.argv[0]),
+        assignments=command.assignments if assignments is None else assignments,
+        bases=command.bases,
+        globs=tuple([word for word in command.globs if word in kept]) if command.globs else (),
+    )
+
+
+def _shell(command: SimpleCommand, name: str, nested: Nested) -> Script:
+    words, at = command.argv, 1
+    runs_text = False
+    while at < len(words) and words[at].startswith(("-", "+")) and words[at] not in ("-", "--"):
+        option = words[at]
+        at += 1
+        if option == "-o" and words[at : at + 1] == ("pipefail",):
+            at += 1
+        elif option[0] == "-" and option[1:] and set(option[1:]) <= _SHELL_FLAGS:
+            runs_text = runs_text or "c" in option
+        else:
+            return _guessed(command, f"{name} has options that are not read", nested)
+    if not runs_text:
+        # A file that is run as a script is a command like any other.
+        reads = at >= len(words) or words[at].startswith("-")
+        return Script(commands=(command,), opaque=f"{name} runs what it reads" if reads else "")
+    return _script(command, name, words[at:], nested)
+
+
+def _script(command: SimpleCommand, name: str, words: Sequence[str], nested: Nested) -> Script:
+    if not words or words[0].startswith("-") or words[0] in command.globs:
+        return _guessed(command, f"{name} has no literal script", nested)
+    inner = nested(words[0], command.bases)
+    opaque = inner.opaque
+    if name not in _READ_SHELLS:
+        opaque = opaque or f"the words of {name} may mean something else than those of bash"
+    elif name != "bash" and "$'" in words[0]:
+        opaque = opaque or f"{name} may read a quoted escape in another way than bash"
+    return Script(commands=_around(command, inner), redirects=inner.redirects, opaque=opaque)
+
+
+def _around(command: SimpleCommand, inner: Script) -> tuple[SimpleCommand, ...]:
+    return tuple(
+        [
+            msgspec.structs.replace(
+                found,
+                wrappers=(*command.wrappers, command.argv[0], *found.wrappers),
+                assignments=(*command.assignments, *found.assignments),
+            )
+            for found in inner.commands
+        ]
+    )
+
+
+def _find(command: SimpleCommand, nested: Nested) -> Script:
+    words = command.argv
+    starts = [at for at, word in enumerate(words) if word in _FIND_RUNS]
+    if not starts:
+        return Script(commands=(command,))
+    found, redirects = [command], list[Redirect]()
+    for at, until in zip(starts, (*starts[1:], len(words)), strict=True):
+        part = tuple(takewhile(lambda word: word != ";", words[at + 1 : until]))
+        if part:
+            inner = _guessed(_run_by(command, part), "", nested)
+            found += inner.commands
+            redirects += inner.redirects
+    reason = "what find runs gets names from the file system"
+    return Script(commands=tuple(found), redirects=tuple(redirects), opaque=reason)
+
+
+def _checked(command: SimpleCommand, nested: Nested) -> Script:
+    name = command.argv[0]
+    if _ASSIGNMENT.match(name):
+        return Script(commands=(command,), opaque="it sets a variable")
+    reason = builtin_reason(command)
+    if not reason:
+        return Script(commands=(command,))
+    if name == "eval":
+        inner = nested(" ".join(command.argv[1:]), command.bases)
+        return Script(commands=(command, *_around(command, inner)), redirects=inner.redirects, opaque=reason)
+    return _guessed(command, reason, nested)
+
+
+def _guessed(command: SimpleCommand, reason: str, nested: Nested) -> Script:
+    """The command, and what each of its words might start: as a program, or as a script if it has blanks."""
+    found, redirects = [command], list[Redirect]()
+    places = [at for at, word in enumerate(command.argv) if at and (not word.startswith("-") or _SCRIPT.search(word))]
+    # Those at the start carry nearly all words each.
+    first = min(max(_MAX_GUESSED_WORDS // len(command.argv), _MAX_GUESSES // 8), _MAX_GUESSES // 2)
+    for at in (*places[:first], *places[first:][-_MAX_GUESSES // 2 :]):
+        word = command.argv[at]
+        if not _SCRIPT.search(word):
+            found.append(_run_by(command, command.argv[at:]))
+            continue
+        for text in dict.fromkeys((_OPTION.sub("", word), _NAMED.sub("", word))):
+            inner = nested(text, command.bases)
+            found += _around(command, inner)
+            redirects += inner.redirects
+    return Script(commands=tuple(found), redirects=tuple(redirects), opaque=reason)
