@@ -44,20 +44,9 @@ from interlock.sandbox.interface import CAPABILITIES, CommandLimits, Confinement
 from interlock.sandbox.probe import Finding
 from interlock.sandbox.programs import Program
 from interlock.sandbox.unconfined import UnconfinedSandbox
-from interlock.tools import (
-    bash,
-    changed_file,
-    edit_file,
-    file_content,
-    fingerprint,
-    glob_files,
-    list_dir,
-    numbered,
-    read_file,
-    search,
-    task_tools,
-    tasks,
-)
+from interlock.tools.files import changed_file, edit_file, file_content, list_dir, numbered, read_file
+from interlock.tools.search.query import glob, query
+from interlock.tools.shell import bash, fingerprint, task_tools, tasks
 
 from . import docs_server
 from .docs_tables import amount, fields, table
@@ -94,10 +83,10 @@ TOOL_LIMITS = (
     ("characters of a line that are shown", numbered.MAX_LINE_CHARS, ""),
     ("replacements in one `edit_file`", edit_file.MAX_EDITS, ""),
     ("characters of a diff that are shown", changed_file.MAX_DIFF_CHARS, ""),
-    ("lines or files of `grep`, by default", search.DEFAULT_LIMIT, ""),
-    ("lines or files of `grep`, at most", search.MAX_LIMIT, ""),
-    ("paths of `glob`, by default", glob_files.DEFAULT_LIMIT, ""),
-    ("paths of `glob`, at most", glob_files.MAX_LIMIT, ""),
+    ("lines or files of `grep`, by default", query.DEFAULT_LIMIT, ""),
+    ("lines or files of `grep`, at most", query.MAX_LIMIT, ""),
+    ("paths of `glob`, by default", glob.DEFAULT_LIMIT, ""),
+    ("paths of `glob`, at most", glob.MAX_LIMIT, ""),
     ("names of `list_dir`, by default", list_dir.DEFAULT_LIMIT, ""),
     ("names of `list_dir`, at most", list_dir.MAX_LIMIT, ""),
     ("a script for `bash`", bash.MAX_SCRIPT_BYTES, "bytes"),

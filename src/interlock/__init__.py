@@ -231,7 +231,7 @@ _NAMES = {
     "storage.memory": ("MemoryLog",),
     "storage.memory_artifacts": ("MemoryArtifacts",),
     "storage.sqlite.log": ("SqliteLog",),
-    "tools.skills": ("skills",),
+    "tools.skills.tools": ("skills",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names} | {
     "ModelRecorder": "models.recorder",

@@ -111,7 +111,7 @@ from .storage.file_artifacts import FileArtifacts
 from .storage.memory import MemoryLog
 from .storage.memory_artifacts import MemoryArtifacts
 from .storage.sqlite.log import SqliteLog
-from .tools.skills import skills
+from .tools.skills.tools import skills
 
 __version__: str
 

@@ -26,13 +26,13 @@ from .sandbox.programs import find_ripgrep, program_problems, python_folders
 from .sandbox.protected import is_secret
 from .sandbox.unconfined import UnconfinedSandbox
 from .sandbox.workspace import Workspace
-from .tools.bash import Shell
-from .tools.edit_file import edit_file
-from .tools.glob_files import glob
-from .tools.grep import grep
-from .tools.list_dir import list_dir
-from .tools.read_file import read_file
-from .tools.write_file import write_file
+from .tools.files.edit_file import edit_file
+from .tools.files.list_dir import list_dir
+from .tools.files.read_file import read_file
+from .tools.files.write_file import write_file
+from .tools.search.glob import glob
+from .tools.search.grep import grep
+from .tools.shell.bash import Shell
 
 _EVERY_TOOL, _SHELL = "", "bash"
 _LIMITS = CommandLimits()

@@ -8,7 +8,7 @@ import pytest
 
 from interlock import FileArtifacts, Normalized, Observation, render_for_user, tool
 from interlock.domain.event import CallObserved
-from interlock.tools.command_result import CommandResult
+from interlock.tools.shell.command_result import CommandResult
 
 from .runs import Calls, local_run, message_of, text_of
 

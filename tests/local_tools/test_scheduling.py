@@ -11,7 +11,7 @@ import pytest
 
 from interlock import LocalTools, ToolRuntime
 from interlock.domain.event import CallProposed, InvocationCompleted, InvocationStarted
-from interlock.tools.bash import MAX_OUTPUT_CHARS
+from interlock.tools.shell.bash import MAX_OUTPUT_CHARS
 from tests.patience import HANG_SECONDS
 from tests.support import call, facts
 

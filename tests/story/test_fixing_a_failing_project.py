@@ -17,7 +17,7 @@ import pytest
 from interlock import Entry, Observation, Replay, SideEffect, SqliteLog, read_export, render_for_user, to_ndjson, verify
 from interlock.sandbox import confined_landlock, process_tree
 from interlock.sandbox.probe import Backend
-from interlock.tools.fingerprint import fingerprint
+from interlock.tools.shell.fingerprint import fingerprint
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 
 from .story import COMMANDS, SOURCE, TESTS, Story, run_whole

@@ -16,10 +16,10 @@ from interlock.pipeline.run_artifacts import LedgerArtifacts
 from interlock.redaction.redactor import SecretRedactor
 from interlock.sandbox.workspace import Workspace
 from interlock.storage.memory_artifacts import MemoryArtifacts
-from interlock.tools.edit_file import edit_file
+from interlock.tools.files.edit_file import edit_file
+from interlock.tools.files.read_file import read_file
+from interlock.tools.files.write_file import write_file
 from interlock.tools.read_artifact import read_artifact
-from interlock.tools.read_file import read_file
-from interlock.tools.write_file import write_file
 from tests.support import call
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from interlock import CallbackInteractionProvider, FileArtifacts, SqliteLog, ToolRuntime
 from interlock.sandbox.workspace import Workspace
-from interlock.tools.edit_file import edit_file
-from interlock.tools.read_file import read_file
-from interlock.tools.write_file import write_file
+from interlock.tools.files.edit_file import edit_file
+from interlock.tools.files.read_file import read_file
+from interlock.tools.files.write_file import write_file
 from tests.support import call
 
 #: The file that was there, which the run has read.

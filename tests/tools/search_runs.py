@@ -13,11 +13,11 @@ from interlock.sandbox.interface import Command, CommandSandbox, Confinement, En
 from interlock.sandbox.probe import choose
 from interlock.sandbox.programs import find_ripgrep
 from interlock.sandbox.workspace import Workspace
-from interlock.tools.edit_file import edit_file
-from interlock.tools.glob_files import glob
-from interlock.tools.grep import grep
-from interlock.tools.list_dir import list_dir
-from interlock.tools.read_file import read_file
+from interlock.tools.files.edit_file import edit_file
+from interlock.tools.files.list_dir import list_dir
+from interlock.tools.files.read_file import read_file
+from interlock.tools.search.query.glob import glob
+from interlock.tools.search.query.grep import grep
 from tests.support import call
 
 

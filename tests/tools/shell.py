@@ -24,7 +24,7 @@ from interlock.sandbox.interface import (
 )
 from interlock.sandbox.protected import is_secret
 from interlock.sandbox.workspace import Workspace
-from interlock.tools.bash import Shell
+from interlock.tools.shell.bash import Shell
 from tests.support import call
 
 FULL = Confinement(backend="played", capabilities=tuple(CAPABILITIES), degraded=False)

@@ -8,11 +8,11 @@ import pytest
 from interlock.domain.outcome import ArtifactRef, NextTool, OutputSize, SideEffect
 from interlock.rendering.excerpt import apply_tool_output_limits
 from interlock.sandbox.interface import CommandLimits, Ended
-from interlock.tools.command_result import CommandResult, normalized
-from interlock.tools.fingerprint import Changes
 from interlock.tools.reports.report import Location, Report
-from interlock.tools.sandbox_words import Violation
-from interlock.tools.verification import Verification
+from interlock.tools.shell.command_result import CommandResult, normalized
+from interlock.tools.shell.fingerprint import Changes
+from interlock.tools.shell.verification import Verification
+from interlock.tools.shell.violations import Violation
 
 NOTHING = Changes((), (), (), True)
 

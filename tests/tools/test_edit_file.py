@@ -11,10 +11,10 @@ from interlock import CallbackInteractionProvider, Question
 from interlock.domain.event import InvocationStarted
 from interlock.domain.outcome import SideEffect
 from interlock.sandbox.workspace import Workspace
-from interlock.tools.baseline import Baseline, known
-from interlock.tools.changed_file import FileChanged
-from interlock.tools.edit_file import EditFile, edit_file
-from interlock.tools.read_file import normalized, read_file
+from interlock.tools.files.baseline import Baseline, known
+from interlock.tools.files.changed_file import FileChanged
+from interlock.tools.files.edit_file import EditFile, edit_file
+from interlock.tools.files.read_file import normalized, read_file
 from tests.support import facts
 from tests.tools.file_runs import FileRun, context, run, text_of
 

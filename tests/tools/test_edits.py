@@ -4,8 +4,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from interlock.tools import edits as edits_module
-from interlock.tools.edits import Edit, Edited, NotEdited, apply_edits
+from interlock.tools.files import edits as edits_module
+from interlock.tools.files.edits import Edit, Edited, NotEdited, apply_edits
 
 TEXT = "def f():\n    return 1\n\ndef g():\n    return 1\n"
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.tools.edits import Edit, Edited, apply_edits
-from interlock.tools.edits_made import were_made
+from interlock.tools.files.edits import Edit, Edited, apply_edits, were_made
 
 TEXT = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - c\n"
 MENDED = Edit("return a - b", "return a + b")

@@ -7,10 +7,10 @@ import pytest
 from interlock.domain.errors import PreconditionError
 from interlock.domain.tool import Situation, ToolContext
 from interlock.sandbox.workspace import Workspace
-from interlock.tools import changed_file, file_content
-from interlock.tools.changed_file import check_marks, encoded
-from interlock.tools.file_content import content_of, has_digest, load
-from interlock.tools.text_file import TextFile
+from interlock.tools.files import changed_file, file_content
+from interlock.tools.files.changed_file import check_marks, encoded
+from interlock.tools.files.file_content import content_of, has_digest, load
+from interlock.tools.files.text_file import TextFile
 
 pytestmark = pytest.mark.requirement("R229")
 

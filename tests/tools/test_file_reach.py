@@ -7,10 +7,10 @@ import pytest
 from interlock import CallbackInteractionProvider, Question, ToolRuntime
 from interlock.domain.tool import Reach, Situation
 from interlock.sandbox.workspace import Workspace
-from interlock.tools.edit_file import edit_file
-from interlock.tools.list_dir import list_dir
-from interlock.tools.read_file import read_file
-from interlock.tools.write_file import write_file
+from interlock.tools.files.edit_file import edit_file
+from interlock.tools.files.list_dir import list_dir
+from interlock.tools.files.read_file import read_file
+from interlock.tools.files.write_file import write_file
 from tests.support import call
 
 

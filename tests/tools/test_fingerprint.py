@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.tools.fingerprint import Changes, Fingerprint, changed, fingerprint
+from interlock.tools.shell.fingerprint import Changes, Fingerprint, changed, fingerprint
 
 
 def of(folder: Path, max_files: int = 20_000) -> Fingerprint:

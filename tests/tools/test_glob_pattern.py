@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from interlock.domain.errors import PreconditionError
 from interlock.sandbox.workspace import PathRefused
-from interlock.tools.glob_pattern import GlobPattern, read_pattern
+from interlock.tools.search.query.glob_pattern import GlobPattern, read_pattern
 
 PATHS = ("a.py", "b.ts", "src/a.py", "src/x/b.py", "src/x/y/c.ts", "tests/src/d.py", "src/{e}", "src/[f].py")
 

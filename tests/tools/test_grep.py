@@ -12,8 +12,8 @@ from interlock import HeadlessInteractionProvider
 from interlock.domain.decision import Verdict
 from interlock.domain.outcome import NextTool
 from interlock.domain.tool import Reach, Situation
-from interlock.tools import search
-from interlock.tools.grep import grep
+from interlock.tools.search.query import query
+from interlock.tools.search.query.grep import grep
 from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.tools.search_runs import NOTHING_HOLDS, PlayedSearch, SearchRun, rg, run, sandbox, text_of
@@ -165,7 +165,7 @@ async def test_no_offset_is_too_far(run: SearchRun, tool: str) -> None:
 async def test_more_than_can_be_counted_is_at_least_and_still_comes_in_order(
     run: SearchRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "MAX_COUNTED", 500)
+    monkeypatch.setattr(query, "MAX_COUNTED", 500)
     for number in range(20):
         run.write(f"{number:02}", "x\n" * 100)
     found = await run.do("grep", pattern="x", limit=90)
@@ -182,7 +182,7 @@ async def test_a_page_of_long_lines_fits_and_goes_on(run: SearchRun) -> None:
     run.write("a", ("x" * 390 + "\n") * 200)
     found = await run.do("grep", pattern="x", limit=200)
 
-    assert len(text_of(found)) <= search.MAX_TEXT_CHARS
+    assert len(text_of(found)) <= query.MAX_TEXT_CHARS
     assert found.size is None
     assert len(await run.all_pages("grep", pattern="x", limit=200)) == 200
 

@@ -29,12 +29,12 @@ from interlock.policy.interface import PolicyEvent
 from interlock.sandbox import beneath
 from interlock.sandbox.beneath import Reached
 from interlock.sandbox.workspace import Workspace
-from interlock.tools.edit_file import edit_file
-from interlock.tools.glob_files import glob
-from interlock.tools.grep import grep
-from interlock.tools.list_dir import list_dir
-from interlock.tools.read_file import read_file
-from interlock.tools.write_file import write_file
+from interlock.tools.files.edit_file import edit_file
+from interlock.tools.files.list_dir import list_dir
+from interlock.tools.files.read_file import read_file
+from interlock.tools.files.write_file import write_file
+from interlock.tools.search.query.glob import glob
+from interlock.tools.search.query.grep import grep
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.support import call
 

@@ -105,7 +105,7 @@ async def test_an_empty_folder_says_so(run: SearchRun) -> None:
 
 
 async def test_more_names_than_are_looked_at_are_at_least(run: SearchRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("interlock.tools.list_dir.MAX_NAMES", 3)
+    monkeypatch.setattr("interlock.tools.files.list_dir.MAX_NAMES", 3)
     for number in range(5):
         run.write(str(number))
     listed = await run.do("list_dir")

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.rendering.excerpt import Excerpt, Span, excerpt_from, excerpt_of_bytes
-from interlock.tools.long_output import LongOutput
-from interlock.tools.output import OutputExcerpt, Spool, Stream, excerpt
+from interlock.tools.shell.output import LongOutput, OutputExcerpt, Spool, Stream, excerpt
 from tests.tools.test_spool import Unfiltered
 
 MARKER = re.compile(r"\[\.\.\. ([\d,]+) bytes omitted \(bytes ([\d,]+)-([\d,]+)\) \.\.\.\]")
@@ -223,7 +222,7 @@ PROGRAM = """
 import sys
 from interlock.storage.file_artifacts import FileArtifacts
 from interlock.redaction.redactor import SecretRedactor
-from interlock.tools.output import Spool, excerpt
+from interlock.tools.shell.output import Spool, excerpt
 
 def used_kibibytes():
     fields = dict(line.split(":") for line in open("/proc/self/status") if line.startswith("Vm"))

@@ -14,11 +14,11 @@ from interlock.domain.errors import PreconditionError
 from interlock.domain.outcome import NextTool, OutputSize
 from interlock.domain.tool import ToolDefinition
 from interlock.sandbox.workspace import PathRefused, Workspace
-from interlock.tools.baseline import Baseline, known
-from interlock.tools.file_content import MAX_FILE_BYTES
-from interlock.tools.numbered import MAX_TEXT_CHARS, number_lines
-from interlock.tools.read_file import FileRead, read_file
-from interlock.tools.text_file import TextFile
+from interlock.tools.files.baseline import Baseline, known
+from interlock.tools.files.file_content import MAX_FILE_BYTES
+from interlock.tools.files.numbered import MAX_TEXT_CHARS, number_lines
+from interlock.tools.files.read_file import FileRead, read_file
+from interlock.tools.files.text_file import TextFile
 from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.support import call

@@ -19,10 +19,10 @@ from interlock import HeadlessInteractionProvider, SqliteLog, ToolRuntime
 from interlock.domain.event import InvocationStarted
 from interlock.domain.tool import ToolDefinition
 from interlock.sandbox.workspace import Workspace
-from interlock.tools.changed_file import AlreadyThere, FileChanged, baseline_of
-from interlock.tools.edit_file import edit_file
-from interlock.tools.text_file import Encoding, TextFile, to_bytes
-from interlock.tools.write_file import write_file
+from interlock.tools.files.changed_file import AlreadyThere, FileChanged, baseline_of
+from interlock.tools.files.edit_file import edit_file
+from interlock.tools.files.text_file import Encoding, TextFile, to_bytes
+from interlock.tools.files.write_file import write_file
 from tests.patience import HANG_SECONDS
 from tests.support import facts
 from tests.tools.file_runs import context

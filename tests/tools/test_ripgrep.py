@@ -12,8 +12,8 @@ import pytest
 from interlock.domain.errors import PreconditionError, SandboxSetupError
 from interlock.sandbox.interface import Confinement, Ended, Reason, Stream
 from interlock.sandbox.workspace import Workspace
-from interlock.tools.ripgrep import STOPPED, Closed, Enough, Ripgrep, Searched, search_options
-from interlock.tools.search_output import NameReader
+from interlock.tools.search.query.output import NameReader
+from interlock.tools.search.query.ripgrep import STOPPED, Closed, Enough, Ripgrep, Searched, search_options
 from tests.patience import HANG_SECONDS
 from tests.tools.search_runs import NOTHING_HOLDS, PlayedSearch, SearchRun, rg, run, sandbox, text_of
 
@@ -313,7 +313,7 @@ async def test_ignore_files_are_obeyed_again_when_the_odd_one_is_gone_and_waited
     os.mkfifo(run.root / ".gitignore")
     await run.do("grep", pattern="needle")
 
-    monkeypatch.setattr("interlock.tools.ripgrep._PATIENCE_SECONDS", 10 * HANG_SECONDS)
+    monkeypatch.setattr("interlock.tools.search.ripgrep._PATIENCE_SECONDS", 10 * HANG_SECONDS)
     async with asyncio.timeout(HANG_SECONDS):
         again = await run.lines("grep", pattern="needle")
     (run.root / ".gitignore").unlink()

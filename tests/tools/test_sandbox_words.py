@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.sandbox.interface import Profile
-from interlock.tools.sandbox_words import ADVICE, MAX_LINE_CHARS, SIGNS, Violation, violations
+from interlock.tools.shell.violations import ADVICE, MAX_LINE_CHARS, SIGNS, Violation, violations
 
 PROFILE = Profile(workspace="/w", writable=True)
 

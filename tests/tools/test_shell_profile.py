@@ -16,7 +16,7 @@ from interlock.sandbox.hidden import Found, HiddenFiles
 from interlock.sandbox.interface import CAPABILITIES, CommandLimits, Confinement
 from interlock.sandbox.protected import is_secret
 from interlock.sandbox.workspace import Workspace
-from interlock.tools.shell_profile import (
+from interlock.tools.shell.profile import (
     MAX_READ_ONLY_PATHS,
     Guarded,
     ProfileName,

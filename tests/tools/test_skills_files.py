@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from interlock import ConfigurationError, PreconditionError
 from interlock.sandbox.workspace import PathRefused
-from interlock.tools import skill_folder
-from interlock.tools.skills import MAX_SKILL_BYTES, skills
+from interlock.tools.skills.tools import folder as skill_folder
+from interlock.tools.skills.tools.tools import MAX_SKILL_BYTES, skills
 from tests.corpora import path_escape
 from tests.corpora.path_escape import CANARY, Case, Scene
 from tests.tools.file_runs import socket_at

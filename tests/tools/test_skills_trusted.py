@@ -7,8 +7,8 @@ import pytest
 
 from interlock import ConfigurationError
 from interlock.sandbox.workspace import PathRefused, Workspace
-from interlock.tools.skill_folder import SkillFolder, is_hidden
-from interlock.tools.skills import skills
+from interlock.tools.skills.tools.folder import SkillFolder, is_hidden
+from interlock.tools.skills.tools.tools import skills
 from tests.tools.skill_runs import write_file, write_skill
 
 

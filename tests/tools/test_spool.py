@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from interlock.redaction.redactor import SecretRedactor
 from interlock.storage.memory_artifacts import MemoryArtifacts
-from interlock.tools.output import Spool, Stream
+from interlock.tools.shell.output import Spool, Stream
 
 SECRET = "hunter2-and-more"
 redactor = SecretRedactor({"NAME": SECRET})

@@ -13,7 +13,7 @@ from interlock.domain.event import InvocationStarted
 from interlock.domain.state.ledger import Ledger
 from interlock.domain.state.verification import Verification
 from interlock.sandbox.interface import Command, Ended, OnOutput, Running
-from interlock.tools.tasks import MAX_ENDED
+from interlock.tools.shell.tasks import MAX_ENDED
 from tests.batch.stage import others_ran
 from tests.patience import HANG_SECONDS
 from tests.support import call, facts
@@ -329,7 +329,7 @@ async def test_where_nobody_could_look_a_task_may_have_changed_something(
 
     async with terminal(tmp_path, PlayedSandbox(SLOW)) as shell:
         task_id = await start(shell)
-        monkeypatch.setattr("interlock.tools.command_look.files_of", hindered)
+        monkeypatch.setattr("interlock.tools.shell.command_effects.files_of", hindered)
         seen = await shell.call("stop_task", task_id=task_id)
 
     [effect] = seen.side_effects

@@ -9,7 +9,7 @@ import pytest
 
 from interlock import MemoryArtifacts, MemoryLog
 from interlock.domain.observation import Observation
-from interlock.tools.tasks import MAX_ENDED
+from interlock.tools.shell.tasks import MAX_ENDED
 from tests.patience import HANG_SECONDS
 from tests.tools.shell import Play, PlayedSandbox, Terminal, terminal
 

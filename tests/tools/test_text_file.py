@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.tools.text_file import (
+from interlock.tools.files.text_file import (
     Binary,
     TextFile,
     has_longer_line,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from interlock.policy.shell.scripts import commands_in
 from interlock.sandbox.interface import Ended
-from interlock.tools.verification import Said, Verification, verifies, verify
+from interlock.tools.shell.verification import Said, Verification, verifies, verify
 
 PYTEST_PASSED = "..    [100%]\n2 passed in 0.01s\n"
 PYTEST_FAILED = "F.    [100%]\n1 failed, 1 passed in 0.01s\n"

@@ -14,9 +14,9 @@ from interlock.domain.event import Warned
 from interlock.domain.outcome import NextTool, SideEffect
 from interlock.sandbox.workspace import Workspace
 from interlock.storage.memory_artifacts import MemoryArtifacts
-from interlock.tools.baseline import known
-from interlock.tools.changed_file import MAX_NEW_FILE_DIFF_CHARS
-from interlock.tools.write_file import write_file
+from interlock.tools.files.baseline import known
+from interlock.tools.files.changed_file import MAX_NEW_FILE_DIFF_CHARS
+from interlock.tools.files.write_file import write_file
 from tests.patience import HANG_SECONDS
 from tests.support import facts
 from tests.tools.file_runs import FileRun, context, names, run, text_of
@@ -322,7 +322,7 @@ PROGRAM = """
 import os, resource, signal, sys
 from interlock.domain.tool import Situation, ToolContext
 from interlock.sandbox.workspace import Workspace
-from interlock.tools.write_file import write_file
+from interlock.tools.files.write_file import write_file
 
 def die(*_names, **_folders):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -8,7 +8,7 @@ from ..domain.errors import ConfigurationError
 from ..domain.tool import ToolDefinition
 from ..local import LocalTools
 from ..sandbox.programs import python_folders
-from ..tools.skills import skills
+from ..tools.skills.tools import skills
 from .places import Places
 from .project import FOLDER
 from .settings import Settings

@@ -8,7 +8,7 @@ import msgspec
 
 from ..domain.payload import FileOperand
 from ..domain.tool import JsonObject
-from ..tools.diff import changed_blocks, split_lines
+from ..tools.files.diff import changed_blocks, split_lines
 
 _MAX_CHARS = 200_000
 _MAX_EDITS = 100

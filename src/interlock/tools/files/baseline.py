@@ -1,0 +1,74 @@
+"""What a run knows of a file: which version it saw, which lines of it were shown, and whether it knows all of it.
+
+It is kept in the state of the run under the real path of the file, so that an edit can tell whether the file was read
+and whether it is still what was read. The content's digest decides that; times are only told.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ...domain.tool import JsonObject
+
+_KEY = "file:"
+#: Forgetting one costs a second look at some lines, no more.
+_MAX_RANGES = 200
+
+
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+    sha256: str
+    size_bytes: int
+    mtime_ns: int
+    encoding: str
+    #: How many there are.
+    lines: int
+    #: The lines of this version that were shown, first and last, in order and apart from each other.
+    ranges: tuple[tuple[int, int], ...] = ()
+    #: Was one of them shown only in part, because it is so long?
+    cut: bool = False
+    #: Is all of this version known, because it was shown or because the run itself wrote it?
+    whole: bool = False
+
+    def has_shown(self, first: int, last: int) -> bool:
+        """Were all of these lines shown?"""
+        return (self.lines == 0 and self.whole) or any(start <= first and last <= end for start, end in self.ranges)
+
+    def showing(self, first: int, last: int, *, cut: bool = False) -> "Baseline":
+        """The same when these lines have been shown, too."""
+        ranges = _merged((*self.ranges, (first, last)) if first <= last else self.ranges)[-_MAX_RANGES:]
+        cut = cut or self.cut
+        whole = self.whole or (not cut and ranges in ((), ((1, self.lines),)) and (self.lines == 0) == (ranges == ()))
+        return msgspec.structs.replace(self, ranges=ranges, cut=cut, whole=whole)
+
+    def to_state(self, relative: str) -> JsonObject:
+        """For `Normalized.state`. Nanoseconds are beyond what a JSON number holds, so they are text."""
+        fields = msgspec.to_builtins(self) | {"mtime_ns": str(self.mtime_ns), "ranges": list(map(list, self.ranges))}
+        return {state_key(relative): fields}
+
+
+def known(state: Mapping[str, Any], relative: str) -> Baseline | None:
+    """What the run knows of the file. What cannot be understood is not known."""
+    try:
+        return msgspec.convert(state.get(state_key(relative)), Baseline, strict=False)
+    except msgspec.ValidationError:
+        return None
+
+
+def state_key(relative: str) -> str:
+    return _KEY + shown_path(relative)
+
+
+def shown_path(relative: str) -> str:
+    """A real path as text: bytes in it that are no UTF-8 are written as escapes."""
+    return relative if relative.isascii() else relative.encode("utf-8", "backslashreplace").decode()
+
+
+def _merged(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
+        else:
+            merged.append((first, last))
+    return tuple(merged)

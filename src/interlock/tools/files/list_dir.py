@@ -1,0 +1,192 @@
+"""`list_dir`: what one folder holds, by name, kind and size. Nothing in it is opened, and no link is followed."""
+
+import os
+from itertools import islice
+from stat import S_ISDIR, S_ISFIFO, S_ISLNK, S_ISREG, S_ISSOCK
+from typing import Annotated, NamedTuple
+
+import msgspec
+from pydantic import Field
+
+from ...domain.errors import PreconditionError
+from ...domain.outcome import NextTool
+from ...domain.tool import JsonObject, Judged, Normalized, Problem, ToolContext, ToolDefinition
+from ...registry.decorator import tool
+from ...sandbox.workspace import OpenFolder, PathRefused, Workspace
+from ..search.output import MAX_OFFSET, line_page, shown_name
+from .boundary import path_opinion, reads_files
+from .file_content import not_now
+
+DEFAULT_LIMIT = 500
+MAX_LIMIT = 2_000
+#: More names than this are not looked at.
+MAX_NAMES = 200_000
+_MAX_TEXT_CHARS = 60_000
+_MAX_OUTPUT_CHARS = 64_000
+_MAX_TARGET_CHARS = 200
+
+
+class FolderListing(msgspec.Struct, frozen=True, kw_only=True):
+    #: The real path from the root of the workspace.
+    folder: str
+    text: str
+    returned: int
+    offset: int
+    limit: int
+    folders: int
+    others: int
+    #: False when there are more names than were looked at.
+    complete: bool
+
+    @property
+    def found(self) -> int:
+        return self.folders + self.others
+
+    @property
+    def next_offset(self) -> int | None:
+        after = self.offset + self.returned
+        return after if self.returned and after < self.found else None
+
+
+class _Name(NamedTuple):
+    """Sorted as it is: folders first."""
+
+    is_other: bool
+    name: str
+
+
+def list_dir(workspace: Workspace) -> ToolDefinition:
+    """The tool, for the folders of this workspace."""
+
+    def check(arguments: JsonObject, context: ToolContext) -> Problem | None:
+        try:
+            _open(workspace, arguments["path"], context.judged).close()
+        except PathRefused:
+            return None
+        except PreconditionError as error:
+            return error.problem
+        return None
+
+    def handler(
+        context: ToolContext,
+        path: str = ".",
+        limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
+        offset: Annotated[int, Field(ge=0, le=MAX_OFFSET)] = 0,
+    ) -> FolderListing:
+        """List a folder: `name/` for folders, first, then files with their sizes, sorted by name.
+
+        Hidden files and those that .gitignore leaves out are in it. Links are shown with where they point, and not
+        followed. Files that hold credentials are marked; they cannot be read.
+
+        Args:
+            path: The folder, from the root of the workspace on.
+            limit: How many names to show.
+            offset: How many to skip, to read on.
+        """
+        with _open(workspace, path, context.judged) as folder:
+            names, complete = _names(folder)
+            lines = (_line(workspace, folder, name) for _, name in names)
+            page = line_page(lines, offset, limit, _MAX_TEXT_CHARS)
+            return FolderListing(
+                folder=folder.relative,
+                text=page.text,
+                returned=page.returned,
+                offset=offset,
+                limit=limit,
+                folders=sum(not name.is_other for name in names),
+                others=sum(name.is_other for name in names),
+                complete=complete,
+            )
+
+    return tool(
+        handler,
+        name="list_dir",
+        risk="read",
+        idempotent=True,
+        concurrency="safe",
+        max_output_chars=_MAX_OUTPUT_CHARS,
+        resources={"path": "path"},
+        check=check,
+        authorize=path_opinion(workspace, writing=False),
+        reach=reads_files,
+        normalize=normalized,
+    )
+
+
+def _open(workspace: Workspace, path: str, judged: Judged) -> OpenFolder:
+    with not_now():
+        return workspace.open_folder(path, judged)
+
+
+def _names(folder: OpenFolder) -> tuple[list[_Name], bool]:
+    with os.scandir(folder.fd) as scan:
+        names = sorted(_Name(not _is_folder(entry), entry.name) for entry in islice(scan, MAX_NAMES))
+        return names, next(scan, None) is None
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False  # gone meanwhile
+
+
+def _line(workspace: Workspace, folder: OpenFolder, name: str) -> str:
+    shown = shown_name(os.fsencode(name))
+    kind = workspace.refusal(name if folder.relative == "." else f"{folder.relative}/{name}")
+    mark = f"  [{'credentials' if kind == 'secret' else 'hidden'}, closed to tools]" if kind else ""
+    try:
+        mode, size = (stat := os.stat(name, dir_fd=folder.fd, follow_symlinks=False)).st_mode, stat.st_size
+        if S_ISLNK(mode):
+            target = shown_name(os.fsencode(os.readlink(name, dir_fd=folder.fd))[:_MAX_TARGET_CHARS])
+            return f"{shown} -> {target}{mark}"
+    except OSError:
+        return f"{shown}  [gone]"
+    if S_ISDIR(mode):
+        return f"{shown}/{mark}"
+    return f"{shown}  {f'{size:,} bytes' if S_ISREG(mode) else _special(mode)}{mark}"
+
+
+def _special(mode: int) -> str:
+    if S_ISFIFO(mode):
+        return "[pipe]"
+    return "[socket]" if S_ISSOCK(mode) else "[device]"
+
+
+def normalized(listing: FolderListing) -> Normalized:
+    following = listing.next_offset
+    facts = {
+        "folder": listing.folder,
+        "folders": listing.folders,
+        "others": listing.others,
+        "returned": listing.returned,
+        "offset": listing.offset,
+        "complete": listing.complete,
+    }
+    read_on = {"path": listing.folder, "limit": listing.limit, "offset": following}
+    summary = _summary(listing)
+    return Normalized(
+        summary=summary,
+        text=listing.text,
+        user_text=f"Listed {listing.folder}: {summary}",
+        side_effects=(),
+        facts=facts,
+        next_hint=f"offset={following} shows the next ones." if following else "",
+        next_tool=NextTool(tool="list_dir", input_hint=read_on) if following else None,
+    )
+
+
+def _summary(listing: FolderListing) -> str:
+    if not listing.found:
+        return "The folder is empty."
+    at_least = "" if listing.complete else "At least "
+    folders = f"{listing.folders:,} folder{'' if listing.folders == 1 else 's'}"
+    others = f"{listing.others:,} file{'' if listing.others == 1 else 's'}"
+    last = listing.offset + listing.returned
+    if not listing.returned:
+        shown = f"none after the first {listing.offset:,}"
+    elif listing.returned == listing.found:
+        shown = "all shown"
+    else:
+        shown = f"{listing.offset + 1:,} to {last:,} shown"
+    return f"{at_least}{folders} and {others}; {shown}."

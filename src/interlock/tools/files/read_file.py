@@ -1,0 +1,272 @@
+"""`read_file`: the lines of a text file, numbered, a part at a time; the run remembers what was shown of which version.
+
+Theory of operation. One descriptor gives the bytes; their digest is the version. Lines that the run was already shown
+of that version are not shown again. What was shown is added to what is known when the result is put in shape, which
+happens one call after the other, so that reads of one file side by side do not forget each other.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+from pydantic import Field
+
+from ...domain.errors import PreconditionError
+from ...domain.outcome import NextTool, OutputSize
+from ...domain.tool import JsonObject, Normalized, Problem, ToolContext, ToolDefinition
+from ...registry.decorator import tool
+from ...sandbox.workspace import PathRefused, PlaceKind, Workspace
+from .baseline import Baseline, known, shown_path
+from .boundary import path_opinion, reads_files
+from .file_content import FileContent, cannot, load, not_now
+from .numbered import MAX_LINE_CHARS, MAX_TEXT_CHARS, number_lines
+from .text_file import Binary, TextFile, line_endings, read_text
+
+DEFAULT_LIMIT = 2_000
+MAX_LIMIT = 20_000
+#: What is shown for a secret may be longer than the secret.
+_MAX_OUTPUT_CHARS = MAX_TEXT_CHARS + 10_000
+#: What is said of a place that is no file to read.
+_NOT_READ: dict[PlaceKind, str] = {
+    "missing": "does not exist. Look for the right name with glob or list_dir",
+    "folder": "is a folder. See what is in it with list_dir",
+    "link": "is a link that leads nowhere",
+    "other": "is no plain file, and only those are read",
+}
+
+
+class FileRead(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines `first` to `last` of a file; last is 0 where there are none."""
+
+    file: FileContent
+    #: Numbered.
+    text: str
+    encoding: str
+    line_endings: str
+    offset: int
+    limit: int
+    last: int
+    lines: int
+    #: How many of the shown lines are too long to be shown to their end.
+    cut_lines: int
+    #: How much of the rest of the file, from the offset on, is shown. None: all of it.
+    size: OutputSize | None
+    #: What the run knows, as it is when it is looked at.
+    state: Mapping[str, Any]
+
+    @property
+    def truncated(self) -> bool:
+        return self.size is not None
+
+    @property
+    def next_offset(self) -> int | None:
+        return self.last + 1 if self.last < self.lines else None
+
+
+class FileUnchanged(msgspec.Struct, frozen=True):
+    """All that was asked for was shown before, and is as it was."""
+
+    path: str
+    baseline: Baseline
+    first: int
+    last: int
+
+
+class BinaryFile(msgspec.Struct, frozen=True):
+    file: FileContent
+    kind: str
+
+
+def read_file(workspace: Workspace) -> ToolDefinition:
+    """The tool, for the files of this workspace."""
+
+    def check(arguments: JsonObject, context: ToolContext) -> Problem | None:
+        return _problem(workspace, arguments["path"])
+
+    def handler(
+        context: ToolContext,
+        path: str,
+        offset: Annotated[int, Field(ge=1)] = 1,
+        limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
+        again: bool = False,
+    ) -> FileRead | FileUnchanged | BinaryFile:
+        """Read a text file. Each line comes as its number, a tab and its text; the number is not part of the file.
+
+        Returns up to 2,000 lines and says where to go on. Lines are cut after 2,000 characters. Lines that were shown
+        before and did not change are not shown again: the result says file_unchanged. A file has to be read before
+        edit_file or write_file may change it.
+
+        Args:
+            path: From the root of the workspace on.
+            offset: The first line to read, from 1 on.
+            limit: How many lines to read.
+            again: Show the lines even if they were shown before, when you can no longer see them.
+        """
+        file = load(workspace, path, context.judged)
+        if not again and (unchanged := _unchanged(file, offset, limit, context.state)):
+            return unchanged
+        match read_text(file.content):
+            case Binary(kind=kind):
+                return BinaryFile(file, kind)
+            case TextFile() as text:
+                return show(file, text, offset, limit, context.state)
+
+    return tool(
+        handler,
+        name="read_file",
+        risk="read",
+        idempotent=True,
+        concurrency="safe",
+        max_output_chars=_MAX_OUTPUT_CHARS,
+        resources={"path": "path"},
+        check=check,
+        authorize=path_opinion(workspace, writing=False),
+        reach=reads_files,
+        normalize=normalized,
+    )
+
+
+def _problem(workspace: Workspace, path: str) -> Problem | None:
+    """Why it cannot be read now. What may not be read is for the gate to say."""
+    try:
+        with not_now():
+            place = workspace.locate(path)
+    except PathRefused:
+        return None
+    except PreconditionError as error:
+        return error.problem
+    words = _NOT_READ.get(place.kind)
+    return Problem(message=f"{shown_path(place.relative)} {words}") if words else None
+
+
+def _unchanged(file: FileContent, offset: int, limit: int, state: Mapping[str, Any]) -> FileUnchanged | None:
+    baseline = known(state, file.path)
+    if baseline is None or baseline.sha256 != file.sha256:
+        return None
+    last = min(baseline.lines, offset + limit - 1)
+    if offset > max(last, 1) or not baseline.has_shown(offset, last):
+        return None
+    return FileUnchanged(file.path, baseline, offset, last)
+
+
+def show(file: FileContent, text: TextFile, offset: int, limit: int, state: Mapping[str, Any]) -> FileRead:
+    found = number_lines(text, offset, limit)
+    if offset > max(found.total, 1):
+        raise cannot(f"{file.path} has {found.total:,} lines, so there is none from offset {offset:,} on")
+    return FileRead(
+        file=file,
+        text=found.text,
+        encoding=text.encoding,
+        line_endings=line_endings(text.text),
+        offset=offset,
+        limit=limit,
+        last=offset + found.shown - 1,
+        lines=found.total,
+        cut_lines=found.cut,
+        size=found.size,
+        state=state,
+    )
+
+
+def normalized(found: FileRead | FileUnchanged | BinaryFile) -> Normalized:
+    match found:
+        case FileRead():
+            return _normalized_read(found)
+        case FileUnchanged():
+            return _normalized_unchanged(found)
+        case BinaryFile():
+            return _normalized_binary(found)
+
+
+def _normalized_read(found: FileRead) -> Normalized:
+    file, next_offset = found.file, found.next_offset
+    where = f"lines {found.offset:,}-{found.last:,} of {found.lines:,}" if found.lines else "the file is empty"
+    cut = f"; {found.cut_lines:,} of them cut after {MAX_LINE_CHARS:,} characters" if found.cut_lines else ""
+    goes_on = next_offset is not None
+    return Normalized(
+        summary=f"{file.path}: {where}{cut}",
+        text=found.text,
+        user_text=f"Read {file.path} ({where})",
+        side_effects=(),
+        facts={
+            "path": file.path,
+            "sha256": file.sha256,
+            "size_bytes": len(file.content),
+            "mtime_ns": str(file.mtime_ns),
+            "encoding": found.encoding,
+            "line_endings": found.line_endings,
+            "offset": found.offset,
+            "limit": found.limit,
+            "last_line": found.last,
+            "lines": found.lines,
+            "cut_lines": found.cut_lines,
+            "truncated": found.truncated,
+        },
+        size=found.size,
+        next_hint=f"{where}; next: offset={next_offset} limit={found.limit}" if goes_on else "",
+        next_tool=_next_tool(file.path, next_offset, found.limit) if next_offset is not None else None,
+        state=_seen(found).to_state(file.path),
+    )
+
+
+def _seen(found: FileRead) -> Baseline:
+    """What the run knows of the file now that these lines are shown."""
+    file = found.file
+    baseline = known(found.state, file.path)
+    if baseline is None or baseline.sha256 != file.sha256:
+        baseline = _first_look(file, found.encoding, found.lines)
+    return baseline.showing(found.offset, found.last, cut=found.cut_lines > 0)
+
+
+def _first_look(file: FileContent, encoding: str, lines: int) -> Baseline:
+    return Baseline(
+        sha256=file.sha256,
+        size_bytes=len(file.content),
+        mtime_ns=file.mtime_ns,
+        encoding=encoding,
+        lines=lines,
+    )
+
+
+def _normalized_unchanged(found: FileUnchanged) -> Normalized:
+    where = f"lines {found.first:,}-{found.last:,} of {found.baseline.lines:,}" if found.last else "the empty file"
+    return Normalized(
+        code="file_unchanged",
+        summary=f"file_unchanged: {found.path} is as it was when it was shown in this run ({where}); not shown again",
+        text="",
+        user_text=f"Read {found.path} (unchanged)",
+        side_effects=(),
+        facts={
+            "code": "file_unchanged",
+            "path": found.path,
+            "sha256": found.baseline.sha256,
+            "offset": found.first,
+            "last_line": found.last,
+            "lines": found.baseline.lines,
+        },
+        next_hint="Use what was shown before. If you can no longer see it, read it with again=true.",
+    )
+
+
+def _normalized_binary(found: BinaryFile) -> Normalized:
+    file, kind = found.file, found.kind or "unknown kind"
+    what = f"{kind}, {len(file.content):,} bytes"
+    return Normalized(
+        summary=f"{file.path} is a binary file ({what}); its content is not shown",
+        text="",
+        user_text=f"{file.path} is binary ({what})",
+        side_effects=(),
+        facts={
+            "path": file.path,
+            "binary": True,
+            "kind": found.kind,
+            "sha256": file.sha256,
+            "size_bytes": len(file.content),
+            "mtime_ns": str(file.mtime_ns),
+        },
+        state=_first_look(file, "binary", 0).to_state(file.path),
+    )
+
+
+def _next_tool(path: str, offset: int, limit: int) -> NextTool:
+    return NextTool(tool="read_file", input_hint={"path": path, "offset": offset, "limit": limit})

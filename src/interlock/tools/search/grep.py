@@ -1,0 +1,143 @@
+"""`grep`: lines, files or counts, found by ripgrep in its sandbox.
+
+A line that was found was not read: the run remembers nothing of it, and an edit still needs read_file.
+"""
+
+from collections.abc import Callable
+
+from ...domain.decision import Decision
+from ...domain.outcome import NextTool
+from ...domain.tool import JsonObject, Normalized, Problem, Situation, ToolContext, ToolDefinition
+from ...registry.decorator import tool
+from ...sandbox.interface import CommandSandbox
+from ...sandbox.workspace import Workspace
+from ..files.file_content import cannot
+from .place import search_opinion, search_place, search_problem
+from .query import Matches, Query, search
+from .ripgrep import STOPPED, Ripgrep
+
+#: Wider than what a page holds: what is shown for a secret may be longer than the secret.
+_MAX_OUTPUT_CHARS = 34_000
+_MAX_NAMED = 10
+
+
+def grep(
+    workspace: Workspace, commands: CommandSandbox, rg: str, hidden: Callable[[], tuple[str, ...]]
+) -> ToolDefinition:
+    """The tool, for the files of this workspace. `hidden` gives the absolute paths of all that is closed to tools."""
+    ripgrep = Ripgrep(workspace, commands, rg, hidden)
+
+    def check(arguments: JsonObject, context: ToolContext) -> Problem | None:
+        return search_problem(workspace, arguments["path"], arguments["glob"])
+
+    def authorize(arguments: JsonObject, situation: Situation) -> Decision | None:
+        return search_opinion(workspace, arguments["path"], arguments["glob"]) or ripgrep.opinion()
+
+    async def handler(context: ToolContext, query: Query) -> Matches:
+        """Search the contents of files for a regular expression. Returns lines as `path:line: text`, sorted by path.
+
+        Files that .gitignore leaves out are searched only when path names them or a folder of them. Links are not
+        followed. Long lines are cut around the match. A match is not a read: read_file a file before you change it.
+
+        Args:
+            pattern: A regular expression of ripgrep (Rust): without lookaround and backreferences.
+            path: The folder or file to search.
+            glob: Only files that fit, such as *.py or src/**/*.{ts,tsx}.
+            output: content shows lines, files the paths only, count how many lines match in each file.
+            context: How many lines around each match to show.
+            case_insensitive: Take capital and small letters for the same.
+            literal: The pattern is plain text.
+            multiline: Let a match span lines.
+            limit: How many lines, or files, to show.
+            offset: How many to skip, to read on.
+        """
+        if "\0" in query.pattern:
+            raise cannot(r"The pattern holds a NUL character. `\x00` stands for one")
+        return await search(ripgrep, query, search_place(workspace, query.path, query.glob, context.judged))
+
+    return tool(
+        handler,
+        name="grep",
+        args_model=Query,
+        risk="read",
+        idempotent=True,
+        concurrency="safe",
+        timeout_seconds=60,
+        max_output_chars=_MAX_OUTPUT_CHARS,
+        resources={"path": "path"},
+        reach=ripgrep.reach,
+        check=check,
+        authorize=authorize,
+        normalize=normalized,
+    )
+
+
+def normalized(found: Matches) -> Normalized:
+    query = found.query
+    summary = _summary(found)
+    following = found.next_offset
+    facts = {
+        "query": query.model_dump(exclude_defaults=True),
+        "matched_lines": found.lines,
+        "matched_files": found.files,
+        "returned": found.page.returned,
+        "complete": not found.stopped and not found.unreadable,
+        "binary_files": len(found.binary),
+        "closed": found.closed,
+        "unreadable": found.unreadable,
+        "ignore_files_obeyed": not found.why_all,
+    }
+    read_on = query.model_dump(exclude_defaults=True) | {"offset": following}
+    fewer = "A narrower pattern, path or glob finds fewer."
+    return Normalized(
+        summary=summary,
+        text=_text(found),
+        user_text=f"Searched {query.path} for {query.pattern}: {summary}",
+        side_effects=(),
+        facts=facts,
+        next_hint=f"offset={following} shows the next ones. {fewer}" if following else "",
+        next_tool=NextTool(tool="grep", input_hint=read_on) if following else None,
+    )
+
+
+def _summary(found: Matches) -> str:
+    query, returned = found.query, found.page.returned
+    at_least = "At least " if found.stopped else ""
+    if not found.files and found.binary:
+        return f"{at_least}{_counted(len(found.binary), 'binary file')} with a match, and no other file."
+    if not found.files and found.stopped:
+        return f"No match so far: {STOPPED[found.stopped]}."
+    if not found.files:
+        return "No match in what could be read." if found.unreadable else "No match."
+    files = _counted(found.files, "file")
+    matched = files if query.output == "files" else f"{_counted(found.lines, 'matching line')} in {files}"
+    why = f" ({STOPPED[found.stopped]})" if found.stopped else ""
+    return f"{at_least}{matched}{why}; {_shown(query.offset, returned, found.total)}."
+
+
+def _shown(offset: int, returned: int, total: int) -> str:
+    if not returned:
+        return f"none after the first {offset:,}"
+    if returned == total:
+        return "all shown"
+    return f"{offset + 1:,} to {offset + returned:,} shown"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _text(found: Matches) -> str:
+    """The lines, then what else a reader should know."""
+    notes: list[str] = []
+    if found.binary:
+        named = ", ".join(found.binary[:_MAX_NAMED])
+        more = f" and {len(found.binary) - _MAX_NAMED:,} more" if len(found.binary) > _MAX_NAMED else ""
+        notes.append(f"[binary, and not shown: {named}{more}]")
+    if found.closed:
+        what = "1 file or folder" if found.closed == 1 else f"{found.closed:,} files or folders"
+        notes.append(f"[not searched, since closed to tools: {what}]")
+    if found.unreadable:
+        what = "1 file or folder" if found.unreadable == 1 else f"{found.unreadable:,} files or folders"
+        notes.append(f"[could not be read: {what}]")
+    return "\n".join(filter(None, (found.page.text, *notes, found.why_all)))

@@ -1,0 +1,144 @@
+"""A search in files, from the question to the page that is shown.
+
+ripgrep uses all cores, so files come in any order. What it finds is sorted by path here, so that reading on from
+`offset` gives everything once. Where there is too much for that, it is asked again in the order of paths, which takes
+longer by file but ends with the page. Then nobody knows how much there is in all: "at least" what was counted.
+"""
+
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
+
+import msgspec
+from pydantic import BaseModel, Field
+
+from .glob_pattern import MAX_PATTERN_CHARS
+from .output import MAX_OFFSET, CountReader, HitReader, NameReader, Page, hit_page, line_page, shown_name
+from .place import SearchPlace
+from .ripgrep import TOO_MUCH, Closed, Ripgrep, name_options, search_options, unfinished
+
+Output: TypeAlias = Literal["content", "files", "count"]
+
+_Reader: TypeAlias = HitReader | CountReader | NameReader
+
+MAX_REGEX_CHARS = 4_000
+MAX_CONTEXT = 10
+DEFAULT_LIMIT = 100
+MAX_LIMIT = 1_000
+#: More lines than this are not counted.
+MAX_COUNTED = 50_000
+MAX_TEXT_CHARS = 30_000
+_FORMS: dict[Output, tuple[str, ...]] = {
+    "content": ("--line-number", "--column", "--with-filename", "--no-heading", "--no-context-separator", "--binary"),
+    "files": ("--files-with-matches", "--binary"),
+    "count": ("--count", "--with-filename", "--binary"),
+}
+
+
+class Query(BaseModel, frozen=True):
+    """The arguments of `grep`."""
+
+    pattern: str = Field(min_length=1, max_length=MAX_REGEX_CHARS)
+    path: str = "."
+    glob: str = Field(default="", max_length=MAX_PATTERN_CHARS)
+    output: Output = "content"
+    context: int = Field(default=0, ge=0, le=MAX_CONTEXT)
+    case_insensitive: bool = False
+    literal: bool = False
+    multiline: bool = False
+    limit: int = Field(default=DEFAULT_LIMIT, ge=1, le=MAX_LIMIT)
+    offset: int = Field(default=0, ge=0, le=MAX_OFFSET)
+
+
+class Matches(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found, and the page of it that is shown."""
+
+    query: Query
+    page: Page = Page("", 0)
+    #: Lines that match, in all; 0 where only files were looked for.
+    lines: int = 0
+    files: int = 0
+    #: Binary files that match: only named.
+    binary: tuple[str, ...] = ()
+    #: Files and folders that were left out, since they are closed to tools.
+    closed: int = 0
+    unreadable: int = 0
+    #: Empty when all was seen, else a key of `ripgrep.STOPPED`.
+    stopped: str = ""
+    #: Why ignore files were not obeyed; empty when they were.
+    why_all: str = ""
+
+    @property
+    def total(self) -> int:
+        """Of what is shown: lines, or files."""
+        return self.lines if self.query.output == "content" else self.files
+
+    @property
+    def next_offset(self) -> int | None:
+        after = self.query.offset + self.page.returned
+        return after if self.page.returned and (after < self.total or self.stopped) else None
+
+
+async def search(ripgrep: Ripgrep, query: Query, place: SearchPlace) -> Matches:
+    if place.is_missing:
+        return Matches(query=query)
+    options = _options(query, place)
+    reader, done = await ripgrep.run(options, place.relative, lambda: _reader(query, MAX_COUNTED))
+    counts = reader.counts()
+    meant = place.meant(list(counts))
+    allowed = done.closed.open_among(meant)
+    order, source = sorted(allowed), reader
+    binary = _binary(reader, place, done.closed)
+    if done.stopped in TOO_MUCH:
+        wanted = query.offset + query.limit
+        source, _ = await ripgrep.run((*options, "--sort=path"), place.relative, lambda: _reader(query, wanted))
+        order = place.meant(list(source.counts()))
+    elif done.stopped and not allowed and not binary:
+        raise unfinished(done.stopped)
+    return Matches(
+        query=query,
+        page=_page(query, source, (path for path in order if not done.closed.forbids(path))),
+        lines=sum(counts[path] for path in allowed),
+        files=len(allowed),
+        binary=binary,
+        closed=done.closed.count_in(place.relative) + len(meant) - len(allowed),
+        unreadable=done.unreadable,
+        stopped=done.stopped,
+        why_all=done.why_all(),
+    )
+
+
+def _options(query: Query, place: SearchPlace) -> tuple[str, ...]:
+    words = search_options(
+        query.pattern, literal=query.literal, multiline=query.multiline, case_insensitive=query.case_insensitive
+    )
+    context = (f"--context={query.context}",) if query.context and query.output == "content" else ()
+    return (*_FORMS[query.output], *context, *name_options(place.pattern), *words)
+
+
+def _reader(query: Query, wanted: int) -> _Reader:
+    match query.output:
+        case "content":
+            return HitReader(wanted, with_context=query.context > 0)
+        case "count":
+            return CountReader()
+        case "files":
+            return NameReader()
+
+
+def _page(query: Query, reader: _Reader, paths: Iterable[bytes]) -> Page:
+    first, limit = query.offset, query.limit
+    match reader:
+        case HitReader():
+            files = ((path, reader.lines[path]) for path in paths)
+            return hit_page(files, first, limit, query.context, MAX_TEXT_CHARS)
+        case CountReader():
+            counts = reader.counts()
+            return line_page((f"{shown_name(path)}: {counts[path]}" for path in paths), first, limit, MAX_TEXT_CHARS)
+        case NameReader():
+            return line_page(map(shown_name, paths), first, limit, MAX_TEXT_CHARS)
+
+
+def _binary(reader: _Reader, place: SearchPlace, closed: Closed) -> tuple[str, ...]:
+    if not isinstance(reader, HitReader):
+        return ()
+    return tuple(shown_name(path) for path in place.meant(sorted(reader.binary)) if not closed.forbids(path))

@@ -1,0 +1,257 @@
+"""What a command left behind, and the same for its readers: a model, a person, the log.
+
+`CommandResult` is raw: made where the command ran, never shown as it is. `normalized` makes of it the excerpt that a
+model reads, the line that a person reads, and the facts of the log. A run of tests or checks becomes a verification: a
+fact about the state that the workspace was in, so that a later edit makes it stale.
+"""
+
+import msgspec
+
+from ...domain.outcome import ArtifactRef, NextTool, OutputSize, SideEffect
+from ...domain.state.verification import is_comparable
+from ...domain.tool import JsonObject, Normalized
+from ...rendering.excerpt import Excerpt
+from ...sandbox.interface import CommandLimits, Ended
+from .fingerprint import Changes
+from .profile import ProfileName
+from .verification import Verification
+from .violations import ADVICE, Violation
+
+MAX_PATHS_TOLD = 20
+#: What the run remembers by this name: the digest of the workspace as the last check left it.
+CHECKED = "workspace:checked"
+#: The target of a side effect on more than one file.
+WORKSPACE = "workspace"
+_MAX_COMMAND_CHARS = 80
+_MAX_PATH_CHARS = 200
+_MB = 1 << 20
+
+
+class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
+    #: Without the secrets in it.
+    command: str
+    ended: Ended
+    timeout_seconds: float
+    #: It asked for more time than there is.
+    clamped: bool = False
+    #: The ends of each stream where it is long; the artifact has all of it.
+    stdout: bytes
+    stderr: bytes
+    stdout_bytes: int
+    stderr_bytes: int
+    excerpt: Excerpt
+    #: All of the output in the order in which it came; and which part of it is of which stream.
+    output: tuple[ArtifactRef, ...] = ()
+    index: ArtifactRef | None = None
+    #: Folders from the root of the workspace, absolute outside of it, not yet as they are shown. Empty: not known.
+    started_in: str
+    ended_in: str
+    profile: ProfileName
+    backend: str
+    limits: CommandLimits
+    #: None: nobody can say what it changed.
+    changes: Changes | None = None
+    #: Files that other programs obey, and that it created or exchanged.
+    guarded: tuple[str, ...] = ()
+    violations: tuple[Violation, ...] = ()
+    verification: Verification | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.ended.reason == "exited" and self.ended.exit_code == 0
+
+    @property
+    def duration_ms(self) -> float:
+        return round(self.ended.duration_seconds * 1000, 3)
+
+
+def normalized(result: CommandResult) -> Normalized:
+    summary = summary_of(result)
+    return Normalized(
+        ok=result.ok,
+        code=_code(result.ended),
+        summary=summary,
+        text="\n".join(filter(None, (result.excerpt.text.rstrip("\n"), *notes(result)))),
+        user_text=_user_text(result, summary),
+        exit_code=result.ended.exit_code,
+        side_effects=_effects(result),
+        facts=facts_of(result),
+        size=_size(result),
+        next_hint="The output was cut. Read the rest with read_artifact." if result.excerpt.omitted else "",
+        next_tool=_next_tool(result),
+        kind="verification" if result.verification is not None else "tool",
+        state=checked_state(result.verification),
+    )
+
+
+def checked_state(verification: Verification | None) -> JsonObject:
+    """For `Normalized.state`. A digest that cannot be held against another one is not remembered."""
+    if verification is None:
+        return {}
+    return {CHECKED: verification.workspace if is_comparable(verification.workspace) else None}
+
+
+def _code(ended: Ended) -> str:
+    match ended.reason:
+        case "timeout":
+            return "command_timed_out"
+        case "stopped":
+            return "command_cancelled"
+        case "exited":
+            if ended.exit_code == 0:
+                return "ok"
+            return "command_killed" if ended.signal else "command_failed"
+        case _:
+            return "command_killed"
+
+
+def summary_of(result: CommandResult) -> str:
+    ended = result.ended
+    verification = result.verification
+    if ended.reason == "exited" and verification is not None and (told := verdict_of(verification)):
+        return told
+    return end_in_words(ended, result.limits, result.timeout_seconds)
+
+
+def end_in_words(ended: Ended, limits: CommandLimits, timeout_seconds: float) -> str:
+    after = f"after {ended.duration_seconds:.1f} s"
+    match ended.reason:
+        case "timeout":
+            return f"ended {after}: its timeout was {timeout_seconds:g} s"
+        case "stopped":
+            return f"stopped {after}"
+        case "memory_limit":
+            return f"killed {after}: it used more than {limits.memory_bytes // _MB:,} MiB of memory"
+        case "process_limit":
+            return f"killed {after}: it had more than {limits.processes:,} processes"
+        case "output_limit":
+            return f"killed {after}: it printed more than {limits.output_bytes // _MB:,} MiB"
+        case "exited":
+            return f"ended by {ended.signal} {after}" if ended.signal else f"exit {ended.exit_code} {after}"
+
+
+def verdict_of(verification: Verification) -> str:
+    """In words; empty where there is none."""
+    report = verification.report
+    if verification.ok:
+        return f"{verification.label} passed."
+    if verification.ok is None:
+        return ""
+    if report is not None:
+        return f"{verification.label} failed: {report.summary.partition(': ')[2] or report.summary}"
+    if verification.exit_code:
+        return f"{verification.label} failed: exit {verification.exit_code}"
+    return ""
+
+
+def notes(result: CommandResult) -> list[str]:
+    """What the model should know beside the output."""
+    told: list[str] = []
+    if result.clamped:
+        told.append(f"[timeout_seconds was lowered to {result.timeout_seconds:g}, which is the most]")
+    if result.ended.reason == "timeout":
+        told.append("[for commands that take long: background=true, then wait_task]")
+    if result.ended_in and result.ended_in != result.started_in:
+        folder = shown_path(result.ended_in)
+        told.append(f"[the shell ended in {folder}; the next command starts in the workspace again; pass cwd]")
+    for violation in result.violations:
+        told.append(f"[sandbox, probably ({violation.cause}): {ADVICE[violation.cause]}]")
+    if result.excerpt.omitted and not result.output:
+        told.append("[what is left out could not be kept]")
+    return told
+
+
+def _user_text(result: CommandResult, summary: str) -> str:
+    verification = result.verification
+    if verification is not None and summary != end_in_words(result.ended, result.limits, result.timeout_seconds):
+        counts = ", ".join(f"{count} {name}" for name, count in verification.counts.items() if count)
+        return f"{summary.rstrip('.')}: {counts}" if verification.ok and counts else summary
+    return f"$ {shown_command(result.command)}: {summary}"
+
+
+def shown_command(command: str) -> str:
+    """Its first line, if that is not too long."""
+    line, _, rest = command.strip().partition("\n")
+    cut = line[:_MAX_COMMAND_CHARS]
+    return f"{cut}…" if rest or cut != line else cut
+
+
+def _effects(result: CommandResult) -> tuple[SideEffect, ...] | None:
+    """None: unknown. A command that changed a part of the workspace changed it, however it ended."""
+    if result.profile == "read-only":
+        return ()
+    changes = result.changes
+    if changes is None or not (changes.count or changes.complete):
+        return None
+    return effects_of(changes)
+
+
+def effects_of(changes: Changes, when: str = "") -> tuple[SideEffect, ...]:
+    if not changes.count:
+        return ()
+    return (SideEffect(kind="modified", target=WORKSPACE, detail=when + _changes_in_words(changes)),)
+
+
+def _changes_in_words(changes: Changes) -> str:
+    named = (("created", changes.created), ("modified", changes.modified), ("deleted", changes.deleted))
+    told = [f"{verb} {shown_path(path)}" for verb, paths in named for path in paths[:MAX_PATHS_TOLD]][:MAX_PATHS_TOLD]
+    more = f", and {changes.count - len(told)} more" if changes.count > len(told) else ""
+    return f"{changes.count} changed: {', '.join(told)}{more}"
+
+
+def shown_path(path: str) -> str:
+    """On one line, with nothing in it that cannot be shown, and not too long. A name may hold any bytes."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in path[:_MAX_PATH_CHARS])
+
+
+def _size(result: CommandResult) -> OutputSize | None:
+    excerpt = result.excerpt
+    if not excerpt.produced:
+        return None
+    kept = sum(part.size_bytes for part in result.output)
+    return OutputSize(produced=excerpt.produced, kept=kept, shown=excerpt.shown, omitted=excerpt.omitted)
+
+
+def _next_tool(result: CommandResult) -> NextTool | None:
+    if not result.excerpt.omitted or not result.output:
+        return None
+    hint: JsonObject = {"artifact_id": result.output[0].id}
+    if result.excerpt.around:
+        hint["around"] = result.excerpt.around
+    return NextTool(tool="read_artifact", input_hint=hint)
+
+
+def facts_of(result: CommandResult) -> JsonObject:
+    ended = result.ended
+    facts: JsonObject = {
+        "command": result.command,
+        "exit_code": ended.exit_code,
+        "signal": ended.signal,
+        "reason": ended.reason,
+        "duration_ms": result.duration_ms,
+        "cwd": shown_path(result.ended_in),
+        "profile": result.profile,
+        "backend": result.backend,
+        "stdout_bytes": result.stdout_bytes,
+        "stderr_bytes": result.stderr_bytes,
+        "peak_memory_bytes": ended.peak_memory_bytes,
+        "timeout_seconds": result.timeout_seconds,
+    }
+    if result.output:
+        facts["output"] = result.output[0].id
+    if result.index is not None:
+        facts["streams"] = result.index.id
+    if result.violations:
+        facts["violations"] = [violation._asdict() for violation in result.violations]
+    if result.guarded:
+        facts["guarded"] = [shown_path(path) for path in result.guarded[:MAX_PATHS_TOLD]]
+    if result.verification is not None:
+        facts |= check_facts(result.verification, result.command)
+    return facts
+
+
+def check_facts(verification: Verification, command: str, started_call: str = "") -> JsonObject:
+    facts: JsonObject = {"verification": verification.facts(command, started_call)}
+    if verification.report is not None:
+        facts["report"] = msgspec.to_builtins(verification.report)
+    return facts

@@ -1,0 +1,211 @@
+"""All that a command prints, on disk: both streams, in the order in which they came, without the secrets.
+
+The bytes go through a filter for each stream and then into one file without a name, so nothing is left behind whatever
+happens. What a filter holds back, as it does with a line that is not yet over, comes when it lets go of it: within a
+stream nothing changes its place, and between the streams whole lines keep their order.
+"""
+
+import os
+import re
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryFile
+from types import TracebackType
+from typing import IO, Literal, NamedTuple, Self, TypeAlias
+
+from ...domain.rendering import UNSEEN
+from ...domain.tool import ByteFilter
+
+Stream: TypeAlias = Literal["stdout", "stderr"]
+STREAMS: tuple[Stream, Stream] = ("stdout", "stderr")
+#: Even, so that every block begins with stdout.
+_BLOCK_SEGMENTS = 8_192
+
+
+class Run(NamedTuple):
+    """Bytes of one stream that stand together in the interleaving."""
+
+    start: int
+    size: int
+
+
+class SpoolIndex:
+    def __init__(self, folder: str | Path | None = None) -> None:
+        self._folder = folder
+        self._file: IO[bytes] | None = None
+        self._last = array("Q")
+        #: How many bytes of each stream come before a block.
+        self._before: tuple[list[int], list[int]] = ([0], [0])
+        self._sizes = [0, 0]
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def bytes_in(self, stream: Stream) -> int:
+        return self._sizes[STREAMS.index(stream)]
+
+    def add(self, stream: Stream, size: int) -> None:
+        """The next bytes are of this stream."""
+        side = STREAMS.index(stream)
+        last = len(self._last) - 1
+        if last >= 0 and last % 2 == side:
+            self._last[last] += size
+        else:
+            if len(self._last) == _BLOCK_SEGMENTS:
+                self._spill()
+            self._last.extend((size,) if len(self._last) % 2 == side else (0, size))
+        self._sizes[side] += size
+
+    def runs(self, stream: Stream, start: int, size: int) -> Iterator[Run]:
+        """Where these bytes of the stream are, in order."""
+        side = STREAMS.index(stream)
+        end = min(start + size, self._sizes[side])
+        block = bisect_right(self._before[side], start) - 1
+        at, before = self._before[0][block] + self._before[1][block], self._before[side][block]
+        while before < end:
+            for number, segment in enumerate(self._block(block)):
+                if number % 2 == side:
+                    first, last = max(start, before), min(end, before + segment)
+                    if first < last:
+                        yield Run(at + first - before, last - first)
+                    before += segment
+                    if before >= end:
+                        return
+                at += segment
+            block += 1
+
+    def json_chunks(self) -> Iterator[bytes]:
+        """`{"streams":["stdout","stderr"],"lengths":[12,5,...]}`: the lengths of the segments, in turns."""
+        yield b'{"streams":["stdout","stderr"],"lengths":['
+        for number in range(len(self._before[0])):
+            lengths = ",".join(map(str, self._block(number)))
+            yield f"{',' if number and lengths else ''}{lengths}".encode()
+        yield b"]}"
+
+    def _block(self, number: int) -> "array[int]":
+        if self._file is None or number == len(self._before[0]) - 1:
+            return self._last
+        block = array("Q")
+        size = _BLOCK_SEGMENTS * block.itemsize
+        block.frombytes(os.pread(self._file.fileno(), size, number * size))
+        return block
+
+    def _spill(self) -> None:
+        if self._file is None:
+            self._file = TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 - `close` closes it
+        write_all(self._file.fileno(), self._last.tobytes())
+        self._last = array("Q")
+        for side in (0, 1):
+            self._before[side].append(self._sizes[side])
+
+
+def write_all(file: int, content: bytes) -> None:
+    """At the end of what was written before. `OSError` when there is no room."""
+    view = memoryview(content)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+_CHUNK_BYTES = 256 * 1024
+_MAX_LINE_CHARS = 200
+#: Where the last line is looked for.
+_LAST_BYTES = 4_096
+#: What moves the cursor, changes colours or names windows; and everything else that nobody sees.
+_TERMINAL = r"(?s:\x1b\[[0-?]*[ -/]*[@-~]?|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\Z)|\x1b[ -/]*[0-~]?)"
+
+
+class Spool:
+    def __init__(self, secrets_out: Callable[[], ByteFilter], folder: str | Path | None = None) -> None:
+        self._filters: dict[Stream, ByteFilter] = {stream: secrets_out() for stream in STREAMS}
+        self._index = SpoolIndex(folder)
+        self._file = TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - `close` closes it
+        self._ended = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+        self._index.close()
+
+    def take(self, stream: Stream, chunk: bytes) -> None:
+        self._add(stream, self._filters[stream].feed(chunk))
+
+    def end(self) -> None:
+        """Nothing more will come. Again, it does nothing."""
+        if not self._ended:
+            self._ended = True
+            for stream, secrets_out in self._filters.items():
+                self._add(stream, secrets_out.end())
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(map(self._index.bytes_in, STREAMS))
+
+    def bytes_in(self, stream: Stream) -> int:
+        return self._index.bytes_in(stream)
+
+    def read(self, stream: Stream, start: int, size: int) -> bytes:
+        """Bytes of one stream."""
+        return b"".join(self._read_runs(self._index.runs(stream, start, size)))
+
+    def read_all(self, start: int, size: int) -> bytes:
+        """Bytes of both streams as they came."""
+        return os.pread(self._file.fileno(), size, start)
+
+    def head(self, size: int) -> bytes:
+        return self.read_all(0, size)
+
+    def tail(self, size: int) -> bytes:
+        return self.read_all(max(0, self.total_bytes - size), size)
+
+    def chunks(self, stream: Stream | None = None) -> Iterator[bytes]:
+        """All of it as it came, or all of one stream."""
+        size = self.total_bytes if stream is None else self.bytes_in(stream)
+        for start in range(0, size, _CHUNK_BYTES):
+            count = min(_CHUNK_BYTES, size - start)
+            yield self.read_all(start, count) if stream is None else self.read(stream, start, count)
+
+    def place(self, stream: Stream, at: int) -> int:
+        """Where the byte of the stream is in all of it."""
+        return next(self._index.runs(stream, at, 1)).start
+
+    def index_chunks(self) -> Iterator[bytes]:
+        """JSON that says which bytes are of which stream."""
+        return self._index.json_chunks()
+
+    def index_json(self) -> bytes:
+        return b"".join(self.index_chunks())
+
+    def last_line(self) -> str:
+        """The last line that says something, as it can be shown in one line on any terminal."""
+        text = re.sub(_TERMINAL, "", self.tail(_LAST_BYTES).decode("utf-8", "replace"))
+        lines = map(_visible, re.split(r"[\r\n]", text)[::-1])
+        return next((line[:_MAX_LINE_CHARS] for line in lines if line), "")
+
+    def _add(self, stream: Stream, content: bytes) -> None:
+        if content:
+            write_all(self._file.fileno(), content)
+            self._index.add(stream, len(content))
+
+    def _read_runs(self, runs: Iterator[Run]) -> Iterator[bytes]:
+        """Short runs that are near each other are read at once."""
+        window, window_start = b"", 0
+        for start, size in runs:
+            if size >= _CHUNK_BYTES:
+                yield self.read_all(start, size)
+                continue
+            if start + size > window_start + len(window):
+                window, window_start = self.read_all(start, _CHUNK_BYTES), start
+            yield window[start - window_start : start - window_start + size]
+
+
+def _visible(line: str) -> str:
+    words = re.sub(f"[{UNSEEN}]", "", line.replace("\t", " ")).split()
+    return "".join(character for character in " ".join(words) if character.isprintable())

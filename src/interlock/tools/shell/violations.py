@@ -1,0 +1,71 @@
+"""What in the output of a failed command looks like the sandbox refused something.
+
+The kernel tells only the command, which may say it in its own words, or not at all. So these are likely causes, for a
+reader that would else look for the fault in the code, and no proof. A command that succeeded is not looked at: its
+output may well be about such words.
+"""
+
+from typing import Literal, NamedTuple, TypeAlias
+
+from ...sandbox.interface import Profile
+
+Cause: TypeAlias = Literal["read_only", "network", "temporary_space", "processes", "memory", "file_size", "permission"]
+
+MAX_LINE_CHARS = 200
+_MAX_LOOKED_AT = 256 * 1024
+
+#: The sure ones first; `permission` counts only where nothing else was found.
+SIGNS: dict[Cause, tuple[str, ...]] = {
+    "read_only": ("Read-only file system", "EROFS"),
+    "network": (
+        *("Network is unreachable", "ENETUNREACH", "Temporary failure in name resolution", "EAI_AGAIN"),
+        *("Could not resolve host", "Name or service not known", "getaddrinfo ENOTFOUND", "Failed to resolve"),
+        *("No address associated with hostname", "dial tcp: lookup", "failed to lookup address"),
+    ),
+    "temporary_space": ("No space left on device", "ENOSPC", "Disk quota exceeded"),
+    "processes": ("fork: retry: Resource temporarily unavailable", "Resource temporarily unavailable", "EAGAIN"),
+    "memory": ("Cannot allocate memory", "MemoryError", "ENOMEM", "ut of memory", "memory exhausted"),
+    "file_size": ("File size limit exceeded", "File too large", "EFBIG"),
+    "permission": ("Operation not permitted", "Permission denied", "EPERM", "EACCES"),
+}
+#: What it means, and what to do now.
+ADVICE: dict[Cause, str] = {
+    "read_only": "Only the workspace and temporary folders can be written, and settings in it that other programs obey "
+    "cannot. A command in a read-only run writes nothing.",
+    "network": "Commands have no network: nothing can be downloaded or sent. Work with what is installed.",
+    "temporary_space": "Temporary folders are small here. Write large files into the workspace, or less.",
+    "processes": "A command may start only so many processes. Use fewer workers.",
+    "memory": "A command may use only so much memory. Use less at once.",
+    "file_size": "A file may only be so large here.",
+    "permission": "The sandbox may have refused it: it keeps commands from the rest of the system.",
+}
+
+
+class Violation(NamedTuple):
+    cause: Cause
+    #: The line that tells of it.
+    line: str
+
+
+def violations(text: str, profile: Profile, exit_code: int | None) -> tuple[Violation, ...]:
+    """At most one of each cause, from the end of an output. `unconfined` profiles are not to be asked about."""
+    if exit_code == 0:
+        return ()
+    text = text[-_MAX_LOOKED_AT:]
+    found = tuple(
+        Violation(cause, line)
+        for cause, signs in SIGNS.items()
+        if not (cause == "network" and profile.network) and (line := _line_with(text, signs))
+    )
+    sure = tuple(violation for violation in found if violation.cause != "permission")
+    return sure or found
+
+
+def _line_with(text: str, signs: tuple[str, ...]) -> str:
+    at = max(text.rfind(sign) for sign in signs)
+    if at < 0:
+        return ""
+    start = max(text.rfind("\n", 0, at) + 1, at - MAX_LINE_CHARS // 2)
+    end = text.find("\n", at)
+    line = text[start : min(len(text) if end < 0 else end, start + MAX_LINE_CHARS)]
+    return "".join(letter if letter.isprintable() else " " for letter in line).strip()
