@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from interlock import ToolRuntime
 from interlock.domain.tool import JsonObject
 from interlock.local import LocalTools
+from interlock.sandbox.host.facts.probe import choose
 from interlock.sandbox.interface import Command, CommandSandbox, OnOutput, Running
-from interlock.sandbox.probe import choose
 
 from .sections import Figures
 

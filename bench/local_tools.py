@@ -33,9 +33,9 @@ import msgspec
 from interlock import FileArtifacts, RulePolicy, ToolRuntime
 from interlock.domain.tool import Situation, ToolContext
 from interlock.local import LocalTools
+from interlock.sandbox.commands.running import Launch
+from interlock.sandbox.host.facts.probe import choose
 from interlock.sandbox.interface import Command, CommandLimits, CommandSandbox, OnOutput, Profile, Running
-from interlock.sandbox.probe import choose
-from interlock.sandbox.running import Launch
 
 from .local_search import SEARCHES, make_tree, search
 
@@ -388,7 +388,7 @@ async def _launch_of(sandbox: CommandSandbox, command: Command) -> Launch:
     async def instead(launch: Launch, limits: CommandLimits, on_output: OnOutput) -> Running:
         raise _NotLaunched(launch)
 
-    with patch("interlock.sandbox.bubblewrap.run_launch", instead):
+    with patch("interlock.sandbox.commands.bubblewrap.run_launch", instead):
         try:
             await sandbox.start(command, lambda stream, chunk: None)
         except _NotLaunched as caught:

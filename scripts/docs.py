@@ -38,12 +38,12 @@ from interlock.domain.state.lifecycle import ACTION_TRANSITIONS, CALL_TRANSITION
 from interlock.domain.tool import ToolDefinition
 from interlock.local import LocalTools
 from interlock.policy.files.document import schema_text
-from interlock.sandbox import protected
-from interlock.sandbox.host import Host
+from interlock.sandbox.commands.unconfined import UnconfinedSandbox
+from interlock.sandbox.host.facts.facts import Host
+from interlock.sandbox.host.facts.probe import Finding
+from interlock.sandbox.host.facts.programs import Program
 from interlock.sandbox.interface import CAPABILITIES, CommandLimits, Confinement
-from interlock.sandbox.probe import Finding
-from interlock.sandbox.programs import Program
-from interlock.sandbox.unconfined import UnconfinedSandbox
+from interlock.sandbox.workspace.workspace import protected
 from interlock.tools.files import changed_file, edit_file, file_content, list_dir, numbered, read_file
 from interlock.tools.search.query import glob, query
 from interlock.tools.shell import bash, fingerprint, task_tools, tasks

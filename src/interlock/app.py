@@ -41,7 +41,7 @@ from .policy.interface import PolicyEngine
 from .redaction.redactor import SecretRedactor
 from .registry.interface import Toolbox
 from .registry.memory import ToolRegistry
-from .sandbox.local import LocalSandbox
+from .sandbox.handlers.executor import LocalSandbox
 from .scheduler import LocalScheduler
 from .storage.artifacts import Artifacts
 from .storage.event_log import Claim, EventLog

@@ -18,14 +18,14 @@ from .domain.tool import ToolDefinition
 from .policy.engine.masking import Masked
 from .policy.shell.scripts import commands_in, only_reads
 from .registry.interface import Toolbox
-from .sandbox.frozen import FrozenPlaces
-from .sandbox.hidden import Found, HiddenFiles
+from .sandbox.commands.unconfined import UnconfinedSandbox
+from .sandbox.host.probe import choose
+from .sandbox.host.programs import find_ripgrep, program_problems, python_folders
 from .sandbox.interface import CommandLimits, CommandSandbox, Confinement
-from .sandbox.probe import choose
-from .sandbox.programs import find_ripgrep, program_problems, python_folders
-from .sandbox.protected import is_secret
-from .sandbox.unconfined import UnconfinedSandbox
-from .sandbox.workspace import Workspace
+from .sandbox.workspace.frozen import FrozenPlaces
+from .sandbox.workspace.hidden import Found, HiddenFiles
+from .sandbox.workspace.protected import is_secret
+from .sandbox.workspace.workspace import Workspace
 from .tools.files.edit_file import edit_file
 from .tools.files.list_dir import list_dir
 from .tools.files.read_file import read_file

@@ -30,7 +30,7 @@ from interlock import (
 from interlock.domain.chain import Entry, decode_event, encode_event, genesis, link
 from interlock.domain.event import Fact
 from interlock.domain.tool import JsonObject
-from interlock.sandbox.local import LocalSandbox
+from interlock.sandbox.handlers.executor import LocalSandbox
 from tests.patience import HANG_SECONDS
 
 RUN = "run_approvals"

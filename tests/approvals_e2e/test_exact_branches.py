@@ -25,7 +25,7 @@ from interlock import (
 from interlock.domain.chain import decode_event
 from interlock.domain.event import ApprovalRequested, Fact, InvocationStarted
 from interlock.domain.tool import JsonObject
-from interlock.sandbox.local import LocalSandbox
+from interlock.sandbox.handlers.executor import LocalSandbox
 from tests.batch.stage import codes
 from tests.support import call, facts
 

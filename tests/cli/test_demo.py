@@ -29,8 +29,8 @@ STORY = (
 #: Put before everything else: another backend is the best that there is.
 WITH_BACKEND = """
 from interlock.sandbox import probe
-from interlock.sandbox.confined_landlock import LandlockSandbox
-from interlock.sandbox.unconfined import UnconfinedSandbox
+from interlock.sandbox.commands.landlock import LandlockSandbox
+from interlock.sandbox.commands.unconfined import UnconfinedSandbox
 probe.choose = {backend}
 """
 

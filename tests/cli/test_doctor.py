@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from interlock.cli.doctor import Diagnosis, app, lines
-from interlock.sandbox.host import Host
+from interlock.sandbox.commands.unconfined import UnconfinedSandbox
+from interlock.sandbox.host.facts.facts import Host
+from interlock.sandbox.host.facts.probe import Finding, choose, probe
+from interlock.sandbox.host.facts.programs import Program
 from interlock.sandbox.interface import CAPABILITIES
-from interlock.sandbox.probe import Finding, choose, probe
-from interlock.sandbox.programs import Program
-from interlock.sandbox.unconfined import UnconfinedSandbox
 
 HOST = Host(
     system="Linux",

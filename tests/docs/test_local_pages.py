@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from interlock import LocalTools, ToolRuntime
-from interlock.sandbox.confined_landlock import LandlockSandbox
+from interlock.sandbox.commands.landlock import LandlockSandbox
+from interlock.sandbox.commands.unconfined import UnconfinedSandbox
+from interlock.sandbox.host.facts.landlock import SCOPED_SINCE, abi
+from interlock.sandbox.host.facts.probe import LADDER, choose
 from interlock.sandbox.interface import CAPABILITIES
-from interlock.sandbox.landlock import SCOPED_SINCE, abi
-from interlock.sandbox.probe import LADDER, choose
-from interlock.sandbox.unconfined import UnconfinedSandbox
 from tests.support import call
 
 from .local_samples import CALLS, PAGE, samples, shown_in

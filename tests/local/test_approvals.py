@@ -17,8 +17,8 @@ from interlock import (
     RulePolicy,
 )
 from interlock.domain.event import InvocationStarted
+from interlock.sandbox.commands.unconfined import UnconfinedSandbox
 from interlock.sandbox.interface import Command, CommandSandbox, Confinement, OnOutput, Running
-from interlock.sandbox.unconfined import UnconfinedSandbox
 from tests.support import call, facts
 
 from .toolbox import Box, box, commands_of

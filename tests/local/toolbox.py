@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from interlock import CallbackInteractionProvider, LocalTools, Observation, RulePolicy, ToolRuntime
-from interlock.sandbox.confined_landlock import why_not
+from interlock.sandbox.commands.landlock import why_not
+from interlock.sandbox.commands.unconfined import UnconfinedSandbox
+from interlock.sandbox.host.facts.probe import choose
 from interlock.sandbox.interface import CommandSandbox
-from interlock.sandbox.probe import choose
-from interlock.sandbox.unconfined import UnconfinedSandbox
 from tests.support import call
 
 #: What must never leave its place. A program puts it together, so that no message that quotes the program holds it.

@@ -8,10 +8,10 @@ import pytest
 
 from interlock import Rule, RulePolicy
 from interlock.domain.event import CallJudged, InvocationStarted
-from interlock.sandbox.bubblewrap import BubblewrapSandbox
-from interlock.sandbox.confined_landlock import LandlockSandbox, why_not
+from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
+from interlock.sandbox.commands.landlock import LandlockSandbox, why_not
+from interlock.sandbox.commands.unconfined import UnconfinedSandbox
 from interlock.sandbox.interface import CAPABILITIES
-from interlock.sandbox.unconfined import UnconfinedSandbox
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 
 from .runs import Person, local_run, message_of, text_of

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from interlock.sandbox import probe
+from interlock.sandbox.host.facts import probe
+from interlock.sandbox.host.facts.probe import Backend
 from interlock.sandbox.interface import Command, CommandSandbox, Ended, Profile, Stream
-from interlock.sandbox.probe import Backend
 from tests.patience import HANG_SECONDS
 
 

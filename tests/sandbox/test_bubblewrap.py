@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from interlock.domain.errors import SandboxSetupError
-from interlock.sandbox import bubblewrap, view
-from interlock.sandbox.bubblewrap import BubblewrapSandbox
+from interlock.sandbox.commands import bubblewrap, view
+from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
+from interlock.sandbox.commands.view import View, view_of
+from interlock.sandbox.host.facts.programs import find_bash, find_bwrap, find_ripgrep, python_folders
 from interlock.sandbox.interface import CAPABILITIES, Command, Profile
-from interlock.sandbox.programs import find_bash, find_bwrap, find_ripgrep, python_folders
-from interlock.sandbox.view import View, view_of
 from tests.patience import HANG_SECONDS
 
 from .commands import Printed, a_command, run, works

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from interlock.domain.errors import SandboxSetupError
-from interlock.sandbox import probe
+from interlock.sandbox.host.facts import probe
+from interlock.sandbox.host.facts.process_tree import descendants
 from interlock.sandbox.interface import CAPABILITIES, CommandLimits, CommandSandbox, Ended
-from interlock.sandbox.process_tree import descendants
 from tests.patience import HANG_SECONDS
 
 from .commands import Printed, a_command, run, works

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from interlock.domain.errors import ConfigurationError
-from interlock.sandbox import frozen, hidden
-from interlock.sandbox.frozen import FrozenPlaces, held_with
-from interlock.sandbox.hidden import HiddenFiles
-from interlock.sandbox.programs import code_folders, runtime_folders
-from interlock.sandbox.workspace import PathRefused, Workspace
+from interlock.sandbox.host.facts.programs import code_folders, runtime_folders
+from interlock.sandbox.workspace.workspace import frozen, hidden
+from interlock.sandbox.workspace.workspace.frozen import FrozenPlaces, held_with
+from interlock.sandbox.workspace.workspace.hidden import HiddenFiles
+from interlock.sandbox.workspace.workspace.workspace import PathRefused, Workspace
 
 from .ordinary_user import pytest_as_ordinary_user
 
@@ -197,7 +197,7 @@ def test_everything_that_runs_this_process_is_frozen() -> None:
 ALIAS = """
 import os, subprocess, sys
 from interlock.sandbox import frozen
-from interlock.sandbox.workspace import PathRefused, Workspace
+from interlock.sandbox.workspace.workspace import PathRefused, Workspace
 root = sys.argv[1]
 for source, target in (("env", "whole"), ("env/lib/site-packages/package", "part")):
     os.mkdir(f"{root}/{target}")

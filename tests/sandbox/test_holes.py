@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox import process_tree
-from interlock.sandbox.bubblewrap import BubblewrapSandbox
+from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
+from interlock.sandbox.host.facts import process_tree
+from interlock.sandbox.host.facts.programs import find_bwrap, python_folders
 from interlock.sandbox.interface import CommandLimits, Stream
-from interlock.sandbox.programs import find_bwrap, python_folders
 from tests.patience import HANG_SECONDS
 
 from .commands import a_command, run, works

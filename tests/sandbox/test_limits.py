@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.bubblewrap import BubblewrapSandbox
+from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
+from interlock.sandbox.host.facts.cgroups import holds_root
+from interlock.sandbox.host.facts.programs import find_bwrap, find_ripgrep
 from interlock.sandbox.interface import CommandLimits, Ended, Stream
-from interlock.sandbox.process_group import holds_root
-from interlock.sandbox.programs import find_bwrap, find_ripgrep
 from tests.patience import HANG_SECONDS
 
 from .commands import Printed, a_command, run

@@ -10,8 +10,8 @@ import pytest_asyncio
 from pydantic import BaseModel
 
 from interlock.domain.tool import ToolContext
+from interlock.sandbox.handlers.executor import LocalSandbox
 from interlock.sandbox.interface import Sandbox, SandboxFull
-from interlock.sandbox.local import LocalSandbox
 
 from .declare import NoArguments, context_for, declare
 from .process_tools import whoami

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.bubblewrap import BubblewrapSandbox
+from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
+from interlock.sandbox.host.facts.cgroups import make_group
+from interlock.sandbox.host.facts.programs import find_bwrap, python_folders
 from interlock.sandbox.interface import CommandLimits
-from interlock.sandbox.process_group import make_group
-from interlock.sandbox.programs import find_bwrap, python_folders
 
 from .commands import Outcome, run
 from .hoards import HELD_BYTES, HOARDS, MEGABYTE

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from interlock.domain.outcome import SideEffect
 from interlock.domain.tool import ToolDefinition
-from interlock.sandbox.process import ProcessToolError, run_in_process
+from interlock.sandbox.handlers.process import ProcessToolError, run_in_process
 from tests.patience import HANG_SECONDS
 
 from . import process_tools
@@ -150,7 +150,7 @@ PROGRAM = """
 import asyncio
 from tests.sandbox.declare import NoArguments, context_for
 from tests.sandbox.process_tools import process_tool
-from interlock.sandbox.process import run_in_process
+from interlock.sandbox.handlers.process import run_in_process
 
 @process_tool()
 def where() -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.tool import ToolDefinition
-from interlock.sandbox.process import run_in_process
+from interlock.sandbox.handlers.process import run_in_process
 from tests.patience import HANG_SECONDS
 
 from . import process_tools
@@ -129,7 +129,7 @@ PROGRAM = """
 import asyncio, sys
 from tests.sandbox import process_tools
 from tests.sandbox.declare import context_for
-from interlock.sandbox.process import run_in_process
+from interlock.sandbox.handlers.process import run_in_process
 
 tool = process_tools.hang
 started = lambda pid: print(pid, flush=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.beneath import Reach
-from interlock.sandbox.workspace import PathRefused, Workspace
+from interlock.sandbox.workspace.workspace.beneath import Reach
+from interlock.sandbox.workspace.workspace.workspace import PathRefused, Workspace
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.sandbox.ways import both_ways
 
@@ -64,7 +64,7 @@ def test_a_file_is_replaced_and_a_new_one_made_with_its_folders(reach: Reach, ro
 def test_a_file_is_written_also_where_the_kernel_does_not_tell_places(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.sandbox.beneath.has_fd_links", lambda: False)
+    monkeypatch.setattr("interlock.sandbox.workspace.beneath.has_fd_links", lambda: False)
     with Workspace(root) as workspace:
         assert workspace.replace_file("x/new.txt", b"new", None).created
     assert tree(root) == {"old.txt": "old", "x": "", "x/new.txt": "new"}
@@ -149,7 +149,7 @@ def test_whatever_fails_the_old_file_stays_and_nothing_beside_it(
 
 def test_a_file_larger_than_the_limit_changes_nothing(root: Path, workspace: Workspace) -> None:
     script = (
-        "import resource, signal, sys; from interlock.sandbox.workspace import Workspace\n"
+        "import resource, signal, sys; from interlock.sandbox.workspace.workspace import Workspace\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "try: Workspace(sys.argv[1]).replace_file('x/old.txt', b'n' * 10000, None)\n"
         "except OSError as error: print(error.errno)"
@@ -232,7 +232,7 @@ def test_too_many_new_folders_are_refused(root: Path, workspace: Workspace) -> N
 
 def test_a_process_that_dies_leaves_the_old_content_or_the_new(root: Path) -> None:
     script = (
-        "import os, sys; from interlock.sandbox.workspace import Workspace\n"
+        "import os, sys; from interlock.sandbox.workspace.workspace import Workspace\n"
         "def die(_): os.kill(os.getpid(), 9)\n"
         "Workspace(sys.argv[1]).replace_file('old.txt', b'new', None, still=die)"
     )

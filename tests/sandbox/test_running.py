@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.errors import SandboxSetupError
-from interlock.sandbox.bubblewrap import BubblewrapSandbox
+from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
+from interlock.sandbox.commands.running import Launch, run_launch
+from interlock.sandbox.host.facts.programs import find_bwrap
 from interlock.sandbox.interface import CommandLimits, Ended, Stream
-from interlock.sandbox.programs import find_bwrap
-from interlock.sandbox.running import Launch, run_launch
 from tests.patience import HANG_SECONDS
 
 from .commands import Printed, a_command, run
@@ -283,8 +283,8 @@ async def test_many_bytes_pass_through_without_being_kept(sandbox: BubblewrapSan
 KILLED = """
 import asyncio, sys
 from pathlib import Path
-from interlock.sandbox.bubblewrap import BubblewrapSandbox
-from interlock.sandbox.programs import find_bwrap
+from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
+from interlock.sandbox.host.programs import find_bwrap
 from tests.sandbox.commands import a_command
 
 async def main():
@@ -317,8 +317,8 @@ def test_nothing_outlives_this_process(tmp_path: Path, number: int) -> None:
 KILLED_WHILE_STARTING = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from interlock.sandbox.bubblewrap import BubblewrapSandbox
-from interlock.sandbox.programs import find_bwrap
+from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
+from interlock.sandbox.host.programs import find_bwrap
 from tests.sandbox.commands import a_command
 
 async def start(milliseconds):

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from interlock.domain.errors import SandboxSetupError
-from interlock.sandbox import probe
+from interlock.sandbox.host.facts import probe
+from interlock.sandbox.host.facts.process_tree import descendants
+from interlock.sandbox.host.facts.programs import find_ripgrep
 from interlock.sandbox.interface import CommandSandbox
-from interlock.sandbox.process_tree import descendants
-from interlock.sandbox.programs import find_ripgrep
 from tests.patience import HANG_SECONDS
 
 from .commands import Printed, a_command, run, usable

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from interlock.sandbox import supervisor
+from interlock.sandbox.commands import supervisor
 from tests.patience import HANG_SECONDS
 
 PROGRAM = (sys.executable, "-I", "-S", supervisor.__file__)

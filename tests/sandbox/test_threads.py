@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from interlock.sandbox import threads
+from interlock.sandbox.handlers import threads
+from interlock.sandbox.handlers.threads import ThreadPool
 from interlock.sandbox.interface import SandboxFull
-from interlock.sandbox.threads import ThreadPool
 from tests.patience import HANG_SECONDS
 
 
@@ -242,7 +242,7 @@ async def test_a_closed_pool_starts_nothing() -> None:
 
 PROGRAM = """
 import asyncio, threading
-from interlock.sandbox.threads import ThreadPool
+from interlock.sandbox.handlers.threads import ThreadPool
 
 async def main():
     started = threading.Event()

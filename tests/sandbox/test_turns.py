@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.errors import SandboxSetupError
-from interlock.sandbox import turns
+from interlock.sandbox.commands import turns
+from interlock.sandbox.host.facts.process_tree import children, descendants
 from interlock.sandbox.interface import Alone, CommandSandbox, Running, Stream
-from interlock.sandbox.process_tree import children, descendants
 
 from .commands import Printed, a_command, until, usable
 from .ordinary_user import pytest_as_ordinary_user

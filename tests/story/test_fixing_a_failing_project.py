@@ -15,8 +15,9 @@ from typing import Any, cast
 import pytest
 
 from interlock import Entry, Observation, Replay, SideEffect, SqliteLog, read_export, render_for_user, to_ndjson, verify
-from interlock.sandbox import confined_landlock, process_tree
-from interlock.sandbox.probe import Backend
+from interlock.sandbox.commands import landlock
+from interlock.sandbox.host.facts import process_tree
+from interlock.sandbox.host.facts.probe import Backend
 from interlock.tools.shell.fingerprint import fingerprint
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 
@@ -36,7 +37,7 @@ RUN = ["tool.invocation.started", "tool.invocation.completed", "tool.observation
 )
 def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Story:
     backend, program = cast(tuple[Backend, str], request.param)
-    if backend == "landlock" and (why_not := confined_landlock.why_not()):
+    if backend == "landlock" and (why_not := landlock.why_not()):
         pytest.skip(why_not)
     if subprocess.run([sys.executable, "-I", "-c", f"import {program}"], capture_output=True, check=False).returncode:
         pytest.skip(f"the interpreter has no {program}")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from interlock import Observation, ToolRuntime
+from interlock.sandbox.host.facts.probe import choose
+from interlock.sandbox.host.facts.programs import find_ripgrep
 from interlock.sandbox.interface import Command, CommandSandbox, Confinement, Ended, OnOutput, Running, Stream
-from interlock.sandbox.probe import choose
-from interlock.sandbox.programs import find_ripgrep
-from interlock.sandbox.workspace import Workspace
+from interlock.sandbox.workspace.workspace.workspace import Workspace
 from interlock.tools.files.edit_file import edit_file
 from interlock.tools.files.list_dir import list_dir
 from interlock.tools.files.read_file import read_file

@@ -10,7 +10,6 @@ import msgspec
 
 from interlock import MemoryLog, Observation, RulePolicy, ToolRuntime
 from interlock.policy.shell.scripts import commands_in, only_reads
-from interlock.sandbox.hidden import Found, HiddenFiles
 from interlock.sandbox.interface import (
     CAPABILITIES,
     Command,
@@ -22,8 +21,9 @@ from interlock.sandbox.interface import (
     Running,
     Stream,
 )
-from interlock.sandbox.protected import is_secret
-from interlock.sandbox.workspace import Workspace
+from interlock.sandbox.workspace.workspace.hidden import Found, HiddenFiles
+from interlock.sandbox.workspace.workspace.protected import is_secret
+from interlock.sandbox.workspace.workspace.workspace import Workspace
 from interlock.tools.shell.bash import Shell
 from tests.support import call
 

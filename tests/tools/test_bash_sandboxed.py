@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from interlock import Observation
+from interlock.sandbox.host.facts.probe import choose
+from interlock.sandbox.host.facts.programs import python_folders
 from interlock.sandbox.interface import CommandLimits, CommandSandbox
-from interlock.sandbox.probe import choose
-from interlock.sandbox.programs import python_folders
 from tests.patience import HANG_SECONDS, with_time_to_begin
 from tests.tools.shell import terminal
 
@@ -305,7 +305,7 @@ import asyncio, resource, sys
 from pathlib import Path
 from interlock import FileArtifacts
 from interlock.sandbox.interface import CommandLimits
-from interlock.sandbox.probe import choose
+from interlock.sandbox.host.probe import choose
 from tests.tools.shell import terminal
 
 async def main(folder, size):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from interlock import CallbackInteractionProvider, LocalTools, Rule, RulePolicy, ToolRuntime, tool
-from interlock.sandbox import local
+from interlock.sandbox.commands.turns import Turn
+from interlock.sandbox.handlers import executor
 from interlock.sandbox.interface import Alone, Command
-from interlock.sandbox.turns import Turn
 from tests.support import call
 
 from .shell import PlayedSandbox, terminal
@@ -83,14 +83,14 @@ async def test_own_tools_find_the_approved_file(
     page = tmp_path / "page.html"
     page.write_text("approved")
     publish, published = publishing(tmp_path)
-    take_turn = local.take_turn
+    take_turn = executor.take_turn
 
     async def attacked(workspace: str, alone: Alone) -> Turn:
         if is_changed:
             page.write_text("changed")
         return await take_turn(workspace, alone)
 
-    monkeypatch.setattr(local, "take_turn", attacked)
+    monkeypatch.setattr(executor, "take_turn", attacked)
     tools: list[Any] = [publish, *LocalTools(tmp_path)]
     async with ToolRuntime(tools=tools, policy=ASK, interaction=YES, workspace=str(tmp_path)) as runtime:
         result = await runtime.execute([call("c", "publish", path="page.html")])

@@ -26,9 +26,9 @@ from interlock import (
 from interlock.domain.decision import Verdict
 from interlock.domain.tool import ToolContext
 from interlock.policy.interface import PolicyEvent
-from interlock.sandbox import beneath
-from interlock.sandbox.beneath import Reached
-from interlock.sandbox.workspace import Workspace
+from interlock.sandbox.workspace.workspace import beneath
+from interlock.sandbox.workspace.workspace.beneath import Reached
+from interlock.sandbox.workspace.workspace.workspace import Workspace
 from interlock.tools.files.edit_file import edit_file
 from interlock.tools.files.list_dir import list_dir
 from interlock.tools.files.read_file import read_file

@@ -11,7 +11,7 @@ import pytest
 
 from interlock.domain.errors import PreconditionError, SandboxSetupError
 from interlock.sandbox.interface import Confinement, Ended, Reason, Stream
-from interlock.sandbox.workspace import Workspace
+from interlock.sandbox.workspace.workspace.workspace import Workspace
 from interlock.tools.search.query.output import NameReader
 from interlock.tools.search.query.ripgrep import STOPPED, Closed, Enough, Ripgrep, Searched, search_options
 from tests.patience import HANG_SECONDS

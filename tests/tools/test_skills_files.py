@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from interlock import ConfigurationError, PreconditionError
-from interlock.sandbox.workspace import PathRefused
+from interlock.sandbox.workspace.workspace.workspace import PathRefused
 from interlock.tools.skills.tools import folder as skill_folder
 from interlock.tools.skills.tools.tools import MAX_SKILL_BYTES, skills
 from tests.corpora import path_escape

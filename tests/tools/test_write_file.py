@@ -12,7 +12,7 @@ import pytest
 from interlock.domain.errors import ArtifactError, PreconditionError
 from interlock.domain.event import Warned
 from interlock.domain.outcome import NextTool, SideEffect
-from interlock.sandbox.workspace import Workspace
+from interlock.sandbox.workspace.workspace.workspace import Workspace
 from interlock.storage.memory_artifacts import MemoryArtifacts
 from interlock.tools.files.baseline import known
 from interlock.tools.files.changed_file import MAX_NEW_FILE_DIFF_CHARS
@@ -321,7 +321,7 @@ async def test_without_room_for_evidence_nothing_is_overwritten_and_a_new_file_i
 PROGRAM = """
 import os, resource, signal, sys
 from interlock.domain.tool import Situation, ToolContext
-from interlock.sandbox.workspace import Workspace
+from interlock.sandbox.workspace.workspace import Workspace
 from interlock.tools.files.write_file import write_file
 
 def die(*_names, **_folders):

@@ -7,7 +7,7 @@ from pathlib import Path
 from ..domain.errors import ConfigurationError
 from ..domain.tool import ToolDefinition
 from ..local import LocalTools
-from ..sandbox.programs import python_folders
+from ..sandbox.host.programs import python_folders
 from ..tools.skills.tools import skills
 from .places import Places
 from .project import FOLDER

@@ -18,7 +18,7 @@ from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 from ..history.fold import load
 from ..interaction.terminal_keys import high_risk
 from ..rendering.question import MAX_WIDTH, Line, Style, fact, facts, render
-from ..sandbox.operands import bind_files
+from ..sandbox.workspace.operands import bind_files
 from ..storage.event_log import EventLog
 from .logs import MIN_LETTERS, begins_so, completed, is_inside, short, with_log
 from .runs_list import unfinished

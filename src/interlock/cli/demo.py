@@ -24,8 +24,8 @@ from rich.text import Text
 from ..audit.verify import Audit, verify
 from ..domain import event as facts
 from ..domain.chain import Entry, decode_event
+from ..sandbox.host.probe import choose
 from ..sandbox.interface import Confinement
-from ..sandbox.probe import choose
 from ..storage.sqlite.log import SqliteLog
 from .demo_process import DIES, LIVES
 from .demo_story import EDIT, FIXED, RUN_ID, SOURCE, make_project, try_to_get_out

@@ -3,10 +3,10 @@
 import msgspec
 import typer
 
-from ..sandbox.host import Host, read_host
+from ..sandbox.host.facts import Host, read_host
+from ..sandbox.host.probe import Finding, choose, probe
+from ..sandbox.host.programs import Program, find_bwrap, find_ripgrep, program_problems
 from ..sandbox.interface import CAPABILITIES, Confinement
-from ..sandbox.probe import Finding, choose, probe
-from ..sandbox.programs import Program, find_bwrap, find_ripgrep, program_problems
 from .exit_codes import ExitCode
 from .options import Json
 from .show import say, say_json

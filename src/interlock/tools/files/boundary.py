@@ -1,7 +1,7 @@
 """What a file tool itself says about a path before it may start: outside, secret and guarded paths are refused.
 
 The gate takes this opinion beside the rules, so a refusal is a decision with a layer and is in the log. It is not what
-holds a path: files may move after it, and `sandbox/workspace.py` refuses again when the file is opened.
+holds a path: files may move after it, and `sandbox/workspace/workspace.py` refuses again when the file is opened.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from ...domain.decision import Decision, Verdict
 from ...domain.tool import JsonObject, Reach, Situation
-from ...sandbox.workspace import PathRefused, Workspace
+from ...sandbox.workspace.workspace import PathRefused, Workspace
 
 LAYER = "path boundary"
 #: Refusals that are for the gate. The others (no such file, not a file) are for the check of the tool.

@@ -16,7 +16,7 @@ import msgspec
 from ...domain.errors import ArtifactError, PreconditionError
 from ...domain.outcome import ArtifactRef, NextTool, OutputSize, SideEffect
 from ...domain.tool import Normalized, Problem, ToolContext
-from ...sandbox.workspace import Replaced, Workspace
+from ...sandbox.workspace.workspace import Replaced, Workspace
 from .baseline import Baseline, shown_path
 from .diff import Diff, ShownDiff, shown_diff, unified_diff
 from .file_content import MAX_FILE_BYTES, FileContent, cannot, has_digest, not_now, too_large

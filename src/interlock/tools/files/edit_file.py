@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from ...domain.errors import PreconditionError
 from ...domain.tool import JsonObject, Problem, ToolContext, ToolDefinition
 from ...registry.decorator import tool
-from ...sandbox.workspace import Workspace
+from ...sandbox.workspace.workspace import Workspace
 from .baseline import shown_path
 from .boundary import path_opinion, writes_files
 from .changed_file import Change, FileChanged, NotWritten, check_marks, encoded, normalized, write

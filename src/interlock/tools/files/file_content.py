@@ -13,7 +13,7 @@ import msgspec
 
 from ...domain.errors import PreconditionError
 from ...domain.tool import Judged, Problem
-from ...sandbox.workspace import OpenFile, PathRefused, Place, Workspace
+from ...sandbox.workspace.workspace import OpenFile, PathRefused, Place, Workspace
 from .baseline import shown_path
 
 MAX_FILE_BYTES = 32 * 1024 * 1024

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ...domain.errors import PreconditionError
 from ...domain.tool import Check, JsonObject, Problem, Reconcile, ToolContext
-from ...sandbox.workspace import PathRefused, Workspace
+from ...sandbox.workspace.workspace import PathRefused, Workspace
 from .baseline import Baseline, known, shown_path, state_key
 from .changed_file import stale
 from .file_content import FileContent, cannot, content_of, load, not_now

@@ -12,7 +12,7 @@ from ...domain.errors import PreconditionError
 from ...domain.outcome import NextTool
 from ...domain.tool import JsonObject, Judged, Normalized, Problem, ToolContext, ToolDefinition
 from ...registry.decorator import tool
-from ...sandbox.workspace import OpenFolder, PathRefused, Workspace
+from ...sandbox.workspace.workspace import OpenFolder, PathRefused, Workspace
 from ..search.output import MAX_OFFSET, line_page, shown_name
 from .boundary import path_opinion, reads_files
 from .file_content import not_now

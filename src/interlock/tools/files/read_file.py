@@ -15,7 +15,7 @@ from ...domain.errors import PreconditionError
 from ...domain.outcome import NextTool, OutputSize
 from ...domain.tool import JsonObject, Normalized, Problem, ToolContext, ToolDefinition
 from ...registry.decorator import tool
-from ...sandbox.workspace import PathRefused, PlaceKind, Workspace
+from ...sandbox.workspace.workspace import PathRefused, PlaceKind, Workspace
 from .baseline import Baseline, known, shown_path
 from .boundary import path_opinion, reads_files
 from .file_content import FileContent, cannot, load, not_now

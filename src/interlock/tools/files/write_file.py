@@ -2,7 +2,7 @@
 
 from ...domain.tool import JsonObject, ToolContext, ToolDefinition
 from ...registry.decorator import tool
-from ...sandbox.workspace import Workspace
+from ...sandbox.workspace.workspace import Workspace
 from .baseline import Baseline, shown_path
 from .boundary import path_opinion, writes_files
 from .changed_file import AlreadyThere, Change, FileChanged, NotWritten, check_marks, encoded, normalized, write

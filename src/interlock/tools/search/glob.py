@@ -10,7 +10,7 @@ from ...domain.outcome import NextTool
 from ...domain.tool import JsonObject, Normalized, Problem, Situation, ToolContext, ToolDefinition
 from ...registry.decorator import tool
 from ...sandbox.interface import CommandSandbox
-from ...sandbox.workspace import Workspace
+from ...sandbox.workspace.workspace import Workspace
 from .glob_pattern import MAX_PATTERN_CHARS
 from .output import MAX_OFFSET, NameReader, Page, line_page, shown_name
 from .place import SearchPlace, search_opinion, search_place, search_problem

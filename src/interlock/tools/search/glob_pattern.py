@@ -14,7 +14,7 @@ from fnmatch import translate
 from typing import NamedTuple
 
 from ...domain.errors import PreconditionError
-from ...sandbox.workspace import PathRefused
+from ...sandbox.workspace.workspace import PathRefused
 from ..files.file_content import cannot
 
 MAX_PATTERN_CHARS = 1_000

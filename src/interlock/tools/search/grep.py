@@ -10,7 +10,7 @@ from ...domain.outcome import NextTool
 from ...domain.tool import JsonObject, Normalized, Problem, Situation, ToolContext, ToolDefinition
 from ...registry.decorator import tool
 from ...sandbox.interface import CommandSandbox
-from ...sandbox.workspace import Workspace
+from ...sandbox.workspace.workspace import Workspace
 from ..files.file_content import cannot
 from .place import search_opinion, search_place, search_problem
 from .query import Matches, Query, search

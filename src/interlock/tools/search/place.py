@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ...domain.decision import Decision, Verdict
 from ...domain.errors import PreconditionError
 from ...domain.tool import Judged, Problem
-from ...sandbox.workspace import PathRefused, Workspace
+from ...sandbox.workspace.workspace import PathRefused, Workspace
 from ..files.boundary import LAYER
 from ..files.file_content import cannot, not_now
 from .glob_pattern import GlobPattern, read_pattern

@@ -19,8 +19,8 @@ from ...domain.decision import Decision, Verdict
 from ...domain.errors import PreconditionError
 from ...domain.tool import JsonObject, Reach, Situation
 from ...sandbox.interface import Command, CommandLimits, CommandSandbox, Ended, Profile, Running, Stream
-from ...sandbox.protected import SECRET_FILES, SECRET_FOLDERS, SECRET_PATTERNS
-from ...sandbox.workspace import Workspace
+from ...sandbox.workspace.protected import SECRET_FILES, SECRET_FOLDERS, SECRET_PATTERNS
+from ...sandbox.workspace.workspace import Workspace
 from ..files.baseline import shown_path
 from ..files.file_content import cannot
 from .glob_pattern import GlobPattern

@@ -16,7 +16,7 @@ from ...domain.errors import PreconditionError
 from ...domain.tool import JsonObject, Mode, Normalized, Problem, Reach, Situation, ToolContext, ToolDefinition
 from ...registry.decorator import tool
 from ...sandbox.interface import CommandLimits, CommandSandbox
-from ...sandbox.workspace import PathRefused, Workspace
+from ...sandbox.workspace.workspace import PathRefused, Workspace
 from ..files.boundary import path_opinion
 from .command import MAX_OUTPUT_CHARS, Order, Words, run_command
 from .command_result import CommandResult, normalized

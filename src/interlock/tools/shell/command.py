@@ -14,7 +14,7 @@ from ...domain.errors import ArtifactError, SandboxSetupError
 from ...domain.outcome import ArtifactRef
 from ...domain.tool import RunArtifacts, ToolContext
 from ...sandbox.interface import Command, Ended, OnOutput, Profile, Running, Stream
-from ...sandbox.workspace import OpenFolder, PathRefused
+from ...sandbox.workspace.workspace import OpenFolder, PathRefused
 from .command_effects import Before, Order, Words, files_of, look_after, text_of, verified
 from .command_result import MAX_PATHS_TOLD, CommandResult, shown_path
 from .fingerprint import Changes, Fingerprint, changed

@@ -22,7 +22,7 @@ from ...domain.decision import Decision, Verdict
 from ...domain.errors import SandboxSetupError
 from ...domain.tool import Mode, Reach, Situation
 from ...sandbox.interface import CommandLimits, Confinement, Profile
-from ...sandbox.workspace import Workspace
+from ...sandbox.workspace.workspace import Workspace
 
 ProfileName: TypeAlias = Literal["read-only", "workspace-write", "unconfined"]
 

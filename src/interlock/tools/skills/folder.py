@@ -19,7 +19,7 @@ from itertools import islice
 import msgspec
 
 from ...rendering.sentences import shown
-from ...sandbox.workspace import OpenFile, OpenFolder, PathRefused, RefusalKind, Workspace
+from ...sandbox.workspace.workspace import OpenFile, OpenFolder, PathRefused, RefusalKind, Workspace
 
 SKILL_FILE = "SKILL.md"
 MAX_FILE_BYTES = 1024 * 1024

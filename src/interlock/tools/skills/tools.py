@@ -21,7 +21,7 @@ from ...domain.errors import ConfigurationError
 from ...domain.rendering import neutralize
 from ...domain.tool import JsonObject, Problem, Reach, Situation, ToolContext, ToolDefinition
 from ...registry.decorator import tool
-from ...sandbox.workspace import Entry, PathRefused, Workspace
+from ...sandbox.workspace.workspace import Entry, PathRefused, Workspace
 from ..files.boundary import LAYER
 from ..files.file_content import not_now
 from .folder import REFUSED, SKILL_FILE, SkillFile, SkillFolder, is_hidden

@@ -6,7 +6,7 @@ from hashlib import sha256
 from os.path import expanduser, join
 from stat import S_ISDIR, S_ISREG
 
-from ..domain.payload import FileOperand, Surroundings
+from ...domain.payload import FileOperand, Surroundings
 from .beneath import has_fd_links
 
 _MAX_FILES = 64

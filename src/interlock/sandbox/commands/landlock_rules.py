@@ -14,8 +14,8 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from enum import IntEnum
 
-from ..domain.errors import SandboxSetupError
-from .landlock import READ, READ_DIR, WRITE, Ruleset
+from ...domain.errors import SandboxSetupError
+from ..host.landlock import READ, READ_DIR, WRITE, Ruleset
 
 MAX_ENTRIES = 10_000
 MAX_DEPTH = 200

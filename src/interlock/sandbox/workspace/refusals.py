@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from errno import EACCES, EINVAL, EISDIR, ELOOP, EMLINK, ENAMETOOLONG, ENOENT, ENOTDIR, ENXIO, EPERM, EXDEV
 from typing import Literal, TypeAlias
 
-from ..domain.errors import SandboxDeniedError
+from ...domain.errors import SandboxDeniedError
 
 RefusalKind: TypeAlias = Literal[
     "malformed",

@@ -14,10 +14,10 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import msgspec
 
-from ..domain.errors import SandboxSetupError
+from ...domain.errors import SandboxSetupError
+from ..host.programs import find_bash, is_inside
+from ..interface import Command, OnOutput, Running
 from . import supervisor
-from .interface import Command, OnOutput, Running
-from .programs import find_bash, is_inside
 from .running import Launch, run_launch
 from .shell import check, prelude, variables, words
 

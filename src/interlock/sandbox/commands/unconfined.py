@@ -3,8 +3,8 @@
 What a profile asks for and cannot be had is refused; what nobody can promise here is said by the confinement.
 """
 
-from ..domain.errors import SandboxSetupError
-from .interface import Command, Confinement, OnOutput, Profile, Running
+from ...domain.errors import SandboxSetupError
+from ..interface import Command, Confinement, OnOutput, Profile, Running
 from .supervised import Confining, private_folder, run_supervised
 
 _CONFINEMENT = Confinement(

@@ -19,10 +19,10 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
-from ..domain.tool import ToolContext, ToolDefinition
+from ...domain.tool import ToolContext, ToolDefinition
 from .child import MAX_OUTPUT_BYTES, Effect, Message, Progress, Raised, Request, Returned
 
-_PROGRAM = ("-P", "-m", "interlock.sandbox.child")
+_PROGRAM = ("-P", "-m", "interlock.sandbox.handlers.child")
 _KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ")
 #: A message is a value and a few words around it.
 _MAX_MESSAGE_BYTES = MAX_OUTPUT_BYTES + 1024

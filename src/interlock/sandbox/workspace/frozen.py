@@ -18,8 +18,8 @@ from itertools import accumulate
 from stat import S_ISDIR
 from typing import NamedTuple, TypeAlias
 
-from ..domain.errors import ConfigurationError
-from .programs import LIBRARY_FOLDERS, code_folders, is_inside, runtime_folders
+from ...domain.errors import ConfigurationError
+from ..host.programs import LIBRARY_FOLDERS, code_folders, is_inside, runtime_folders
 
 #: Device and inode.
 Identity: TypeAlias = tuple[int, int]

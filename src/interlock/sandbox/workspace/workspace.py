@@ -20,16 +20,16 @@ from itertools import islice
 from os.path import abspath, dirname, realpath
 from typing import Self
 
-from ..domain.errors import ConfigurationError, SandboxSetupError
-from ..domain.tool import Judged
+from ...domain.errors import ConfigurationError, SandboxSetupError
+from ...domain.tool import Judged
 from . import beneath
 from .beneath import LOOK, Reach, Reached
-from .files_named import parts, relative_text, split_last
-from .files_open import Entry, Listing, OpenFile, OpenFolder, Place, PlaceKind, Replaced, kind_of
-from .files_refused import PathRefused, RefusalKind, in_words, refused, shown
-from .files_replace import folders_below, replace_in
 from .frozen import ALIAS, FrozenPlaces
+from .names import parts, relative_text, split_last
+from .open_files import Entry, Listing, OpenFile, OpenFolder, Place, PlaceKind, Replaced, kind_of
 from .protected import is_guarded, is_secret
+from .refusals import PathRefused, RefusalKind, in_words, refused, shown
+from .replace import folders_below, replace_in
 
 __all__ = [
     "Entry",

@@ -16,7 +16,7 @@ from threading import Lock
 from time import time_ns
 from typing import NamedTuple
 
-from ..domain.errors import SandboxSetupError
+from ...domain.errors import SandboxSetupError
 from .frozen import FrozenPlaces, held_with
 from .protected import EntryKind, Guard, guard_of
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import msgspec
 
-from .interface import Reason
+from ..interface import Reason
 
 #: Shells and bubblewrap say that a signal ended a program by an exit code from here on.
 _SIGNAL_CODE = 128

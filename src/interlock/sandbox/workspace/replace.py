@@ -12,7 +12,7 @@ from errno import EACCES, ELOOP, EMLINK, ENOENT, ENOTDIR, ENXIO
 from secrets import token_hex
 from stat import S_ISREG
 
-from .files_refused import refused
+from .refusals import refused
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

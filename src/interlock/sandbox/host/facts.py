@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from .beneath import has_openat2
+from ..workspace.beneath import has_openat2
 from .landlock import abi
 from .seccomp import MACHINES
 

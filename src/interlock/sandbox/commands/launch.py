@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from ..domain.errors import SandboxSetupError
-from ..domain.payload import Surroundings
-from ..rendering.sentences import error_text
-from .interface import Alone, CommandLimits, Stream
-from .operands import describe_change
+from ...domain.errors import SandboxSetupError
+from ...domain.payload import Surroundings
+from ...rendering.sentences import error_text
+from ..interface import Alone, CommandLimits, Stream
+from ..workspace.operands import describe_change
 from .spawn import spawn_program
 
 _CHANGED = "what it may see or change is not what it was when its sandbox was planned. Try again"

@@ -18,8 +18,8 @@ import re
 import shlex
 from collections.abc import Mapping
 
-from ..domain.errors import SandboxSetupError
-from .interface import Command, CommandLimits
+from ...domain.errors import SandboxSetupError
+from ..interface import Command, CommandLimits
 
 MAX_SCRIPT_BYTES = 100_000
 _MAX_WORDS_BYTES = 1_000_000

@@ -20,7 +20,7 @@ from contextvars import Context, copy_context
 from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias
 
-from .interface import SandboxFull
+from ..interface import SandboxFull
 
 _Job: TypeAlias = tuple[AbstractEventLoop, Future[Any], Context, Callable[..., Any], Mapping[str, Any]]
 #: A worker is known by the queue of its next job; None ends it.

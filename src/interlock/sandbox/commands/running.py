@@ -19,14 +19,14 @@ import signal
 import time
 from contextlib import suppress
 
-from ..domain.errors import SandboxSetupError
-from . import process_tree
-from .interface import CommandLimits, Ended, OnOutput, Reason, Running, Stream
+from ...domain.errors import SandboxSetupError
+from ..host import process_tree
+from ..host.cgroups import MemoryUse, make_group
+from ..interface import CommandLimits, Ended, OnOutput, Reason, Running, Stream
 from .launch import Launch, spawn
-from .process_group import MemoryUse, make_group
-from .told import Report, Status, signal_of
+from .pipes import CHUNK_BYTES, PipeReader, WatchedProcess
+from .status import Report, Status, signal_of
 from .turns import Turn, take_turn
-from .watched import CHUNK_BYTES, PipeReader, WatchedProcess
 
 _LAST_WORDS_BYTES = 2000
 #: Until a command begins; setting up takes milliseconds.

@@ -16,10 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
-from ..domain.errors import SandboxSetupError
-from . import process_tree
-from .interface import Alone
-from .programs import is_inside
+from ...domain.errors import SandboxSetupError
+from ..host import process_tree
+from ..host.programs import is_inside
+from ..interface import Alone
 
 #: Until a command that took its turn has begun; its set-up is bounded as well.
 _BEGIN_SECONDS = 30.0

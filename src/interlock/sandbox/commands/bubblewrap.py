@@ -25,12 +25,13 @@ from contextlib import suppress
 from functools import cache, partial
 from typing import NamedTuple
 
-from ..domain.errors import SandboxSetupError
-from . import covers, process_tree, programs, seccomp, shell
+from ...domain.errors import SandboxSetupError
+from ..host import process_tree, programs, seccomp
+from ..host.cgroups import holds_root
+from ..host.programs import is_inside
+from ..interface import CAPABILITIES, Command, Confinement, OnOutput, Profile, Running
+from . import covers, shell
 from .covers import Cover
-from .interface import CAPABILITIES, Command, Confinement, OnOutput, Profile, Running
-from .process_group import holds_root
-from .programs import is_inside
 from .running import Launch, run_launch
 from .view import View, is_below, view_of
 

@@ -12,11 +12,11 @@ from glob import glob
 from pathlib import Path
 from typing import NamedTuple
 
-from ..domain.errors import SandboxSetupError
+from ...domain.errors import SandboxSetupError
+from ..host.programs import is_inside, runtime_folders
+from ..interface import Profile
 from . import covers, shell
 from .covers import Cover, Identity, Kind, identity_of
-from .interface import Profile
-from .programs import is_inside, runtime_folders
 
 _PROGRAM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 #: What programs of the system are configured by. Not their certificates' keys, not their passwords.

@@ -8,14 +8,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ..domain.errors import PreconditionError
-from ..domain.payload import Surroundings
-from ..domain.tool import JsonObject, Problem, Reach, Situation, ToolContext, ToolDefinition
-from ..rendering.sentences import error_text
-from .operands import bind_files, describe_change
+from ...domain.errors import PreconditionError
+from ...domain.payload import Surroundings
+from ...domain.tool import JsonObject, Problem, Reach, Situation, ToolContext, ToolDefinition
+from ...rendering.sentences import error_text
+from ..commands.turns import take_turn
+from ..workspace.operands import bind_files, describe_change
 from .process import run_in_process
 from .threads import ThreadPool
-from .turns import take_turn
 
 
 class LocalSandbox:

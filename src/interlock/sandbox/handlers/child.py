@@ -22,8 +22,8 @@ import msgspec
 from pydantic import ConfigDict, validate_call
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from ..domain.outcome import SideEffect
-from ..domain.tool import Situation, ToolContext, ToolDefinition
+from ...domain.outcome import SideEffect
+from ...domain.tool import Situation, ToolContext, ToolDefinition
 
 MAX_OUTPUT_BYTES = 10 * 1024 * 1024
 _MAX_ERROR_CHARS = 10_000

@@ -18,11 +18,11 @@ import platform
 import struct
 from contextlib import suppress
 
-from ..domain.errors import SandboxSetupError
-from .interface import Command, Confinement, OnOutput, Profile, Running
-from .landlock import OLDEST_USEFUL, SCOPED_SINCE, Ruleset, abi
+from ...domain.errors import SandboxSetupError
+from ..host.landlock import OLDEST_USEFUL, SCOPED_SINCE, Ruleset, abi
+from ..host.seccomp import INET, INET6, MACHINES, NETLINK, build_filter
+from ..interface import Command, Confinement, OnOutput, Profile, Running
 from .landlock_rules import Level, Limits
-from .seccomp import INET, INET6, MACHINES, NETLINK, build_filter
 from .supervised import Confining, private_folder, run_supervised
 from .view import View, view_of
 

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable
 
-from .files_refused import refused
+from .refusals import refused
 
 _MAX_PATH_BYTES = 4_095
 _MAX_NAME_BYTES = 255
