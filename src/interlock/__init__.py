@@ -127,7 +127,7 @@ _NAMES = {
     "interaction.interface": ("InteractionProvider",),
     "interaction.terminal": ("TerminalInteractionProvider",),
     "local": ("LocalTools",),
-    "models.anthropic_messages": ("AnthropicMessages",),
+    "models.anthropic.messages": ("AnthropicMessages",),
     "models.connection": ("Timeouts",),
     "models.interface": (
         "CallWritten",
@@ -138,19 +138,17 @@ _NAMES = {
         "Restarted",
         "TextPiece",
     ),
-    "models.openai_chat": ("OpenAIChat",),
-    "models.prices": ("Prices",),
+    "models.openai.chat": ("OpenAIChat",),
     "models.retry": ("retrying",),
-    "models.script": (
-        "from_script",
-        "to_script",
-    ),
     "models.scripted": (
         "Fault",
         "ScriptedProvider",
         "Turn",
+        "from_script",
         "proposed",
+        "to_script",
     ),
+    "models.usage": ("Prices",),
     "oauth.interface": ("Consents",),
     "pipeline.parts": (
         "Clock",

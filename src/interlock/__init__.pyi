@@ -69,15 +69,14 @@ from .interaction.headless import HeadlessInteractionProvider
 from .interaction.interface import InteractionProvider
 from .interaction.terminal import TerminalInteractionProvider
 from .local import LocalTools
-from .models.anthropic_messages import AnthropicMessages
+from .models.anthropic.messages import AnthropicMessages
 from .models.connection import Timeouts
 from .models.interface import CallWritten, Finished, ModelEvent, ModelProvider, ModelRequest, Restarted, TextPiece
-from .models.openai_chat import OpenAIChat
-from .models.prices import Prices
+from .models.openai.chat import OpenAIChat
 from .models.recorder import Recorder as ModelRecorder
 from .models.retry import retrying
-from .models.script import from_script, to_script
-from .models.scripted import Fault, ScriptedProvider, Turn, proposed
+from .models.scripted import Fault, ScriptedProvider, Turn, from_script, proposed, to_script
+from .models.usage import Prices
 from .oauth.interface import Consents
 from .pipeline.parts import Clock, Limits
 from .policy.analysis.backtest import Backtest, backtest

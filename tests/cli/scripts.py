@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from interlock.models.script import to_script
-from interlock.models.scripted import Turn, proposed
+from interlock.models.scripted import Turn, proposed, to_script
 from tests.approvals.person import Person, at_terminal
 from tests.patience import HANG_SECONDS
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from interlock.models.script import to_script
-from interlock.models.scripted import Turn, proposed
+from interlock.models.scripted import Turn, proposed, to_script
 
 from .conftest import Run, recorded_log
 

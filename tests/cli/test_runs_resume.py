@@ -12,8 +12,7 @@ import pytest
 from interlock.cli import runs_resume
 from interlock.cli.agent import Prepared, Wanted, prepare
 from interlock.cli.places import Places
-from interlock.models.script import to_script
-from interlock.models.scripted import Turn, proposed
+from interlock.models.scripted import Turn, proposed, to_script
 from tests.approvals.person import at_terminal
 from tests.patience import HANG_SECONDS
 

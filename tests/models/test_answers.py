@@ -13,14 +13,14 @@ from interlock.domain.errors import ModelError
 from interlock.domain.ids import is_name
 from interlock.domain.json import parse
 from interlock.domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
-from interlock.models.anthropic_answer import AnthropicAnswer
-from interlock.models.anthropic_body import messages_body
+from interlock.models.anthropic.request import messages_body
+from interlock.models.anthropic.stream import AnthropicAnswer
 from interlock.models.calls import WrittenCalls
+from interlock.models.conversation import NO_RESULT, tidy
 from interlock.models.interface import Finished, ModelRequest
-from interlock.models.openai_answer import OpenAIAnswer
-from interlock.models.openai_body import chat_body
+from interlock.models.openai.request import chat_body
+from interlock.models.openai.stream import OpenAIAnswer
 from interlock.models.text import SpokenText
-from interlock.models.tidy import NO_RESULT, tidy
 
 texts = st.text(st.characters(codec=None), max_size=12)
 few_ids = st.sampled_from(["", "a", "b", "call_1", "call_2", "no good id \ud800", "x" * 300])

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from interlock.models.anthropic_body import messages_body
-from interlock.models.anthropic_thinking import MAX_PRIVATE_BYTES, Thoughts
+from interlock.models.anthropic.request import messages_body
+from interlock.models.anthropic.thinking import MAX_PRIVATE_BYTES, Thoughts
 from interlock.models.interface import ModelEvent, ModelRequest
-from interlock.models.openai_body import chat_body
+from interlock.models.openai.request import chat_body
 from interlock.models.recorder import Recorder
 from interlock.models.scripted import ScriptedProvider
 from tests.models.loopback import Reply

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from interlock.domain.errors import ConfigurationError, ModelError
-from interlock.models.anthropic_messages import AnthropicMessages
-from interlock.models.openai_chat import OpenAIChat
+from interlock.models.anthropic.messages import AnthropicMessages
+from interlock.models.openai.chat import OpenAIChat
 from tests.models.loopback import Reply, serving
 from tests.models.wire import ASKED, HELLO, KEY, answer, answer_to, provider_at, talking
 

@@ -6,7 +6,7 @@ import pytest
 
 from interlock.domain.errors import ModelError
 from interlock.domain.messages import ProposedCall
-from interlock.models.heard import MAX_CALLS, Heard
+from interlock.models.accumulator import MAX_CALLS, Heard
 from interlock.models.interface import (
     MAX_ANSWER_CHARS,
     CallWritten,

@@ -9,8 +9,7 @@ import pytest
 
 from interlock.domain.errors import ConfigurationError
 from interlock.models.named import NAMES, provider_named
-from interlock.models.script import to_script
-from interlock.models.scripted import Turn
+from interlock.models.scripted import Turn, to_script
 from tests.models.loopback import Reply, serving
 from tests.models.wire import ASKED, HELLO, KEY, answer, text_of
 

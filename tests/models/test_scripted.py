@@ -10,8 +10,7 @@ from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessag
 from interlock.models.interface import CallWritten, Finished, ModelRequest, Restarted, TextPiece
 from interlock.models.recorder import Recorder
 from interlock.models.retry import retrying
-from interlock.models.script import from_script, to_script
-from interlock.models.scripted import Fault, ScriptedProvider, Turn, proposed
+from interlock.models.scripted import Fault, ScriptedProvider, Turn, from_script, proposed, to_script
 from tests.models.wire import ASKED, answer, calls_of, text_of
 
 

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from interlock.domain.errors import ModelError
 from interlock.domain.messages import Usage
-from interlock.models.anthropic_answer import AnthropicAnswer
+from interlock.models.anthropic.stream import AnthropicAnswer
 from interlock.models.interface import Finished
-from interlock.models.openai_answer import OpenAIAnswer
-from interlock.models.prices import Prices, with_cost
-from interlock.models.usage import MAX_COST, MAX_TOKENS, sane
+from interlock.models.openai.stream import OpenAIAnswer
+from interlock.models.usage import MAX_COST, MAX_TOKENS, Prices, sane, with_cost
 
 from .wire import ANTHROPIC_STOP, HELLO, answer_to, anthropic_end, anthropic_events, end_of
 

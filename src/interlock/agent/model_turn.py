@@ -18,7 +18,7 @@ from ..domain.event import ModelAnswered, ModelAsked, ModelFailed
 from ..domain.json import without_surrogates
 from ..domain.messages import ProposedCall
 from ..domain.tool import JsonObject, Menu
-from ..models.heard import Heard
+from ..models.accumulator import Heard
 from ..models.interface import Finished, ModelRequest, ToolChoice
 from ..models.usage import sane
 from ..pipeline.batch import record_menu

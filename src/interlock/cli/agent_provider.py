@@ -10,7 +10,7 @@ import msgspec
 from ..domain.errors import ConfigurationError
 from ..models.interface import ModelProvider
 from ..models.named import NO_KEY, adapter_of, provider_named
-from ..models.prices import Prices
+from ..models.usage import Prices
 from .keys import OWN_VARIABLE, VARIABLES, find_key, where_to_put
 from .settings import Settings
 

@@ -14,10 +14,9 @@ from urllib.parse import urlsplit
 
 from ..domain.errors import ConfigurationError
 from .interface import ModelProvider
-from .prices import Prices
 from .retry import retrying
-from .script import MAX_SCRIPT_BYTES, from_script
-from .scripted import ScriptedProvider
+from .scripted import MAX_SCRIPT_BYTES, ScriptedProvider, from_script
+from .usage import Prices
 
 #: Servers of one's own often want no key, but the SDKs do.
 NO_KEY = "none"

@@ -9,10 +9,9 @@ from contextlib import aclosing
 
 from ..domain.errors import ModelError
 from ..domain.messages import Usage
-from .digest import request_digest
-from .heard import Heard
+from .accumulator import Heard
 from .interface import Finished, ModelEvent, ModelProvider, ModelRequest
-from .scripted import Fault, Turn
+from .scripted import Fault, Turn, request_digest
 
 
 class Recorder:

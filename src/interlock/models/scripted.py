@@ -1,16 +1,25 @@
-"""A model that says what a script says: for demos, tests, and for going through a recorded run again."""
+"""What a request is known by, so that a recorded answer can be told to belong to it."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable
-from typing import TypeAlias
+from hashlib import sha256
+from typing import TypeAlias, cast
 
 import msgspec
 
-from ..domain.errors import ModelError
-from ..domain.json import JsonObject, encode
+from ..domain.errors import ConfigurationError, ModelError
+from ..domain.json import BadJson, JsonObject, encode, encode_sorted, parse, without_surrogates
 from ..domain.messages import AssistantMessage, ProposedCall, Usage
 from .calls import WrittenCalls
-from .digest import request_digest
 from .interface import CallWritten, Finished, FinishReason, ModelEvent, ModelRequest, TextPiece
+
+
+def request_digest(request: ModelRequest) -> str:
+    """Over everything that a model is asked."""
+    try:
+        encoded = encode_sorted(request)
+    except UnicodeEncodeError:
+        encoded = repr(request).encode(errors="backslashreplace")
+    return "sha256:" + sha256(encoded).hexdigest()
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -108,3 +117,34 @@ def _with_ids(calls: tuple[ProposedCall, ...], request: ModelRequest) -> tuple[P
         msgspec.structs.replace(call, call_id=call.call_id or new.call_id)
         for call, new in zip(calls, named, strict=True)
     )
+
+
+FORM = "interlock/script/v1"
+MAX_SCRIPT_BYTES = 64 << 20
+
+
+class _Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    form: str
+    turns: tuple[Turn, ...]
+
+
+def to_script(turns: Iterable[Turn]) -> bytes:
+    """Readable JSON. What a model said stands in it as it was said: take secrets out before you share it."""
+    plain = without_surrogates(msgspec.to_builtins(_Script(FORM, tuple(turns))))
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n"
+
+
+def from_script(text: str | bytes) -> tuple[Turn, ...]:
+    if len(text) > MAX_SCRIPT_BYTES:
+        raise ConfigurationError(f"The script is larger than {MAX_SCRIPT_BYTES} bytes.")
+    try:
+        document = parse(text)
+    except BadJson as error:
+        raise ConfigurationError(f"The script is not JSON: {error}.") from None
+    form = cast(JsonObject, document).get("form") if isinstance(document, dict) else None
+    if form != FORM:
+        raise ConfigurationError(f"The script must say that its form is {FORM!r}, not {form!r}.")
+    try:
+        return msgspec.convert(document, _Script).turns
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"The script is not as {FORM!r} has it: {error}.") from None

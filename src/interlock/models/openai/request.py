@@ -2,11 +2,11 @@
 
 from typing import Any, cast
 
-from ..domain.json import JsonObject, without_surrogates
-from ..domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
-from ..domain.tool import ToolSpec
-from .interface import ModelRequest
-from .tidy import tidy
+from ...domain.json import JsonObject, without_surrogates
+from ...domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
+from ...domain.tool import ToolSpec
+from ..conversation import tidy
+from ..interface import ModelRequest
 
 
 def chat_body(request: ModelRequest, model: str, limit_field: str) -> JsonObject:

@@ -8,14 +8,13 @@ from typing import Any
 
 import msgspec
 
-from ..domain.messages import Message, Usage
-from .answer import ending, read_as, written_out
-from .anthropic_thinking import Thoughts
-from .calls import WrittenCalls
-from .interface import FinishReason, ModelEvent
-from .prices import Prices, with_cost
-from .text import SpokenText
-from .usage import field_of, read_tokens
+from ...domain.messages import Message, Usage
+from ..calls import WrittenCalls
+from ..interface import FinishReason, ModelEvent
+from ..stream import ending, read_as, written_out
+from ..text import SpokenText
+from ..usage import Prices, field_of, read_tokens, with_cost
+from .thinking import Thoughts
 
 _REASONS: Mapping[str, FinishReason] = {
     "end_turn": "stop",

@@ -4,12 +4,12 @@ There, what people say and what tools return are both said by the user: neighbou
 results first, because they must directly follow the calls. Empty texts are not allowed.
 """
 
-from ..domain.json import JsonObject, parse, without_surrogates
-from ..domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
-from ..domain.tool import ToolSpec
-from .anthropic_thinking import blocks_in_place
-from .interface import ModelRequest
-from .tidy import tidy
+from ...domain.json import JsonObject, parse, without_surrogates
+from ...domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
+from ...domain.tool import ToolSpec
+from ..conversation import tidy
+from ..interface import ModelRequest
+from .thinking import blocks_in_place
 
 _TOOL_CHOICES: JsonObject = {"auto": {"type": "auto"}, "none": {"type": "none"}, "required": {"type": "any"}}
 #: For a request in which nobody says anything, because the API wants at least one message.

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-from ..domain.errors import ConfigurationError, ModelError
+from ...domain.errors import ConfigurationError, ModelError
 
 try:
     import anthropic
@@ -13,12 +13,12 @@ except ImportError as missing:
         "AnthropicMessages needs the `anthropic` package: pip install 'interlock[anthropic]'"
     ) from missing
 
-from .anthropic_answer import AnthropicAnswer
-from .anthropic_body import messages_body
-from .connection import DEFAULT_TIMEOUTS, NO_KEY, Timeouts, check_address, http_client, shown_address, watch
-from .faults import SdkErrors, broken_off, told_as_model_errors
-from .interface import ModelEvent, ModelRequest, TextPiece
-from .prices import Prices
+from ..connection import DEFAULT_TIMEOUTS, NO_KEY, Timeouts, check_address, http_client, shown_address, watch
+from ..errors import SdkErrors, broken_off, told_as_model_errors
+from ..interface import ModelEvent, ModelRequest, TextPiece
+from ..usage import Prices
+from .request import messages_body
+from .stream import AnthropicAnswer
 
 _ERRORS = SdkErrors(
     status=anthropic.APIStatusError,

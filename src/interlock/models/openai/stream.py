@@ -8,13 +8,12 @@ from typing import Any
 
 import msgspec
 
-from ..domain.messages import Message, Usage
-from .answer import ending, read_as, written_out
-from .calls import WrittenCalls
-from .interface import FinishReason, ModelEvent
-from .prices import Prices, with_cost
-from .text import SpokenText
-from .usage import field_of, read_cost, read_tokens
+from ...domain.messages import Message, Usage
+from ..calls import WrittenCalls
+from ..interface import FinishReason, ModelEvent
+from ..stream import ending, read_as, written_out
+from ..text import SpokenText
+from ..usage import Prices, field_of, read_cost, read_tokens, with_cost
 
 _REASONS: Mapping[str, FinishReason] = {
     "stop": "stop",

@@ -4,19 +4,19 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-from ..domain.errors import ConfigurationError, ModelError
+from ...domain.errors import ConfigurationError, ModelError
 
 try:
     import openai
 except ImportError as missing:
     raise ConfigurationError("OpenAIChat needs the `openai` package: pip install 'interlock[openai]'") from missing
 
-from .connection import DEFAULT_TIMEOUTS, NO_KEY, Timeouts, check_address, http_client, shown_address, watch
-from .faults import SdkErrors, broken_off, told_as_model_errors
-from .interface import ModelEvent, ModelRequest, TextPiece
-from .openai_answer import OpenAIAnswer
-from .openai_body import chat_body
-from .prices import Prices
+from ..connection import DEFAULT_TIMEOUTS, NO_KEY, Timeouts, check_address, http_client, shown_address, watch
+from ..errors import SdkErrors, broken_off, told_as_model_errors
+from ..interface import ModelEvent, ModelRequest, TextPiece
+from ..usage import Prices
+from .request import chat_body
+from .stream import OpenAIAnswer
 
 _ERRORS = SdkErrors(
     status=openai.APIStatusError,
