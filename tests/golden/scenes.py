@@ -1,0 +1,390 @@
+"""Scripted runs that are the same every time: no files, no threads, a clock of their own. Public names only."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeAlias
+
+from interlock import (
+    Agent,
+    Answer,
+    CallbackInteractionProvider,
+    Clock,
+    Consent,
+    ConsentBinding,
+    Entry,
+    FailSafeConfig,
+    HeadlessInteractionProvider,
+    Limits,
+    MemoryLog,
+    Question,
+    Rule,
+    RulePolicy,
+    Runner,
+    ScriptedProvider,
+    ToolContext,
+    ToolIntent,
+    ToolRuntime,
+    Turn,
+    fork,
+    proposed,
+    tool,
+)
+
+Runs: TypeAlias = dict[str, list[Entry]]
+SECOND = 1_000_000_000
+HANG_SECONDS = 30
+
+
+class Time:
+    """A clock that moves by a millisecond whenever it is read, and by more when a scene says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_600_000_000 * SECOND
+
+    def read(self) -> int:
+        self.now += 1_000_000
+        return self.now
+
+    def clock(self) -> Clock:
+        return Clock(now=self.read, elapsed=lambda: 0)
+
+
+def call(call_id: str, tool_name: str, /, **arguments: Any) -> ToolIntent:
+    return ToolIntent(call_id=call_id, tool_name=tool_name, arguments=arguments)
+
+
+@tool(risk="read")
+async def look(what: str) -> str:
+    """Look at something."""
+    return f"saw {what}"
+
+
+@tool(risk="write")
+async def send(to: str, text: str = "hi") -> str:
+    """Send a text."""
+    return f"sent {text} to {to}"
+
+
+@tool(risk="write")
+async def wipe(what: str) -> str:
+    """Remove something."""
+    return f"wiped {what}"
+
+
+@tool(risk="execute", max_output_chars=400)
+async def fail(why: str) -> str:
+    """Fail."""
+    raise ValueError(why * 200)
+
+
+@tool(risk="read", timeout_seconds=0.02)
+async def hang(what: str) -> str:
+    """Take forever."""
+    await asyncio.Event().wait()
+    return what
+
+
+NO_WIPE = Rule(id="no-wipe", verdict="deny", tools="wipe", reason="Nothing is removed.", advice="Ask first.")
+RULES = (
+    NO_WIPE,
+    Rule(id="ask-send", verdict="ask", tools="send", reason="A person looks.", scope="run", answer_within_seconds=60),
+    Rule(id="ask-where", verdict="request_input", tools="place", target_arg="where", prompt="Where?"),
+    Rule(id="may-fail", verdict="allow", tools=["fail", "look", "hang"]),
+)
+
+
+async def approvals() -> Runs:
+    """Approve, reject, edit, let expire, grant for the run, give and refuse a value, and change the policy."""
+    time, log = Time(), MemoryLog()
+
+    @tool(risk="read")
+    async def place(where: str) -> str:
+        """Go somewhere."""
+        return f"at {where}"
+
+    def runtime(*rules: Rule) -> ToolRuntime:
+        return ToolRuntime(
+            run_id="run_approvals",
+            agent="clerk",
+            requester="user:ada",
+            tools=[send, place],
+            policy=RulePolicy(rules),
+            interaction=HeadlessInteractionProvider("wait"),
+            limits=Limits(approval_seconds=3600),
+            log=log,
+            clock=time.clock(),
+            workspace="/",
+        )
+
+    async with runtime(*RULES) as run:
+        names = ("approved", "rejected", "edited", "expired")
+        asked = await run.execute([call(name, "send", to=name) for name in names])
+        actions = {question.call_id: question.action_id for question in asked.questions}
+        await run.decide(actions["approved"], approved=True, by="bea", reason="Fine.")
+        await run.decide(actions["rejected"], approved=False, by="bea", reason="Not to them.")
+        await run.decide(actions["edited"], approved=True, by="bea", arguments={"to": "carl", "text": "hello"})
+        await run.resume()
+        time.now += 61 * SECOND
+        await run.resume()
+        [question] = (await run.execute([call("granted", "send", to="dan")])).questions
+        await run.decide(question.action_id, approved=True, by="bea", scope="run")
+        await run.resume()
+        await run.execute([call("covered", "send", to="dan"), call("place", "place", where="?")])
+        [question] = await run.questions()
+        await run.decide(question.action_id, approved=True, by="bea", value="Bern")
+        await run.resume()
+        [question] = (await run.execute([call("refused", "place", where="?")])).questions
+        await run.decide(question.action_id, approved=False, by="bea", reason="Stay.")
+        await run.resume()
+        [question] = (await run.execute([call("voided", "send", to="eve")])).questions
+        await run.decide(question.action_id, approved=True, by="bea")
+    async with runtime(*RULES, Rule(id="more", verdict="deny", tools="other")) as run:
+        [question] = (await run.resume()).questions
+        await run.decide(question.action_id, approved=False, by="bea")
+        await run.resume()
+        await run.complete("Done.")
+    return {"approvals": await log.read("run_approvals")}
+
+
+async def batches() -> Runs:
+    """Calls of every outcome: allowed, denied, asked, invalid, unknown, malformed, repeated, failed, timed out and
+    cancelled, and a batch that ends its run."""
+    log, started = MemoryLog(), asyncio.Event()
+
+    @tool(risk="read")
+    async def wait(what: str) -> str:
+        """Wait until it is cancelled."""
+        started.set()
+        await asyncio.Event().wait()
+        return what
+
+    def answer(question: Question) -> Answer:
+        return Answer(approved=question.arguments["to"] == "bob", by="ann", reason="Said ann.")
+
+    def runtime(run_id: str, **options: Any) -> ToolRuntime:
+        return ToolRuntime(
+            run_id=run_id,
+            tools=[look, send, wipe, fail, hang, wait],
+            policy=RulePolicy(RULES),
+            interaction=CallbackInteractionProvider(answer),
+            log=log,
+            clock=Time().clock(),
+            workspace="/",
+            limits=Limits(drain_seconds=1, max_argument_bytes=2000, max_event_input_bytes=200),
+            **options,
+        )
+
+    async with runtime("run_batches") as run:
+        await run.execute(
+            [
+                call("allowed", "look", what="tea"),
+                call("denied", "wipe", what="tea"),
+                call("asked", "send", to="bob"),
+                call("rejected", "send", to="eve"),
+                call("invalid", "look", where="here"),
+                call("unknown", "looked", what="tea"),
+                ToolIntent(call_id="malformed", tool_name="look", arguments="{not json"),
+                call("allowed", "look", what="tea"),
+                call("failed", "fail", why="no luck "),
+            ]
+        )
+        await run.execute([call("allowed", "look", what="tea"), call("denied", "look", what="coffee")])
+        await run.execute([call("long", "look", what="x" * 500), call("too_long", "look", what="x" * 3000)])
+        await run.execute([call("timeout", "hang", what="tea")])
+        running = asyncio.create_task(
+            run.execute([call("cancelled", "wait", what="a"), call("beside", "look", what="b")])
+        )
+        async with asyncio.timeout(HANG_SECONDS):
+            await started.wait()
+            run.cancel_call("cancelled")
+            await running
+        await run.cancel("Enough.")
+    async with runtime("run_degraded", fail_safe=FailSafeConfig(tool_failure_policy="degrade")) as run:
+        await run.execute([call("failed", "fail", why="no luck "), call("after", "look", what="tea")])
+    return {"batches": await log.read("run_batches"), "batches.degraded": await log.read("run_degraded")}
+
+
+async def recovered() -> Runs:
+    """A process is gone while five calls run. The next one says which outcome is unknown, finds out, or repeats."""
+    first, told, asked = MemoryLog(), MemoryLog(), MemoryLog()
+    begun = list[str]()
+    is_alive = [False]
+
+    async def act(what: str) -> str:
+        begun.append(what)
+        if not is_alive[0]:
+            await asyncio.Event().wait()
+        return f"{what} is done"
+
+    def happened(arguments: dict[str, Any]) -> bool:
+        return arguments["what"] == "booked"
+
+    tools = [
+        tool(act, name="post", description="Post.", risk="write", concurrency="safe"),
+        tool(act, name="put", description="Put.", risk="write", concurrency="safe", idempotent=True),
+        tool(act, name="book", description="Book.", risk="write", concurrency="safe", reconcile=happened),
+        tool(act, name="see", description="See.", risk="read"),
+    ]
+    calls = [
+        *(
+            call("unknown", "post", what="posted"),
+            call("repeated", "put", what="put"),
+            call("read", "see", what="seen"),
+        ),
+        *(call("happened", "book", what="booked"), call("not_happened", "book", what="lost")),
+    ]
+
+    def runtime(log: MemoryLog, **options: Any) -> ToolRuntime:
+        return ToolRuntime(
+            run_id="run_recovered",
+            tools=tools,
+            policy=RulePolicy((), default="allow"),
+            log=log,
+            clock=Time().clock(),
+            workspace="/",
+            **options,
+        )
+
+    async with runtime(first) as run:
+        running = asyncio.create_task(run.execute(calls))
+        async with asyncio.timeout(HANG_SECONDS):
+            while len(begun) < len(calls):
+                await asyncio.wait([running], timeout=0.01)
+        for copy in (told, asked):
+            copy.append(run.run_id, await first.read(run.run_id))
+        running.cancel()
+        await asyncio.wait([running])
+    is_alive[0] = True
+    async with runtime(told) as run:
+        await run.resume()
+        await run.complete()
+    again = CallbackInteractionProvider(lambda question: Answer(approved=True, by="ann"))
+    async with runtime(asked, interaction=again, fail_safe=FailSafeConfig(unknown_outcome_policy="ask")) as run:
+        await run.resume()
+    return {"recovered": await told.read(run.run_id), "recovered.asked": await asked.read(run.run_id)}
+
+
+def agent(name: str, *turns: Turn, **declared: Any) -> Agent:
+    about: dict[str, Any] = {"policy": RulePolicy(RULES), **declared}
+    return Agent(name=name, provider=ScriptedProvider(turns, by_position=True), **about)
+
+
+def turn(*calls: tuple[str, str, dict[str, Any]], text: str = "") -> Turn:
+    return Turn(text=text, calls=tuple(proposed(name, arguments, call_id) for call_id, name, arguments in calls))
+
+
+class Access:
+    """Tokens by tool, as the user gives them. Implements `Consents`."""
+
+    asks = True
+
+    def __init__(self) -> None:
+        self.tokens: dict[str, str] = {}
+
+    async def token(self, binding: ConsentBinding, consent: Consent) -> str | None:
+        return self.tokens.get(binding.tool)
+
+
+def mailer() -> Agent:
+    @tool(risk="read", consent=Consent(provider="mail", scopes=("mail.read",)))
+    async def read_mail(context: ToolContext) -> str:
+        """Read the mail."""
+        return f"{len(context.access_token)} mails"
+
+    @tool(risk="read", consent=Consent(provider="mail", scopes=("mail.send",)))
+    async def write_mail(to: str, context: ToolContext) -> str:
+        """Write a mail."""
+        return f"written to {to}"
+
+    calls = turn(("granted", "read_mail", {}), ("refused", "write_mail", {"to": "bob"}))
+    return agent("mailer", calls, Turn(text="Done."), tools=[read_mail, write_mail])
+
+
+async def consents() -> Runs:
+    """A user consents to one tool and refuses another."""
+    log, access = MemoryLog(), Access()
+    options: dict[str, Any] = {"consents": access, "requester": "user:ada"}
+    async with Runner(mailer(), log=log, clock=Time().clock(), workspace="/", **options) as runner:
+        handle = await runner.start("Read it, and answer.", run_id="run_consents", created_by="key:bot")
+        for question in (await handle.result()).questions:
+            is_granted = question.call_id == "granted"
+            access.tokens |= {question.tool_name: "opaque"} if is_granted else {}
+            await handle.decide(question.action_id, approved=is_granted, by="user:ada")
+        await handle.resume()
+        await handle.result()
+    return {"consents": await log.read("run_consents")}
+
+
+def boss() -> Agent:
+    helper = agent("helper", turn(("inner", "send", {"to": "bob"})), Turn(text="Bob has it."), tools=[send, wipe])
+    asks = turn(("outer", "ask_helper", {"task": "Write to Bob."}), ("own", "look", {"what": "tea"}))
+    rest = Turn(text="It is done.")
+    return agent("boss", asks, turn(("last", "wipe", {"what": "tea"})), rest, tools=[look, wipe, helper.as_tool()])
+
+
+async def nested() -> Runs:
+    """An agent asks another one, whose call waits for a person: both runs wait, and both go on."""
+    log = MemoryLog()
+    async with Runner(boss(), log=log, clock=Time().clock(), workspace="/") as runner:
+        handle = await runner.start("Tell Bob.", run_id="run_nested")
+        while questions := (await handle.result()).questions:
+            for question in questions:
+                await handle.decide(question.action_id, approved=True, by="ann")
+            await handle.resume()
+        [child] = [run_id for run_id in await log.run_ids() if run_id != "run_nested"]
+    return {"nested": await log.read("run_nested"), "nested.child": await log.read(child)}
+
+
+def reception() -> Agent:
+    turns = (turn(("over", "handoff_to_billing", {"reason": "Money."}), text="One moment."),)
+    rest = (turn(("looked", "look", {"what": "invoice"}), ("gone", "wipe", {"what": "invoice"})), Turn(text="Paid."))
+    billing = agent("billing", *turns, *rest, tools=[look, wipe], instructions="You know them.", policy=None)
+    return agent("reception", *turns, *rest, handoffs=(billing,), instructions="Find out what it is about.")
+
+
+async def handoff() -> Runs:
+    """An agent hands the conversation over; the person goes on talking, and ends it."""
+    log = MemoryLog()
+    async with Runner(reception(), log=log, clock=Time().clock(), workspace="/", chat=True) as runner:
+        handle = await runner.start("Is it paid?", run_id="run_handoff")
+        await handle.result()
+        await handle.cancel("Goodbye.", by="user:ada")
+        await handle.result()
+    return {"handoff": await log.read("run_handoff")}
+
+
+def sender() -> Agent:
+    first = turn(("looked", "look", {"what": "tea"}), ("sent", "send", {"to": "bob"}), text="I look first.")
+    return agent(
+        "sender", first, Turn(text="All tests pass. Bob has it."), Turn(text="Bob has it."), tools=[look, send]
+    )
+
+
+async def forked() -> Runs:
+    """A run waits for a person and is forked; the yes in one of them does not count in the other."""
+    log = MemoryLog()
+    async with Runner(sender(), log=log, clock=Time().clock(), workspace="/") as runner:
+        handle = await runner.start("Write to Bob.", run_id="run_first")
+        [question] = (await handle.result()).questions
+        await handle.decide(question.action_id, approved=True, by="ann", scope="run")
+        await fork(log, "run_first", new_run_id="run_forked")
+        await handle.resume()
+        await handle.result()
+        other = await runner.open("run_forked")
+        [question] = (await other.result()).questions
+        await other.decide(question.action_id, approved=False, by="ann", reason="Once is enough.")
+        await other.resume()
+        await other.result()
+    return {"forked.from": await log.read("run_first"), "forked": await log.read("run_forked")}
+
+
+Scene: TypeAlias = Callable[[], Coroutine[Any, Any, Runs]]
+SCENES: tuple[Scene, ...] = (approvals, batches, recovered, consents, nested, handoff, forked)
+#: By log: the agent whose run it is, for replays with its tools and policy.
+AGENTS: Mapping[str, Callable[[], Agent]] = {
+    "consents": mailer,
+    "nested": boss,
+    "handoff": reception,
+    "forked.from": sender,
+    "forked": sender,
+}
