@@ -125,5 +125,8 @@ def _runs_in(path: Path) -> dict[str, list[Entry]]:
 HostScene: TypeAlias = Callable[[Path], Runs]
 #: Those whose events are the same every time, in whatever order their threads end.
 REPEATABLE: Mapping[str, HostScene] = {"demo": demo, "story": story}
-EXAMPLE_SCENES = {path.stem: functools.partial(example, path.stem) for path in sorted(EXAMPLES.glob("*.py"))}
-HOST_SCENES: Mapping[str, HostScene] = {**REPEATABLE, "killed": killed, **EXAMPLE_SCENES}
+HOST_SCENES: Mapping[str, HostScene] = {
+    **REPEATABLE,
+    "killed": killed,
+    **{f"example.{path.stem}": functools.partial(example, path.stem) for path in sorted(EXAMPLES.glob("*.py"))},
+}

@@ -53,6 +53,16 @@ def call(call_id: str, tool_name: str, /, **arguments: Any) -> ToolIntent:
     return ToolIntent(call_id=call_id, tool_name=tool_name, arguments=arguments)
 
 
+def runtime(log: MemoryLog, time: Time | None = None, **options: Any) -> ToolRuntime:
+    """Open a run in a folder that is the same everywhere: approvals are bound to it."""
+    given: dict[str, Any] = {"policy": RulePolicy(RULES), "clock": (time or Time()).clock(), **options}
+    return ToolRuntime(log=log, workspace="/", **given)
+
+
+def runner(agent: Agent, log: MemoryLog, **options: Any) -> Runner:
+    return Runner(agent, log=log, clock=Time().clock(), workspace="/", **options)
+
+
 @tool(risk="read")
 async def look(what: str) -> str:
     """Look at something."""
@@ -102,21 +112,11 @@ async def approvals() -> Runs:
         """Go somewhere."""
         return f"at {where}"
 
-    def runtime(*rules: Rule) -> ToolRuntime:
-        return ToolRuntime(
-            run_id="run_approvals",
-            agent="clerk",
-            requester="user:ada",
-            tools=[send, place],
-            policy=RulePolicy(rules),
-            interaction=HeadlessInteractionProvider("wait"),
-            limits=Limits(approval_seconds=3600),
-            log=log,
-            clock=time.clock(),
-            workspace="/",
-        )
-
-    async with runtime(*RULES) as run:
+    options: dict[str, Any] = {
+        **{"run_id": "run_approvals", "agent": "clerk", "requester": "user:ada", "tools": [send, place]},
+        **{"interaction": HeadlessInteractionProvider("wait"), "limits": Limits(approval_seconds=3600)},
+    }
+    async with runtime(log, time, **options) as run:
         names = ("approved", "rejected", "edited", "expired")
         asked = await run.execute([call(name, "send", to=name) for name in names])
         actions = {question.call_id: question.action_id for question in asked.questions}
@@ -138,7 +138,8 @@ async def approvals() -> Runs:
         await run.resume()
         [question] = (await run.execute([call("voided", "send", to="eve")])).questions
         await run.decide(question.action_id, approved=True, by="bea")
-    async with runtime(*RULES, Rule(id="more", verdict="deny", tools="other")) as run:
+    stricter = RulePolicy([*RULES, Rule(id="more", verdict="deny", tools="other")])
+    async with runtime(log, time, policy=stricter, **options) as run:
         [question] = (await run.resume()).questions
         await run.decide(question.action_id, approved=False, by="bea")
         await run.resume()
@@ -161,20 +162,12 @@ async def batches() -> Runs:
     def answer(question: Question) -> Answer:
         return Answer(approved=question.arguments["to"] == "bob", by="ann", reason="Said ann.")
 
-    def runtime(run_id: str, **options: Any) -> ToolRuntime:
-        return ToolRuntime(
-            run_id=run_id,
-            tools=[look, send, wipe, fail, hang, wait],
-            policy=RulePolicy(RULES),
-            interaction=CallbackInteractionProvider(answer),
-            log=log,
-            clock=Time().clock(),
-            workspace="/",
-            limits=Limits(drain_seconds=1, max_argument_bytes=2000, max_event_input_bytes=200),
-            **options,
-        )
-
-    async with runtime("run_batches") as run:
+    options: dict[str, Any] = {
+        "tools": [look, send, wipe, fail, hang, wait],
+        "interaction": CallbackInteractionProvider(answer),
+        "limits": Limits(drain_seconds=1, max_argument_bytes=2000, max_event_input_bytes=200),
+    }
+    async with runtime(log, run_id="run_batches", **options) as run:
         await run.execute(
             [
                 call("allowed", "look", what="tea"),
@@ -199,14 +192,15 @@ async def batches() -> Runs:
             run.cancel_call("cancelled")
             await running
         await run.cancel("Enough.")
-    async with runtime("run_degraded", fail_safe=FailSafeConfig(tool_failure_policy="degrade")) as run:
+    degrades = FailSafeConfig(tool_failure_policy="degrade")
+    async with runtime(log, run_id="run_degraded", fail_safe=degrades, **options) as run:
         await run.execute([call("failed", "fail", why="no luck "), call("after", "look", what="tea")])
     return {"batches": await log.read("run_batches"), "batches.degraded": await log.read("run_degraded")}
 
 
 async def recovered() -> Runs:
     """A process is gone while five calls run. The next one says which outcome is unknown, finds out, or repeats."""
-    first, told, asked = MemoryLog(), MemoryLog(), MemoryLog()
+    first, second, asked = MemoryLog(), MemoryLog(), MemoryLog()
     begun = list[str]()
     is_alive = [False]
 
@@ -234,34 +228,25 @@ async def recovered() -> Runs:
         *(call("happened", "book", what="booked"), call("not_happened", "book", what="lost")),
     ]
 
-    def runtime(log: MemoryLog, **options: Any) -> ToolRuntime:
-        return ToolRuntime(
-            run_id="run_recovered",
-            tools=tools,
-            policy=RulePolicy((), default="allow"),
-            log=log,
-            clock=Time().clock(),
-            workspace="/",
-            **options,
-        )
-
-    async with runtime(first) as run:
+    options: dict[str, Any] = {"run_id": "run_recovered", "tools": tools, "policy": RulePolicy((), default="allow")}
+    async with runtime(first, **options) as run:
         running = asyncio.create_task(run.execute(calls))
         async with asyncio.timeout(HANG_SECONDS):
             while len(begun) < len(calls):
                 await asyncio.wait([running], timeout=0.01)
-        for copy in (told, asked):
+        for copy in (second, asked):
             copy.append(run.run_id, await first.read(run.run_id))
         running.cancel()
         await asyncio.wait([running])
     is_alive[0] = True
-    async with runtime(told) as run:
+    async with runtime(second, **options) as run:
         await run.resume()
         await run.complete()
     again = CallbackInteractionProvider(lambda question: Answer(approved=True, by="ann"))
-    async with runtime(asked, interaction=again, fail_safe=FailSafeConfig(unknown_outcome_policy="ask")) as run:
+    asks = FailSafeConfig(unknown_outcome_policy="ask")
+    async with runtime(asked, interaction=again, fail_safe=asks, **options) as run:
         await run.resume()
-    return {"recovered": await told.read(run.run_id), "recovered.asked": await asked.read(run.run_id)}
+    return {"recovered": await second.read(run.run_id), "recovered.asked": await asked.read(run.run_id)}
 
 
 def agent(name: str, *turns: Turn, **declared: Any) -> Agent:
@@ -303,9 +288,8 @@ def mailer() -> Agent:
 async def consents() -> Runs:
     """A user consents to one tool and refuses another."""
     log, access = MemoryLog(), Access()
-    options: dict[str, Any] = {"consents": access, "requester": "user:ada"}
-    async with Runner(mailer(), log=log, clock=Time().clock(), workspace="/", **options) as runner:
-        handle = await runner.start("Read it, and answer.", run_id="run_consents", created_by="key:bot")
+    async with runner(mailer(), log, consents=access, requester="user:ada") as runs:
+        handle = await runs.start("Read it, and answer.", run_id="run_consents", created_by="key:bot")
         for question in (await handle.result()).questions:
             is_granted = question.call_id == "granted"
             access.tokens |= {question.tool_name: "opaque"} if is_granted else {}
@@ -325,8 +309,8 @@ def boss() -> Agent:
 async def nested() -> Runs:
     """An agent asks another one, whose call waits for a person: both runs wait, and both go on."""
     log = MemoryLog()
-    async with Runner(boss(), log=log, clock=Time().clock(), workspace="/") as runner:
-        handle = await runner.start("Tell Bob.", run_id="run_nested")
+    async with runner(boss(), log) as runs:
+        handle = await runs.start("Tell Bob.", run_id="run_nested")
         while questions := (await handle.result()).questions:
             for question in questions:
                 await handle.decide(question.action_id, approved=True, by="ann")
@@ -345,8 +329,8 @@ def reception() -> Agent:
 async def handoff() -> Runs:
     """An agent hands the conversation over; the person goes on talking, and ends it."""
     log = MemoryLog()
-    async with Runner(reception(), log=log, clock=Time().clock(), workspace="/", chat=True) as runner:
-        handle = await runner.start("Is it paid?", run_id="run_handoff")
+    async with runner(reception(), log, chat=True) as runs:
+        handle = await runs.start("Is it paid?", run_id="run_handoff")
         await handle.result()
         await handle.cancel("Goodbye.", by="user:ada")
         await handle.result()
@@ -363,14 +347,14 @@ def sender() -> Agent:
 async def forked() -> Runs:
     """A run waits for a person and is forked; the yes in one of them does not count in the other."""
     log = MemoryLog()
-    async with Runner(sender(), log=log, clock=Time().clock(), workspace="/") as runner:
-        handle = await runner.start("Write to Bob.", run_id="run_first")
+    async with runner(sender(), log) as runs:
+        handle = await runs.start("Write to Bob.", run_id="run_first")
         [question] = (await handle.result()).questions
         await handle.decide(question.action_id, approved=True, by="ann", scope="run")
         await fork(log, "run_first", new_run_id="run_forked")
         await handle.resume()
         await handle.result()
-        other = await runner.open("run_forked")
+        other = await runs.open("run_forked")
         [question] = (await other.result()).questions
         await other.decide(question.action_id, approved=False, by="ann", reason="Once is enough.")
         await other.resume()

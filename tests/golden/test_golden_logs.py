@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import os
 import re
-import socket
 from collections.abc import Sequence
 
 import pytest
@@ -92,6 +90,5 @@ def _proposed(entries: Sequence[Entry]) -> list[str]:
 def test_no_log_names_the_host_that_recorded_it() -> None:
     text = "".join(path.read_text() for path in sorted(LOGS.iterdir()))
 
-    for word in {socket.gethostname(), os.path.expanduser("~"), os.getcwd(), ".pyenv", "/home/", "/root", "/work/"}:
-        assert word not in text
+    assert not re.findall(r"\.pyenv|/home/|/root/|/work/|/Users/|/var/folders", text)
     assert set(re.findall(r"/tmp/[\w.-]+", text)) == {"/tmp/golden-00000000"}
