@@ -9,7 +9,6 @@ import re
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 from os.path import basename
-from posixpath import basename
 
 from ..engine.patterns import folded
 from .command import SimpleCommand

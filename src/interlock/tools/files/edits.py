@@ -244,10 +244,10 @@ def _taken_back(text: str, edit: Edit) -> Iterator[str]:
             if edit.replace_all and new in text:
                 yield text.replace(new, old)
             elif not edit.replace_all:
-                yield from (text[:at] + old + text[at + len(new) :] for at in _places(text, new))
+                yield from (text[:at] + old + text[at + len(new) :] for at in _occurrences(text, new))
 
 
-def _places(text: str, part: str) -> Iterator[int]:
+def _occurrences(text: str, part: str) -> Iterator[int]:
     at = text.find(part)
     while at >= 0:
         yield at

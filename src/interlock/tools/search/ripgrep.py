@@ -30,12 +30,12 @@ from .place import ROOT, Closed, open_below, printed
 _NAMES = frozenset({".gitignore", ".ignore", ".rgignore", "exclude", "commondir"})
 #: Larger than any that a person writes.
 _MAX_BYTES = 1 << 20
-_SECONDS = 5.0
+_IGNORE_SCAN_SECONDS = 5.0
 
 
 def find_odd(root: str) -> str:
     """The path of one, by its names alone: nothing is opened. Empty when there is none, or none was found in time."""
-    deadline = monotonic() + _SECONDS
+    deadline = monotonic() + _IGNORE_SCAN_SECONDS
     for folder, _, names in os.walk(root):
         for name in sorted(_NAMES.intersection(names)):
             if is_odd(path := os.path.join(folder, name)):
