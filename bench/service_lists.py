@@ -32,10 +32,10 @@ from interlock.domain.event import (
     UserSaid,
     Warned,
 )
-from interlock.service.hub import Hub
-from interlock.service.index import Index
-from interlock.service.live_reader import Reader
-from interlock.service.rows import ActionQuery, RunQuery
+from interlock.server.core.index.index import Index
+from interlock.server.core.index.rows import ActionQuery, RunQuery
+from interlock.server.core.live.hub import Hub
+from interlock.server.core.live.reader import Reader
 
 RUNS = (1_000, 100_000)
 READERS, EVENTS_PER_SECOND, SECONDS = 50, 200, 5

@@ -17,10 +17,11 @@ from typing import NamedTuple
 import uvicorn
 from fastapi import FastAPI
 
-from interlock.service import api_keys, journal
-from interlock.service.api_keys import ApiKeys, NewKey
-from interlock.service.database import Database
-from interlock.service.principal import Role
+from interlock.server.core.audit import audit_log
+from interlock.server.core.database import Database
+from interlock.server.core.identity import api_keys
+from interlock.server.core.identity.api_keys import ApiKeys, NewKey
+from interlock.server.core.identity.principal import Role
 
 from .service_agents import REPORT_VARIABLE
 from .service_client import Client
@@ -72,7 +73,7 @@ async def make_keys(folder: Path) -> Keys:
     """Before the server starts, as its own command does."""
     state = folder / "runs.db.server"
     state.mkdir(mode=0o700, exist_ok=True)
-    database = Database(state / "server.db", (*api_keys.TABLES, *journal.TABLES))
+    database = Database(state / "server.db", (*api_keys.TABLES, *audit_log.TABLES))
     try:
         keys = ApiKeys(database)
         made = [

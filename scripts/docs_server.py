@@ -17,16 +17,17 @@ from interlock.api.app import make_api
 from interlock.api.wishes import RunTask
 from interlock.audit.schemas import SCHEMAS
 from interlock.oauth.providers import OAuthProvider
-from interlock.service import attempts, sessions, webhooks
-from interlock.service.demo_agents import demo_agents
-from interlock.service.due_times import Schedule
-from interlock.service.forwarding import destination
-from interlock.service.permissions import BONDS, PERMISSIONS, Bond, Operation, Reach
-from interlock.service.principal import Role
-from interlock.service.service import Service
-from interlock.service.settings import AgentTable, ServerSettings, ServerTable
-from interlock.service.sign_in_oidc import RoleRule, SignInSettings
-from interlock.service.webhooks import Webhook
+from interlock.server.core.audit_sinks import destination
+from interlock.server.core.identity import attempts, sessions
+from interlock.server.core.identity.oidc import RoleRule, SignInSettings
+from interlock.server.core.identity.permissions import BONDS, PERMISSIONS, Bond, Operation, Reach
+from interlock.server.core.identity.principal import Role
+from interlock.server.core.runs.demo_agents import demo_agents
+from interlock.server.core.service import Service
+from interlock.server.core.settings import AgentTable, ServerSettings, ServerTable
+from interlock.server.core.triggers import webhooks
+from interlock.server.core.triggers.due_times import Schedule
+from interlock.server.core.triggers.webhooks import Webhook
 
 from .docs_tables import Field, amount, fields, table
 

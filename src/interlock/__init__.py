@@ -223,7 +223,7 @@ _NAMES = {
         "CommandSandbox",
         "Confinement",
     ),
-    "service.agents": ("ServedAgent",),
+    "server.core.runs.agents": ("ServedAgent",),
     "storage.event_log": ("EventLog",),
     "storage.file_artifacts": ("FileArtifacts",),
     "storage.memory": ("MemoryLog",),

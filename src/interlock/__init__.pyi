@@ -104,7 +104,7 @@ from .runs.result import AgentResult
 from .runs.runner import Runner
 from .runtime import BatchResult, ToolRuntime
 from .sandbox.interface import CommandLimits, CommandSandbox, Confinement
-from .service.agents import ServedAgent
+from .server.core.runs.agents import ServedAgent
 from .storage.event_log import EventLog
 from .storage.file_artifacts import FileArtifacts
 from .storage.memory import MemoryLog

@@ -24,11 +24,11 @@ from interlock.api.connections import Connection
 from interlock.domain.messages import UserMessage
 from interlock.models.interface import ModelRequest
 from interlock.models.scripted import ScriptedProvider, Turn, proposed
-from interlock.service.agents import ServedAgent
-from interlock.service.api_keys import NewKey
-from interlock.service.principal import Role
-from interlock.service.service import Service
-from interlock.service.settings import ServerSettings
+from interlock.server.core.identity.api_keys import NewKey
+from interlock.server.core.identity.principal import Role
+from interlock.server.core.runs.agents import ServedAgent
+from interlock.server.core.service import Service
+from interlock.server.core.settings import ServerSettings
 from tests.patience import HANG_SECONDS
 
 _T = TypeVar("_T")

@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 
 from interlock.api.errors import ApiError
 from interlock.api.safety import Hosts
-from interlock.service.attempts import Attempts
+from interlock.server.core.identity.attempts import Attempts
 from tests.api.server import LOOKUP, NOTE, PASSWORD, REFUND, REPORT, Running, running_server, task
 from tests.api.test_safety import code_of
 from tests.api.test_streams import all_of
@@ -249,8 +249,8 @@ async def test_whoever_changes_the_signed_checkpoints_in_the_database_is_found_a
 async def test_a_page_of_long_events_ends_early_and_the_next_one_goes_on(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.service.reading.MAX_PAGE_BYTES", 1_000)
-    monkeypatch.setattr("interlock.service.reading._FEW", 2)
+    monkeypatch.setattr("interlock.server.core.runs.queries.MAX_PAGE_BYTES", 1_000)
+    monkeypatch.setattr("interlock.server.core.runs.queries._FEW", 2)
     client, run_id = await server.client("operator"), await server.begin(REPORT)
     await server.status(run_id, "COMPLETED")
     found, at, pages = list[int](), -1, 0

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from interlock.audit import standalone_verifier
-from interlock.service.forwarding.destination import FileDestination
-from interlock.service.settings import ServerSettings
-from interlock.service.webhook_signature import signed_headers
-from interlock.service.webhooks import Webhook
+from interlock.server.core.audit_sinks.destination import FileDestination
+from interlock.server.core.settings import ServerSettings
+from interlock.server.core.triggers.webhook_signature import signed_headers
+from interlock.server.core.triggers.webhooks import Webhook
 from tests.api.server import LOOKUP, NOTE, REPORT, Running, running_server
 
 

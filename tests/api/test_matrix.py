@@ -7,7 +7,7 @@ import httpx2
 
 from interlock.api.app import api_routes
 from interlock.api.description import operation_of
-from interlock.service.permissions import PERMISSIONS
+from interlock.server.core.identity.permissions import PERMISSIONS
 from tests.api.matrix import MATRIX, WHO, Row
 from tests.api.server import REPORT, Running, running_server, task
 

@@ -9,7 +9,7 @@ import pytest
 from interlock.agent.agent import Agent
 from interlock.domain.payload import Bound, Payload, canonical_payload, hash_payload
 from interlock.models.scripted import ScriptedProvider
-from interlock.service.agents import ServedAgent
+from interlock.server.core.runs.agents import ServedAgent
 from tests.api.server import LOOKUP, NOTE, REFUND, RENAME, Running, running_server, task
 
 

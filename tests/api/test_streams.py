@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from interlock.api import routes_streams, safety
-from interlock.service.live import LiveEvent
+from interlock.server.core.live.event import LiveEvent
 from tests.api.server import LOOKUP, NOTE, Running, running_server
 from tests.patience import HANG_SECONDS
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from interlock.cli import accounts
-from interlock.service.accounts import Accounts
-from interlock.service.database import Database
-from interlock.service.journal import TABLES, Journal
+from interlock.server.core.audit.audit_log import TABLES, Journal
+from interlock.server.core.database import Database
+from interlock.server.core.identity.accounts import Accounts
 
 from .conftest import Run
 

@@ -218,7 +218,9 @@ def test_without_its_package_signing_says_what_to_install(
     cli: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [
-        name for name in sys.modules if name.startswith(("interlock.service.signing", "interlock.cli.audit_sign"))
+        name
+        for name in sys.modules
+        if name.startswith(("interlock.server.core.audit.signing", "interlock.cli.audit_sign"))
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)

@@ -14,7 +14,7 @@ from interlock.oauth.consents import ConsentRequest, Finished, OAuthConsents
 from interlock.oauth.flow import Callback, Refused
 from interlock.oauth.providers import OAuthProvider
 from interlock.oauth.tokens import TokenStore
-from interlock.service.sealing import SealingKeys
+from interlock.server.core.sealing import SealingKeys
 from tests.consents.memory import MemoryTokens
 
 SECOND = 1_000_000_000

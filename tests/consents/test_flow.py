@@ -13,8 +13,8 @@ from interlock.domain.errors import ConsentError
 from interlock.oauth.consents import Finished
 from interlock.oauth.flow import Callback, Refused
 from interlock.oauth.tokens import TokenStore
-from interlock.service.database import Database
-from interlock.service.token_table import TABLES, TokenTable
+from interlock.server.core.database import Database
+from interlock.server.core.token_table import TABLES, TokenTable
 from tests.consents.memory import MemoryTokens
 
 from .scene import ADA, BINDING, READ, REDIRECT, Scene, at_provider, bound_to, gives

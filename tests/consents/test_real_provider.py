@@ -12,7 +12,7 @@ from interlock.domain.tool import Consent, ConsentBinding
 from interlock.oauth.consents import ConsentRequest, Finished, OAuthConsents
 from interlock.oauth.flow import Callback, Refused
 from interlock.oauth.providers import OAuthProvider
-from interlock.service.sealing import SealingKeys
+from interlock.server.core.sealing import SealingKeys
 from tests.consents.memory import MemoryTokens
 from tests.node.oidc_server import SECRETS, OidcServer, Visitor, visitor
 

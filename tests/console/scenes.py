@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from interlock.service.principal import Principal, Role
+from interlock.server.core.identity.principal import Principal, Role
 from tests.console.server import Call, House
 
 OPERATOR = Principal(name="user:olga", kind="person", roles=frozenset((Role.OPERATOR,)))

@@ -25,15 +25,15 @@ from interlock.console.site import mount_console
 from interlock.domain.messages import AssistantMessage, UserMessage
 from interlock.models.interface import ModelRequest
 from interlock.models.scripted import ScriptedProvider, Turn, proposed
-from interlock.service import account_rows
-from interlock.service.account_rows import Account
-from interlock.service.agents import ServedAgent
-from interlock.service.passwords import hash_password
-from interlock.service.principal import Principal, Role
-from interlock.service.rows import ActionQuery, ActionRow, RunRow
-from interlock.service.service import Service
-from interlock.service.settings import ServerSettings, ServerTable
-from interlock.service.starting import NewRun
+from interlock.server.core.identity import account_rows
+from interlock.server.core.identity.account_rows import Account
+from interlock.server.core.identity.passwords import hash_password
+from interlock.server.core.identity.principal import Principal, Role
+from interlock.server.core.index.rows import ActionQuery, ActionRow, RunRow
+from interlock.server.core.runs.agents import ServedAgent
+from interlock.server.core.runs.starting import NewRun
+from interlock.server.core.service import Service
+from interlock.server.core.settings import ServerSettings, ServerTable
 from tests.patience import HANG_SECONDS
 
 PASSWORD = "correct horse battery"

@@ -11,10 +11,10 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, Route, expect
 
 from interlock import LocalTools, PolicyFiles
-from interlock.service.agents import ServedAgent
-from interlock.service.deciding import Approval
-from interlock.service.principal import Role
-from interlock.service.rows import RunQuery
+from interlock.server.core.identity.principal import Role
+from interlock.server.core.index.rows import RunQuery
+from interlock.server.core.runs.agents import ServedAgent
+from interlock.server.core.runs.approvals import Approval
 from tests.console.browser import is_live, opened_as
 from tests.console.scenes import REFUND, RENAME
 from tests.console.server import Call, House, demo_agent, house

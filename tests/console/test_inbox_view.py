@@ -15,8 +15,8 @@ from interlock.console.question_view import OPEN_LINES, question_view, same_payl
 from interlock.domain.call import Question
 from interlock.domain.decision import SCOPES, Scope
 from interlock.domain.payload import FileOperand, Surroundings
-from interlock.service.agents import ServedAgent
-from interlock.service.principal import Principal, Role
+from interlock.server.core.identity.principal import Principal, Role
+from interlock.server.core.runs.agents import ServedAgent
 from tests.console.scenes import EDIT, REFUND
 from tests.console.server import Call, House, demo_agent, house
 

@@ -7,8 +7,8 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from interlock.domain.state.lifecycle import RunState
-from interlock.service.principal import Principal, Role
-from interlock.service.rows import RunQuery
+from interlock.server.core.identity.principal import Principal, Role
+from interlock.server.core.index.rows import RunQuery
 from tests.console.browser import assert_accessible, assert_no_sideways, is_live, opened_as
 from tests.console.scenes import REFUND, make_scene
 from tests.console.screenshots import PAGES

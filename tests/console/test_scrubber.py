@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from interlock.domain.event import Fact, RunStarted, UserSaid, Warned
 from interlock.history.state_view import StateThen
-from interlock.service.deciding import Approval
+from interlock.server.core.runs.approvals import Approval
 from tests.console.browser import browser, is_live
 from tests.console.server import House, house
 from tests.console.visits import ADMIN, OPERATOR, Stage, edited_refund, stage, visit, written

@@ -8,8 +8,8 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from interlock.console.markup import as_read
-from interlock.service.principal import Principal, Role
-from interlock.service.rows import ActionQuery
+from interlock.server.core.identity.principal import Principal, Role
+from interlock.server.core.index.rows import ActionQuery
 from tests.console.browser import is_live, opened_as
 from tests.console.scenes import make_scene
 from tests.console.server import House

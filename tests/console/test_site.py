@@ -11,7 +11,7 @@ from interlock.console.assets import Assets
 from interlock.console.markup import segment
 from interlock.console.pages import Pages
 from interlock.domain.errors import IllegalTransitionError, LogCorruptError, LogError
-from interlock.service.errors import BusyError
+from interlock.server.core.errors import BusyError
 from tests.console.server import House
 from tests.patience import HANG_SECONDS
 

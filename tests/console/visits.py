@@ -9,8 +9,8 @@ from playwright.async_api import Browser, Page
 
 from interlock.domain.chain import Entry, encode_event, genesis, link
 from interlock.domain.event import Event, Fact
-from interlock.service.deciding import Approval
-from interlock.service.principal import Principal, Role
+from interlock.server.core.identity.principal import Principal, Role
+from interlock.server.core.runs.approvals import Approval
 from tests.console.browser import Watch, browser, opened_as
 from tests.console.server import House, house
 

@@ -16,14 +16,14 @@ import httpx2
 import pytest
 from msgspec.structs import replace
 
-from interlock.service.agent_loading import load_agents
-from interlock.service.api_keys import NewKey
-from interlock.service.deciding import Approval
-from interlock.service.demo_agents import demo_agents
-from interlock.service.forwarding.destination import WebhookDestination
-from interlock.service.principal import Principal, Role
-from interlock.service.settings import read_settings
-from interlock.service.starting import NewRun
+from interlock.server.core.audit_sinks.destination import WebhookDestination
+from interlock.server.core.identity.api_keys import NewKey
+from interlock.server.core.identity.principal import Principal, Role
+from interlock.server.core.runs.agent_loading import load_agents
+from interlock.server.core.runs.approvals import Approval
+from interlock.server.core.runs.demo_agents import demo_agents
+from interlock.server.core.runs.starting import NewRun
+from interlock.server.core.settings import read_settings
 from tests.api.server import Running, running_server
 from tests.patience import HANG_SECONDS
 

@@ -15,11 +15,11 @@ import pytest
 
 from interlock.domain.state.lifecycle import RUN_STATUS, ActionState
 from interlock.history.run_view import RunEventType
-from interlock.service.agent_loading import GROUP
-from interlock.service.forwarding.destination import Destination
-from interlock.service.permissions import FourEyes
-from interlock.service.principal import Role
-from interlock.service.settings import ServerSettings, read_settings
+from interlock.server.core.audit_sinks.destination import Destination
+from interlock.server.core.identity.permissions import FourEyes
+from interlock.server.core.identity.principal import Role
+from interlock.server.core.runs.agent_loading import GROUP
+from interlock.server.core.settings import ServerSettings, read_settings
 from tests.patience import HANG_SECONDS
 
 from .pages import ROOT, compiled, python_blocks, section, table_rows, text_of, toml_blocks

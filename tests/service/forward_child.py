@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from interlock.service.database import Database
-from interlock.service.forwarding.forwarder import Pace
-from interlock.service.forwarding.forwarders import Forwarders
-from interlock.service.forwarding.positions import TABLES
+from interlock.server.core.audit_sinks.forwarder import Pace
+from interlock.server.core.audit_sinks.forwarders import Forwarders
+from interlock.server.core.audit_sinks.positions import TABLES
+from interlock.server.core.database import Database
 from interlock.storage.sqlite.log import SqliteLog
 
 from .forwarded import ENVIRON, render, webhook

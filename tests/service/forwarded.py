@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from interlock.domain.chain import Entry, encode_event
 from interlock.domain.event import SCHEMA_VERSION, Event, RunStarted, Warned
-from interlock.service.forwarding.destination import WebhookDestination
-from interlock.service.forwarding.interface import Batch, Outcome, Sent
+from interlock.server.core.audit_sinks.destination import WebhookDestination
+from interlock.server.core.audit_sinks.interface import Batch, Outcome, Sent
 from interlock.storage.event_log import EventLog
 from tests.log.runs import append, chain
 

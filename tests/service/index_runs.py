@@ -29,8 +29,8 @@ from interlock.history.fold import load
 from interlock.runs.fork import fork
 from interlock.runs.handle import RunHandle
 from interlock.runs.runner import Runner
-from interlock.service.index import Index
-from interlock.service.rows import ActionQuery, ActionRow, RunRow
+from interlock.server.core.index.index import Index
+from interlock.server.core.index.rows import ActionQuery, ActionRow, RunRow
 from interlock.storage.event_log import EventLog
 from tests.runs.support import agent_of, calls
 

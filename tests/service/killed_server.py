@@ -16,13 +16,13 @@ from interlock import SqliteLog, ToolContext, tool
 from interlock.agent.agent import Agent
 from interlock.domain.errors import InterlockError
 from interlock.models.scripted import ScriptedProvider, Turn, proposed
-from interlock.service.agents import ServedAgent
-from interlock.service.deciding import Approval
-from interlock.service.principal import Principal, Role
-from interlock.service.rows import ActionQuery
-from interlock.service.service import Service
-from interlock.service.settings import ServerSettings
-from interlock.service.starting import NewRun
+from interlock.server.core.identity.principal import Principal, Role
+from interlock.server.core.index.rows import ActionQuery
+from interlock.server.core.runs.agents import ServedAgent
+from interlock.server.core.runs.approvals import Approval
+from interlock.server.core.runs.starting import NewRun
+from interlock.server.core.service import Service
+from interlock.server.core.settings import ServerSettings
 from interlock.storage.file_artifacts import FileArtifacts
 
 ADA = Principal(name="user:ada", kind="person", roles=frozenset({Role.OPERATOR}))

@@ -11,13 +11,13 @@ from interlock import Rule, RulePolicy, SqliteLog, ToolDefinition, tool
 from interlock.agent.agent import Agent
 from interlock.domain.event import Fact
 from interlock.models.scripted import ScriptedProvider, Turn
-from interlock.service.agents import ServedAgent
-from interlock.service.deciding import Approval, Decided
-from interlock.service.principal import Principal, Role
-from interlock.service.rows import ActionQuery, ActionRow, RunRow
-from interlock.service.service import Service
-from interlock.service.settings import ServerSettings, ServerTable
-from interlock.service.starting import NewRun
+from interlock.server.core.identity.principal import Principal, Role
+from interlock.server.core.index.rows import ActionQuery, ActionRow, RunRow
+from interlock.server.core.runs.agents import ServedAgent
+from interlock.server.core.runs.approvals import Approval, Decided
+from interlock.server.core.runs.starting import NewRun
+from interlock.server.core.service import Service
+from interlock.server.core.settings import ServerSettings, ServerTable
 from interlock.storage.event_log import EventLog
 from interlock.storage.file_artifacts import FileArtifacts
 from tests.patience import HANG_SECONDS

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from interlock.service import passwords
-from interlock.service.accounts import Account, Accounts
-from interlock.service.database import Database
-from interlock.service.journal import Journal
-from interlock.service.passwords import NOBODYS, hash_password, is_password, problem_of
-from interlock.service.principal import Principal, Role
-from interlock.service.trust import Refusal
+from interlock.server.core.audit.audit_log import Journal
+from interlock.server.core.database import Database
+from interlock.server.core.identity import passwords
+from interlock.server.core.identity.accounts import Account, Accounts
+from interlock.server.core.identity.passwords import NOBODYS, hash_password, is_password, problem_of
+from interlock.server.core.identity.principal import Principal, Role
+from interlock.server.core.identity.trust import Refusal
 
 from .people import PASSWORD, FakeClock, everything_kept, opened
 
@@ -70,7 +70,7 @@ async def test_a_name_that_nobody_has_costs_one_hash_like_any_other(
         checked.append(kept[:17])
         return is_password(password, kept)
 
-    monkeypatch.setattr("interlock.service.accounts.is_password", counted)
+    monkeypatch.setattr("interlock.server.core.identity.accounts.is_password", counted)
     for name in ("ada", "nobody", "\ud800", "x" * 10_000, ""):
         assert await accounts.authenticate(name, "not the password") is None
 
@@ -133,7 +133,7 @@ async def test_the_same_is_refused_when_an_account_is_changed(accounts: Accounts
 
 
 async def test_there_are_only_so_many_accounts(accounts: Accounts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("interlock.service.account_rows.MAX_ACCOUNTS", 1)
+    monkeypatch.setattr("interlock.server.core.identity.account_rows.MAX_ACCOUNTS", 1)
     await accounts.link(ISSUER, "sub-1", "ada")
 
     refused = await accounts.link(ISSUER, "sub-2", "bob")
@@ -175,7 +175,7 @@ async def test_disabling_during_a_sign_in_refuses_it(accounts: Accounts, monkeyp
         asyncio.run_coroutine_threadsafe(accounts.disable("ada", by="user:root"), loop).result(10)
         return True
 
-    monkeypatch.setattr("interlock.service.accounts.is_password", disabled_meanwhile)
+    monkeypatch.setattr("interlock.server.core.identity.accounts.is_password", disabled_meanwhile)
 
     assert await accounts.authenticate("ada", PASSWORD) is None
 

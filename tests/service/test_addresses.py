@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError
-from interlock.service.addresses import Reach, Resolve, system_addresses, why_not
-from interlock.service.safe_http import NoReply, Reply, SafeClient, SafeTransport, Timeouts, trust, url_problem
+from interlock.server.core.addresses import Reach, Resolve, system_addresses, why_not
+from interlock.server.core.safe_http import NoReply, Reply, SafeClient, SafeTransport, Timeouts, trust, url_problem
 
 from .certificates import server_tls
 from .receiver import answer, receiving

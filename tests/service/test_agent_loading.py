@@ -10,14 +10,14 @@ import pytest
 
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import Mode
-from interlock.service import agent_loading
-from interlock.service.agent_loading import load_agents
-from interlock.service.settings import AgentTable
+from interlock.server.core.runs import agent_loading
+from interlock.server.core.runs.agent_loading import load_agents
+from interlock.server.core.settings import AgentTable
 
 MODULE = """
 from interlock.agent.agent import Agent
 from interlock.models.scripted import ScriptedProvider, Turn
-from interlock.service.agents import ServedAgent
+from interlock.server.core.runs.agents import ServedAgent
 
 support = Agent(name="support", provider=ScriptedProvider([Turn(text="Hello.")]))
 served = ServedAgent(agent=support, description="Helps.", on_rejection="degrade")

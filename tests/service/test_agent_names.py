@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from interlock.service import agent_loading
-from interlock.service.agent_loading import load_agents
+from interlock.server.core.runs import agent_loading
+from interlock.server.core.runs.agent_loading import load_agents
 
 MODULE = """
 from interlock.agent.agent import Agent

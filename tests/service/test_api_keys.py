@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.service.api_keys import ApiKey, ApiKeys, NewKey
-from interlock.service.database import Database
-from interlock.service.journal import Journal
-from interlock.service.principal import Principal, Role
-from interlock.service.trust import Refusal
+from interlock.server.core.audit.audit_log import Journal
+from interlock.server.core.database import Database
+from interlock.server.core.identity.api_keys import ApiKey, ApiKeys, NewKey
+from interlock.server.core.identity.principal import Principal, Role
+from interlock.server.core.identity.trust import Refusal
 from tests.patience import HANG_SECONDS
 
 from .people import MINUTE, SECOND, FakeClock, everything_kept, opened
@@ -224,7 +224,7 @@ async def test_an_id_is_given_once(keys: ApiKeys, monkeypatch: pytest.MonkeyPatc
     def next_id(_: int) -> str:
         return next(ids)
 
-    monkeypatch.setattr("interlock.service.api_keys.token_hex", next_id)
+    monkeypatch.setattr("interlock.server.core.identity.api_keys.token_hex", next_id)
     one, other = await made(keys), await made(keys, "other")
 
     assert (one.key.key_id, other.key.key_id) == ("00000001", "00000002")
@@ -235,7 +235,7 @@ async def test_an_id_is_given_once(keys: ApiKeys, monkeypatch: pytest.MonkeyPatc
 
 
 async def test_there_are_only_so_many_living_keys(keys: ApiKeys, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("interlock.service.api_keys.MAX_LIVING", 1)
+    monkeypatch.setattr("interlock.server.core.identity.api_keys.MAX_LIVING", 1)
     await made(keys)
 
     refused = await keys.create("other", roles=OPERATOR, by="user:root")
@@ -245,7 +245,7 @@ async def test_there_are_only_so_many_living_keys(keys: ApiKeys, monkeypatch: py
 async def test_only_so_many_keys_are_remembered_and_all_are_known(
     keys: ApiKeys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.service.api_keys._MAX_REMEMBERED", 2)
+    monkeypatch.setattr("interlock.server.core.identity.api_keys._MAX_REMEMBERED", 2)
     secrets = [(await made(keys, f"bot{number}")).secret for number in range(5)]
 
     assert all([await keys.authenticate(secret) for secret in secrets * 2])

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.service.attempts import FREE_PER_NAME, MAX_ENTRIES, MAX_WAIT_SECONDS, Attempts
+from interlock.server.core.identity.attempts import FREE_PER_NAME, MAX_ENTRIES, MAX_WAIT_SECONDS, Attempts
 
 
 class FakeClock:

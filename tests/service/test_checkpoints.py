@@ -14,9 +14,9 @@ from interlock.audit.keys import keys_by_id
 from interlock.audit.signed_line import SignedCheckpoint, read_lines
 from interlock.domain.chain import Entry
 from interlock.domain.event import RunStarted, Warned
-from interlock.service.checkpoints import TABLES, Checkpoints
-from interlock.service.database import Database
-from interlock.service.signing import Signer, is_signature
+from interlock.server.core.audit.checkpoints import TABLES, Checkpoints
+from interlock.server.core.audit.signing import Signer, is_signature
+from interlock.server.core.database import Database
 from interlock.storage.event_log import Placed
 from interlock.storage.memory import MemoryLog
 from interlock.storage.sqlite.log import SqliteLog
@@ -86,7 +86,7 @@ async def test_with_no_events_there_is_nothing_to_sign(db: Database, signer: Sig
 
 
 async def test_a_long_log_is_signed_in_pieces(db: Database, signer: Signer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("interlock.service.checkpoints._MAX_EVENTS", 1_000)
+    monkeypatch.setattr("interlock.server.core.audit.checkpoints._MAX_EVENTS", 1_000)
     log = MemoryLog()
     for number in range(300):
         log.append(f"run_{number}", events(f"run_{number}", 9))

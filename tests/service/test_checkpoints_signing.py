@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from interlock.audit.standalone_verifier import is_signed
 from interlock.domain.errors import ConfigurationError
-from interlock.service.signing import Signer, is_signature
+from interlock.server.core.audit.signing import Signer, is_signature
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 
 

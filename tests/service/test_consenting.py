@@ -14,11 +14,11 @@ from interlock.domain.state.lifecycle import ActionState
 from interlock.domain.tool import Consent
 from interlock.oauth.consents import ConsentRequest, Finished
 from interlock.oauth.flow import Callback
-from interlock.service.consenting import Answered, Consenting, ConsentProblem, Goto
-from interlock.service.database import Database
-from interlock.service.journal import TABLES, Journal, JournalEntry
-from interlock.service.principal import Principal, Role
-from interlock.service.rows import ActionQuery, ActionRow, Page
+from interlock.server.core.audit.audit_log import TABLES, Journal, JournalEntry
+from interlock.server.core.consents import Answered, Consenting, ConsentProblem, Goto
+from interlock.server.core.database import Database
+from interlock.server.core.identity.principal import Principal, Role
+from interlock.server.core.index.rows import ActionQuery, ActionRow, Page
 from tests.consents.scene import READ, REDIRECT, Scene, at_provider, bound_to, gives
 
 ADA = Principal(name="user:ada", kind="person")

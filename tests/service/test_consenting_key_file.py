@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from interlock import ConfigurationError
-from interlock.service.sealing import SEALING_KEY_ENV, new_sealing_key, sealing_keys
+from interlock.server.core.sealing import SEALING_KEY_ENV, new_sealing_key, sealing_keys
 from tests.sandbox.ordinary_user import NOBODY, pytest_as_ordinary_user
 
 WORDS = ("grant", "user:ada", "read_mail")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.service.sealing import SealingKeys
+from interlock.server.core.sealing import SealingKeys
 
 OLD, NEW = b"o" * 32, b"n" * 32
 WORDS = ("grant", "user:ada", "read_mail")

@@ -15,12 +15,13 @@ from interlock import ConfigurationError
 from interlock.domain.errors import ConsentError
 from interlock.oauth.flow import Callback, Refused
 from interlock.oauth.providers import OAuthProvider
-from interlock.service import accounts, journal
-from interlock.service.accounts import Account, Accounts
-from interlock.service.database import Database
-from interlock.service.principal import Role
-from interlock.service.sealing import SealingKeys
-from interlock.service.sign_in_oidc import OidcSignIn, RoleRule, SignInSettings
+from interlock.server.core.audit import audit_log
+from interlock.server.core.database import Database
+from interlock.server.core.identity import accounts
+from interlock.server.core.identity.accounts import Account, Accounts
+from interlock.server.core.identity.oidc import OidcSignIn, RoleRule, SignInSettings
+from interlock.server.core.identity.principal import Role
+from interlock.server.core.sealing import SealingKeys
 from tests.consents.memory import MemoryTokens
 from tests.consents.scene import Answer, Clock, Endpoint
 from tests.node.oidc_server import SECRETS, OidcServer, oidc_server, visitor
@@ -33,7 +34,7 @@ RULES = (RoleRule(claim="groups", value="interlock-operators", role=Role.OPERATO
 
 @pytest.fixture
 def people() -> Iterator[Accounts]:
-    database = Database(":memory:", (*accounts.TABLES, *journal.TABLES))
+    database = Database(":memory:", (*accounts.TABLES, *audit_log.TABLES))
     yield Accounts(database)
     database.close()
 

@@ -7,9 +7,9 @@ import pytest
 
 from interlock.oauth.consents import Finished, OAuthConsents
 from interlock.oauth.flow import Callback
-from interlock.service.database import Database
-from interlock.service.sealing import SealingKeys
-from interlock.service.token_table import TABLES, TokenTable
+from interlock.server.core.database import Database
+from interlock.server.core.sealing import SealingKeys
+from interlock.server.core.token_table import TABLES, TokenTable
 from tests.consents.scene import ADA, BINDING, READ, REDIRECT, at_provider, bound_to, gives
 
 OLD_WORDS = ("grant", "user:ada", "read_mail")

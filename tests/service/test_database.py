@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.errors import ConfigurationError
-from interlock.service import database
-from interlock.service.database import VERSION, Database
-from interlock.service.errors import BusyError
+from interlock.server.core import database
+from interlock.server.core.database import VERSION, Database
+from interlock.server.core.errors import BusyError
 
 TABLES = ("CREATE TABLE IF NOT EXISTS things (name TEXT PRIMARY KEY)",)
 

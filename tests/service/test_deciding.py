@@ -10,11 +10,11 @@ from interlock import SqliteLog
 from interlock.domain.call import Answer
 from interlock.domain.commands import AnswerNote, encode_note, key_of
 from interlock.domain.event import ApprovalGranted, ApprovalRejected
-from interlock.service.deciding import Approval
-from interlock.service.errors import ConflictError, InvalidError, NotFoundError, RefusedError
-from interlock.service.principal import Principal, Role
-from interlock.service.rows import ActionRow
-from interlock.service.service import Service
+from interlock.server.core.errors import ConflictError, InvalidError, NotFoundError, RefusedError
+from interlock.server.core.identity.principal import Principal, Role
+from interlock.server.core.index.rows import ActionRow
+from interlock.server.core.runs.approvals import Approval
+from interlock.server.core.service import Service
 from interlock.storage.event_log import Note
 
 from .serving import ADA, BOB, BOT, World, approve, asked, create, serving, settings_of, status, told

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.event import InvocationStarted
-from interlock.service.errors import RefusedError
-from interlock.service.principal import Principal, Role
+from interlock.server.core.errors import RefusedError
+from interlock.server.core.identity.principal import Principal, Role
 
 from .serving import ADA, BOB, World, approve, asked, create, serving, settings_of, status, told
 

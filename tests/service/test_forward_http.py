@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from interlock.domain.errors import ConfigurationError
-from interlock.service.configured_secret import read_secret
-from interlock.service.forwarding.destination import HecDestination, WebhookDestination
-from interlock.service.forwarding.forwarders import open_sender
-from interlock.service.forwarding.http_reply import retry_after_seconds
-from interlock.service.forwarding.interface import Batch, Delayed, Item, Rejected, Sent
-from interlock.service.settings import settings_in
+from interlock.server.core.audit_sinks.destination import HecDestination, WebhookDestination
+from interlock.server.core.audit_sinks.forwarders import open_sender
+from interlock.server.core.audit_sinks.http_reply import retry_after_seconds
+from interlock.server.core.audit_sinks.interface import Batch, Delayed, Item, Rejected, Sent
+from interlock.server.core.configured_secret import read_secret
+from interlock.server.core.settings import settings_in
 
 from .receiver import answer, receiving
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.errors import ConfigurationError
-from interlock.service.database import Database
-from interlock.service.forwarding.forwarder import Pace
-from interlock.service.forwarding.forwarders import Forwarders
-from interlock.service.forwarding.positions import TABLES
-from interlock.service.webhook_signature import signature
+from interlock.server.core.audit_sinks.forwarder import Pace
+from interlock.server.core.audit_sinks.forwarders import Forwarders
+from interlock.server.core.audit_sinks.positions import TABLES
+from interlock.server.core.database import Database
+from interlock.server.core.triggers.webhook_signature import signature
 from interlock.storage.memory import MemoryLog
 from interlock.storage.sqlite.log import SqliteLog
 from tests.patience import HANG_SECONDS

@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.service.addresses import system_addresses
-from interlock.service.forwarding.destination import FileDestination, SyslogDestination
-from interlock.service.forwarding.file import FileSender
-from interlock.service.forwarding.forwarders import open_sender
-from interlock.service.forwarding.interface import Batch, Delayed, Item, Sent
-from interlock.service.forwarding.syslog import SyslogSender
+from interlock.server.core.addresses import system_addresses
+from interlock.server.core.audit_sinks.destination import FileDestination, SyslogDestination
+from interlock.server.core.audit_sinks.file import FileSender
+from interlock.server.core.audit_sinks.forwarders import open_sender
+from interlock.server.core.audit_sinks.interface import Batch, Delayed, Item, Sent
+from interlock.server.core.audit_sinks.syslog import SyslogSender
 from tests.patience import HANG_SECONDS
 
 from .certificates import server_tls
@@ -188,9 +188,9 @@ async def test_a_link_a_pipe_a_folder_or_a_file_in_use_is_not_written_to(tmp_pat
 
 FULL_DISK = """
 import asyncio, resource, signal, sys
-from interlock.service.forwarding.destination import FileDestination
-from interlock.service.forwarding.file import FileSender
-from interlock.service.forwarding.interface import Batch, Item
+from interlock.server.core.audit_sinks.destination import FileDestination
+from interlock.server.core.audit_sinks.file import FileSender
+from interlock.server.core.audit_sinks.interface import Batch, Item
 sender = FileSender(FileDestination(name="disk", path=sys.argv[1]))
 def send(line):
     print(type(asyncio.run(sender.send(Batch("d", (Item(1, "r", 0, "t", 0, line),))))).__name__)

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from interlock.audit.schemas import renderers
 from interlock.domain.chain import Entry, decode_event
 from interlock.domain.event import Event
-from interlock.service.database import Database
-from interlock.service.forwarding.destination import FileDestination
-from interlock.service.forwarding.forwarder import Forwarder, Pace, RunForwarded
-from interlock.service.forwarding.interface import Delayed, Outcome, Rejected, Sent
-from interlock.service.forwarding.positions import TABLES, SetAside
+from interlock.server.core.audit_sinks.destination import FileDestination
+from interlock.server.core.audit_sinks.forwarder import Forwarder, Pace, RunForwarded
+from interlock.server.core.audit_sinks.interface import Delayed, Outcome, Rejected, Sent
+from interlock.server.core.audit_sinks.positions import TABLES, SetAside
+from interlock.server.core.database import Database
 from interlock.storage.event_log import Placed
 from interlock.storage.memory import MemoryLog
 from tests.log.runs import append, chained

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.service.permissions import FourEyes, RunFacts, four_eyes
-from interlock.service.principal import Principal, Role
+from interlock.server.core.identity.permissions import FourEyes, RunFacts, four_eyes
+from interlock.server.core.identity.principal import Principal, Role
 
 ADMIN = Principal(name="user:ada", kind="person", roles=frozenset({Role.ADMIN, Role.OPERATOR}))
 FOR_ADA = RunFacts(agent="billing", requester="user:ada", created_by="key:bot")

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from interlock.history.fold import load
-from interlock.service.errors import NotFoundError, RefusedError
-from interlock.service.permissions import Operation
-from interlock.service.principal import Principal, Role
+from interlock.server.core.errors import NotFoundError, RefusedError
+from interlock.server.core.identity.permissions import Operation
+from interlock.server.core.identity.principal import Principal, Role
 
 from .serving import ADA, BOB, World, asked, create, serving
 

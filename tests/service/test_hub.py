@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from interlock import MemoryLog, SqliteLog
 from interlock.domain.errors import LogError
 from interlock.domain.event import Warned
-from interlock.service import live_reader
-from interlock.service.hub import Hub, TooManyReadersError
-from interlock.service.index import Index
-from interlock.service.live import LiveEvent
-from interlock.service.live_reader import Reader
+from interlock.server.core.index.index import Index
+from interlock.server.core.live import reader as live_reader
+from interlock.server.core.live.event import LiveEvent
+from interlock.server.core.live.hub import Hub, TooManyReadersError
+from interlock.server.core.live.reader import Reader
 from interlock.storage.event_log import EventLog
 from tests.patience import HANG_SECONDS
 
@@ -230,7 +230,7 @@ async def test_there_are_no_more_readers_than_there_may_be(tmp_path: Path) -> No
 
 
 async def test_of_all_runs_one_follows_those_that_one_may_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("interlock.service.hub._MAX_KNOWN_RUNS", 2)
+    monkeypatch.setattr("interlock.server.core.live.hub._MAX_KNOWN_RUNS", 2)
     log = MemoryLog()
     async with (
         _hub(tmp_path, log) as hub,
@@ -315,7 +315,7 @@ async def test_closing_ends_every_reader_and_later_ones_at_once(tmp_path: Path) 
 async def test_a_log_that_cannot_be_read_is_told_and_looked_at_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.service.hub._REST_SECONDS", 0)
+    monkeypatch.setattr("interlock.server.core.live.hub._REST_SECONDS", 0)
     log = MemoryLog()
     run = begun(log, "run_1")
     feed = log.feed

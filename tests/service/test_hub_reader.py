@@ -6,8 +6,8 @@ import pytest
 
 from interlock import MemoryLog
 from interlock.domain.event import Warned
-from interlock.service.live import LiveEvent, live
-from interlock.service.live_reader import Reader
+from interlock.server.core.live.event import LiveEvent, live
+from interlock.server.core.live.reader import Reader
 from tests.patience import HANG_SECONDS
 
 from .index_runs import begun

@@ -17,8 +17,8 @@ from interlock.domain.errors import IllegalTransitionError
 from interlock.domain.event import Event, Fact, RunCancelled, RunCompleted, RunFailed, RunResumed, RunStarted, Warned
 from interlock.domain.state.ledger import Ledger
 from interlock.domain.state.lifecycle import ActionState, RunState
-from interlock.service.index import Index
-from interlock.service.rows import ActionQuery
+from interlock.server.core.index.index import Index
+from interlock.server.core.index.rows import ActionQuery
 from tests.log.runs import append
 
 from .index_runs import (

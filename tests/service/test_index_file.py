@@ -10,10 +10,10 @@ import pytest
 from interlock import MemoryLog, SqliteLog
 from interlock.domain.errors import LogError
 from interlock.domain.event import RunCompleted
-from interlock.service import index_activity
-from interlock.service.index import Index, IndexFailedError
-from interlock.service.live import LiveEvent
-from interlock.service.rows import RunQuery
+from interlock.server.core.index import activity
+from interlock.server.core.index.index import Index, IndexFailedError
+from interlock.server.core.index.rows import RunQuery
+from interlock.server.core.live.event import LiveEvent
 from interlock.storage.event_log import Placed
 
 from .index_runs import asking, assert_rows_are_those_of_the_ledgers, begun, granted, paused
@@ -132,7 +132,7 @@ async def test_a_page_that_cannot_be_written_changes_nothing_and_is_written_late
         raise sqlite3.OperationalError("database or disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(index_activity, "keep", fail)
+        patch.setattr(activity, "keep", fail)
         with pytest.raises(IndexFailedError, match="disk is full"):
             await index.run("run_0")
         assert told == []
@@ -315,8 +315,8 @@ async def test_recent_activity_is_of_all_runs_that_one_may_see_newest_first(tmp_
 
 
 async def test_of_recent_activity_the_last_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_activity, "KEPT", 10)
-    monkeypatch.setattr(index_activity, "SPARE", 5)
+    monkeypatch.setattr(activity, "KEPT", 10)
+    monkeypatch.setattr(activity, "SPARE", 5)
     log = MemoryLog()
     index = Index(tmp_path / "index.db", log)
     for number in range(50):

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from interlock import MemoryLog
 from interlock.domain.event import RunCancelled, RunCompleted, RunPaused
 from interlock.domain.state.lifecycle import ActionState
-from interlock.service.index import BadCursorError, Index
-from interlock.service.index_lists import Statement, bound, page_of_actions, page_of_runs
-from interlock.service.rows import ActionQuery, ActionRow, RunQuery, RunRow
+from interlock.server.core.index.index import BadCursorError, Index
+from interlock.server.core.index.lists import Statement, bound, page_of_actions, page_of_runs
+from interlock.server.core.index.rows import ActionQuery, ActionRow, RunQuery, RunRow
 
 from .index_runs import Kind, asking, begun, granted, paused
 

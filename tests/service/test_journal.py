@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.chain import link
-from interlock.service.database import Database
-from interlock.service.journal import GENESIS, MAX_DETAILS, MAX_TEXT_CHARS, Journal, JournalEntry
+from interlock.server.core.audit.audit_log import GENESIS, MAX_DETAILS, MAX_TEXT_CHARS, Journal, JournalEntry
+from interlock.server.core.database import Database
 
 from .people import FakeClock, opened
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.state.lifecycle import RunState
-from interlock.service.permissions import BONDS, PERMISSIONS, Operation, RunFacts, may, visible
-from interlock.service.principal import Principal, Role
-from interlock.service.rows import RunRow
+from interlock.server.core.identity.permissions import BONDS, PERMISSIONS, Operation, RunFacts, may, visible
+from interlock.server.core.identity.principal import Principal, Role
+from interlock.server.core.index.rows import RunRow
 
 #: What a request is about, as somebody sees it who owns the agent `mine`:
 #: O a run of an agent they own, M such a run that they made themselves, X a run of another agent,

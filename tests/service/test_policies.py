@@ -14,15 +14,15 @@ from interlock.domain.chain import Entry
 from interlock.domain.decision import Decision, Verdict
 from interlock.oauth.interface import NoConsents
 from interlock.policy.interface import PolicyEvent
-from interlock.service import policies as policies_module
-from interlock.service.agents import ServedAgent
-from interlock.service.errors import BusyError, InvalidError, NotFoundError, RefusedError
-from interlock.service.fleet import Fleet
-from interlock.service.guard import Guard
-from interlock.service.index import Index
-from interlock.service.journal import Journal
-from interlock.service.policies import MAX_ARGUMENTS_CHARS, MAX_POLICY_CHARS, Policies, WhatIf
-from interlock.service.principal import Principal, Role
+from interlock.server.core import policies as policies_module
+from interlock.server.core.audit.audit_log import Journal
+from interlock.server.core.errors import BusyError, InvalidError, NotFoundError, RefusedError
+from interlock.server.core.identity.guard import Guard
+from interlock.server.core.identity.principal import Principal, Role
+from interlock.server.core.index.index import Index
+from interlock.server.core.policies import MAX_ARGUMENTS_CHARS, MAX_POLICY_CHARS, Policies, WhatIf
+from interlock.server.core.runs.agents import ServedAgent
+from interlock.server.core.runs.runners import Fleet
 from interlock.storage.memory_artifacts import MemoryArtifacts
 from tests.runs.support import agent_of, calls
 from tests.service.people import opened

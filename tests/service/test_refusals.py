@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from interlock.service import journal, refusals
-from interlock.service.database import Database
-from interlock.service.journal import Journal
-from interlock.service.refusals import WINDOW_SECONDS, Refusals
+from interlock.server.core.audit import audit_log
+from interlock.server.core.audit.audit_log import Journal
+from interlock.server.core.database import Database
+from interlock.server.core.identity import refusals
+from interlock.server.core.identity.refusals import WINDOW_SECONDS, Refusals
 
 
 async def test_of_many_refusals_in_a_minute_the_first_the_tenth_and_the_hundredth_are_written(tmp_path: Path) -> None:
-    database, clock = Database(tmp_path / "server.db", journal.TABLES), [0.0]
+    database, clock = Database(tmp_path / "server.db", audit_log.TABLES), [0.0]
     try:
         written = Journal(database)
         counted = Refusals(written, lambda: clock[0])
@@ -37,7 +38,7 @@ async def test_of_many_refusals_in_a_minute_the_first_the_tenth_and_the_hundredt
 
 async def test_what_is_counted_does_not_grow_beyond_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "MAX_COUNTED", 5)
-    database = Database(tmp_path / "server.db", journal.TABLES)
+    database = Database(tmp_path / "server.db", audit_log.TABLES)
     try:
         counted = Refusals(Journal(database))
         for number in range(20):

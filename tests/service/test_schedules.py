@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError
-from interlock.service.database import Database
-from interlock.service.due_times import Schedule, latest_due, next_due
-from interlock.service.schedules import TABLES, Due, Schedules
-from interlock.service.settings import settings_in
+from interlock.server.core.database import Database
+from interlock.server.core.settings import settings_in
+from interlock.server.core.triggers.due_times import Schedule, latest_due, next_due
+from interlock.server.core.triggers.schedules import TABLES, Due, Schedules
 
 SECOND = 10**9
 

@@ -8,13 +8,13 @@ import pytest
 from interlock import LocalTools, MemoryArtifacts, MemoryLog, SqliteLog
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import Mode
-from interlock.service.agents import ServedAgent
-from interlock.service.due_times import Schedule
-from interlock.service.forwarding.destination import FileDestination
-from interlock.service.rows import RunQuery
-from interlock.service.service import Service
-from interlock.service.settings import ServerSettings, ServerTable
-from interlock.service.webhooks import Triggered, Webhook
+from interlock.server.core.audit_sinks.destination import FileDestination
+from interlock.server.core.index.rows import RunQuery
+from interlock.server.core.runs.agents import ServedAgent
+from interlock.server.core.service import Service
+from interlock.server.core.settings import ServerSettings, ServerTable
+from interlock.server.core.triggers.due_times import Schedule
+from interlock.server.core.triggers.webhooks import Triggered, Webhook
 from tests.runs.support import calls
 
 from .people import FakeClock
@@ -36,7 +36,7 @@ async def test_it_is_ready_when_it_has_started_and_not_before_or_after(tmp_path:
 async def test_a_schedule_makes_a_run_when_it_is_due_and_the_same_one_only_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.service.service._LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("interlock.server.core.service._LOOK_SECONDS", 0.01)
     clock = FakeClock()
     nightly = Schedule(name="nightly", agent="plain", task="Look.", every_seconds=60)
     settings = ServerSettings(schedules=(nightly,))

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.service.accounts import Accounts
-from interlock.service.database import Database
-from interlock.service.journal import Journal
-from interlock.service.principal import Principal, Role
-from interlock.service.sessions import MAX_PER_PERSON, NewSession, Sessions, csrf_of, is_csrf
+from interlock.server.core.audit.audit_log import Journal
+from interlock.server.core.database import Database
+from interlock.server.core.identity.accounts import Accounts
+from interlock.server.core.identity.principal import Principal, Role
+from interlock.server.core.identity.sessions import MAX_PER_PERSON, NewSession, Sessions, csrf_of, is_csrf
 
 from .people import HOUR, MINUTE, PASSWORD, FakeClock, everything_kept, opened
 

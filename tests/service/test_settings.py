@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.errors import ConfigurationError
-from interlock.service.settings import ServerSettings, ServerTable, read_settings
+from interlock.server.core.settings import ServerSettings, ServerTable, read_settings
 
 FULL = """
 [server]

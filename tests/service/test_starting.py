@@ -7,9 +7,9 @@ import pytest
 
 from interlock import SqliteLog
 from interlock.domain.event import RunCancelled, RunStarted, UserSaid
-from interlock.service.errors import BusyError, ConflictError, InvalidError, NotFoundError, RefusedError
-from interlock.service.principal import Principal, Role
-from interlock.service.starting import MAX_TASK_CHARS, NewRun
+from interlock.server.core.errors import BusyError, ConflictError, InvalidError, NotFoundError, RefusedError
+from interlock.server.core.identity.principal import Principal, Role
+from interlock.server.core.runs.starting import MAX_TASK_CHARS, NewRun
 from tests.runs.support import calls
 
 from .serving import ADA, BOB, BOT, World, approve, asked, breath, create, scripted, serving, settings_of, status, told

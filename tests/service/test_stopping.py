@@ -7,9 +7,9 @@ import pytest
 
 from interlock.domain.errors import LogCorruptError
 from interlock.domain.state.lifecycle import RunState
-from interlock.service import stopping
-from interlock.service.rows import RunRow
-from interlock.service.stopping import Stopping
+from interlock.server.core.index.rows import RunRow
+from interlock.server.core.runs import stopping
+from interlock.server.core.runs.stopping import Stopping
 from tests.service.serving import ADA, World, asked, create, serving
 
 

@@ -10,8 +10,8 @@ from interlock import MemoryLog
 from interlock.audit.schemas import SCHEMAS, FormName, SchemaName, export
 from interlock.domain.chain import Entry
 from interlock.domain.event import RunStarted, Warned
-from interlock.service import trail
-from interlock.service.trail import walk, written
+from interlock.server.core.audit import chain_reader
+from interlock.server.core.audit.chain_reader import walk, written
 from tests.patience import HANG_SECONDS
 from tests.service.index_runs import Written
 
@@ -45,8 +45,8 @@ async def exported(log: MemoryLog, count: int, schema: SchemaName, form: FormNam
 async def test_what_is_written_page_by_page_is_what_is_written_at_once(
     events: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trail, "PAGE_EVENTS", 7)
-    monkeypatch.setattr(trail, "PIECE_BYTES", 500)
+    monkeypatch.setattr(chain_reader, "PAGE_EVENTS", 7)
+    monkeypatch.setattr(chain_reader, "PIECE_BYTES", 500)
     log = log_of(events + 3)
     entries = await MemoryLog.read(log, "run_1", -1, events)
     forms: tuple[FormName, ...] = ("json", "ndjson")
@@ -77,6 +77,6 @@ async def test_a_trail_has_every_hash_and_says_whether_they_follow_from_each_oth
 
 
 def follows(entries: list[Entry]) -> bool:
-    told = trail.Trail("run_1")
+    told = chain_reader.Trail("run_1")
     told.go_on(entries)
     return told.is_chain

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.errors import ConfigurationError
-from interlock.service.agents import ServedAgent
-from interlock.service.due_times import Schedule
-from interlock.service.forwarding.destination import FileDestination
-from interlock.service.settings import ServerSettings, ServerTable
-from interlock.service.troubles import Troubles
-from interlock.service.webhooks import Webhook
+from interlock.server.core.audit_sinks.destination import FileDestination
+from interlock.server.core.health import Troubles
+from interlock.server.core.runs.agents import ServedAgent
+from interlock.server.core.settings import ServerSettings, ServerTable
+from interlock.server.core.triggers.due_times import Schedule
+from interlock.server.core.triggers.webhooks import Webhook
 from tests.patience import HANG_SECONDS
 
 from .serving import create, scripted, serving, status
@@ -54,7 +54,7 @@ def heard() -> Generator[_Heard]:
 async def test_a_receiver_and_a_checkpoint_file_that_cannot_be_written_are_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: _Heard
 ) -> None:
-    monkeypatch.setattr("interlock.service.service._TROUBLES_SECONDS", 0.01)
+    monkeypatch.setattr("interlock.server.core.service._TROUBLES_SECONDS", 0.01)
     nowhere = str(tmp_path / "nowhere" / "file")
     server = ServerTable(checkpoint_file=nowhere, checkpoint_seconds=0.01)
     settings = ServerSettings(server=server, forward=(FileDestination(name="copy", path=nowhere),))

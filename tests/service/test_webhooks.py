@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.rendering import TAG
-from interlock.service.settings import settings_in
-from interlock.service.webhook_signature import signed_headers
-from interlock.service.webhooks import Triggered, Webhook, WebhookRefused, Webhooks
+from interlock.server.core.settings import settings_in
+from interlock.server.core.triggers.webhook_signature import signed_headers
+from interlock.server.core.triggers.webhooks import Triggered, Webhook, WebhookRefused, Webhooks
 
 SECRET = "a-secret-of-some-length"
 ENVIRON = {"SECRET": SECRET}

@@ -23,8 +23,8 @@ from interlock.domain.event import (
 )
 from interlock.domain.json import JsonObject
 from interlock.domain.tool import Consent, ConsentBinding, Situation
-from interlock.service import worker
-from interlock.service.agents import ServedAgent
+from interlock.server.core.runs import worker
+from interlock.server.core.runs.agents import ServedAgent
 from tests.runs.support import calls
 
 from .people import FakeClock
@@ -247,7 +247,7 @@ async def test_a_run_that_waits_for_consent_goes_on_with_it_and_fails_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: bool
 ) -> None:
     access, tokens = Access(), list[str]()
-    monkeypatch.setattr("interlock.service.service.NoConsents", lambda: access)
+    monkeypatch.setattr("interlock.server.core.service.NoConsents", lambda: access)
 
     @tool(risk="write", consent=Consent(provider="mail", scopes=("send",)))
     def send(context: ToolContext) -> str:

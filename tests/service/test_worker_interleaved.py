@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from interlock import SqliteLog, verify
 from interlock.domain.event import ApprovalGranted, ApprovalRejected, InvocationStarted, RunCancelled
-from interlock.service.deciding import Approval
-from interlock.service.errors import ConflictError
-from interlock.service.rows import ActionQuery, RunQuery
-from interlock.service.service import Service
+from interlock.server.core.errors import ConflictError
+from interlock.server.core.index.rows import ActionQuery, RunQuery
+from interlock.server.core.runs.approvals import Approval
+from interlock.server.core.service import Service
 from interlock.storage.event_log import Claim, Note
 from tests.runs.support import facts
 

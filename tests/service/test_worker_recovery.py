@@ -11,8 +11,8 @@ from interlock.domain.event import RunCancelled
 from interlock.runs.fork import fork
 from interlock.runs.inbox import Desk
 from interlock.runs.runner import Runner
-from interlock.service import worker
-from interlock.service.rows import RunQuery
+from interlock.server.core.index.rows import RunQuery
+from interlock.server.core.runs import worker
 from interlock.storage.event_log import Note
 from tests.runs.support import facts
 

@@ -10,8 +10,8 @@ import pytest
 
 from interlock import SqliteLog, ToolDefinition, tool
 from interlock.domain.event import CallObserved, InvocationCompleted, RunCancelled
-from interlock.service.errors import BusyError
-from interlock.service.starting import NewRun
+from interlock.server.core.errors import BusyError
+from interlock.server.core.runs.starting import NewRun
 from tests.runs.support import calls, facts
 
 from .serving import (

@@ -18,14 +18,14 @@ from interlock.domain.tool import Consent
 from interlock.models.scripted import ScriptedProvider
 from interlock.oauth.grants import Grants
 from interlock.oauth.providers import OAuthProvider
-from interlock.service.agents import ServedAgent
-from interlock.service.api_keys import NewKey
-from interlock.service.principal import Role
-from interlock.service.sealing import sealing_keys
-from interlock.service.service import Service
-from interlock.service.settings import ServerSettings, ServerTable
-from interlock.service.sign_in_oidc import RoleRule, SignInSettings
-from interlock.service.token_table import TokenTable
+from interlock.server.core.identity.api_keys import NewKey
+from interlock.server.core.identity.oidc import RoleRule, SignInSettings
+from interlock.server.core.identity.principal import Role
+from interlock.server.core.runs.agents import ServedAgent
+from interlock.server.core.sealing import sealing_keys
+from interlock.server.core.service import Service
+from interlock.server.core.settings import ServerSettings, ServerTable
+from interlock.server.core.token_table import TokenTable
 from tests.console.browser import Watch
 from tests.console.server import PASSWORD, House
 from tests.node.oidc_server import SECRETS, OidcServer

@@ -4,7 +4,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from .. import __version__
-from ..service.service import Service
+from ..server.core.service import Service
 from . import (
     errors,
     routes_audit,

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import Depends, Request
 
-from ..service.permissions import BONDS, PERMISSIONS, Bond, Operation, Reach
-from ..service.principal import Principal
-from ..service.service import Service
-from ..service.sessions import SignedIn, is_csrf
+from ..server.core.identity.permissions import BONDS, PERMISSIONS, Bond, Operation, Reach
+from ..server.core.identity.principal import Principal
+from ..server.core.identity.sessions import SignedIn, is_csrf
+from ..server.core.service import Service
 from .crowd import Crowd
 from .errors import ApiError
 from .rate import Rates

@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from ..service.permissions import Operation
+from ..server.core.identity.permissions import Operation
 from . import answers, body
 from .caller import CSRF_HEADER, ForOperation
 

@@ -15,9 +15,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ..domain.errors import ArtifactError, IllegalTransitionError, LogCorruptError, LogError
-from ..service.errors import BusyError, ConflictError, InvalidError, NotFoundError, RefusedError, ServiceError
-from ..service.hub import TooManyReadersError
-from ..service.index import BadCursorError, IndexFailedError
+from ..server.core.errors import BusyError, ConflictError, InvalidError, NotFoundError, RefusedError, ServiceError
+from ..server.core.index.index import BadCursorError, IndexFailedError
+from ..server.core.live.hub import TooManyReadersError
 
 _encode = msgspec.json.Encoder().encode
 _MAX_FIELDS = 20

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response, StreamingResponse
 
 from ..audit.schemas import MEDIA_TYPES, FormName, SchemaName
-from ..service.permissions import Operation
+from ..server.core.identity.permissions import Operation
 from .answers import answer, answers
 from .body import body, takes
 from .caller import Caller, Served, caller

@@ -13,9 +13,9 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from ..service.consenting import Answered, ConsentProblem, Goto, ProblemCode
-from ..service.errors import unknown
-from ..service.permissions import Operation
+from ..server.core.consents import Answered, ConsentProblem, Goto, ProblemCode
+from ..server.core.errors import unknown
+from ..server.core.identity.permissions import Operation
 from .answers import answer, answers
 from .body import body, takes
 from .caller import Caller, ForOperation, Served, caller, cookie_name, service_of

@@ -7,10 +7,10 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 from starlette.responses import Response
 
-from ..service.deciding import Approval
-from ..service.permissions import Operation
-from ..service.rows import ActionQuery
-from ..service.service import Service
+from ..server.core.identity.permissions import Operation
+from ..server.core.index.rows import ActionQuery
+from ..server.core.runs.approvals import Approval
+from ..server.core.service import Service
 from .answers import answer, answers
 from .body import body, takes
 from .caller import Caller, Served, caller

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Header, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response, StreamingResponse
 
-from ..service.permissions import Operation
-from ..service.service import Service
+from ..server.core.identity.permissions import Operation
+from ..server.core.service import Service
 from .answers import JSON, answer, answers, ref
 from .caller import Caller, Served, caller
 from .ranges import Span, read_range

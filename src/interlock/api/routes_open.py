@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from ..service.webhooks import MAX_BODY_BYTES, WebhookRefused
+from ..server.core.triggers.webhooks import MAX_BODY_BYTES, WebhookRefused
 from .answers import answer, answers
 from .body import read_body
 from .caller import Knocked, Served

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from ..service.account_rows import Account
-from ..service.permissions import Operation
-from ..service.principal import Role
-from ..service.service import Service
-from ..service.trust import Refusal
+from ..server.core.identity.account_rows import Account
+from ..server.core.identity.permissions import Operation
+from ..server.core.identity.principal import Role
+from ..server.core.identity.trust import Refusal
+from ..server.core.service import Service
 from .answers import answer, answers
 from .body import body, takes
 from .caller import Caller, Served, caller

@@ -6,8 +6,8 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from ..domain.tool import Mode
-from ..service.permissions import Operation
-from ..service.policies import Backtested, Explained, PolicyShown, WhatIf
+from ..server.core.identity.permissions import Operation
+from ..server.core.policies import Backtested, Explained, PolicyShown, WhatIf
 from .answers import answer, answers
 from .body import body, takes
 from .caller import Caller, Served, caller

@@ -6,10 +6,10 @@ from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from ..service.permissions import Operation
-from ..service.rows import RunQuery
-from ..service.starting import NewRun
-from ..service.stopping import Stopped
+from ..server.core.identity.permissions import Operation
+from ..server.core.index.rows import RunQuery
+from ..server.core.runs.starting import NewRun
+from ..server.core.runs.stopping import Stopped
 from .answers import answer, answers, described
 from .body import body, takes
 from .caller import Caller, Served, caller

@@ -8,11 +8,11 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from ..domain.errors import ConsentError
-from ..service.consenting import Callback, Refused
-from ..service.permissions import Operation
-from ..service.service import Service
-from ..service.sessions import NewSession
-from ..service.trust import Refusal
+from ..server.core.consents import Callback, Refused
+from ..server.core.identity.permissions import Operation
+from ..server.core.identity.sessions import NewSession
+from ..server.core.identity.trust import Refusal
+from ..server.core.service import Service
 from .answers import answer, answers, no_content
 from .body import body, takes
 from .caller import Caller, Knocked, Served, caller, cookie_name, is_secure

@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from ..domain.event import RUN_ENDS
 from ..history.run_view import run_events
-from ..service.live import LiveEvent
-from ..service.permissions import Operation, may, visible
-from ..service.rows import RunRow
+from ..server.core.identity.permissions import Operation, may, visible
+from ..server.core.index.rows import RunRow
+from ..server.core.live.event import LiveEvent
 from .answers import answers
 from .caller import Caller, Served, caller
 from .errors import FieldProblem, invalid

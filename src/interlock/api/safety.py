@@ -17,7 +17,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..service.service import Service
+from ..server.core.service import Service
 from .body import MAX_BODY_BYTES, too_large
 from .caller import SAFE_METHODS
 from .crowd import Crowd

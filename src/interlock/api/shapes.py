@@ -13,11 +13,11 @@ from ..domain.payload import Bound, Change
 from ..domain.state.lifecycle import RunState
 from ..history.actions import Action
 from ..history.run_view import RunEvent, RunEventType
-from ..service.deciding import Decided
-from ..service.index import ActivityRow
-from ..service.keeping import RuleTarget
-from ..service.reading import AgentRow, ArtifactRow, Overview, QuestionView
-from ..service.rows import ActionRow, RunRow
+from ..server.core.index.index import ActivityRow
+from ..server.core.index.rows import ActionRow, RunRow
+from ..server.core.runs.approvals import Decided
+from ..server.core.runs.kept_rules import RuleTarget
+from ..server.core.runs.queries import AgentRow, ArtifactRow, Overview, QuestionView
 from .times import moment, when
 
 Status = Literal["RUNNING", "PAUSED_APPROVAL", "PAUSED_CONSENT", "COMPLETED", "FAILED"]

@@ -7,9 +7,9 @@ import msgspec
 from ..audit.keys import PublicKey
 from ..audit.proof import Proof
 from ..audit.signed_line import SignedCheckpoint
-from ..service.auditing import RunFlaw, ServerCheck
-from ..service.forwarding.forwarder import ForwardStatus, RunForwarded
-from ..service.journal import JournalEntry, Outcome
+from ..server.core.audit.audit_log import JournalEntry, Outcome
+from ..server.core.audit.service import RunFlaw, ServerCheck
+from ..server.core.audit_sinks.forwarder import ForwardStatus, RunForwarded
 from .shapes import Shape
 from .times import moment, when
 

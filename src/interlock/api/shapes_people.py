@@ -1,9 +1,9 @@
 """Who there is, as REST shows it: keys, accounts, sign-ins and consents. No secret, but that of a key just made."""
 
-from ..service.account_rows import Account
-from ..service.api_keys import ApiKey, NewKey
-from ..service.consenting import Given, WaitingConsent
-from ..service.principal import Principal
+from ..server.core.consents import Given, WaitingConsent
+from ..server.core.identity.account_rows import Account
+from ..server.core.identity.api_keys import ApiKey, NewKey
+from ..server.core.identity.principal import Principal
 from .shapes import ActionShape, Shape
 from .times import moment, when
 

@@ -18,8 +18,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ..domain.json import without_surrogates
-from ..service.live import LiveEvent
-from ..service.live_reader import Reader
+from ..server.core.live.event import LiveEvent
+from ..server.core.live.reader import Reader
 
 MEDIA_TYPE = "text/event-stream"
 HEARTBEAT_SECONDS = 15.0

@@ -11,10 +11,10 @@ from typing import Annotated, TypeAlias
 import typer
 
 from ..domain.errors import ConfigurationError
-from ..service.accounts import Account, Accounts
-from ..service.database import Database
-from ..service.principal import Role
-from ..service.trust import Refusal
+from ..server.core.database import Database
+from ..server.core.identity.accounts import Account, Accounts
+from ..server.core.identity.principal import Role
+from ..server.core.identity.trust import Refusal
 from .exit_codes import ExitCode, exits
 from .options import Json
 from .server_files import ServerLog

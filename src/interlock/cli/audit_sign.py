@@ -8,9 +8,9 @@ from pathlib import Path
 from ..audit.keys import PublicKey
 from ..audit.signed_line import SignedCheckpoint
 from ..domain.chain import Entry
-from ..service.checkpoints import TABLES, Checkpoints
-from ..service.database import Database
-from ..service.signing import Signer
+from ..server.core.audit.checkpoints import TABLES, Checkpoints
+from ..server.core.audit.signing import Signer
+from ..server.core.database import Database
 from ..storage.memory import MemoryLog
 
 _DATABASE = "server.db"

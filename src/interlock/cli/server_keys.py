@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ..service.api_keys import ApiKey, ApiKeys
-from ..service.database import Database
-from ..service.principal import Role
-from ..service.trust import Refusal
+from ..server.core.database import Database
+from ..server.core.identity.api_keys import ApiKey, ApiKeys
+from ..server.core.identity.principal import Role
+from ..server.core.identity.trust import Refusal
 from .exit_codes import ExitCode, exits
 from .options import Json
 from .server_files import ServerLog

@@ -8,17 +8,18 @@ from typing import TypeVar
 
 import typer
 
-from ..service import account_rows, api_keys, journal, sessions
-from ..service.database import Database
-from ..service.principal import Role
-from ..service.trust import Refusal
+from ..server.core.audit import audit_log
+from ..server.core.database import Database
+from ..server.core.identity import account_rows, api_keys, sessions
+from ..server.core.identity.principal import Role
+from ..server.core.identity.trust import Refusal
 from .exit_codes import ExitCode
 from .places import login_name
 from .server_files import server_files
 from .show import say
 
 _T = TypeVar("_T")
-_TABLES = (*account_rows.TABLES, *api_keys.TABLES, *sessions.TABLES, *journal.TABLES)
+_TABLES = (*account_rows.TABLES, *api_keys.TABLES, *sessions.TABLES, *audit_log.TABLES)
 ALL = "*"
 
 

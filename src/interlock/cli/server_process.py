@@ -23,13 +23,13 @@ try:
     from ..api.app import make_api
     from ..api.connections import Connection
     from ..console.site import mount_console
-    from ..service.agent_loading import load_agents
-    from ..service.agents import ServedAgent
-    from ..service.demo_agents import demo_agents
-    from ..service.principal import Role
-    from ..service.service import Service
-    from ..service.settings import ServerSettings, ServerTable, read_settings
-    from ..service.trust import Refusal
+    from ..server.core.identity.principal import Role
+    from ..server.core.identity.trust import Refusal
+    from ..server.core.runs.agent_loading import load_agents
+    from ..server.core.runs.agents import ServedAgent
+    from ..server.core.runs.demo_agents import demo_agents
+    from ..server.core.service import Service
+    from ..server.core.settings import ServerSettings, ServerTable, read_settings
 except ModuleNotFoundError as missing:
     raise ConfigurationError("A server needs more than the command: pip install 'interlock[server]'") from missing
 

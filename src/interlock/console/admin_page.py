@@ -4,9 +4,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..service.permissions import Operation, may
-from ..service.principal import Role
-from ..service.service import Service
+from ..server.core.identity.permissions import Operation, may
+from ..server.core.identity.principal import Role
+from ..server.core.service import Service
 from .entrance import Visitor
 from .pages import Pages
 

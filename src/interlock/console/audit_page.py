@@ -14,10 +14,10 @@ from ..audit.checkpoint import Statement
 from ..audit.proof import Proof
 from ..audit.schemas import SCHEMAS
 from ..audit.signed_line import SignedCheckpoint
-from ..service.errors import InvalidError
-from ..service.permissions import Operation, RunFacts, may
-from ..service.principal import Principal
-from ..service.service import Service
+from ..server.core.errors import InvalidError
+from ..server.core.identity.permissions import Operation, RunFacts, may
+from ..server.core.identity.principal import Principal
+from ..server.core.service import Service
 from .entrance import Visitor
 from .pages import HEADERS, Pages
 

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Form
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from ..service.consenting import Answered, Consenting, ConsentProblem, Goto
-from ..service.errors import ConflictError, NotFoundError, RefusedError, ServiceError
-from ..service.service import Service
+from ..server.core.consents import Answered, Consenting, ConsentProblem, Goto
+from ..server.core.errors import ConflictError, NotFoundError, RefusedError, ServiceError
+from ..server.core.service import Service
 from .entrance import Visitor, check_form
 from .pages import Pages
 

@@ -4,10 +4,10 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..service.permissions import Operation, may, visible
-from ..service.principal import Principal
-from ..service.rows import ActionQuery, RunQuery
-from ..service.service import Service
+from ..server.core.identity.permissions import Operation, may, visible
+from ..server.core.identity.principal import Principal
+from ..server.core.index.rows import ActionQuery, RunQuery
+from ..server.core.service import Service
 from .entrance import Visitor
 from .pages import Pages
 

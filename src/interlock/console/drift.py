@@ -12,7 +12,7 @@ from ..domain.call import Question
 from ..domain.errors import InterlockError
 from ..domain.payload import Change, bind, changes
 from ..domain.tool import Mode, Situation
-from ..service.fleet import Fleet
+from ..server.core.runs.runners import Fleet
 
 _SECONDS = 5.0
 

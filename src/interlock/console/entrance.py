@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from ..api.caller import SAFE_METHODS, cookie_name, crowd_of, is_secure, rates_of
-from ..service.service import Service
-from ..service.sessions import SignedIn, is_csrf
+from ..server.core.identity.sessions import SignedIn, is_csrf
+from ..server.core.service import Service
 
 HOME = "/console/"
 SIGN_OUT = "/console/logout"

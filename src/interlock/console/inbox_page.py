@@ -12,12 +12,12 @@ from starlette.responses import RedirectResponse, Response
 
 from ..domain.ids import MAX_NAME_CHARS
 from ..domain.state.lifecycle import ActionState
-from ..service.errors import InvalidError
-from ..service.index import BadCursorError
-from ..service.principal import Principal
-from ..service.reading import QuestionView
-from ..service.rows import ActionQuery, ActionRow, Page
-from ..service.service import Service
+from ..server.core.errors import InvalidError
+from ..server.core.identity.principal import Principal
+from ..server.core.index.index import BadCursorError
+from ..server.core.index.rows import ActionQuery, ActionRow, Page
+from ..server.core.runs.queries import QuestionView
+from ..server.core.service import Service
 from .drift import drift
 from .entrance import Visitor
 from .pages import Pages

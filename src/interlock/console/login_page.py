@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from ..api.routes_session import set_session
-from ..service.service import Service
-from ..service.sessions import NewSession
+from ..server.core.identity.sessions import NewSession
+from ..server.core.service import Service
 from .entrance import (
     Visitor,
     check_form,

@@ -13,10 +13,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from ..service.permissions import Operation, may, visible
-from ..service.principal import Principal, Role
-from ..service.service import Service
-from ..service.sessions import SignedIn
+from ..server.core.identity.permissions import Operation, may, visible
+from ..server.core.identity.principal import Principal, Role
+from ..server.core.identity.sessions import SignedIn
+from ..server.core.service import Service
 from . import markup, times
 from .assets import Assets
 

@@ -10,11 +10,11 @@ from starlette.responses import RedirectResponse, Response
 from ..domain import json
 from ..domain.ids import MAX_NAME_CHARS
 from ..domain.json import JsonObject
-from ..service.errors import BusyError, InvalidError
-from ..service.permissions import Operation, RunFacts, may
-from ..service.policies import MAX_ARGUMENTS_CHARS, MAX_POLICY_CHARS, MAX_RUNS, WhatIf
-from ..service.principal import Principal
-from ..service.service import Service
+from ..server.core.errors import BusyError, InvalidError
+from ..server.core.identity.permissions import Operation, RunFacts, may
+from ..server.core.identity.principal import Principal
+from ..server.core.policies import MAX_ARGUMENTS_CHARS, MAX_POLICY_CHARS, MAX_RUNS, WhatIf
+from ..server.core.service import Service
 from .entrance import Visitor, check_form
 from .markup import outline
 from .pages import Pages

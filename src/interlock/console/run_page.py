@@ -20,11 +20,11 @@ from ..domain.chain import Entry, decode_event
 from ..domain.errors import ArtifactError
 from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 from ..history.call_view import CallView
-from ..service.errors import NotFoundError, unknown
-from ..service.permissions import Operation, may
-from ..service.principal import Principal
-from ..service.rows import RunQuery, RunRow
-from ..service.service import Service
+from ..server.core.errors import NotFoundError, unknown
+from ..server.core.identity.permissions import Operation, may
+from ..server.core.identity.principal import Principal
+from ..server.core.index.rows import RunQuery, RunRow
+from ..server.core.service import Service
 from .entrance import Visitor
 from .markup import shown_line
 from .pages import Pages

@@ -7,11 +7,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..domain.ids import MAX_NAME_CHARS
-from ..service.errors import InvalidError
-from ..service.index import BadCursorError
-from ..service.permissions import Operation, RunFacts, may
-from ..service.rows import Page, RunQuery, RunRow
-from ..service.service import Service
+from ..server.core.errors import InvalidError
+from ..server.core.identity.permissions import Operation, RunFacts, may
+from ..server.core.index.index import BadCursorError
+from ..server.core.index.rows import Page, RunQuery, RunRow
+from ..server.core.service import Service
 from .dashboard_page import TILES
 from .entrance import Visitor
 from .pages import Pages

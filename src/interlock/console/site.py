@@ -12,8 +12,8 @@ from ..api.crowd import Crowd
 from ..api.errors import RETRY_SECONDS, STATUS_OF, ApiError
 from ..api.rate import Rates
 from ..domain.errors import ArtifactError, IllegalTransitionError, LogCorruptError, LogError
-from ..service.errors import ServiceError
-from ..service.service import Service
+from ..server.core.errors import ServiceError
+from ..server.core.service import Service
 from . import (
     admin_page,
     audit_page,

@@ -1,0 +1,173 @@
+"""What people did to the server itself: signed in, were refused, made a key, took an export.
+
+Rows are only ever added (the table refuses anything else), and chained as the events of a run are: an edited, removed,
+reordered or inserted row breaks the chain at a known place. A cut tail shows in the count and head that checkpoints
+sign. A change of an account or a key is written with its row, in one transaction.
+"""
+
+import re
+import sqlite3
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from itertools import islice
+from time import time_ns
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from ....domain.chain import escape_line_breaks, link
+from ....domain.json import without_surrogates
+from ..database import Database
+
+TABLES = (
+    "CREATE TABLE IF NOT EXISTS journal (seq INTEGER PRIMARY KEY, body BLOB NOT NULL, hash BLOB NOT NULL)",
+    """CREATE TRIGGER IF NOT EXISTS journal_is_not_edited BEFORE UPDATE ON journal
+    BEGIN SELECT RAISE(ABORT, 'the journal is only ever added to'); END""",
+    """CREATE TRIGGER IF NOT EXISTS journal_is_not_cut BEFORE DELETE ON journal
+    BEGIN SELECT RAISE(ABORT, 'the journal is only ever added to'); END""",
+)
+
+GENESIS = sha256(b"interlock/journal/v1\n").digest()
+MAX_PAGE = 1_000
+MAX_TEXT_CHARS = 500
+MAX_DETAILS = 16
+
+_LAST = "SELECT seq, CAST(hash AS BLOB) FROM journal ORDER BY seq DESC LIMIT 1"
+_READ = "SELECT seq, CAST(body AS BLOB), CAST(hash AS BLOB) FROM journal WHERE seq > ? ORDER BY seq LIMIT ?"
+_HASH_OF = "SELECT CAST(hash AS BLOB) FROM journal WHERE seq = ?"
+_ADD = "INSERT INTO journal (seq, body, hash) VALUES (?, ?, ?)"
+
+#: The secret of a key, wherever somebody pasted one.
+_mask_keys = re.compile(r"(ik_[0-9a-f]{8})_[A-Za-z0-9_-]{20,}").sub
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+Outcome: TypeAlias = Literal["done", "refused", "failed"]
+
+
+class Deed(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody did, or was refused. Texts are cut to their bounds when it is written."""
+
+    by: str
+    #: A dotted name: `account.created`, `session.started`, `decision.refused`, ...
+    action: str
+    target: str = ""
+    outcome: Outcome = "done"
+    detail: Mapping[str, str] = {}
+
+
+class JournalEntry(Deed, frozen=True, kw_only=True):
+    """One row. `at` is nanoseconds since 1970."""
+
+    seq: int
+    at: int
+
+
+class JournalCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the chain holds. `problem` is empty when it does to its end."""
+
+    count: int
+    head: str
+    broken_at: int = 0
+    problem: str = ""
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(JournalEntry).decode
+
+
+class Journal:
+    def __init__(self, database: Database, now: Callable[[], int] = time_ns) -> None:
+        self._database = database
+        self._now = now
+
+    async def add(
+        self, by: str, action: str, target: str = "", *, outcome: Outcome = "done", detail: Mapping[str, str] = _NOTHING
+    ) -> JournalEntry:
+        """Durable when it returns. What was typed as a secret does not belong here."""
+        deed, at = Deed(by=by, action=action, target=target, outcome=outcome, detail=detail), self._now()
+        return await self._database.run(lambda connection: append(connection, at, deed))
+
+    async def read(self, after: int = 0, limit: int = 100) -> tuple[JournalEntry, ...]:
+        """Oldest first. A row that cannot be read is shown as one; `verify` says more."""
+        bounds = (after, max(0, min(limit, MAX_PAGE)))
+        rows = await self._database.run(lambda connection: connection.execute(_READ, bounds).fetchall())
+        return tuple(_shown(seq, body) for seq, body, _ in rows)
+
+    async def head(self) -> tuple[int, bytes]:
+        """How many rows there are, and the hash over all of them."""
+        return await self._database.run(_last)
+
+    async def hash_of(self, seq: int) -> bytes | None:
+        """The hash over all rows up to that one; None: there is none."""
+
+        def find(connection: sqlite3.Connection) -> bytes | None:
+            row = connection.execute(_HASH_OF, (seq,)).fetchone()
+            return row[0] if row else None
+
+        return await self._database.run(find)
+
+    async def verify(self) -> JournalCheck:
+        """Go through all rows, a page at a time; what is added meanwhile is looked at, too."""
+        check, previous = JournalCheck(count=0, head=GENESIS.hex()), GENESIS
+        while not check.problem:
+            bounds = (check.count, MAX_PAGE)
+            rows = await self._database.run(lambda connection, page=bounds: connection.execute(_READ, page).fetchall())
+            if not rows:
+                break
+            for seq, body, digest in rows:
+                if problem := _broken(check.count + 1, seq, previous, body, digest):
+                    check = msgspec.structs.replace(check, broken_at=check.count + 1, problem=problem)
+                    break
+                check, previous = JournalCheck(count=seq, head=digest.hex()), digest
+        return check
+
+
+def append(connection: sqlite3.Connection, at: int, deed: Deed) -> JournalEntry:
+    """Inside the transaction of the change itself: neither is there without the other."""
+    count, previous = _last(connection)
+    entry = JournalEntry(
+        seq=count + 1,
+        at=at,
+        by=_bounded(deed.by),
+        action=_bounded(deed.action),
+        target=_bounded(deed.target),
+        outcome=deed.outcome,
+        detail={_bounded(key): _bounded(text) for key, text in islice(deed.detail.items(), MAX_DETAILS)},
+    )
+    body = escape_line_breaks(_encode(entry))
+    connection.execute(_ADD, (entry.seq, body, link(previous, body)))
+    return entry
+
+
+def _bounded(text: str) -> str:
+    text = without_surrogates(_mask_keys(r"\1_(hidden)", text[: 4 * MAX_TEXT_CHARS]))
+    return text if len(text) <= MAX_TEXT_CHARS else text[: MAX_TEXT_CHARS - 1] + "…"
+
+
+def _last(connection: sqlite3.Connection) -> tuple[int, bytes]:
+    return connection.execute(_LAST).fetchone() or (0, GENESIS)
+
+
+def _shown(seq: int, body: bytes) -> JournalEntry:
+    entry = _read(body)
+    return entry or JournalEntry(seq=seq, at=0, by="", action="unreadable", outcome="failed")
+
+
+def _read(body: bytes) -> JournalEntry | None:
+    try:
+        return _decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _broken(expected: int, seq: int, previous: bytes, body: bytes, digest: bytes) -> str:
+    if seq != expected:
+        return f"row {expected} is missing; the next one is {seq}"
+    if link(previous, body) != digest:
+        return f"row {seq} is not what was written"
+    entry = _read(body)
+    if entry is None or entry.seq != seq:
+        return f"row {seq} says something else about itself"
+    return ""

@@ -1,0 +1,192 @@
+"""The key that checkpoints are signed with: Ed25519, in a file that is its owner's alone.
+
+The private key is `signing.key`, as PEM; it is made on first use. Beside it, `signing.pub` has every public key that
+was ever used, the oldest first, so that what an old key signed can be checked after it was replaced. Whoever replaces
+the key or makes the first one holds a lock on the folder; a process that signs sees the new key before its next
+signature.
+"""
+
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import NamedTuple
+
+import msgspec
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from ....audit.keys import PublicKey, key_id, read_keys
+from ....audit.times import utc
+from ....domain.errors import ConfigurationError
+
+_MAX_BYTES = 1 << 20
+_OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+class SigningKey(NamedTuple):
+    key_id: str
+    public: bytes
+    sign: Callable[[bytes], bytes]
+
+
+class Signer:
+    def __init__(self, path: str | os.PathLike[str], *, now: Callable[[], int] = time.time_ns) -> None:
+        """Makes the key if there is none. `ConfigurationError` for one that others could have read or put there."""
+        self.path = Path(path)
+        self._now = now
+        with _locked(self.path.parent):
+            if not os.path.lexists(self.path):
+                _write(self.path, _new_key())
+            self._seen, self._key = _load(self.path)
+            self._settle()
+
+    @property
+    def public_path(self) -> Path:
+        return public_keys_path(self.path)
+
+    @property
+    def own_paths(self) -> tuple[str, ...]:
+        """Where its files are, which no tool may touch."""
+        return str(self.path.resolve()), str(self.public_path.resolve())
+
+    def current(self) -> SigningKey:
+        """The one to sign with now. Name it and sign with the same one: another process may replace it."""
+        with suppress(FileNotFoundError):
+            if _version(os.stat(self.path, follow_symlinks=False)) != self._seen:
+                self._seen, self._key = _load(self.path)
+        return self._key
+
+    def keys(self) -> tuple[PublicKey, ...]:
+        """All that were ever used, the oldest first; the last one is in use."""
+        return read_public_keys(self.public_path)
+
+    def rotate(self) -> PublicKey:
+        """Sign with a new key from now on. What the old ones signed stays valid."""
+        with _locked(self.path.parent):
+            _write(self.path, _new_key())
+            self._seen, self._key = _load(self.path)
+            self._settle()
+        return self.keys()[-1]
+
+    def _settle(self) -> None:
+        """The public keys as the private one says: it is in use, and no other is."""
+        kept = self.keys()
+        at = utc(self._now(), 6)
+        settled = [
+            msgspec.structs.replace(key, until="" if key.key == self._key.key_id else key.until or at) for key in kept
+        ]
+        if self._key.key_id not in {key.key for key in kept}:
+            settled.append(PublicKey(key=self._key.key_id, public=self._key.public.hex(), since=at))
+        if settled != list(kept):
+            _write(self.public_path, b"".join(msgspec.json.encode(key) + b"\n" for key in settled))
+
+
+def public_keys_path(key_path: Path) -> Path:
+    return key_path.with_suffix(".pub")
+
+
+def read_public_keys(path: Path) -> tuple[PublicKey, ...]:
+    """`ConfigurationError` when the file is not what was written; nothing when there is none."""
+    try:
+        return read_keys(_read(path))
+    except FileNotFoundError:
+        return ()
+    except ValueError as error:
+        raise ConfigurationError(f"{path} cannot be used: {error}. Restore it from a copy.") from None
+
+
+def is_signature(public: bytes, document: bytes, signature: bytes) -> bool:
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, document)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _new_key() -> bytes:
+    return Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+_Version = tuple[int, int, int]
+
+
+def _version(found: os.stat_result) -> _Version:
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _load(path: Path) -> tuple[_Version, SigningKey]:
+    try:
+        seen, written = _version(os.stat(path, follow_symlinks=False)), _read(path)
+    except OSError as error:
+        raise ConfigurationError(f"The key {path} cannot be read: {error.strerror or error}.") from None
+    try:
+        private = load_pem_private_key(written, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        private = None
+    if not isinstance(private, Ed25519PrivateKey):
+        raise ConfigurationError(f"{path} is no Ed25519 key. Restore it from a copy, or move it away to have one made.")
+    public = private.public_key().public_bytes_raw()
+    return seen, SigningKey(key_id(public), public, private.sign)
+
+
+def _read(path: Path) -> bytes:
+    """A file of ours alone. Whoever else could read the key could sign; whoever else could write it could, too."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror or error}.") from None
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise ConfigurationError(f"{path} is not a file.")
+        if found.st_uid != os.geteuid():
+            raise ConfigurationError(f"{path} belongs to user {found.st_uid}. What signs has to be yours.")
+        if found.st_mode & _OF_OTHERS:
+            raise ConfigurationError(
+                f"Others may get at {path}. Do `chmod 600 {path}`; if they could read the key, replace it."
+            )
+        return os.read(descriptor, _MAX_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Whole or not at all, for its owner only."""
+    new = path.with_name(f".{path.name}.{token_hex(8)}")
+    try:
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(new)
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror or error}.") from None
+
+
+@contextmanager
+def _locked(folder: Path) -> Generator[None]:
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ConfigurationError(f"{folder} cannot be used for a key: {error.strerror or error}.") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,101 @@
+"""All destinations of a server: made from the configuration, kept going, and asked how they are."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from time import time_ns
+from typing import assert_never
+
+from ....domain.errors import ConfigurationError
+from ....storage.event_log import EventLog
+from ..addresses import Resolve, system_addresses
+from ..configured_secret import read_secret
+from ..database import Database
+from ..safe_http import SafeClient, trust
+from .destination import (
+    Destination,
+    FileDestination,
+    HecDestination,
+    SyslogDestination,
+    WebhookDestination,
+    check_destinations,
+)
+from .file import FileSender
+from .forwarder import Forwarder, ForwardStatus, Pace
+from .hec import HecSender
+from .interface import Render, Sender
+from .syslog import SyslogSender
+from .webhook import WebhookSender
+
+
+def open_sender(
+    destination: Destination,
+    environ: Mapping[str, str],
+    *,
+    resolve: Resolve = system_addresses,
+    now: Callable[[], int] = time_ns,
+) -> Sender:
+    """`ConfigurationError` when its secret or its certificates are not there."""
+    whose = f'The destination "{destination.name}"'
+    match destination:
+        case HecDestination():
+            token = read_secret(whose, destination.token_env, destination.token_file, environ)
+            client = SafeClient(destination.reach, ca_file=destination.ca_file, resolve=resolve)
+            return HecSender(destination, token, client, now)
+        case WebhookDestination():
+            secret = read_secret(whose, destination.secret_env, destination.secret_file, environ)
+            client = SafeClient(destination.reach, ca_file=destination.ca_file, resolve=resolve)
+            return WebhookSender(destination, secret, client, now)
+        case SyslogDestination():
+            verify = trust(destination.ca_file) if destination.transport == "tls" else None
+            return SyslogSender(destination, verify, resolve)
+        case FileDestination():
+            return FileSender(destination)
+        case _:
+            assert_never(destination)
+
+
+class Forwarders:
+    def __init__(  # noqa: PLR0913 - as a forwarder, for several
+        self,
+        log: EventLog,
+        db: Database,
+        destinations: Sequence[Destination],
+        schemas: Mapping[str, Render],
+        *,
+        environ: Mapping[str, str],
+        pace: Pace | None = None,
+    ) -> None:
+        check_destinations(destinations)
+        self._forwarders: dict[str, Forwarder] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        for destination in destinations:
+            if destination.schema not in schemas:
+                raise ConfigurationError(f'The destination "{destination.name}" wants an unknown schema.')
+            sender = open_sender(destination, environ)
+            render = schemas[destination.schema]
+            self._forwarders[destination.name] = Forwarder(log, db, destination, render, sender=sender, pace=pace)
+
+    def get(self, name: str) -> Forwarder | None:
+        return self._forwarders.get(name)
+
+    def start(self) -> None:
+        """Begin to send, in tasks of their own."""
+        self._tasks = [
+            asyncio.create_task(forwarder.run(), name=f"forward:{name}") for name, forwarder in self._forwarders.items()
+        ]
+
+    def wake(self) -> None:
+        for forwarder in self._forwarders.values():
+            forwarder.wake()
+
+    async def statuses(self) -> list[ForwardStatus]:
+        return [await forwarder.status() for forwarder in self._forwarders.values()]
+
+    async def stop(self) -> None:
+        """What is under way is given up and comes again at the next start."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+        for forwarder in self._forwarders.values():
+            await forwarder.close()

@@ -1,0 +1,131 @@
+"""Accounts as they lie in the database: the table, and the statements that read and change it with the journal."""
+
+import sqlite3
+from typing import Any
+
+import msgspec
+
+from ..audit.audit_log import Deed, append
+from .principal import Principal, Role
+from .trust import Refusal, agents_column, check_name, in_words, read_agents, read_roles, roles_column
+
+TABLES = (
+    """CREATE TABLE IF NOT EXISTS accounts (
+        name TEXT PRIMARY KEY, password TEXT, roles TEXT NOT NULL, agents TEXT, disabled INTEGER NOT NULL DEFAULT 0,
+        created_at INTEGER NOT NULL, issuer TEXT, subject TEXT, stamp INTEGER NOT NULL DEFAULT 0,
+        UNIQUE (issuer, subject)
+    ) WITHOUT ROWID""",
+)
+
+MAX_ACCOUNTS = 10_000
+
+COLUMNS = "name, password IS NOT NULL, roles, agents, disabled, created_at, issuer, subject"
+_ADD = """INSERT INTO accounts (name, password, roles, agents, created_at, issuer, subject)
+    VALUES (?, ?, ?, ?, ?, ?, ?)"""
+_KEPT = "SELECT password FROM accounts WHERE name = ? AND NOT disabled"
+_OTHER_ADMINS = "SELECT roles FROM accounts WHERE name != ? AND NOT disabled AND agents IS NULL"
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who may sign in. Times are nanoseconds since 1970."""
+
+    name: str
+    roles: frozenset[Role] = frozenset()
+    #: The agents that they own; None: all of them.
+    agents: frozenset[str] | None = None
+    disabled: bool = False
+    created_at: int
+    has_password: bool
+    #: Who vouches for them, and as whom; empty for local accounts.
+    issuer: str = ""
+    subject: str = ""
+
+    @property
+    def principal(self) -> Principal:
+        return Principal(name=f"user:{self.name}", kind="person", roles=self.roles, agents=self.agents)
+
+
+def account_of(row: tuple[Any, ...]) -> Account:
+    """From a row of `COLUMNS`."""
+    name, has_password, roles, agents, disabled, created_at, issuer, subject = row
+    return Account(
+        name=name,
+        roles=read_roles(roles),
+        agents=read_agents(agents),
+        disabled=bool(disabled),
+        created_at=created_at,
+        has_password=bool(has_password),
+        issuer=issuer or "",
+        subject=subject or "",
+    )
+
+
+def all_accounts(connection: sqlite3.Connection) -> tuple[Account, ...]:
+    rows = connection.execute(f"SELECT {COLUMNS} FROM accounts ORDER BY name").fetchall()  # noqa: S608
+    return tuple(map(account_of, rows))
+
+
+def by_name(connection: sqlite3.Connection, name: str) -> Account | None:
+    # What cannot be a name may be text that SQLite does not take.
+    return None if check_name(name) else _only(connection, "name = ?", name)
+
+
+def by_subject(connection: sqlite3.Connection, issuer: str, subject: str) -> Account | None:
+    return _only(connection, "issuer = ? AND subject = ?", issuer, subject)
+
+
+def kept_password(connection: sqlite3.Connection, name: str) -> str | None:
+    """None also for accounts that are disabled or have none."""
+    row = connection.execute(_KEPT, (name,)).fetchone()
+    return row[0] if row else None
+
+
+def is_last_admin(connection: sqlite3.Connection, account: Account) -> bool:
+    """Is nobody else an admin of all agents?"""
+    if account.disabled or Role.ADMIN not in account.roles or account.agents is not None:
+        return False
+    others = connection.execute(_OTHER_ADMINS, (account.name,))
+    return not any(Role.ADMIN in read_roles(roles) for (roles,) in others)
+
+
+def insert(connection: sqlite3.Connection, account: Account, password: str | None, by: str) -> Account | Refusal:
+    if by_name(connection, account.name):
+        return Refusal("name", f"there is an account `{account.name}` already", "conflict")
+    if connection.execute("SELECT count(*) FROM accounts").fetchone()[0] >= MAX_ACCOUNTS:
+        return Refusal("name", f"there are {MAX_ACCOUNTS} accounts, and can be no more", "conflict")
+    trust = (roles_column(account.roles), agents_column(account.agents))
+    origin = (account.issuer or None, account.subject or None)
+    connection.execute(_ADD, (account.name, password, *trust, account.created_at, *origin))
+    detail = in_words(account.roles, account.agents)
+    made = Deed(by=by, action="account.created", target=account.principal.name, detail=detail)
+    append(connection, account.created_at, made)
+    return account
+
+
+def set_password(connection: sqlite3.Connection, account: Account, password: str, at: int, by: str) -> Account:
+    update = "UPDATE accounts SET password = ?, stamp = stamp + 1 WHERE name = ?"
+    connection.execute(update, (password, account.name))
+    append(connection, at, Deed(by=by, action="account.password_changed", target=account.principal.name))
+    return account
+
+
+def set_trust(connection: sqlite3.Connection, account: Account, at: int, by: str) -> Account:
+    """The roles and agents that the account says now."""
+    row = (roles_column(account.roles), agents_column(account.agents), account.name)
+    connection.execute("UPDATE accounts SET roles = ?, agents = ? WHERE name = ?", row)
+    detail = in_words(account.roles, account.agents)
+    append(connection, at, Deed(by=by, action="account.roles_changed", target=account.principal.name, detail=detail))
+    return account
+
+
+def set_disabled(connection: sqlite3.Connection, account: Account, at: int, by: str) -> Account:
+    update = "UPDATE accounts SET disabled = ?, stamp = stamp + 1 WHERE name = ?"
+    connection.execute(update, (account.disabled, account.name))
+    action = "account.disabled" if account.disabled else "account.enabled"
+    append(connection, at, Deed(by=by, action=action, target=account.principal.name))
+    return account
+
+
+def _only(connection: sqlite3.Connection, condition: str, *values: str) -> Account | None:
+    row = connection.execute(f"SELECT {COLUMNS} FROM accounts WHERE {condition}", values).fetchone()  # noqa: S608
+    return account_of(row) if row else None

@@ -1,0 +1,236 @@
+"""Keys for programs: `ik_<id>_<secret>`. Only the SHA-256 of the secret is kept: it is random, so that is enough.
+
+`authenticate` runs on every request. A key that was found right is remembered for a few seconds, so most requests ask
+no database; revoking in this process forgets it at once, and in another one after those seconds.
+"""
+
+import hmac
+import re
+import sqlite3
+from collections.abc import Callable, Iterable
+from functools import partial
+from hashlib import sha256
+from secrets import token_hex, token_urlsafe
+from time import time_ns
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..audit.audit_log import Deed, append
+from ..database import Database
+from .principal import Principal, Role
+from .trust import Refusal, agents_column, check_agents, check_name, in_words, read_agents, read_roles, roles_column
+
+TABLES = (
+    """CREATE TABLE IF NOT EXISTS api_keys (
+        key_id TEXT PRIMARY KEY, hash BLOB NOT NULL, name TEXT NOT NULL, roles TEXT NOT NULL, agents TEXT,
+        created_by TEXT NOT NULL, created_at INTEGER NOT NULL, expires_at INTEGER NOT NULL,
+        last_used_at INTEGER NOT NULL DEFAULT 0, revoked_at INTEGER NOT NULL DEFAULT 0
+    ) WITHOUT ROWID""",
+)
+
+MAX_LIVING = 10_000
+MAX_LISTED = 1_000
+
+_SECOND_NS = 1_000_000_000
+_REMEMBERED_NS = 5 * _SECOND_NS
+_USED_EVERY_NS = 60 * _SECOND_NS
+_MAX_REMEMBERED = 1_000
+_SECRET_BYTES = 32
+
+_is_key_id = re.compile(r"[0-9a-f]{8}").fullmatch
+_read_key = re.compile(r"ik_([0-9a-f]{8})_([A-Za-z0-9_-]{43})").fullmatch
+
+_COLUMNS = "key_id, name, roles, agents, created_by, created_at, expires_at, last_used_at, revoked_at"
+_LIVING = "revoked_at = 0 AND (expires_at = 0 OR expires_at > ?)"
+_ADD = """INSERT INTO api_keys (key_id, hash, name, roles, agents, created_by, created_at, expires_at)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+_LIST = f"SELECT {_COLUMNS} FROM api_keys ORDER BY revoked_at > 0, created_at DESC LIMIT {MAX_LISTED}"  # noqa: S608
+
+
+class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
+    """All but its secret. Times are nanoseconds since 1970; 0 is never."""
+
+    key_id: str
+    name: str
+    roles: frozenset[Role]
+    #: The agents that it is for; None: all of them.
+    agents: frozenset[str] | None
+    created_by: str
+    created_at: int
+    expires_at: int = 0
+    #: To the minute.
+    last_used_at: int = 0
+    revoked_at: int = 0
+
+    @property
+    def principal(self) -> Principal:
+        return Principal(name=f"key:{self.name}", kind="key", roles=self.roles, agents=self.agents)
+
+    def is_living(self, now: int) -> bool:
+        return not self.revoked_at and not 0 < self.expires_at <= now
+
+
+class NewKey(NamedTuple):
+    key: ApiKey
+    #: Shown once; nobody can find it out later.
+    secret: str
+
+
+class _Remembered(NamedTuple):
+    hash: bytes
+    key: ApiKey
+    principal: Principal
+    until: int
+
+
+class ApiKeys:
+    def __init__(self, database: Database, now: Callable[[], int] = time_ns) -> None:
+        self._database = database
+        self._now = now
+        self._remembered: dict[str, _Remembered] = {}
+        #: Grows with each revocation: what was read before one is not remembered after it.
+        self._revocations = 0
+
+    async def create(
+        self,
+        name: str,
+        *,
+        roles: Iterable[Role],
+        agents: frozenset[str] | None = None,
+        expires_at: int = 0,
+        by: str,
+    ) -> NewKey | Refusal:
+        roles, now = frozenset(roles), self._now()
+        if refusal := check_name(name) or _check_trust(roles, agents) or _check_end(expires_at, now):
+            return refusal
+        key = ApiKey(
+            key_id=token_hex(4),
+            name=name,
+            roles=roles,
+            agents=agents,
+            created_by=by,
+            created_at=now,
+            expires_at=expires_at,
+        )
+        secret = token_urlsafe(_SECRET_BYTES)
+        made = await self._database.run(partial(_insert, key=key, digest=sha256(secret.encode()).digest()))
+        return made if isinstance(made, Refusal) else NewKey(made, f"ik_{made.key_id}_{secret}")
+
+    async def authenticate(self, text: str) -> Principal | None:
+        """Whose key this is; None for anything that is not a living one."""
+        match = _read_key(text)
+        if match is None:
+            return None
+        key_id, digest, now = match[1], sha256(match[2].encode()).digest(), self._now()
+        known = self._remembered.get(key_id)
+        if known is None or not 0 <= known.until - now <= _REMEMBERED_NS:
+            return await self._look_up(key_id, digest, now)
+        return known.principal if hmac.compare_digest(known.hash, digest) and known.key.is_living(now) else None
+
+    async def list(self) -> tuple[ApiKey, ...]:
+        """The living ones first, newest first."""
+        rows = await self._database.run(lambda connection: connection.execute(_LIST).fetchall())
+        return tuple(map(_key_of, rows))
+
+    async def get(self, key_id: str) -> ApiKey | None:
+        return await self._database.run(partial(_by_id, key_id=key_id))
+
+    async def revoke(self, key_id: str, *, by: str) -> ApiKey | Refusal:
+        """To revoke one again changes nothing."""
+        revoked = await self._database.run(partial(_revoke, key_id=key_id, at=self._now(), by=by))
+        self._revocations += 1
+        self._remembered.pop(key_id, None)
+        return revoked
+
+    async def _look_up(self, key_id: str, digest: bytes, now: int) -> Principal | None:
+        revocations = self._revocations
+        key = await self._database.run(partial(_use, key_id=key_id, digest=digest, now=now))
+        if key is None:
+            return None
+        if revocations == self._revocations:
+            if len(self._remembered) >= _MAX_REMEMBERED:
+                self._remembered.clear()
+            self._remembered[key_id] = _Remembered(digest, key, key.principal, now + _REMEMBERED_NS)
+        return key.principal
+
+
+def _check_trust(roles: frozenset[Role], agents: frozenset[str] | None) -> Refusal | None:
+    if not roles:
+        return Refusal("roles", "must name at least one role")
+    if Role.AGENT in roles and len(roles) > 1:
+        return Refusal("roles", "`agent` goes with no other role: what an agent holds must not decide about it")
+    if Role.AGENT in roles and not agents:
+        return Refusal("agents", "must name the agents that the key is for")
+    return check_agents(agents)
+
+
+def _check_end(expires_at: int, now: int) -> Refusal | None:
+    if expires_at and not now < expires_at < 2**63:
+        return Refusal("expires_at", "must lie in the future")
+    return None
+
+
+def _insert(connection: sqlite3.Connection, key: ApiKey, digest: bytes) -> ApiKey | Refusal:
+    living = f"SELECT count(*), total(name = ?) FROM api_keys WHERE {_LIVING}"  # noqa: S608
+    count, same_name = connection.execute(living, (key.name, key.created_at)).fetchone()
+    if same_name:
+        return Refusal("name", f"there is a living key `{key.name}` already; revoke it first", "conflict")
+    if count >= MAX_LIVING:
+        return Refusal("name", f"there are {MAX_LIVING} living keys, and can be no more", "conflict")
+    while _by_id(connection, key.key_id):
+        key = msgspec.structs.replace(key, key_id=token_hex(4))
+    trust = (roles_column(key.roles), agents_column(key.agents))
+    times = (key.created_by, key.created_at, key.expires_at)
+    connection.execute(_ADD, (key.key_id, digest, key.name, *trust, *times))
+    detail = {"key_id": key.key_id, **in_words(key.roles, key.agents)}
+    made = Deed(by=key.created_by, action="key.created", target=key.principal.name, detail=detail)
+    append(connection, key.created_at, made)
+    return key
+
+
+def _revoke(connection: sqlite3.Connection, key_id: str, at: int, by: str) -> ApiKey | Refusal:
+    key = _by_id(connection, key_id)
+    if key is None:
+        return Refusal("key_id", "there is no such key", "unknown")
+    if key.revoked_at:
+        return key
+    connection.execute("UPDATE api_keys SET revoked_at = ? WHERE key_id = ?", (at, key_id))
+    append(connection, at, Deed(by=by, action="key.revoked", target=key.principal.name, detail={"key_id": key_id}))
+    return msgspec.structs.replace(key, revoked_at=at)
+
+
+def _use(connection: sqlite3.Connection, key_id: str, digest: bytes, now: int) -> ApiKey | None:
+    """The key, if it is that one and lives. When it was used is written at most once a minute."""
+    row = connection.execute("SELECT CAST(hash AS BLOB) FROM api_keys WHERE key_id = ?", (key_id,)).fetchone()
+    if row is None or not hmac.compare_digest(row[0], digest):
+        return None
+    key = _by_id(connection, key_id)
+    if key is None or not key.is_living(now):
+        return None
+    if now - key.last_used_at >= _USED_EVERY_NS:
+        connection.execute("UPDATE api_keys SET last_used_at = ? WHERE key_id = ?", (now, key_id))
+    return key
+
+
+def _by_id(connection: sqlite3.Connection, key_id: str) -> ApiKey | None:
+    if not _is_key_id(key_id):
+        return None
+    query = f"SELECT {_COLUMNS} FROM api_keys WHERE key_id = ?"  # noqa: S608
+    row = connection.execute(query, (key_id,)).fetchone()
+    return _key_of(row) if row else None
+
+
+def _key_of(row: tuple[Any, ...]) -> ApiKey:
+    key_id, name, roles, agents, created_by, created_at, expires_at, last_used_at, revoked_at = row
+    return ApiKey(
+        key_id=key_id,
+        name=name,
+        roles=read_roles(roles),
+        agents=read_agents(agents),
+        created_by=created_by,
+        created_at=created_at,
+        expires_at=expires_at,
+        last_used_at=last_used_at,
+        revoked_at=revoked_at,
+    )

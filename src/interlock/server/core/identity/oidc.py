@@ -1,0 +1,178 @@
+"""Signing in to the console with an identity provider (OpenID Connect): code flow, PKCE, nonce, a signed identity.
+
+Who somebody is, is the issuer and its subject for them, never a name or an address that they may choose there. A name
+is taken once, when the account is made, and refused where somebody else has it. Roles come from claims by configured
+rules, anew with each sign-in.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from time import time_ns
+from typing import Any, cast
+
+import msgspec
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+
+from ....domain.errors import ConfigurationError, ConsentError
+from ....oauth.flow import Callback, Flow, Flows, Refused, refused, session_hash, tokens_after
+from ....oauth.provider_client import ProviderClient
+from ....oauth.providers import OAuthProvider, client_secret, url_problem
+from ....oauth.tokens import FlowStore, Seal
+from .accounts import Account, Accounts
+from .principal import Role
+from .trust import Refusal
+
+_SECOND = 1_000_000_000
+_LEEWAY_SECONDS = 60
+#: For everybody together: they are not known yet.
+_MAX_FLOWS = 10_000
+#: Keys that are signed with are looked up again when one is missing, but not for each who makes one up.
+_KEYS_REST_NS = 60 * _SECOND
+_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519")
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9._-]+")
+#: What reading keys and claims of a provider may raise beside its own errors.
+_NONSENSE = (JoseError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
+
+
+class RoleRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who has this value in this claim, alone or in a list, has the role."""
+
+    claim: str
+    value: str
+    role: Role
+
+
+class SignInSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    #: With an issuer. `always` are the scopes that are asked for.
+    provider: OAuthProvider
+    #: The claim that a new account's name is made of.
+    name_claim: str = "preferred_username"
+    #: Without rules, roles are given here and not there.
+    roles: tuple[RoleRule, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.provider.issuer:
+            raise ConfigurationError(f"Signing in with {self.provider.name!r} needs its issuer.")
+        if any(rule.role is Role.AGENT for rule in self.roles):
+            raise ConfigurationError("The role `agent` is for keys; nobody signs in with it.")
+
+
+class OidcSignIn:
+    def __init__(  # noqa: PLR0913 - what it joins
+        self,
+        settings: SignInSettings,
+        *,
+        store: FlowStore,
+        seal: Seal,
+        accounts: Accounts,
+        redirect: str,
+        clock: Callable[[], int] = time_ns,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """
+        Args:
+            redirect: Where the provider sends people back to, as it is registered there.
+        """
+        if problem := url_problem(redirect):
+            raise ConfigurationError(f"The address that people come back to {problem}")
+        secret = client_secret(settings.provider, os.environ if environment is None else environment)
+        self._settings = settings
+        self._client = ProviderClient(settings.provider, secret, clock)
+        self._flows = Flows(store, seal, clock)
+        self._accounts = accounts
+        self._redirect = redirect
+        self._clock = clock
+        self._keys: KeySet | None = None
+        self._keys_rest_until = 0
+
+    async def begin(self, browser: str) -> str:
+        """Where to go. `browser` is a random value in a cookie of the browser that has to come back, made for this.
+        Raises `ConsentError` where the provider cannot be asked where to go."""
+        await self._client.endpoints()
+        provider = self._settings.provider
+        flow = Flow(
+            purpose="sign-in",
+            provider=provider.name,
+            scopes=tuple(dict.fromkeys(("openid", *provider.always))),
+            redirect=self._redirect,
+            session_hash=session_hash(browser),
+        )
+        state = await self._flows.begin(flow, "sign-in", _MAX_FLOWS)
+        return await self._client.authorization_url(flow.scopes, state, flow.back)
+
+    async def finish(self, callback: Callback, browser: str) -> Account | Refused:
+        """The account of whoever came back. A session begins with it, and with a new id."""
+        flow = await self._flows.take("sign-in", callback, browser)
+        if isinstance(flow, Refused):
+            return flow
+        tokens = await tokens_after(flow, callback, self._client)
+        if isinstance(tokens, Refused):
+            return tokens
+        try:
+            claims = await self._claims(tokens.id_token, flow.nonce)
+        except ConsentError as error:
+            return refused(flow, "failed", f"{error} Nobody was signed in.")
+        account = await self._account(claims)
+        if isinstance(account, Refusal):
+            return refused(
+                flow, "no_account", f"There is no account for you here: its {account.field} {account.problem}."
+            )
+        if account.disabled:
+            return refused(flow, "denied", "The account is disabled.")
+        return account
+
+    async def _claims(self, id_token: str, nonce: str) -> dict[str, Any]:
+        """What the provider says about them: signed, for us, by it, now, and as an answer to this question."""
+        for again in (False, True):
+            keys = await self._published(again=again)
+            try:
+                claims = jwt.decode(id_token, keys, algorithms=_ALGORITHMS).claims
+                self._check(claims, nonce)
+            except _NONSENSE:
+                if again:
+                    raise ConsentError(f"{self._client.provider.name} vouches for nobody.") from None
+            else:
+                return claims
+        raise AssertionError
+
+    async def _published(self, *, again: bool) -> KeySet:
+        """Its keys, looked up again for one that is not among them."""
+        if self._keys is None or (again and self._clock() >= self._keys_rest_until):
+            found = await self._client.keys()
+            self._keys_rest_until = self._clock() + _KEYS_REST_NS
+            try:
+                self._keys = KeySet.import_key_set(found)
+            except _NONSENSE:
+                raise ConsentError(f"{self._client.provider.name} publishes no keys that can be read.") from None
+        return self._keys
+
+    def _check(self, claims: dict[str, Any], nonce: str) -> None:
+        client_id = self._client.provider.client_id
+        jwt.JWTClaimsRegistry(
+            now=self._clock() // _SECOND,
+            leeway=_LEEWAY_SECONDS,
+            iss={"essential": True, "value": self._client.provider.issuer},
+            aud={"essential": True, "value": client_id},
+            sub={"essential": True},
+            exp={"essential": True},
+            iat={"essential": True},
+            nonce={"essential": True, "value": nonce},
+        ).validate(claims)
+        several = isinstance(claims["aud"], list) and len(cast(list[object], claims["aud"])) > 1
+        if claims.get("azp", None if several else client_id) != client_id:
+            raise ValueError("made for somebody else")
+
+    async def _account(self, claims: dict[str, Any]) -> Account | Refusal:
+        said = claims.get(self._settings.name_claim, claims["sub"])
+        name = _NOT_IN_NAMES.sub("-", str(said)[:256].lower()).strip("-._")[:64]
+        roles = frozenset(rule.role for rule in self._settings.roles if _has(claims.get(rule.claim), rule.value))
+        return await self._accounts.link(
+            str(claims["iss"]), str(claims["sub"]), name, roles=roles if self._settings.roles else None
+        )
+
+
+def _has(claim: object, value: str) -> bool:
+    return claim == value or (isinstance(claim, list) and value in cast(list[object], claim))

@@ -1,0 +1,147 @@
+"""The rows of the index while events change them: read when the first event of a page touches them, and written once at
+the end of the page, however many events did."""
+
+import sqlite3
+from collections.abc import Iterable
+
+import msgspec
+
+from ....domain.state.lifecycle import RUN_STATUS, ActionState, RunState
+
+#: The status by which lists find a question that was never answered, in a run that is over: nobody need answer it.
+LEFT = "LEFT"
+MAX_TEXT_CHARS = 300
+_MAX_INTEGER = (1 << 63) - 1
+
+
+class IndexedRun(msgspec.Struct, kw_only=True):
+    #: The position of its first event.
+    number: int
+    run_id: str
+    state: RunState = RunState.RUNNING
+    agent: str = ""
+    requester: str = ""
+    created_by: str = ""
+    parent: str = ""
+    task: str = ""
+    message: str = ""
+    created_at: int = 0
+    updated_at: int = 0
+    last_seq: int = -1
+    open_questions: int = 0
+    begun: bool = False
+    #: The first event that could not be read or did not fit; -1: none.
+    damaged_at: int = -1
+
+    def damage(self, seq: int, why: str) -> None:
+        """The first damage is told; what comes after it may be its consequence."""
+        if self.damaged_at < 0:
+            self.damaged_at = seq
+            self.message = cut(f"The log of this run is damaged at event {seq}: {why}.")
+
+
+class IndexedAction(msgspec.Struct, kw_only=True):
+    number: int
+    action_id: str
+    run_id: str
+    state: ActionState = ActionState.PENDING
+    status: str = ActionState.PENDING.name
+    agent: str
+    requester: str
+    created_by: str
+    call_id: str
+    tool: str
+    capability: str
+    kind: str
+    payload_hash: str
+    risk: str
+    asked_at: int
+    expires_at: int
+    asked_seq: int
+    decided_at: int = 0
+    decided_by: str = ""
+
+
+_RUN_FIELDS = IndexedRun.__struct_fields__
+_ACTION_FIELDS = IndexedAction.__struct_fields__
+_RUN_EXTRA = ("status", "inside", "words")
+
+
+def _upsert(table: str, columns: Iterable[str]) -> str:
+    columns = tuple(columns)
+    marks, changed = ", ".join("?" * len(columns)), ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
+    return (
+        f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608  # names of our own
+        f" ON CONFLICT (number) DO UPDATE SET {changed}"
+    )
+
+
+_FIND_RUN = f"SELECT {', '.join(_RUN_FIELDS)} FROM runs WHERE run_id = ?"  # noqa: S608
+_FIND_ACTION = f"SELECT {', '.join(_ACTION_FIELDS)} FROM actions WHERE run_id = ? AND action_id = ?"  # noqa: S608
+_FIND_PENDING = "SELECT action_id FROM actions WHERE run_id = ? AND state = 'pending'"
+_SAVE_RUN = _upsert("runs", (*_RUN_FIELDS, *_RUN_EXTRA))
+_SAVE_ACTION = _upsert("actions", _ACTION_FIELDS)
+
+
+class Rows:
+    """The rows that one page of events touches."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._runs: dict[str, IndexedRun] = {}
+        self._actions: dict[tuple[str, str], IndexedAction] = {}
+
+    def run(self, run_id: str) -> IndexedRun | None:
+        if run_id not in self._runs:
+            found = self._connection.execute(_FIND_RUN, (run_id,)).fetchone()
+            if found is None:
+                return None
+            self._runs[run_id] = msgspec.convert(dict(zip(_RUN_FIELDS, found, strict=True)), IndexedRun, strict=False)
+        return self._runs[run_id]
+
+    def add_run(self, run: IndexedRun) -> IndexedRun:
+        self._runs[run.run_id] = run
+        return run
+
+    def action(self, run_id: str, action_id: str) -> IndexedAction | None:
+        key = (run_id, action_id)
+        if key not in self._actions:
+            found = self._connection.execute(_FIND_ACTION, key).fetchone()
+            if found is None:
+                return None
+            self._actions[key] = msgspec.convert(dict(zip(_ACTION_FIELDS, found, strict=True)), IndexedAction)
+        return self._actions[key]
+
+    def add_action(self, action: IndexedAction) -> None:
+        self._actions[action.run_id, action.action_id] = action
+
+    def leave_pending(self, run_id: str) -> None:
+        """The run is over: what was asked in it and not answered stays so."""
+        for (action_id,) in self._connection.execute(_FIND_PENDING, (run_id,)).fetchall():
+            self.action(run_id, action_id)
+        for action in self._actions.values():
+            if action.run_id == run_id and action.state is ActionState.PENDING:
+                action.status = LEFT
+
+    def save(self) -> None:
+        self._connection.executemany(_SAVE_RUN, map(_run_values, self._runs.values()))
+        self._connection.executemany(_SAVE_ACTION, map(msgspec.structs.astuple, self._actions.values()))
+
+
+def cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT_CHARS else text[: MAX_TEXT_CHARS - 1] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def stored_int(value: int) -> int:
+    """Somebody may have written any number into a log by hand; a column holds 64 bits."""
+    return min(max(value, -1), _MAX_INTEGER)
+
+
+def searched(text: str) -> str:
+    """Text as it is searched in and for: upper and lower case are one."""
+    return text.casefold()
+
+
+def _run_values(run: IndexedRun) -> tuple[object, ...]:
+    words = searched(f"{run.task}\n{run.run_id}")
+    return *msgspec.structs.astuple(run), RUN_STATUS[run.state], bool(run.parent), words

@@ -1,0 +1,99 @@
+"""Agents by their names: from the configuration, from what is named at the start, and from installed packages.
+
+A package offers agents as entry points of the group `interlock.agents`. Whatever is named may be an `Agent`, a
+`ServedAgent`, or a function without parameters that makes one. One that was given no name is called what it was asked
+for as. Modules of the current folder are found after those that are installed, so that nothing there replaces them.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+import msgspec
+
+from ....agent.agent import Agent
+from ....domain.errors import ConfigurationError
+from ..settings import AgentTable
+from .agents import ServedAgent
+
+GROUP = "interlock.agents"
+#: How an agent is called that nobody gave a name.
+_NAMELESS = "agent"
+
+
+def load_agents(tables: Mapping[str, AgentTable], named: Iterable[str]) -> list[ServedAgent]:
+    """What the configuration and the command name. Where they name nothing: what installed packages offer."""
+    _import_from_here()
+    found = [_with_table(_load(table.object), name, table) for name, table in tables.items()]
+    found += [_with_name(_load(each), each.replace(":", ".").rpartition(".")[2]) for each in named]
+    return found or [_with_name(_load(point.value), point.name) for point in entry_points(group=GROUP)]
+
+
+def _load(named: str) -> ServedAgent:
+    module, colon, name = named.partition(":")
+    if not (module and colon and name):
+        raise ConfigurationError(
+            f"{named!r} names no agent: it has to be like `package.module:name`. Nothing was started."
+        )
+    try:
+        loaded: Any = import_module(module)
+        for part in name.split("."):
+            loaded = getattr(loaded, part)
+    except Exception as error:  # the module is somebody's code, and runs here
+        raise _not_loaded(named, error, _shadowed(module)) from error
+    return _served(loaded, named)
+
+
+def _served(loaded: Any, named: str) -> ServedAgent:
+    if callable(loaded) and not isinstance(loaded, Agent | ServedAgent):
+        try:
+            loaded = loaded()
+        except Exception as error:
+            raise _not_loaded(named, error) from error
+    if isinstance(loaded, Agent):
+        return ServedAgent(agent=loaded)
+    if isinstance(loaded, ServedAgent):
+        return loaded
+    raise ConfigurationError(f"{named!r} is a {type(loaded).__name__}, and has to be an Agent. Nothing was started.")
+
+
+def _not_loaded(named: str, error: Exception, hint: str = "") -> ConfigurationError:
+    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return ConfigurationError(f"The agent {named!r} cannot be loaded: {words}.{hint} Nothing was started.")
+
+
+def _with_table(served: ServedAgent, name: str, table: AgentTable) -> ServedAgent:
+    """The name in the configuration is the one that runs, keys and lists know."""
+    said = {
+        "description": table.description,
+        "on_rejection": table.on_rejection,
+        "mode": table.mode,
+        "workspace": table.workspace,
+    }
+    changes: dict[str, Any] = {key: value for key, value in said.items() if value}
+    return msgspec.structs.replace(served, agent=msgspec.structs.replace(served.agent, name=name), **changes)
+
+
+def _with_name(served: ServedAgent, name: str) -> ServedAgent:
+    if served.name != _NAMELESS:
+        return served
+    return msgspec.structs.replace(served, agent=msgspec.structs.replace(served.agent, name=name))
+
+
+def _import_from_here() -> None:
+    """Let modules of the current folder be found, after all others: a `json.py` there replaces nothing."""
+    here = os.getcwd()
+    sys.path[:] = [*(entry for entry in sys.path if entry and entry != here), here]
+
+
+def _shadowed(module: str) -> str:
+    """Say that a module of the current folder was not taken, where an installed one of its name was."""
+    first = module.partition(".")[0]
+    found = getattr(sys.modules.get(first), "__file__", None) or ""
+    own = [path for path in (os.path.abspath(f"{first}.py"), os.path.abspath(first)) if os.path.exists(path)]
+    if not own or not found or found.startswith(own[0]):
+        return ""
+    return f" The module {first!r} is {found}, which comes before {own[0]}: give yours another name."

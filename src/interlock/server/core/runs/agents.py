@@ -1,0 +1,44 @@
+"""The agents that a server has, as they are declared: what they are, and how their runs are treated here."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from ....agent.agent import Agent
+from ....domain.decision import FailSafeConfig, FailurePolicy
+from ....domain.errors import ConfigurationError
+from ....domain.tool import Mode
+
+
+class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
+    agent: Agent
+    #: What people read about it.
+    description: str = ""
+    #: What a rejection, or an answer that does not come in time, does to a run. None: what the agent says, and it
+    #: fails where the agent says nothing.
+    on_rejection: FailurePolicy | None = None
+    mode: Mode = Mode.DEFAULT
+    #: The folder that it works in, for agents without tools that say so themselves.
+    workspace: str = ""
+    secrets: Mapping[str, str] = {}
+
+    @property
+    def name(self) -> str:
+        return self.agent.name
+
+    def as_run_here(self) -> Agent:
+        """With the fail-safe rules of runs on a server: a person's no ends the run, unless somebody says otherwise."""
+        own = self.agent.fail_safe
+        after = self.on_rejection or own.rejection_policy
+        if after is None and own.approval_denial_policy == FailSafeConfig().approval_denial_policy:
+            after = "fail"
+        return msgspec.structs.replace(self.agent, fail_safe=msgspec.structs.replace(own, rejection_policy=after))
+
+
+def by_name(served: "list[ServedAgent]") -> dict[str, ServedAgent]:
+    found: dict[str, ServedAgent] = {}
+    for each in served:
+        if each.name in found:
+            raise ConfigurationError(f"There are two agents called {each.name!r}. Give one another name.")
+        found[each.name] = each
+    return found

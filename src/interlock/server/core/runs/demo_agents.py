@@ -1,0 +1,85 @@
+"""Agents for a first look at a server: offline, with a model that says what it was told to, and tools that pretend.
+
+`refunds` looks an order up, which needs nobody, and pays money back, which a person has to approve. `mailings` needs a
+value that only a person has.
+"""
+
+from ....agent.agent import Agent
+from ....domain.decision import Decision, Verdict
+from ....domain.json import JsonObject
+from ....domain.tool import Situation
+from ....models.scripted import ScriptedProvider, Turn, proposed
+from ....registry.decorator import tool
+from .agents import ServedAgent
+
+_ORDERS = {"A-1042": {"customer": "Ada", "total": 129.0, "paid": True}}
+
+
+@tool(risk="read")
+def find_order(number: str) -> JsonObject:
+    """Look an order up.
+
+    Args:
+        number: As it is printed on the invoice.
+    """
+    return _ORDERS.get(number, {"problem": f"There is no order {number}."})
+
+
+@tool(risk="write")
+def refund(order: str, amount: float, reason: str = "") -> str:
+    """Pay money back.
+
+    Args:
+        order: The order's number.
+        amount: How much.
+        reason: What the customer is told.
+    """
+    return f"Paid back {amount:.2f} for {order}."
+
+
+def _ask_for_audience(arguments: JsonObject, situation: Situation) -> Decision:
+    return Decision(
+        verdict=Verdict.REQUEST_INPUT,
+        reason="Only a person knows who should get it.",
+        prompt="Who should get the mailing?",
+        target_arg="audience",
+    )
+
+
+@tool(authorize=_ask_for_audience)
+def send_mailing(subject: str, audience: str = "") -> str:
+    """Send a mailing.
+
+    Args:
+        subject: Its first line.
+        audience: Who gets it.
+    """
+    return f"Sent {subject!r} to {audience}."
+
+
+def refunds() -> ServedAgent:
+    turns = [
+        Turn(text="I look the order up first.", calls=(proposed("find_order", {"number": "A-1042"}),)),
+        Turn(calls=(proposed("refund", {"order": "A-1042", "amount": 129.0, "reason": "The parcel was lost."}),)),
+        Turn(text="The order A-1042 was paid back."),
+    ]
+    agent = Agent(
+        name="refunds",
+        provider=ScriptedProvider(turns, by_position=True),
+        tools=[find_order, refund],
+        instructions="You look after orders.",
+    )
+    return ServedAgent(agent=agent, description="Pays orders back, after a person said yes.")
+
+
+def mailings() -> ServedAgent:
+    turns = [
+        Turn(calls=(proposed("send_mailing", {"subject": "Our new shop"}),)),
+        Turn(text="The mailing is on its way."),
+    ]
+    agent = Agent(name="mailings", provider=ScriptedProvider(turns, by_position=True), tools=[send_mailing])
+    return ServedAgent(agent=agent, description="Sends mailings, to whom a person says.")
+
+
+def demo_agents() -> list[ServedAgent]:
+    return [refunds(), mailings()]

@@ -1,0 +1,57 @@
+"""Whether there is anything to do in a run that waits for no person. Looking writes nothing: to open a run that can do
+nothing would tell its log so each time."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from ....domain.chain import decode_event
+from ....domain.errors import LogCorruptError
+from ....domain.event import RunPaused
+from ....domain.state.ledger import Ledger
+from ....domain.state.lifecycle import ActionState, CallState
+from ....history.fold import load
+from ....runs.fork import is_unopened
+from ..index.rows import RunRow
+from .runners import Fleet
+
+_ANSWERED = frozenset({ActionState.APPROVED, ActionState.REJECTED, ActionState.EXPIRED})
+
+
+class Prospects:
+    def __init__(self, fleet: Fleet, now: Callable[[], int]) -> None:
+        self._fleet = fleet
+        self._now = now
+
+    async def can_go_on(self, row: RunRow) -> bool:
+        """Is there something to do, as the log has it now, by an agent that is here?"""
+        runner = self._fleet.runners.get(row.agent)
+        if runner is None or row.is_over:
+            return False
+        if await self._fleet.log.notes(row.run_id):
+            return True
+        ledger = (await load(self._fleet.log, row.run_id)).ledger
+        if ledger.checks.forked_at >= 0 and await is_unopened(self._fleet.log, row.run_id):
+            return False
+        return self._has_answer(ledger) or await runner.waits.can_go_on(ledger)
+
+    async def may_go_on(self, row: RunRow) -> bool:
+        """The same at a glance, for very many runs: False where it surely cannot."""
+        if not row.open_questions:
+            return True
+        log = self._fleet.log
+        if await log.notes(row.run_id):
+            return True
+        with suppress(LogCorruptError):
+            last = await log.read(row.run_id, row.last_seq - 1, 1)
+            return not (last and isinstance(decode_event(last[0]).fact, RunPaused))
+        return False
+
+    def _has_answer(self, ledger: Ledger) -> bool:
+        """Has one question of several been answered, or run out of time, and nothing come of it yet?"""
+        for action in ledger.actions.values():
+            call, question = ledger.calls.get(action.question.call_id), action.question
+            is_late = action.state is ActionState.PENDING and 0 < question.expires_at <= self._now()
+            waits = call is not None and call.state is not CallState.OBSERVED
+            if waits and (is_late or action.state in _ANSWERED):
+                return True
+        return False

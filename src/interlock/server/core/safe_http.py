@@ -1,0 +1,197 @@
+"""HTTP for a server that was told a URL by somebody: it goes where the URL says, or nowhere.
+
+A URL is https unless plain http was allowed for it, has no user in it, and its name is resolved once: all addresses are
+checked (`addresses.py`), and the connection is made to a checked one, with the name in SNI, certificate check and
+`Host`. No redirect is followed, no proxy or password is taken from the environment, connections are not kept (two names
+on one address must not share one), and time and size of the answer are bounded.
+
+`SafeTransport` is the same for libraries that bring their own client of `httpx2`.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+
+import httpx2
+import msgspec
+
+from ...domain.errors import ConfigurationError
+from .addresses import Reach, Refused, Resolve, checked_addresses, host_problem, system_addresses
+
+MAX_REPLY_BYTES = 256 * 1024
+MAX_URL_CHARS = 8192
+_MAX_PROBLEM_CHARS = 200
+
+
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+    connect_seconds: float = 10.0
+    #: Between two pieces of what is sent or received.
+    idle_seconds: float = 30.0
+    #: From the first to the last byte, so that one byte at a time does not go on for ever.
+    total_seconds: float = 60.0
+
+
+class Reply(msgspec.Struct, frozen=True):
+    status: int
+    #: Names in lower case.
+    headers: dict[str, str]
+    body: bytes
+
+
+class NoReply(msgspec.Struct, frozen=True):
+    """Nobody answered. Whether the request arrived is not known, unless it was refused here."""
+
+    problem: str
+    #: It was not sent, and sending it again changes nothing.
+    refused: bool = False
+
+
+class RequestRefusedError(httpx2.RequestError):
+    """Nothing was sent: the URL or the address is not one that may be called."""
+
+
+def trust(ca_file: str = "") -> ssl.SSLContext:
+    """Whom to trust: those whom the system trusts, or only those in the file. Certificates are always checked."""
+    if not ca_file:
+        return httpx2.create_ssl_context(trust_env=False)
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(f"The certificates in {ca_file} cannot be read: {error}.") from error
+
+
+def url_problem(url: str, reach: Reach) -> str:
+    """What is wrong with a URL as it is written; empty: nothing. What its name leads to is not looked at."""
+    try:
+        return _problem_of(httpx2.URL(url), reach) if len(url) <= MAX_URL_CHARS else "it is too long"
+    except (httpx2.InvalidURL, ValueError):
+        return "it is not a URL"
+
+
+def _problem_of(url: httpx2.URL, reach: Reach) -> str:
+    if url.scheme != "https" and not (url.scheme == "http" and reach.allow_plain):
+        return "it has to begin with https://" + (
+            " (http only with `allow_plain = true`)" if url.scheme == "http" else ""
+        )
+    if url.userinfo:
+        return "it has a user or a password in it"
+    if url.port is not None and not 0 < url.port < 1 << 16:
+        return "its port is none"
+    return host_problem(url.raw_host.decode("ascii"))
+
+
+class SafeTransport(httpx2.AsyncBaseTransport):
+    """Every request of a client goes through these checks. Raises `RequestRefusedError` for what may not be called."""
+
+    def __init__(
+        self, reach: Reach | None = None, *, verify: ssl.SSLContext | None = None, resolve: Resolve = system_addresses
+    ) -> None:
+        self._reach = reach or Reach()
+        self._resolve = resolve
+        self._inner = httpx2.AsyncHTTPTransport(
+            verify=verify or trust(), trust_env=False, limits=httpx2.Limits(max_keepalive_connections=0)
+        )
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if problem := _problem_of(request.url, self._reach):
+            raise RequestRefusedError(f"The URL cannot be called: {problem}. Nothing was sent.", request=request)
+        addresses = await self._addresses(request)
+        for address in addresses[:-1]:
+            try:
+                return await self._inner.handle_async_request(_pinned(request, address))
+            except (httpx2.ConnectError, httpx2.ConnectTimeout):
+                continue  # nothing was sent; the name has another address
+        return await self._inner.handle_async_request(_pinned(request, addresses[-1]))
+
+    async def _addresses(self, request: httpx2.Request) -> tuple[str, ...]:
+        host = request.url.raw_host.decode("ascii")
+        port = request.url.port or (443 if request.url.scheme == "https" else 80)
+        try:
+            addresses = await checked_addresses(host, port, self._reach, self._resolve)
+        except (OSError, UnicodeError) as error:
+            raise httpx2.ConnectError(f"{host} cannot be resolved: {error}", request=request) from error
+        if isinstance(addresses, Refused):
+            raise RequestRefusedError(addresses.problem, request=request)
+        return addresses
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _pinned(request: httpx2.Request, address: str) -> httpx2.Request:
+    """The same request to that address. `Host` is among the headers already."""
+    name = request.url.raw_host.decode("ascii")
+    return httpx2.Request(
+        request.method,
+        request.url.copy_with(host=address),
+        headers=request.headers,
+        stream=request.stream,
+        extensions={**request.extensions, "sni_hostname": name},
+    )
+
+
+class SafeClient:
+    """Sends one request at a time or many, and says what came of each. Nothing is raised for what others do."""
+
+    def __init__(
+        self,
+        reach: Reach | None = None,
+        *,
+        ca_file: str = "",
+        resolve: Resolve = system_addresses,
+        timeouts: Timeouts | None = None,
+        max_reply_bytes: int = MAX_REPLY_BYTES,
+    ) -> None:
+        self._timeouts = timeouts or Timeouts()
+        self._max_reply_bytes = max_reply_bytes
+        self._client = httpx2.AsyncClient(
+            transport=SafeTransport(reach, verify=trust(ca_file), resolve=resolve),
+            trust_env=False,
+            follow_redirects=False,
+            timeout=httpx2.Timeout(self._timeouts.idle_seconds, connect=self._timeouts.connect_seconds),
+            headers={"accept-encoding": "identity", "user-agent": "interlock"},
+        )
+
+    async def post(self, url: str, content: bytes, headers: Mapping[str, str] | None = None) -> Reply | NoReply:
+        return await self._request("POST", url, content, headers)
+
+    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> Reply | NoReply:
+        return await self._request("GET", url, b"", headers)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _request(
+        self, method: str, url: str, content: bytes, headers: Mapping[str, str] | None
+    ) -> Reply | NoReply:
+        try:
+            async with asyncio.timeout(self._timeouts.total_seconds):
+                return await self._exchange(method, url, content, headers)
+        except TimeoutError:
+            return NoReply(f"There was no answer within {self._timeouts.total_seconds:g} s.")
+        except RequestRefusedError as error:
+            return NoReply(str(error), refused=True)
+        except (httpx2.InvalidURL, UnicodeError, ValueError):
+            return NoReply("The URL or a header is not one that can be sent. Nothing was sent.", refused=True)
+        except httpx2.HTTPError as error:
+            return NoReply(_words(error))
+
+    async def _exchange(
+        self, method: str, url: str, content: bytes, headers: Mapping[str, str] | None
+    ) -> Reply | NoReply:
+        async with self._client.stream(method, url, content=content, headers=dict(headers or {})) as response:
+            body = bytearray()
+            # Raw, so that nothing that was sent compressed grows in here.
+            async for piece in response.aiter_raw():
+                body += piece
+                if len(body) > self._max_reply_bytes:
+                    return NoReply(f"The answer ({response.status_code}) is longer than {self._max_reply_bytes} bytes.")
+            return Reply(
+                response.status_code, {name.lower(): value for name, value in response.headers.items()}, bytes(body)
+            )
+
+
+def _words(error: httpx2.HTTPError) -> str:
+    """What went wrong, without the URL: its query may be a secret."""
+    said = " ".join(str(error).split())[:_MAX_PROBLEM_CHARS]
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__

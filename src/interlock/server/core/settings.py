@@ -1,0 +1,168 @@
+"""How a server is set up: one TOML file, every key of which has a default. No secret is in it: it says where they are.
+
+[server]
+port = 8321
+four_eyes = "high_risk"
+
+[agents.support]
+object = "shop.agents:support"
+
+[[schedules]]
+name = "nightly"
+agent = "support"
+task = "Look for orders that hang."
+cron = "0 3 * * *"
+"""
+
+import tomllib
+from collections.abc import Mapping
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ...domain.decision import FailurePolicy
+from ...domain.errors import ConfigurationError
+from ...domain.tool import Mode
+from ...oauth.providers import OAuthProvider
+from .audit_sinks.destination import Destination, check_destinations
+from .identity.oidc import SignInSettings
+from .identity.permissions import FourEyes
+from .triggers.due_times import Schedule, check_schedules
+from .triggers.webhooks import Webhook
+
+_Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=31_536_000)]
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+_Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+#: How settings are called whose value is the path of a file.
+_NAMES_FILE = ("_file", "path", "tls_certificate", "tls_key")
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class ServerTable(_Table, frozen=True, kw_only=True):
+    host: str = "127.0.0.1"
+    #: 0: any that is free.
+    port: _Port = 8321
+    #: The address that people know, where a proxy stands in front: `https://interlock.example.com`.
+    public_url: str = ""
+    #: Addresses of proxies that say truly whom a request comes from (`X-Forwarded-For`), such as `127.0.0.1`.
+    trusted_proxies: tuple[str, ...] = ()
+    #: More names that a request may be for.
+    hosts: tuple[str, ...] = ()
+    tls_certificate: str = ""
+    tls_key: str = ""
+    four_eyes: FourEyes = "high_risk"
+    #: How long people have for an answer. Nothing: for ever.
+    approval_seconds: _Seconds | None = None
+    consent_seconds: _Seconds | None = None
+    #: Questions that one run may have open; further calls that need an answer are refused.
+    max_open_questions: _Count = 20
+    checkpoint_seconds: _Seconds = 60.0
+    #: A file outside, to which signed checkpoints are added.
+    checkpoint_file: str = ""
+    #: Runs that are moved on at once. One that waits for a person does not count.
+    max_live_runs: _Count = 1_000
+    max_readers: _Count = 100
+    #: Requests per second that one key or person may make over time, and at once.
+    requests_per_second: _Count = 50
+    request_burst: _Count = 200
+    #: How long calls under way may take when the server stops.
+    stop_seconds: _Seconds = 10.0
+
+    @property
+    def is_loopback(self) -> bool:
+        return self.host in _LOOPBACK
+
+
+class AgentTable(_Table, frozen=True, kw_only=True):
+    #: `package.module:name` of an `Agent`, a `ServedAgent`, or a function that makes one. Modules of the current folder
+    #: are found after installed ones.
+    object: str
+    description: str = ""
+    on_rejection: FailurePolicy | None = None
+    mode: Mode | None = None
+    workspace: str = ""
+
+
+class ServerSettings(_Table, frozen=True, kw_only=True):
+    server: ServerTable = ServerTable()
+    agents: dict[str, AgentTable] = {}
+    schedules: tuple[Schedule, ...] = ()
+    webhooks: tuple[Webhook, ...] = ()
+    forward: tuple[Destination, ...] = ()
+    providers: tuple[OAuthProvider, ...] = ()
+    sign_in: SignInSettings | None = None
+
+    @property
+    def own_paths(self) -> tuple[str, ...]:
+        """Files that are named here (keys, certificates, secrets, checkpoints), which no tool may touch."""
+        sign_in = () if self.sign_in is None else (self.sign_in.provider,)
+        tables = (self.server, *self.webhooks, *self.forward, *self.providers, *sign_in)
+        named = ((table, name) for table in tables for name in table.__struct_fields__)
+        paths = (str(getattr(table, name)) for table, name in named if name.endswith(_NAMES_FILE))
+        return tuple(filter(None, paths))
+
+    def __post_init__(self) -> None:
+        server = self.server
+        check_schedules(self.schedules)
+        check_destinations(self.forward)
+        if bool(server.tls_certificate) != bool(server.tls_key):
+            raise ConfigurationError("[server] tls_certificate and tls_key belong together.")
+        if server.public_url and not _is_origin(server.public_url):
+            raise ConfigurationError('[server] public_url has to be like "https://interlock.example.com".')
+        for proxy in server.trusted_proxies:
+            if not _is_network(proxy):
+                raise ConfigurationError(f"[server] trusted_proxies has {proxy!r}, which is no address and no network.")
+
+
+def _is_origin(url: str) -> bool:
+    """Scheme, host and perhaps a port, and nothing else."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return False
+    bare = f"[{host}]" if ":" in host else host
+    exact = f"{parts.scheme}://{bare}" + (f":{port}" if port is not None else "")
+    return bool(host) and parts.scheme in ("http", "https") and url.lower().rstrip("/") == exact
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ip_network(text)
+    except ValueError:
+        return False
+    return True
+
+
+def settings_in(tables: Mapping[str, Any]) -> ServerSettings:
+    """From the tables of a configuration file."""
+    try:
+        return msgspec.convert(tables, ServerSettings)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"{error}.{_hint(str(error))}") from None
+
+
+def read_settings(path: Path) -> ServerSettings:
+    """`ConfigurationError`, in words, for what cannot be read or cannot work."""
+    try:
+        with path.open("rb") as file:
+            return settings_in(tomllib.load(file))
+    except RecursionError:
+        raise ConfigurationError(f"{path} is nested too deep (nested_too_deep). Nothing was started.") from None
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}. Nothing was started.") from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error} Nothing was started.") from None
+
+
+def _hint(problem: str) -> str:
+    if "secret" not in problem and "token" not in problem:
+        return ""
+    return " Secrets are named by environment variable or file (`secret_env`, `token_file`, ...), never written down."

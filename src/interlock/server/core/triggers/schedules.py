@@ -1,0 +1,150 @@
+"""Runs that begin by the clock.
+
+For every schedule the due time that was started last is durable. The start comes first and the mark after it, and the
+run's id is made of the schedule and the due time; so a crash between the two starts the same run again, which is no
+second run. What was due while the server was down is started once, for the latest due time. A schedule that is new,
+changed or enabled again counts from now on: nobody wants the runs of last month. So does one whose mark lies ahead of
+the clock by more than an hour: the clock was wrong, and the schedule must not rest until it would have been right.
+"""
+
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
+from time import time_ns
+from typing import TypeAlias
+
+import msgspec
+
+from ....domain.errors import InterlockError
+from ..database import Database
+from .due_times import SECOND, Schedule, check_schedules, latest_due, next_due
+
+TABLES = (
+    """CREATE TABLE IF NOT EXISTS schedule_marks (
+        name TEXT PRIMARY KEY,
+        definition TEXT NOT NULL,
+        due_at INTEGER NOT NULL
+    ) WITHOUT ROWID""",
+)
+
+#: How long a schedule rests whose run could not be started.
+RETRY_SECONDS = 60
+#: A mark that lies further ahead was made by a clock that was wrong.
+_MAX_AHEAD_SECONDS = 3600
+
+
+class Due(msgspec.Struct, frozen=True):
+    """A run to start now. The same one always has the same id: starting it twice must be starting it once."""
+
+    schedule: Schedule
+    #: Nanoseconds since 1970.
+    due_at: int
+    run_id: str
+
+
+Start: TypeAlias = Callable[[Due], Awaitable[None]]
+
+
+class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    agent: str
+    enabled: bool
+    #: When it is due next; 0: never.
+    next_due_at: int
+    #: Why its last run could not be started; empty: it could.
+    problem: str = ""
+
+
+class Schedules:
+    def __init__(
+        self, db: Database, schedules: Sequence[Schedule], start: Start, now: Callable[[], int] = time_ns
+    ) -> None:
+        check_schedules(schedules)
+        self._db = db
+        self._schedules = tuple(schedules)
+        self._start = start
+        self._now = now
+        #: The due time that was dealt with last, by name.
+        self._marks: dict[str, int] = {}
+        self._problems: dict[str, str] = {}
+        self._rest_until: dict[str, int] = {}
+
+    async def open(self) -> None:
+        """Read what was started before, and begin to count for what is new or changed. Once, before anything else."""
+        now = self._now()
+
+        def write(connection: sqlite3.Connection) -> dict[str, int]:
+            known = {
+                str(name): (str(definition), int(due_at))
+                for name, definition, due_at in connection.execute("SELECT * FROM schedule_marks")
+            }
+            for name in known.keys() - {schedule.name for schedule in self._schedules}:
+                connection.execute("DELETE FROM schedule_marks WHERE name = ?", (name,))
+            for schedule in self._schedules:
+                if known.get(schedule.name, ("", 0))[0] != schedule.definition:
+                    known[schedule.name] = (schedule.definition, now)
+                    _mark(connection, schedule, now)
+            return {name: due_at for name, (_, due_at) in known.items()}
+
+        self._marks = await self._db.run(write)
+
+    def next_due(self) -> int | None:
+        """When to call `fire_due` next; None: never."""
+        now = self._now()
+        times = [self._next(schedule, now) for schedule in self._schedules if schedule.enabled]
+        return min((due_at for due_at in times if due_at is not None), default=None)
+
+    async def fire_due(self, now: int) -> list[Due]:
+        """Start what is due, each for its latest due time. What could not be started is tried again later."""
+        fired: list[Due] = []
+        for schedule in self._schedules:
+            if not schedule.enabled or self._rest_until.get(schedule.name, 0) > now:
+                continue
+            due_at = latest_due(schedule, self._mark_of(schedule, now), now)
+            if due_at is not None:
+                due = Due(schedule, due_at, f"sched-{schedule.name}-{due_at // SECOND}")
+                if await self._fire(due, now):
+                    fired.append(due)
+        return fired
+
+    def statuses(self) -> list[ScheduleStatus]:
+        now = self._now()
+        return [
+            ScheduleStatus(
+                name=schedule.name,
+                agent=schedule.agent,
+                enabled=schedule.enabled,
+                next_due_at=(self._next(schedule, now) or 0) if schedule.enabled else 0,
+                problem=self._problems.get(schedule.name, ""),
+            )
+            for schedule in self._schedules
+        ]
+
+    async def _fire(self, due: Due, now: int) -> bool:
+        name = due.schedule.name
+        try:
+            await self._start(due)
+            await self._db.run(lambda connection: _mark(connection, due.schedule, due.due_at))
+        except (InterlockError, OSError, sqlite3.Error) as error:
+            self._problems[name] = str(error)
+            self._rest_until[name] = now + RETRY_SECONDS * SECOND
+            return False
+        self._marks[name] = due.due_at
+        self._problems.pop(name, None)
+        self._rest_until.pop(name, None)
+        return True
+
+    def _mark_of(self, schedule: Schedule, now: int) -> int:
+        if self._marks[schedule.name] > now + _MAX_AHEAD_SECONDS * SECOND:
+            self._marks[schedule.name] = now
+            self._rest_until.pop(schedule.name, None)
+        return self._marks[schedule.name]
+
+    def _next(self, schedule: Schedule, now: int) -> int | None:
+        due_at = next_due(schedule, self._mark_of(schedule, now))
+        return None if due_at is None else max(due_at, self._rest_until.get(schedule.name, 0))
+
+
+def _mark(connection: sqlite3.Connection, schedule: Schedule, due_at: int) -> None:
+    connection.execute(
+        "INSERT OR REPLACE INTO schedule_marks VALUES (?, ?, ?)", (schedule.name, schedule.definition, due_at)
+    )

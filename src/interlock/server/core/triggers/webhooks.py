@@ -1,0 +1,168 @@
+"""Runs that begin because another system says that something happened.
+
+Who may begin one is decided by a signature over the body. What the body says is data: it stands in the task as quoted,
+untrusted text, like the output of a tool, and nowhere else. The run's id is made of what was signed (the delivery, or
+the whole body where the sender signs nothing else), so a request that is sent again, by its sender or by somebody who
+recorded it, names the run that it began.
+"""
+
+import hmac
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Literal
+
+import msgspec
+
+from ....domain.errors import ConfigurationError
+from ....domain.json import BadJson, parse
+from ....domain.rendering import render_untrusted_tool_message
+from ..configured_secret import read_secret
+from .due_times import trigger_problem
+from .webhook_signature import DELIVERY, SIGNATURE, TIMESTAMP, is_delivery, signature
+
+PAYLOAD = "{{payload}}"
+MAX_BODY_BYTES = 256 * 1024
+#: Quoting makes text longer: what nobody sees is written out.
+MAX_WRITTEN_CHARS = 1_000_000
+_MAX_DIGITS = 12
+_SECOND = 1_000_000_000
+
+Code = Literal["unknown_webhook", "bad_signature", "too_old", "too_large", "bad_json"]
+STATUS_OF: dict[Code, int] = {
+    "unknown_webhook": 404,
+    "bad_signature": 401,
+    "too_old": 401,
+    "too_large": 413,
+    "bad_json": 422,
+}
+
+
+class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    agent: str
+    #: `{{payload}}` is where the body goes, quoted.
+    task: str
+    secret_env: str = ""
+    secret_file: str = ""
+    #: `interlock` as in `webhook_signature.py`; `github` as GitHub and others sign: `X-Hub-Signature-256`.
+    scheme: Literal["interlock", "github"] = "interlock"
+    #: How old a signed time may be, or how far ahead.
+    tolerance_seconds: int = 300
+    max_body_bytes: int = MAX_BODY_BYTES
+
+
+class Triggered(msgspec.Struct, frozen=True, kw_only=True):
+    """A run to start. It may exist already: then this is the same request again."""
+
+    webhook: str
+    agent: str
+    task: str
+    run_id: str
+
+
+class WebhookRefused(msgspec.Struct, frozen=True):
+    """Nothing was started."""
+
+    code: Code
+    message: str
+
+    @property
+    def status(self) -> int:
+        return STATUS_OF[self.code]
+
+
+_UNSIGNED = WebhookRefused(
+    "bad_signature", "The request has no signature that fits its body. Nothing was started; check the shared secret."
+)
+
+
+class Webhooks:
+    def __init__(self, webhooks: Sequence[Webhook], environ: Mapping[str, str]) -> None:
+        self._webhooks: dict[str, Webhook] = {}
+        self._secrets: dict[str, str] = {}
+        for webhook in webhooks:
+            if problem := "another one has the same name" if webhook.name in self._webhooks else _problem_of(webhook):
+                raise ConfigurationError(f'The webhook "{webhook.name[:64]}" cannot work: {problem}.')
+            whose = f'The webhook "{webhook.name}"'
+            self._secrets[webhook.name] = read_secret(whose, webhook.secret_env, webhook.secret_file, environ)
+            self._webhooks[webhook.name] = webhook
+
+    def find(self, name: str) -> Webhook | None:
+        """Before the body is read: how long it may be."""
+        return self._webhooks.get(name)
+
+    def accept(self, name: str, headers: Mapping[str, str], body: bytes, now: int) -> Triggered | WebhookRefused:
+        webhook = self._webhooks.get(name)
+        if webhook is None:
+            return WebhookRefused("unknown_webhook", "There is no webhook of this name. Nothing was started.")
+        if len(body) > webhook.max_body_bytes:
+            return WebhookRefused(
+                "too_large", f"The body is longer than {webhook.max_body_bytes} bytes. Nothing was started."
+            )
+        lowered = {key.lower(): value for key, value in headers.items()}
+        key = _SCHEMES[webhook.scheme](webhook, self._secrets[name], lowered, body, now)
+        if isinstance(key, WebhookRefused):
+            return key
+        return _triggered(webhook, key, body)
+
+
+def _triggered(webhook: Webhook, key: bytes, body: bytes) -> Triggered | WebhookRefused:
+    try:
+        parse(body)
+        text = body.decode()
+    except (BadJson, UnicodeDecodeError) as error:
+        return WebhookRefused(
+            "bad_json", f"The body is not JSON ({error}). Nothing was started; send it as application/json."
+        )
+    quoted = render_untrusted_tool_message(f"webhook {webhook.name}", text, "json")
+    task = webhook.task.replace(PAYLOAD, f"\n{quoted}\n").strip()
+    if len(task) > MAX_WRITTEN_CHARS:
+        return WebhookRefused(
+            "too_large",
+            f"The body has more than {MAX_WRITTEN_CHARS} characters when it is quoted. Nothing was started.",
+        )
+    known_by = sha256(webhook.name.encode() + bytes(1) + key).hexdigest()[:32]
+    return Triggered(webhook=webhook.name, agent=webhook.agent, task=task, run_id=f"hook-{webhook.name}-{known_by}")
+
+
+def _interlock_key(
+    webhook: Webhook, secret: str, headers: Mapping[str, str], body: bytes, now: int
+) -> bytes | WebhookRefused:
+    time, delivery = headers.get(TIMESTAMP.lower(), ""), headers.get(DELIVERY.lower(), "")
+    if not (time.isascii() and time.isdigit() and len(time) <= _MAX_DIGITS and is_delivery(delivery)):
+        return _UNSIGNED
+    if not _same(headers.get(SIGNATURE.lower(), ""), signature(secret, int(time), delivery, body)):
+        return _UNSIGNED
+    if abs(now - int(time) * _SECOND) > webhook.tolerance_seconds * _SECOND:
+        return WebhookRefused(
+            "too_old",
+            f"The request was signed more than {webhook.tolerance_seconds} s from now. Nothing was started; "
+            "check both clocks, and sign each attempt anew.",
+        )
+    return delivery.encode()
+
+
+def _github_key(
+    webhook: Webhook, secret: str, headers: Mapping[str, str], body: bytes, now: int
+) -> bytes | WebhookRefused:
+    expected = "sha256=" + hmac.new(secret.encode(), body, sha256).hexdigest()
+    return body if _same(headers.get("x-hub-signature-256", ""), expected) else _UNSIGNED
+
+
+#: What a request is known by, once its signature fits.
+_SCHEMES = {"interlock": _interlock_key, "github": _github_key}
+
+
+def _same(given: str, expected: str) -> bool:
+    """Takes as long whatever is given."""
+    return hmac.compare_digest(given.encode(errors="replace"), expected.encode())
+
+
+def _problem_of(webhook: Webhook) -> str:
+    if problem := trigger_problem(webhook.name, webhook.agent, webhook.task):
+        return problem
+    if webhook.task.count(PAYLOAD) > 1:
+        return f"its task has {PAYLOAD} more than once"
+    if not 0 < webhook.tolerance_seconds <= 86_400:  # noqa: PLR2004 - a day
+        return "`tolerance_seconds` is between 1 and 86400"
+    return "" if 0 < webhook.max_body_bytes <= MAX_BODY_BYTES else f"`max_body_bytes` is at most {MAX_BODY_BYTES}"
