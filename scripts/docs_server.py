@@ -12,9 +12,6 @@ from annotated_types import MaxLen
 from pydantic import BaseModel
 
 from interlock import MemoryArtifacts, MemoryLog
-from interlock.api import body, crowd, safety
-from interlock.api.app import make_api
-from interlock.api.wishes import RunTask
 from interlock.audit.schemas import SCHEMAS
 from interlock.oauth.providers import OAuthProvider
 from interlock.server.core.audit_sinks import destination
@@ -28,6 +25,9 @@ from interlock.server.core.settings import AgentTable, ServerSettings, ServerTab
 from interlock.server.core.triggers import webhooks
 from interlock.server.core.triggers.due_times import Schedule
 from interlock.server.core.triggers.webhooks import Webhook
+from interlock.server.rest import body, concurrency, security
+from interlock.server.rest.app import make_api
+from interlock.server.rest.schemas.requests import RunTask
 
 from .docs_tables import Field, amount, fields, table
 
@@ -155,8 +155,8 @@ SERVER_LIMITS = (
     ("a body of a request", body.MAX_BODY_BYTES, "bytes"),
     ("the body of a webhook", webhooks.MAX_BODY_BYTES, "bytes"),
     ("time for a body to arrive", body.BODY_SECONDS, "seconds"),
-    ("time for a client to take a piece of an answer", safety.SEND_SECONDS, "seconds"),
-    ("requests at the same moment, of everybody together", crowd.MAX_AT_ONCE, ""),
+    ("time for a client to take a piece of an answer", security.SEND_SECONDS, "seconds"),
+    ("requests at the same moment, of everybody together", concurrency.MAX_AT_ONCE, ""),
     ("characters of a task", _max_length(RunTask, "task"), ""),
     ("failed sign-ins from one address before it has to wait", attempts.FREE_FAILURES, ""),
     ("failed sign-ins to one account before addresses that are new to it have to wait", attempts.FREE_PER_NAME, ""),

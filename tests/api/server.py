@@ -19,8 +19,6 @@ from msgspec.structs import replace
 
 from interlock import FileArtifacts, Rule, RulePolicy, SqliteLog, tool
 from interlock.agent.agent import Agent
-from interlock.api.app import make_api
-from interlock.api.connections import Connection
 from interlock.domain.messages import UserMessage
 from interlock.models.interface import ModelRequest
 from interlock.models.scripted import ScriptedProvider, Turn, proposed
@@ -29,6 +27,8 @@ from interlock.server.core.identity.principal import Role
 from interlock.server.core.runs.agents import ServedAgent
 from interlock.server.core.service import Service
 from interlock.server.core.settings import ServerSettings
+from interlock.server.rest.app import make_api
+from interlock.server.rest.connections import Connection
 from tests.patience import HANG_SECONDS
 
 _T = TypeVar("_T")

@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 from starlette.datastructures import Headers
 
-from interlock.api.errors import ApiError
-from interlock.api.safety import Hosts
 from interlock.server.core.identity.attempts import Attempts
+from interlock.server.rest.errors import ApiError
+from interlock.server.rest.security import Hosts
 from tests.api.server import LOOKUP, NOTE, PASSWORD, REFUND, REPORT, Running, running_server, task
 from tests.api.test_safety import code_of
 from tests.api.test_streams import all_of

@@ -5,9 +5,9 @@ from typing import Any
 
 import httpx2
 
-from interlock.api.app import api_routes
-from interlock.api.description import operation_of
 from interlock.server.core.identity.permissions import PERMISSIONS
+from interlock.server.rest.app import api_routes
+from interlock.server.rest.openapi import operation_of
 from tests.api.matrix import MATRIX, WHO, Row
 from tests.api.server import REPORT, Running, running_server, task
 

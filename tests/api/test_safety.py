@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import Headers
 
-from interlock.api import body
-from interlock.api.errors import ApiError
-from interlock.api.rate import MAX_BUCKETS, Rates
-from interlock.api.safety import HEADERS, Hosts
+from interlock.server.rest import body
+from interlock.server.rest.errors import ApiError
+from interlock.server.rest.rate_limit import MAX_BUCKETS, Rates
+from interlock.server.rest.security import HEADERS, Hosts
 from tests.api.server import LOOKUP, NOTE, Running, running_server
 from tests.patience import HANG_SECONDS
 

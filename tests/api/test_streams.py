@@ -11,8 +11,9 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from interlock.api import routes_streams, safety
 from interlock.server.core.live.event import LiveEvent
+from interlock.server.rest import security
+from interlock.server.rest.routes import streams
 from tests.api.server import LOOKUP, NOTE, Running, running_server
 from tests.patience import HANG_SECONDS
 
@@ -104,7 +105,7 @@ async def test_all_runs_that_somebody_may_see_are_followed_and_no_others(server:
 async def test_a_reader_whose_key_was_revoked_is_sent_away_at_the_next_heartbeat(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routes_streams, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(streams, "HEARTBEAT_SECONDS", 0.05)
     operator, admin = await server.client("operator"), await server.client("admin_all")
     async with asyncio.timeout(HANG_SECONDS), operator.stream("GET", "/events/stream") as answer:
         lines = answer.aiter_lines()
@@ -132,12 +133,12 @@ async def test_readers_who_leave_give_their_place_back_and_too_many_are_told_so(
 async def test_a_reader_who_takes_nothing_is_cut_off_and_leaves_nothing_behind(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(safety, "SEND_SECONDS", 0.2)
+    monkeypatch.setattr(security, "SEND_SECONDS", 0.2)
 
     def long(told: LiveEvent, place: int) -> bytes:
         return b"x" * 4_000_000
 
-    monkeypatch.setattr(routes_streams, "_SHOWN", {"run": long})
+    monkeypatch.setattr(streams, "_SHOWN", {"run": long})
     host, port = server.base.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port), limit=1_024)
     try:

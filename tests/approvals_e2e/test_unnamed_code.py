@@ -16,9 +16,9 @@ from interlock import (
     Verdict,
     tool,
 )
-from interlock.api.shapes import of_question
-from interlock.console.question_view import question_view
 from interlock.rendering.question import UNNAMED_CODE, render
+from interlock.server.console.views.question import question_view
+from interlock.server.rest.schemas.runs import of_question
 from tests.support import call
 
 

@@ -20,11 +20,10 @@ from msgspec.structs import replace
 
 from interlock import FileArtifacts, Rule, RulePolicy, SqliteLog, tool
 from interlock.agent.agent import Agent
-from interlock.api.app import make_api
-from interlock.console.site import mount_console
 from interlock.domain.messages import AssistantMessage, UserMessage
 from interlock.models.interface import ModelRequest
 from interlock.models.scripted import ScriptedProvider, Turn, proposed
+from interlock.server.console.site import mount_console
 from interlock.server.core.identity import account_rows
 from interlock.server.core.identity.account_rows import Account
 from interlock.server.core.identity.passwords import hash_password
@@ -34,6 +33,7 @@ from interlock.server.core.runs.agents import ServedAgent
 from interlock.server.core.runs.starting import NewRun
 from interlock.server.core.service import Service
 from interlock.server.core.settings import ServerSettings, ServerTable
+from interlock.server.rest.app import make_api
 from tests.patience import HANG_SECONDS
 
 PASSWORD = "correct horse battery"

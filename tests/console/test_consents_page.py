@@ -11,13 +11,13 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page
 
 from interlock import FileArtifacts, SqliteLog, ToolContext, tool
-from interlock.api.app import make_api
-from interlock.console.site import mount_console
 from interlock.domain.tool import Consent
 from interlock.oauth.providers import OAuthProvider
+from interlock.server.console.site import mount_console
 from interlock.server.core.runs.agents import ServedAgent
 from interlock.server.core.service import Service
 from interlock.server.core.settings import ServerSettings, ServerTable
+from interlock.server.rest.app import make_api
 from tests.console.browser import Watch, assert_accessible, assert_no_sideways, opened_as
 from tests.console.server import PASSWORD, House
 from tests.node.oidc_server import SECRETS, OidcServer, running_oidc_server

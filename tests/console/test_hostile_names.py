@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
-from interlock.console.pages import NAV
+from interlock.server.console.rendering import NAV
 from interlock.server.core.runs.agents import ServedAgent
 from tests.console.browser import assert_no_sideways, browser, is_live
 from tests.console.server import demo_agent, house

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock import LocalTools
-from interlock.console.drift import drift
-from interlock.console.edit_diff import diff_lines, edit_diff
-from interlock.console.question_view import OPEN_LINES, question_view, same_payload
 from interlock.domain.call import Question
 from interlock.domain.decision import SCOPES, Scope
 from interlock.domain.payload import FileOperand, Surroundings
+from interlock.server.console.views.drift import drift
+from interlock.server.console.views.edit_diff import diff_lines, edit_diff
+from interlock.server.console.views.question import OPEN_LINES, question_view, same_payload
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.runs.agents import ServedAgent
 from tests.console.scenes import EDIT, REFUND

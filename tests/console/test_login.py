@@ -7,8 +7,8 @@ import httpx2
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from interlock.console.bodies import MAX_FORM_BYTES
-from interlock.console.pages import POLICY
+from interlock.server.console.forms import MAX_FORM_BYTES
+from interlock.server.console.rendering import POLICY
 from tests.console.browser import is_live, opened, opened_as, sign_in
 from tests.console.server import PASSWORD, House
 from tests.patience import HANG_SECONDS

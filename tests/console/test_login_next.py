@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.console.entrance import HOME, safe_next
+from interlock.server.console.session import HOME, safe_next
 
 _ELSEWHERE = (
     "",

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.console.run_page_diff import changed_lines, diff_lines
-from interlock.console.run_page_timeline import MAX_DETAIL_CHARS, excerpt, timeline_row
 from interlock.domain import event as facts
 from interlock.domain.call import Answer, Question
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.event import Event, Fact
 from interlock.domain.observation import Observation
+from interlock.server.console.views.diff import changed_lines, diff_lines
+from interlock.server.console.views.timeline import MAX_DETAIL_CHARS, excerpt, timeline_row
 
 QUESTION = Question(
     action_id="act_1",

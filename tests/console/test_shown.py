@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from interlock.console.markup import as_read
+from interlock.server.console.markup import as_read
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.index.rows import ActionQuery
 from tests.console.browser import is_live, opened_as

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import DictLoader, Environment
 
-from interlock.console.markup import as_read, exact, finalized, outline, shown, shown_lines
-from interlock.console.question_view import editable
 from interlock.rendering.visible import unseen, visible
+from interlock.server.console.markup import as_read, exact, finalized, outline, shown, shown_lines
+from interlock.server.console.views.question import editable
 from tests.corpora import injection
 
 _TAG = re.compile(r'<span class="unseen">|</span>')

@@ -7,10 +7,10 @@ import httpx2
 import pytest
 from starlette.requests import Request
 
-from interlock.console.assets import Assets
-from interlock.console.markup import segment
-from interlock.console.pages import Pages
 from interlock.domain.errors import IllegalTransitionError, LogCorruptError, LogError
+from interlock.server.console.assets import Assets
+from interlock.server.console.markup import segment
+from interlock.server.console.rendering import Pages
 from interlock.server.core.errors import BusyError
 from tests.console.server import House
 from tests.patience import HANG_SECONDS

@@ -12,12 +12,11 @@ from playwright.async_api import Page
 
 from interlock import FileArtifacts, Rule, RulePolicy, SqliteLog, ToolContext, tool
 from interlock.agent.agent import Agent
-from interlock.api.app import make_api
-from interlock.console.site import mount_console
 from interlock.domain.tool import Consent
 from interlock.models.scripted import ScriptedProvider
 from interlock.oauth.grants import Grants
 from interlock.oauth.providers import OAuthProvider
+from interlock.server.console.site import mount_console
 from interlock.server.core.identity.api_keys import NewKey
 from interlock.server.core.identity.oidc import RoleRule, SignInSettings
 from interlock.server.core.identity.principal import Role
@@ -26,6 +25,7 @@ from interlock.server.core.sealing import sealing_keys
 from interlock.server.core.service import Service
 from interlock.server.core.settings import ServerSettings, ServerTable
 from interlock.server.core.token_table import TokenTable
+from interlock.server.rest.app import make_api
 from tests.console.browser import Watch
 from tests.console.server import PASSWORD, House
 from tests.node.oidc_server import SECRETS, OidcServer

@@ -20,9 +20,7 @@ try:
     import uvicorn
     from fastapi import FastAPI
 
-    from ..api.app import make_api
-    from ..api.connections import Connection
-    from ..console.site import mount_console
+    from ..server.console.site import mount_console
     from ..server.core.identity.principal import Role
     from ..server.core.identity.trust import Refusal
     from ..server.core.runs.agent_loading import load_agents
@@ -30,6 +28,8 @@ try:
     from ..server.core.runs.demo_agents import demo_agents
     from ..server.core.service import Service
     from ..server.core.settings import ServerSettings, ServerTable, read_settings
+    from ..server.rest.app import make_api
+    from ..server.rest.connections import Connection
 except ModuleNotFoundError as missing:
     raise ConfigurationError("A server needs more than the command: pip install 'interlock[server]'") from missing
 

@@ -1,0 +1,107 @@
+r"""Text from anywhere as HTML that shows what is there: made visible as in a terminal, then escaped.
+
+Characters that nobody would see are written out (`rendering/visible.py`), and what is written out is marked, so that a
+person can tell it from text that only looks like it. Nothing here makes a link, and nothing is cut.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from markupsafe import Markup, escape
+
+from ...domain.tool import JsonObject
+from ...rendering import arguments as display_arguments
+from ...rendering.arguments import MAX_TEXT_INDENT
+from ...rendering.visible import pieces, visible
+
+#: No line of an outline is broken here: that is the browser's to do, behind the mark at its beginning.
+_UNBROKEN = 10_000_000
+_WRITTEN_OUT = re.compile(r"(\\u\{[0-9a-f]{1,6}\}|\\[\\ntr]|\[[0-9]{1,7} spaces\])")
+_ENTRY = re.compile(r'((?:@[0-9]+ )?(?:[A-Za-z_][A-Za-z0-9_.-]*|"[^"]*"|\[[0-9]+\]))( = | \| |: )(.*)')
+#: Deeper levels stand where this one does, and say how deep they are.
+_MAX_DEPTH = display_arguments.MAX_INDENT
+
+
+class OutlineLine(msgspec.Struct, frozen=True, gc=False):
+    """One line of arguments. `name + mark + rest` behind a margin of `depth` is what the terminal shows."""
+
+    depth: int
+    name: str
+    mark: str
+    rest: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.name}{self.mark}{self.rest}"
+
+    @property
+    def is_text(self) -> bool:
+        return self.mark in (" | ", "| ")
+
+
+def shown(text: object) -> Markup:
+    """One line, with what is written out marked."""
+    return _marked(visible(str(text)))
+
+
+def shown_line(text: str) -> Markup:
+    """A line of a longer text: what it is indented by stands for itself."""
+    return _marked("".join(pieces(text, MAX_TEXT_INDENT)))
+
+
+def shown_lines(text: str) -> list[Markup]:
+    return [shown_line(line) for line in text.split("\n")]
+
+
+def marked(text: str) -> Markup:
+    """Text that was made visible before."""
+    return _marked(text)
+
+
+def outline(arguments: JsonObject) -> list[OutlineLine]:
+    """All of the arguments; `display_arguments.read` makes the same arguments of it again."""
+    return [_outline_line(line) for line in display_arguments.write(arguments, _UNBROKEN)]
+
+
+def as_read(lines: Iterable[tuple[int, str]]) -> JsonObject:
+    """The arguments of an outline, given each line's depth and text as somebody sees them."""
+    return display_arguments.read(f"{'  ' * depth}{text}" for depth, text in lines)
+
+
+def finalized(value: Any) -> Any:
+    """What a template shows without saying how: text is made visible, whoever wrote it."""
+    return value if isinstance(value, Markup) or not isinstance(value, str) else visible(value)
+
+
+def exact(text: object) -> Markup:
+    """For attributes that a browser sends back as they are."""
+    return escape(str(text))
+
+
+def segment(text: object) -> str:
+    """One part of an address, whatever is in it."""
+    return quote(str(text), safe="", errors="replace")
+
+
+def _marked(text: str) -> Markup:
+    split = _WRITTEN_OUT.split(text)
+    return Markup("").join(_PIECES[at % 2](piece) for at, piece in enumerate(split) if piece)
+
+
+def _written_out(text: str) -> Markup:
+    return Markup('<span class="unseen">{}</span>').format(text)
+
+
+_PIECES: tuple[Callable[[str], Markup], ...] = (escape, _written_out)
+
+
+def _outline_line(line: str) -> OutlineLine:
+    body = line.lstrip(" ")
+    depth = min((len(line) - len(body)) // 2, _MAX_DEPTH + 2)
+    if body.startswith("|"):
+        return OutlineLine(depth, "", "| ", body[2:])
+    match = _ENTRY.fullmatch(body)
+    return OutlineLine(depth, "", "", body) if match is None else OutlineLine(depth, match[1], match[2], match[3])

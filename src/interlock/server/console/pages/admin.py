@@ -1,0 +1,49 @@
+"""Accounts and keys: who may sign in, which programs may call, and what each is trusted with."""
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...core.identity.permissions import Operation, may
+from ...core.identity.principal import Role
+from ...core.service import Service
+from ..rendering import Pages
+from ..session import Visitor
+
+#: With what each role lets somebody do.
+_ROLES = (
+    (Role.OPERATOR, "sees runs, answers questions, begins and cancels runs"),
+    (Role.AUDITOR, "sees everything, exports and verifies; changes nothing"),
+    (Role.ADMIN, "all of it, and accounts and keys"),
+)
+_KEY_ROLES = ((Role.AGENT, "begins runs and follows them; never decides"), *_ROLES)
+
+
+def routes(service: Service, pages: Pages) -> APIRouter:
+    router = APIRouter()
+
+    async def show(request: Request, visitor: Visitor) -> Response:
+        who = visitor.principal
+        await service.guard.check(who, Operation.READ_ACCOUNTS)
+        await service.guard.check(who, Operation.READ_KEYS)
+        now = service.now()
+        return await pages.page(
+            request,
+            visitor,
+            "admin.html",
+            accounts=await service.accounts.list(),
+            keys=[(key, _state(key.revoked_at, key.expires_at, now)) for key in await service.keys.list()],
+            may_change=may(who, Operation.MANAGE_ACCOUNTS) and may(who, Operation.MANAGE_KEYS),
+            roles=_ROLES,
+            key_roles=_KEY_ROLES,
+            agents=sorted(service.fleet.served),
+        )
+
+    router.add_api_route("/admin", show, methods=["GET"])
+    return router
+
+
+def _state(revoked_at: int, expires_at: int, now: int) -> str:
+    if revoked_at:
+        return "revoked"
+    return "expired" if expires_at and expires_at <= now else "valid"

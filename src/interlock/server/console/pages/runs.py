@@ -1,0 +1,71 @@
+"""The list of runs: newest first, by status, agent, person and words, page by page."""
+
+from urllib.parse import urlencode
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ....domain.ids import MAX_NAME_CHARS
+from ...core.errors import InvalidError
+from ...core.identity.permissions import Operation, RunFacts, may
+from ...core.index.index import BadCursorError
+from ...core.index.rows import Page, RunQuery, RunRow
+from ...core.service import Service
+from ..rendering import Pages
+from ..session import Visitor
+from .dashboard import TILES
+
+_PER_PAGE = 50
+_MAX_WORDS = MAX_NAME_CHARS
+_FILTERS = ("status", "agent", "requester", "q", "inside")
+_STATUSES = tuple((word, words) for word, words, _ in TILES)
+
+
+def routes(service: Service, pages: Pages) -> APIRouter:
+    router = APIRouter()
+
+    async def show(request: Request, visitor: Visitor) -> Response:
+        given = request.query_params
+        cursor = given.get("cursor", "")[:_MAX_WORDS]
+        chosen = {name: value[:_MAX_WORDS] for name in _FILTERS if (value := given.get(name))}
+        page = await _page(service, visitor, chosen, cursor)
+        agents = await service.reading.agents(visitor.principal)
+        more = urlencode(chosen | {"cursor": page.next_cursor}) if page.next_cursor else ""
+        return await pages.page(
+            request,
+            visitor,
+            "runs.html",
+            rows=page.rows,
+            given={name: chosen.get(name, "") for name in _FILTERS},
+            is_filtered=bool(chosen),
+            statuses=_STATUSES,
+            agents=agents,
+            to_begin=[agent for agent in agents if _may_begin(visitor, agent.name)],
+            more=more,
+            is_first=not cursor,
+        )
+
+    router.add_api_route("/runs", show, methods=["GET"])
+    return router
+
+
+def _may_begin(visitor: Visitor, agent: str) -> bool:
+    return may(visitor.principal, Operation.CREATE_RUN, RunFacts(agent=agent))
+
+
+async def _page(service: Service, visitor: Visitor, chosen: dict[str, str], cursor: str) -> Page[RunRow]:
+    status = chosen.get("status", "")
+    query = RunQuery(
+        statuses=frozenset((status,)) if status else None,
+        agent=chosen.get("agent"),
+        requester=chosen.get("requester"),
+        text=chosen.get("q"),
+        inside=bool(chosen.get("inside")),
+        limit=_PER_PAGE,
+        cursor=cursor,
+    )
+    try:
+        return await service.reading.runs(visitor.principal, query)
+    except BadCursorError as error:
+        raise InvalidError("cursor", str(error)) from None

@@ -1,0 +1,127 @@
+"""The console: pages under /console, drawn by the server, kept live by the API's event stream."""
+
+from collections.abc import Mapping
+
+from fastapi import APIRouter, FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from ...domain.errors import ArtifactError, IllegalTransitionError, LogCorruptError, LogError
+from ..core.errors import ServiceError
+from ..core.service import Service
+from ..rest.concurrency import Crowd
+from ..rest.errors import RETRY_SECONDS, STATUS_OF, ApiError
+from ..rest.rate_limit import Rates
+from .assets import Assets
+from .forms import BoundedBodies
+from .pages import admin, audit, consents, dashboard, inbox, login, policy, run, runs
+from .rendering import Pages
+from .session import HOME, ForgedFormError, NotSignedInError, maybe_signed_in, to_sign_in
+
+_TITLES = {
+    403: "Not allowed",
+    404: "Not here",
+    405: "Not here",
+    409: "Not now",
+    422: "Not understood",
+    429: "Too many requests",
+    503: "Not now",
+}
+_LATER = (429, 503)
+_DAMAGED = "{}. It is not what was written, and is not shown; the audit page can verify it."
+#: In this order: the first that fits.
+_TOLD: tuple[tuple[type[Exception], tuple[int, str]], ...] = (
+    (ForgedFormError, (403, "{}")),
+    (RequestValidationError, (422, "Something in the address or the form cannot be understood. Nothing was done.")),
+    (LogCorruptError, (409, _DAMAGED)),
+    (IllegalTransitionError, (409, _DAMAGED)),
+    (ArtifactError, (409, _DAMAGED)),
+    (LogError, (503, "{}. Nothing is known to be done. Try again.")),
+)
+
+
+def mount_console(app: FastAPI, service: Service) -> None:
+    """Put it beside the API, whose limits it shares."""
+    for path in ("/", "/console"):
+        app.add_api_route(path, _home, methods=["GET"], include_in_schema=False)
+    app.mount("/console", make_console(service, app.state.rates, app.state.crowd))
+
+
+def make_console(service: Service, rates: Rates, crowd: Crowd) -> FastAPI:
+    """By itself, with answers of its own to what goes wrong: pages, where the API has JSON."""
+    console = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    console.state.service, console.state.rates, console.state.crowd = service, rates, crowd
+    console.add_middleware(BoundedBodies)
+    assets = Assets("/console/static")
+    pages = Pages(service, assets)
+    for router in _routers(service, pages):
+        console.include_router(router)
+
+    async def static(request: Request, name: str) -> Response:
+        return assets.respond(request, name)
+
+    console.add_api_route("/static/{name}", static, methods=["GET"])
+    _answer_problems(console, pages)
+    return console
+
+
+def _routers(service: Service, pages: Pages) -> list[APIRouter]:
+    modules = (
+        login,
+        dashboard,
+        runs,
+        run,
+        inbox,
+        policy,
+        consents,
+        audit,
+        admin,
+    )
+    return [module.routes(service, pages) for module in modules]
+
+
+async def _home() -> RedirectResponse:
+    return RedirectResponse(HOME, 303)
+
+
+def _answer_problems(console: FastAPI, pages: Pages) -> None:
+    async def not_signed_in(_: Request, error: Exception) -> Response:
+        was_sending = isinstance(error, NotSignedInError) and error.was_sending
+        return to_sign_in(str(error), "ended" if was_sending else "")
+
+    async def problem(request: Request, error: Exception) -> Response:
+        visitor = await maybe_signed_in(request)
+        if visitor is None:
+            return to_sign_in("")
+        status, words = _said(error)
+        title = _TITLES.get(status, "That did not work")
+        page = await pages.page(request, visitor, "base_problem.html", status=status, title=title, words=words)
+        page.headers.update(_headers(error, status))
+        return page
+
+    console.add_exception_handler(NotSignedInError, not_signed_in)
+    for kind in (ServiceError, ApiError, HTTPException, *(kind for kind, _ in _TOLD)):
+        console.add_exception_handler(kind, problem)
+
+
+def _headers(error: Exception, status: int) -> Mapping[str, str]:
+    """When to come again, for whoever has to wait."""
+    if isinstance(error, ApiError):
+        return error.headers
+    return {"Retry-After": RETRY_SECONDS} if status in _LATER else {}
+
+
+def _said(error: Exception) -> tuple[int, str]:
+    """The status, and the words for a person."""
+    match error:
+        case ServiceError():
+            return next((status for kind, status in STATUS_OF if isinstance(error, kind)), 400), str(error)
+        case ApiError():
+            return error.status, error.message
+        case HTTPException():
+            return error.status_code, "There is no such page, or it cannot be asked for in this way."
+        case _:
+            status, words = next(told for kind, told in _TOLD if isinstance(error, kind))
+            return status, words.format(error)

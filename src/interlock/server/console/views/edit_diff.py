@@ -1,0 +1,118 @@
+"""What a call would do to a file, as far as its own arguments say: a help for the reader, beside the arguments
+themselves."""
+
+from collections.abc import Iterator
+from typing import Any, Literal, TypeAlias, cast
+
+import msgspec
+
+from ....domain.payload import FileOperand
+from ....domain.tool import JsonObject
+from ....tools.files.diff import changed_blocks, split_lines
+
+_MAX_CHARS = 200_000
+_MAX_EDITS = 100
+
+LineKind: TypeAlias = Literal["added", "removed", "same", "place"]
+_SIGNS: dict[LineKind, tuple[str, str]] = {
+    "added": ("+", "added"),
+    "removed": ("-", "removed"),
+    "same": (" ", ""),
+    "place": ("@", ""),
+}
+
+
+class DiffLine(msgspec.Struct, frozen=True, gc=False):
+    kind: LineKind
+    text: str
+
+    @property
+    def sign(self) -> str:
+        return _SIGNS[self.kind][0]
+
+    @property
+    def words(self) -> str:
+        """For those who do not see the sign."""
+        return _SIGNS[self.kind][1]
+
+
+class EditDiff(msgspec.Struct, frozen=True):
+    path: str
+    lines: tuple[DiffLine, ...]
+    #: What the diff cannot say.
+    remark: str = ""
+
+    @property
+    def added(self) -> int:
+        return sum(line.kind == "added" for line in self.lines)
+
+    @property
+    def removed(self) -> int:
+        return sum(line.kind == "removed" for line in self.lines)
+
+
+def edit_diff(arguments: JsonObject, files: tuple[FileOperand, ...]) -> EditDiff | None:
+    """None where the arguments are not those of an edit, or are too long for a help."""
+    path = arguments.get("path")
+    if not isinstance(path, str):
+        return None
+    edits = _edits(arguments)
+    if edits is not None:
+        return None if _size(edits) > _MAX_CHARS else EditDiff(path, tuple(_edited(edits)))
+    content = arguments.get("content")
+    if not isinstance(content, str) or len(content) > _MAX_CHARS:
+        return None
+    return EditDiff(path, tuple(DiffLine("added", line) for line in content.split("\n")), _remark(path, files))
+
+
+def diff_lines(old: str, new: str) -> Iterator[DiffLine]:
+    """Every line of both texts."""
+    before, after = split_lines(old), split_lines(new)
+    at = 0
+    for block in changed_blocks(before, after):
+        yield from _marked("same", before[at : block.old_start])
+        yield from _marked("removed", before[block.old_start : block.old_end])
+        yield from _marked("added", after[block.new_start : block.new_end])
+        at = block.old_end
+    yield from _marked("same", before[at:])
+
+
+def _edits(arguments: JsonObject) -> list[tuple[str, str]] | None:
+    if isinstance(arguments.get("old_string"), str) and arguments["old_string"]:
+        return _pairs([arguments])
+    edits: Any = arguments.get("edits")
+    return _pairs(cast(list[Any], edits)) if isinstance(edits, list) and edits else None
+
+
+def _pairs(edits: list[Any]) -> list[tuple[str, str]] | None:
+    pairs: list[tuple[str, str]] = []
+    for edit in edits[: _MAX_EDITS + 1]:
+        if not isinstance(edit, dict):
+            return None
+        old, new = cast(JsonObject, edit).get("old_string"), cast(JsonObject, edit).get("new_string")
+        if not isinstance(old, str) or not isinstance(new, str):
+            return None
+        pairs.append((old, new))
+    return pairs if len(pairs) <= _MAX_EDITS else None
+
+
+def _edited(edits: list[tuple[str, str]]) -> Iterator[DiffLine]:
+    for at, (old, new) in enumerate(edits, 1):
+        if len(edits) > 1:
+            yield DiffLine("place", f"edit {at} of {len(edits)}")
+        yield from diff_lines(old, new)
+
+
+def _marked(kind: LineKind, lines: list[str]) -> Iterator[DiffLine]:
+    return (DiffLine(kind, line.removesuffix("\n")) for line in lines)
+
+
+def _size(edits: list[tuple[str, str]]) -> int:
+    return sum(len(old) + len(new) for old, new in edits)
+
+
+def _remark(path: str, files: tuple[FileOperand, ...]) -> str:
+    known = next((file for file in files if file.path == path or file.path.endswith(f"/{path}")), None)
+    if known is None:
+        return ""
+    return "It replaces all of the file that is there." if known.sha256 else "There is no such file yet."

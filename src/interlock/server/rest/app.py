@@ -1,0 +1,54 @@
+"""The REST API as one ASGI application. Everything that it does, it asks the service for."""
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from ... import __version__
+from ..core.service import Service
+from . import errors
+from .concurrency import Crowd
+from .openapi import describe
+from .rate_limit import Rates
+from .routes import accounts, approvals, audit, consents, policy, public, run_contents, runs, session, streams
+from .security import Safety
+
+ROUTERS = (
+    public.router,
+    runs.router,
+    streams.router,
+    run_contents.router,
+    approvals.router,
+    consents.router,
+    audit.router,
+    policy.router,
+    accounts.router,
+    session.router,
+)
+
+
+def api_routes() -> list[APIRoute]:
+    """Every address that the API has."""
+    return [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+
+
+def make_api(service: Service) -> FastAPI:
+    """The application for a service that its owner starts and stops."""
+    app = FastAPI(
+        title="Interlock",
+        version=__version__,
+        description="Runs of agents: begun, watched, approved, audited.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+        redirect_slashes=False,
+    )
+    server = service.settings.server
+    app.state.service = service
+    app.state.rates = Rates(server.requests_per_second, server.request_burst)
+    app.state.crowd = Crowd()
+    for router in ROUTERS:
+        app.include_router(router)
+    errors.install(app)
+    app.add_middleware(Safety, service=service, crowd=app.state.crowd)
+    describe(app, api_routes())
+    return app

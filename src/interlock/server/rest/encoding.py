@@ -1,0 +1,83 @@
+"""What routes answer with: our own structs, encoded by msgspec, and described in OpenAPI from the same structs.
+
+An answer is encoded once and sent as it is. Its schema comes from the same type, so the two cannot differ.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from ...domain.json import without_surrogates
+from .errors import ErrorAnswer
+
+JSON = "application/json"
+_encode = msgspec.json.Encoder().encode
+_REF = "#/components/schemas/{name}"
+
+#: What may go wrong with nearly everything, in words.
+_PROBLEMS: Mapping[int, str] = {
+    400: "The request makes no sense as HTTP.",
+    401: "No credentials, or none that count.",
+    403: "You may not do this. Nothing was done.",
+    404: "There is no such thing, or none that you may see.",
+    405: "Not for this method.",
+    408: "The body came too slowly.",
+    409: "It was done otherwise before, or cannot be done in this state; the details name both sides.",
+    413: "The body is too large.",
+    415: "The body is not application/json.",
+    421: "The Host is none of this server's names.",
+    422: "Something in the request cannot be that; `details.fields` says what.",
+    429: "Too many; Retry-After says when to try again.",
+    500: "A mistake of the server; its log has the id.",
+    503: "Not now.",
+}
+
+
+#: The types that answers have, collected while routes are declared.
+_described: dict[str, Any] = {}
+
+
+def ref(kind: Any) -> dict[str, Any]:
+    """The type in a description."""
+    (schema,), _ = msgspec.json.schema_components([kind], ref_template=_REF)
+    _described[repr(kind)] = kind
+    return schema
+
+
+def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    try:
+        body = _encode(value)
+    except UnicodeEncodeError:
+        body = _encode(without_surrogates(msgspec.to_builtins(value)))
+    return Response(body, status, dict(headers or {}), JSON)
+
+
+def no_content() -> Response:
+    return Response(status_code=204)
+
+
+def answers(kind: Any, *, status: int = 200, more: Mapping[int | str, dict[str, Any]] | None = None) -> dict[str, Any]:
+    """For the declaration of a route: what it answers with, and how it fails."""
+    failures: dict[int | str, dict[str, Any]] = {
+        code: described(ErrorAnswer, words) for code, words in _PROBLEMS.items()
+    }
+    success = {"description": "Done."} if kind is None else described(kind, "Done.")
+    return {
+        "status_code": status,
+        "response_model": None,
+        "response_class": Response,
+        "responses": {status: success, **failures, **(more or {})},
+    }
+
+
+def described(kind: Any, words: str) -> dict[str, Any]:
+    """One answer in a description."""
+    return {"description": words, "content": {JSON: {"schema": ref(kind)}}}
+
+
+def components() -> dict[str, Any]:
+    """The schemas of all types that were described."""
+    _, found = msgspec.json.schema_components(list(_described.values()), ref_template=_REF)
+    return found

@@ -1,0 +1,172 @@
+"""Every answer that is not what was asked for has one shape: `{"error": {"code", "message", "details"}}`.
+
+Which status an error of the server has is a table. What nobody expected says nothing of the inside: an id that is in
+the server's log, too.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from ...domain.errors import ArtifactError, IllegalTransitionError, LogCorruptError, LogError
+from ..core.errors import BusyError, ConflictError, InvalidError, NotFoundError, RefusedError, ServiceError
+from ..core.index.index import BadCursorError, IndexFailedError
+from ..core.live.hub import TooManyReadersError
+
+_encode = msgspec.json.Encoder().encode
+_MAX_FIELDS = 20
+_MAX_PROBLEM_CHARS = 300
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    #: For programs; it does not change.
+    code: str
+    #: For people: what happened, whether anything was done, what to do next.
+    message: str
+    details: dict[str, Any] = {}
+
+
+class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    error: Failure
+
+
+class ApiError(Exception):
+    """An answer of the door itself."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        details: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message = status, code, message
+        self.details, self.headers = dict(details or {}), dict(headers or {})
+
+
+class FieldProblem(msgspec.Struct, frozen=True, kw_only=True):
+    field: str
+    problem: str
+
+
+#: In this order: the first that fits.
+STATUS_OF: tuple[tuple[type[ServiceError], int], ...] = (
+    (NotFoundError, 404),
+    (RefusedError, 403),
+    (ConflictError, 409),
+    (InvalidError, 422),
+    (BusyError, 429),
+)
+RETRY_SECONDS = "1"
+_PLACES = frozenset({"body", "query", "path", "header", "cookie"})
+
+_HTTP: Mapping[int, tuple[str, str]] = {
+    404: ("unknown_path", "There is nothing at this address. The addresses are in /openapi.json."),
+    405: ("wrong_method", "This address is not for this method. Nothing was done."),
+}
+
+
+def invalid(*problems: FieldProblem) -> ApiError:
+    first = problems[0]
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return ApiError(
+        422,
+        "invalid_request",
+        f"{first.field}: {first.problem}{more}. Nothing was done.",
+        {"fields": [msgspec.to_builtins(problem) for problem in problems[:_MAX_FIELDS]]},
+    )
+
+
+def fields_of(errors: Sequence[Any]) -> list[FieldProblem]:
+    """What pydantic found, by the name of the field as it was sent."""
+    return [
+        FieldProblem(
+            field=".".join(str(part) for part in error["loc"] if part not in _PLACES)[:100] or "body",
+            problem=str(error["msg"])[:_MAX_PROBLEM_CHARS],
+        )
+        for error in errors
+    ]
+
+
+def answer_error(error: ApiError) -> Response:
+    body = ErrorAnswer(error=Failure(code=error.code, message=error.message, details=error.details))
+    return Response(_encode(body), error.status, error.headers, "application/json")
+
+
+def of_service(error: ServiceError) -> ApiError:
+    status = next((status for kind, status in STATUS_OF if isinstance(error, kind)), 409)
+    headers = {"Retry-After": RETRY_SECONDS} if status == 429 else {}  # noqa: PLR2004
+    return ApiError(status, error.code, str(error), error.details, headers)
+
+
+def install(app: FastAPI) -> None:
+    """Have everything that may be raised on the way answered in that shape."""
+    for kind, told in _TOLD.items():
+        app.add_exception_handler(kind, partial(_answered, told))
+
+
+async def _answered(told: Callable[[Any], ApiError], _: Request, error: Exception) -> Response:
+    return answer_error(told(error))
+
+
+def _itself(error: ApiError) -> ApiError:
+    return error
+
+
+def _of_validation(error: RequestValidationError) -> ApiError:
+    return invalid(*(fields_of(error.errors()) or [FieldProblem(field="body", problem="cannot be that")]))
+
+
+def _of_http(error: HTTPException) -> ApiError:
+    code, message = _HTTP.get(error.status_code, ("refused", str(error.detail)[:_MAX_PROBLEM_CHARS]))
+    return ApiError(error.status_code, code, message, headers=error.headers)
+
+
+def _of_cursor(error: BadCursorError) -> ApiError:
+    return invalid(FieldProblem(field="cursor", problem=str(error).rstrip(".")))
+
+
+def _of_readers(error: TooManyReadersError) -> ApiError:
+    return ApiError(429, "too_many_readers", str(error), headers={"Retry-After": "5"})
+
+
+def _of_damage(error: Exception) -> ApiError:
+    """The request was right, and the run cannot be shown or moved for what its log or its store holds."""
+    return ApiError(409, "log_damaged", f"{error}. Nothing was done; /runs/{{run_id}}/audit/verify says more.")
+
+
+def _of_log(error: LogError) -> ApiError:
+    return ApiError(503, "log_unavailable", f"{error}. Try again.", headers={"Retry-After": "1"})
+
+
+def _of_index(error: IndexFailedError) -> ApiError:
+    return ApiError(
+        503,
+        "index_unavailable",
+        "The server cannot keep its lists now; what was sent may have been done all the same. Try again: with the same "
+        "Idempotency-Key nothing is done twice.",
+        headers={"Retry-After": "5"},
+    )
+
+
+_TOLD: Mapping[type[Exception], Callable[[Any], ApiError]] = {
+    ApiError: _itself,
+    ServiceError: of_service,
+    RequestValidationError: _of_validation,
+    HTTPException: _of_http,
+    BadCursorError: _of_cursor,
+    IndexFailedError: _of_index,
+    TooManyReadersError: _of_readers,
+    LogCorruptError: _of_damage,
+    IllegalTransitionError: _of_damage,
+    ArtifactError: _of_damage,
+    LogError: _of_log,
+}

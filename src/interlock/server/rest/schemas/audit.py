@@ -1,0 +1,216 @@
+"""What auditors read over REST: proofs, checkpoints, keys, forwarders and the journal."""
+
+from typing import Any
+
+import msgspec
+
+from ....audit.keys import PublicKey
+from ....audit.proof import Proof
+from ....audit.signed_line import SignedCheckpoint
+from ...core.audit.audit_log import JournalEntry, Outcome
+from ...core.audit.service import RunFlaw, ServerCheck
+from ...core.audit_sinks.forwarder import ForwardStatus, RunForwarded
+from ..times import moment, when
+from .runs import Shape
+
+
+class FlawShape(Shape, frozen=True, kw_only=True):
+    seq: int
+    problem: str
+    message: str
+
+
+class ProofShape(Shape, frozen=True, kw_only=True):
+    run_id: str
+    #: Nothing is wrong. That is not to say that all of it is there: see `complete`.
+    ok: bool
+    #: All events that there are were signed.
+    complete: bool
+    count: int
+    head: str
+    flaw: FlawShape | None
+    #: What is wrong with a signature; empty: nothing.
+    problem: str
+    #: How many events were signed, when, by which key, and as which checkpoint. Later events are not covered.
+    signed_count: int
+    signed_at: str | None
+    signed_by: str | None
+    checkpoint: int | None
+    doubts: list[str]
+
+    @classmethod
+    def of(cls, run_id: str, proof: Proof) -> "ProofShape":
+        audit, said = proof.audit, proof.statement
+        flaw = audit.flaw
+        return cls(
+            run_id=run_id,
+            ok=proof.ok,
+            complete=proof.complete,
+            count=audit.count,
+            head=audit.head_hash.hex(),
+            flaw=None if flaw is None else FlawShape(seq=flaw.seq, problem=flaw.problem, message=flaw.message),
+            problem=proof.problem,
+            signed_count=proof.signed_count,
+            signed_at=None if said is None else said.at,
+            signed_by=None if said is None else said.key,
+            checkpoint=None if said is None else said.number,
+            doubts=list(proof.doubts),
+        )
+
+
+class JournalCheckShape(Shape, frozen=True, kw_only=True):
+    count: int
+    head: str
+    broken_at: int | None
+    problem: str
+
+
+class CheckpointCheckShape(Shape, frozen=True, kw_only=True):
+    ok: bool
+    checkpoints: int
+    runs: int
+    problem: str
+    contradictions: list[str]
+
+
+class ServerCheckShape(Shape, frozen=True, kw_only=True):
+    ok: bool
+    #: False: it took too long, and only so many runs were looked at.
+    finished: bool
+    runs: int
+    events: int
+    flaws: list[RunFlaw]
+    checkpoints: CheckpointCheckShape
+    journal: JournalCheckShape
+
+    @classmethod
+    def of(cls, check: ServerCheck) -> "ServerCheckShape":
+        signed, journal = check.checkpoints, check.journal
+        return cls(
+            ok=check.ok,
+            finished=check.finished,
+            runs=check.runs,
+            events=check.events,
+            flaws=list(check.flaws),
+            checkpoints=CheckpointCheckShape(
+                ok=signed.ok,
+                checkpoints=signed.checkpoints,
+                runs=signed.runs,
+                problem="" if signed.flaw is None else signed.flaw.message,
+                contradictions=list(signed.contradictions),
+            ),
+            journal=JournalCheckShape(
+                count=journal.count, head=journal.head, broken_at=journal.broken_at or None, problem=journal.problem
+            ),
+        )
+
+
+class CheckpointShape(Shape, frozen=True, kw_only=True):
+    """The signature is over exactly the bytes of the document."""
+
+    checkpoint: dict[str, Any]
+    document: str
+    signature: str
+
+    @classmethod
+    def of(cls, signed: SignedCheckpoint) -> "CheckpointShape":
+        return cls(
+            checkpoint=_read(signed.document),
+            document=signed.document.decode(errors="replace"),
+            signature=signed.signature.hex(),
+        )
+
+
+def _read(document: bytes) -> dict[str, Any]:
+    """Empty where something else was put in its place, which `/audit/verify` tells of."""
+    try:
+        return msgspec.json.decode(document, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}
+
+
+class CheckpointList(Shape, frozen=True, kw_only=True):
+    checkpoints: list[CheckpointShape]
+
+
+class KeyList(Shape, frozen=True, kw_only=True):
+    """Ed25519, in hex, the oldest first; the one without an end is in use."""
+
+    keys: list[PublicKey]
+
+
+class ForwarderShape(Shape, frozen=True, kw_only=True):
+    name: str
+    kind: str
+    schema: str
+    position: int
+    waiting: int
+    oldest_waiting_at: str | None
+    last_success_at: str | None
+    last_error: str
+    last_error_at: str | None
+    failures: int
+    set_aside: int
+
+    @classmethod
+    def of(cls, status: ForwardStatus) -> "ForwarderShape":
+        return cls(
+            name=status.name,
+            kind=status.kind,
+            schema=status.schema,
+            position=status.position,
+            waiting=status.waiting,
+            oldest_waiting_at=when(status.oldest_waiting_at),
+            last_success_at=when(status.last_success_at),
+            last_error=status.last_error,
+            last_error_at=when(status.last_error_at),
+            failures=status.failures,
+            set_aside=status.set_aside,
+        )
+
+
+class ForwarderList(Shape, frozen=True, kw_only=True):
+    forwarders: list[ForwarderShape]
+
+
+class ForwardedShape(Shape, frozen=True, kw_only=True):
+    run_id: str
+    destination: str
+    sent: int
+    total: int
+    #: Why not all were sent; empty: they were.
+    problem: str
+
+    @classmethod
+    def of(cls, came: RunForwarded) -> "ForwardedShape":
+        return cls(
+            run_id=came.run_id, destination=came.destination, sent=came.sent, total=came.total, problem=came.problem
+        )
+
+
+class JournalShape(Shape, frozen=True, kw_only=True):
+    seq: int
+    at: str
+    by: str
+    action: str
+    target: str
+    outcome: Outcome
+    detail: dict[str, str]
+
+    @classmethod
+    def of(cls, entry: JournalEntry) -> "JournalShape":
+        return cls(
+            seq=entry.seq,
+            at=moment(entry.at),
+            by=entry.by,
+            action=entry.action,
+            target=entry.target,
+            outcome=entry.outcome,
+            detail=dict(entry.detail),
+        )
+
+
+class JournalList(Shape, frozen=True, kw_only=True):
+    entries: list[JournalShape]
+    #: What to ask for next, as `after`.
+    next_after: int

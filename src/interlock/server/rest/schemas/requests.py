@@ -1,0 +1,115 @@
+"""What bodies of requests may say: exactly these fields, each with its bounds."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from ..body import Wish
+
+_Name = Annotated[str, Field(min_length=1, max_length=256)]
+_Reason = Annotated[str, Field(max_length=2_000)]
+_Hash = Annotated[str, Field(max_length=200, examples=["sha256:9f86d081884c7d65..."])]
+_Password = Annotated[str, Field(min_length=1, max_length=1_024)]
+_Roles = Annotated[list[Literal["operator", "auditor", "admin"]], Field(max_length=4)]
+_KeyRoles = Annotated[list[Literal["agent", "operator", "auditor", "admin"]], Field(min_length=1, max_length=4)]
+_Agents = Annotated[list[_Name], Field(max_length=1_000)]
+_Time = Annotated[str, Field(max_length=40, examples=["2030-01-31T12:00:00Z"])]
+
+
+class RunTask(Wish):
+    task: Annotated[str, Field(min_length=1, max_length=100_000, examples=["Refund order 1234."])]
+    #: The person it acts for, where a program makes it.
+    on_behalf_of: Annotated[str, Field(max_length=80, examples=["ada"])] = ""
+
+
+class NewRunWish(RunTask):
+    agent: _Name
+
+
+class CancelWish(Wish):
+    reason: _Reason = ""
+
+
+class StopWish(Wish):
+    reason: Annotated[str, Field(min_length=1, max_length=2_000)]
+
+
+class ApproveWish(Wish):
+    """A yes to exactly what has this hash."""
+
+    payload_hash: _Hash
+    reason: _Reason = ""
+    #: How far it reaches: this call; the same again in this run; the same until a time; a rule that is kept.
+    scope: Literal["once", "run", "window", "rule"] = "once"
+    #: With `window`.
+    until: _Time | None = None
+    #: With `rule`: empty is the suggested one; another one has to be provably narrower.
+    rule: Annotated[str, Field(max_length=10_000)] = ""
+    #: What to run instead: validated, judged and hashed again.
+    arguments: dict[str, Any] | None = None
+
+
+class RejectWish(Wish):
+    reason: Annotated[str, Field(min_length=1, max_length=2_000)]
+    payload_hash: _Hash = ""
+
+
+class ProvideWish(Wish):
+    value: Any
+    payload_hash: _Hash = ""
+
+
+class RefuseWish(Wish):
+    reason: _Reason = ""
+
+
+class ForwardWish(Wish):
+    destination: _Name
+
+
+class ExplainWish(Wish):
+    tool: _Name
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    mode: Literal["read_only", "default", "accept_edits", "trusted"] | None = None
+    requester: Annotated[str, Field(max_length=80)] = ""
+
+
+class BacktestWish(Wish):
+    #: YAML; empty: the policy that is in force.
+    policy: Annotated[str, Field(max_length=128 << 10)] = ""
+    runs: Annotated[int, Field(ge=1, le=500)] = 500
+
+
+class KeyWish(Wish):
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    roles: _KeyRoles
+    #: Null: all of them. A key of an agent names its own.
+    agents: _Agents | None = None
+    expires_at: _Time | None = None
+
+
+class AccountWish(Wish):
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    password: _Password
+    roles: _Roles | None = None
+    agents: _Agents | None = None
+
+
+class AccountChange(Wish):
+    """What is not named stays as it is."""
+
+    roles: _Roles | None = None
+    #: With `roles`: null is all of them.
+    agents: _Agents | None = None
+    password: _Password | None = None
+    disabled: bool | None = None
+
+
+class SignInWish(Wish):
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    password: _Password
+
+
+class PasswordWish(Wish):
+    current: _Password
+    new: _Password

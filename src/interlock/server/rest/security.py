@@ -1,0 +1,186 @@
+"""What every request passes before any route sees it, and every answer on its way out. Pure ASGI, in one place:
+
+1. a request id, security headers, and an answer without insides for what nobody expected;
+2. `Host` has to be one of this server's names: a page that made its own name point here (DNS rebinding) gets no answer;
+3. what changes something and comes from a browser has to come from a page of this server (`Origin`, `Sec-Fetch-Site`);
+4. a body that says it is too long, or has two lengths, is not read; so many requests at once and no more (`crowd`);
+5. whoever does not take an answer is cut off: nobody keeps it for them.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from secrets import token_hex
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..core.service import Service
+from .body import MAX_BODY_BYTES, too_large
+from .body_limits import Incoming
+from .caller import SAFE_METHODS
+from .concurrency import Crowd
+from .errors import ApiError, answer_error
+
+logger = logging.getLogger("interlock.server")
+
+#: How long somebody may take to accept one piece of an answer.
+SEND_SECONDS = 30.0
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_SAME_SITE = frozenset({"same-origin", "none"})
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+#: On every answer that does not say otherwise itself. The console has a policy of its own.
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    "Cache-Control": "no-store",
+}
+_HSTS = "max-age=31536000"
+#: A browser would keep to it for every port of this machine.
+_THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Safety:
+    def __init__(self, app: ASGIApp, service: Service, crowd: Crowd) -> None:
+        self._app = app
+        self._hosts = hosts_of(service)
+        self._headers = dict(HEADERS)
+        if service.public_url.startswith("https://") and urlsplit(service.public_url).hostname not in _THIS_MACHINE:
+            self._headers["Strict-Transport-Security"] = _HSTS
+        self._crowd = crowd
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            elif scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+            return
+        request_id, is_begun = token_hex(8), False
+
+        async def sending(message: Message) -> None:
+            nonlocal is_begun
+            if message["type"] == "http.response.start":
+                is_begun = True
+                self._dress(message, request_id)
+            async with asyncio.timeout(SEND_SECONDS):
+                await send(message)
+
+        has_room = self._crowd.arrive(scope)
+        try:
+            await self._serve(scope, receive, sending, has_room)
+        except (ClientDisconnect, TimeoutError) as error:
+            logger.info("Request %s was not taken: %s", request_id, type(error).__name__)
+        except Exception:
+            logger.exception("Request %s failed: %s %s", request_id, scope["method"], _shown(scope["path"]))
+            if is_begun:  # nothing true can be said any more: the connection is cut
+                raise
+            await answer_error(_unexpected(request_id))(scope, receive, sending)
+        finally:
+            self._crowd.leave(scope)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, has_room: bool) -> None:
+        try:
+            headers = Headers(scope=scope)
+            self._hosts.check(headers)
+            if scope["method"] not in SAFE_METHODS:
+                self._hosts.check_origin(headers)
+            _check_length(headers)
+            if not has_room:
+                raise ApiError(
+                    503, "busy", "Too many requests at once. Nothing was done.", headers={"Retry-After": "1"}
+                )
+        except ApiError as error:
+            await answer_error(error)(scope, receive, send)
+            return
+        await self._app(scope, Incoming(scope, headers, receive, self._crowd), send)
+
+    def _dress(self, message: Message, request_id: str) -> None:
+        headers = MutableHeaders(scope=message)
+        for name, value in self._headers.items():
+            headers.setdefault(name, value)
+        headers["X-Request-Id"] = request_id
+
+
+class Hosts:
+    """The names that this server has. With a port, that port; without one, any."""
+
+    def __init__(self, names: Iterable[str], own_origin: str) -> None:
+        self._names = frozenset(name.lower() for name in names)
+        self._own_origin = own_origin.lower()
+
+    def check(self, headers: Headers) -> None:
+        given = headers.getlist("host")
+        if len(given) != 1:
+            raise ApiError(400, "bad_host", "A request has one Host. Nothing was done.")
+        if not self._is_own(given[0]):
+            raise ApiError(
+                421, "unknown_host", "The Host is none of this server's names ([server] hosts). Nothing was done."
+            )
+
+    def check_origin(self, headers: Headers) -> None:
+        """Programs send neither; browsers send both, and pages cannot change them."""
+        origins, sites = headers.getlist("origin"), headers.getlist("sec-fetch-site")
+        host = headers.get("host", "").lower()
+        is_own = all(self._is_own_origin(origin.lower(), host) for origin in origins)
+        if is_own and len(origins) <= 1 and set(sites) <= _SAME_SITE:
+            return
+        raise ApiError(403, "foreign_origin", "This comes from a page of another site. Nothing was done.")
+
+    def _is_own(self, host: str) -> bool:
+        host = host.lower()
+        return host in self._names or _without_port(host) in self._names
+
+    def _is_own_origin(self, origin: str, host: str) -> bool:
+        """The address that people know, or the very one that this request went to: another port is another site. Where
+        people come by TLS, a page that came without it is one, too."""
+        schemes = ("https",) if self._own_origin.startswith("https:") else ("http", "https")
+        return origin in (self._own_origin, *(f"{scheme}://{host}" for scheme in schemes))
+
+
+def hosts_of(service: Service) -> Hosts:
+    server, own = service.settings.server, urlsplit(service.public_url)
+    names = {*server.hosts, own.netloc if server.port or server.public_url else own.hostname or ""}
+    if own.port == _DEFAULT_PORTS.get(own.scheme):
+        names.add(own.hostname or "")
+    if server.is_loopback:
+        names |= {f"{name}:{server.port}" if server.port else name for name in _LOOPBACK}
+    return Hosts(names, f"{own.scheme}://{own.netloc}")
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isascii() and port.isdigit() and not name.endswith(":") else host
+
+
+def _check_length(headers: Headers) -> None:
+    given = headers.get("content-length", "0")
+    if (
+        "content-length" in headers and "transfer-encoding" in headers
+    ):  # a proxy in front may have believed the other one
+        raise ApiError(400, "bad_length", "A body has one length. Nothing was done.", headers={"Connection": "close"})
+    if not (given.isascii() and given.isdigit()):
+        raise ApiError(400, "bad_length", "Content-Length is not a number. Nothing was done.")
+    if len(given) > 18 or int(given) > MAX_BODY_BYTES:  # noqa: PLR2004 - digits; more are no length
+        raise too_large(MAX_BODY_BYTES)
+
+
+def _unexpected(request_id: str) -> ApiError:
+    return ApiError(
+        500,
+        "unexpected",
+        f"Something went wrong in the server, and it may have been done in part. Its log has it as {request_id}.",
+        {"id": request_id},
+    )
+
+
+def _shown(path: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in path[:200])

@@ -1,0 +1,118 @@
+"""Server-sent events: what a run, or the whole server, does right now.
+
+A stream begins after an event that the reader knows (`Last-Event-ID`, or a query parameter), so whoever reconnects
+misses nothing and sees nothing twice. It is one task: it waits for events, for the reader to go away, and for the next
+look at whether the reader may still read. A reader that takes too long for one piece is cut off (`safety`); it comes
+back with the last id that it has. Whatever happens, its place among the readers is given back.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
+from time import monotonic
+from typing import Any
+
+import msgspec
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ...domain.json import without_surrogates
+from ..core.live.event import LiveEvent
+from ..core.live.reader import Reader
+
+MEDIA_TYPE = "text/event-stream"
+HEARTBEAT_SECONDS = 15.0
+RETRY_MS = 1_000
+_HEARTBEAT = b": still here\n\n"
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Follow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stream follows."""
+
+    reader: AbstractAsyncContextManager[Reader]
+    #: The bytes for one event; empty: it is not shown here.
+    show: Callable[[LiveEvent], bytes]
+    #: Why it is over, as data of its last event, looked at after each page; None: it goes on.
+    over: Callable[[Sequence[LiveEvent]], Awaitable[dict[str, Any] | None]]
+    #: May the reader still read? Asked at every heartbeat.
+    allowed: Callable[[], Awaitable[bool]]
+    heartbeat_seconds: float = HEARTBEAT_SECONDS
+
+
+def message(event: str, data: Any, event_id: int | None = None) -> bytes:
+    """One event. Its data is JSON, so it is one line whatever texts are in it."""
+    try:
+        text = _encode(data)
+    except UnicodeEncodeError:
+        text = _encode(without_surrogates(msgspec.to_builtins(data)))
+    named = b"" if event_id is None else b"id: %d\n" % event_id
+    return named + b"event: %s\ndata: %s\n\n" % (event.encode(), text)
+
+
+class EventStream(Response):
+    """Answers until the stream is over, the reader goes away or is too slow, or may not read any more."""
+
+    def __init__(self, follow: Follow, reader: Reader) -> None:
+        super().__init__(None, 200, {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, MEDIA_TYPE)
+        del self.headers["content-length"]
+        self._follow = follow
+        self._reader = reader
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        streaming = asyncio.ensure_future(self._stream(send))
+        leaving = asyncio.ensure_future(_left(receive))
+        try:
+            await asyncio.wait((streaming, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (streaming, leaving):
+                task.cancel()
+            results = await asyncio.gather(streaming, leaving, return_exceptions=True)
+            await self._follow.reader.__aexit__(None, None, None)
+        failed = results[0]
+        if isinstance(failed, Exception) and not isinstance(failed, ClientDisconnect):
+            raise failed
+
+    async def _stream(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        async with aclosing(self._pieces()) as pieces:
+            async for piece in pieces:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _pieces(self) -> AsyncGenerator[bytes]:
+        follow, heartbeat = self._follow, self._follow.heartbeat_seconds
+        yield b"retry: %d\n\n" % RETRY_MS
+        look_at, page = monotonic() + heartbeat, list[LiveEvent]()
+        while True:
+            if shown := b"".join(map(follow.show, page)):
+                yield shown
+            ended = await follow.over(page)
+            if ended is not None:
+                yield message("end", ended)
+                return
+            if monotonic() >= look_at:
+                if not await follow.allowed():
+                    yield message("end", {"reason": "not_allowed"})
+                    return
+                yield _HEARTBEAT
+                look_at = monotonic() + heartbeat
+            page = []
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, look_at - monotonic())):
+                    page = await anext(self._reader, None)
+            if page is None:
+                yield message("end", {"reason": "stopping"})
+                return
+
+
+async def event_stream(follow: Follow) -> EventStream:
+    """Its place among the readers is taken now, so that there being none is an answer and not a broken stream."""
+    return EventStream(follow, await follow.reader.__aenter__())
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,37 @@
+"""Times as REST has them: RFC 3339 in UTC, to the microsecond. Inside they are nanoseconds since 1970; 0 is never."""
+
+from datetime import datetime
+from functools import lru_cache
+
+from ...audit.times import sane, utc
+
+_NS_PER_US = 1_000
+#: Later ones are more nanoseconds than the log and the database count.
+_LAST_SECOND = 2**63 // 10**9 - 1
+_US_PER_SECOND = 1_000_000
+
+
+def when(at: int) -> str | None:
+    return moment(at) if at else None
+
+
+def moment(at: int) -> str:
+    """Of something that has happened."""
+    seconds, microseconds = divmod(sane(at) // _NS_PER_US, _US_PER_SECOND)
+    return f"{_second(seconds)}.{microseconds:06d}Z"
+
+
+@lru_cache(maxsize=1_000)
+def _second(seconds: int) -> str:
+    """A list is full of times that are close to each other, and the calendar is the slow part."""
+    return utc(seconds * _US_PER_SECOND * _NS_PER_US, 0)[:19]
+
+
+def nanoseconds(at: datetime) -> int:
+    """`ValueError` for one without a time zone: it would be another one elsewhere."""
+    if at.tzinfo is None:
+        raise ValueError("has to say its time zone, as in 2030-01-31T12:00:00Z")
+    whole = int(at.timestamp())
+    if not 0 <= whole <= _LAST_SECOND:
+        raise ValueError("has to lie between 1970 and 2262")
+    return whole * 1_000_000_000 + at.microsecond * _NS_PER_US
