@@ -25,10 +25,10 @@ import msgspec
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from interlock.cli.doctor import Diagnosis, lines
+from interlock.cli.commands.config.settings import ABOUT, PROJECT_MAY, Settings
+from interlock.cli.commands.doctor import Diagnosis, lines
 from interlock.cli.exit_codes import MEANINGS
 from interlock.cli.main import DOORS, app
-from interlock.cli.settings import ABOUT, PROJECT_MAY, Settings
 from interlock.domain.call import Answer, Question
 from interlock.domain.decision import Decision
 from interlock.domain.event import Event, Fact

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from interlock import Entry, SqliteLog, to_ndjson
+from interlock.cli.commands.config.places import Places, find_places
 from interlock.cli.main import app
-from interlock.cli.places import Places, find_places
 from tests.policy.recorded_runs import Says, record, yes
 
 Run: TypeAlias = Callable[..., Result]

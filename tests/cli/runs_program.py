@@ -20,7 +20,7 @@ from typing import Any
 
 from interlock import SqliteLog, tool
 from interlock.agent.agent import Agent
-from interlock.cli.runs_follow import follow
+from interlock.cli.display.follow import follow
 from interlock.domain.call import Answer, Question
 from interlock.domain.ids import new_run_id
 from interlock.interaction.callback import CallbackInteractionProvider

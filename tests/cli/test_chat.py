@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from interlock.cli.chat_talk import COMMANDS
 from interlock.cli.exit_codes import ExitCode
+from interlock.cli.session.chat import COMMANDS
 
 from .conftest import Run, newest
 from .scripts import CTRL_C, CTRL_D, calls, command, on_terminal, write_script

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from interlock.cli.demo import audit_of, call_facts, read_entries, tampered
-from interlock.cli.demo_process import DIES, LIVES
-from interlock.cli.demo_story import FIXED, SOURCE, make_project
+from interlock.cli.demo.command.command import audit_of, call_facts, read_entries, tampered
+from interlock.cli.demo.command.process import DIES, LIVES
+from interlock.cli.demo.command.story import FIXED, SOURCE, make_project
 from interlock.cli.exit_codes import ExitCode
 from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import run_as_ordinary_user
@@ -105,7 +105,7 @@ def test_the_demo_says_so_where_commands_are_held_back_less(tmp_path: Path, back
 
 def test_the_process_dies_after_the_approval_and_another_one_starts_the_edit_once(tmp_path: Path) -> None:
     project = make_project(tmp_path)
-    words = [sys.executable, "-m", "interlock.cli.demo_process", str(tmp_path)]
+    words = [sys.executable, "-m", "interlock.cli.demo.process", str(tmp_path)]
 
     first = subprocess.run(
         [*words, DIES], stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=HANG_SECONDS

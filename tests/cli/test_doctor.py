@@ -8,7 +8,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from interlock.cli.doctor import Diagnosis, app, lines
+from interlock.cli.commands.doctor import Diagnosis, app, lines
 from interlock.sandbox.commands.unconfined import UnconfinedSandbox
 from interlock.sandbox.host.facts.facts import Host
 from interlock.sandbox.host.facts.probe import Finding, choose, probe
@@ -77,7 +77,7 @@ def test_programs_get_the_same_as_json() -> None:
 
 @pytest.mark.parametrize("arguments", [[], ["--json"]])
 def test_nothing_but_plain_text_is_printed_into_a_pipe(arguments: list[str]) -> None:
-    program = "from interlock.cli.doctor import app; app()"
+    program = "from interlock.cli.commands.doctor import app; app()"
     environment = {**os.environ, "FORCE_COLOR": "", "TERM": "xterm-256color"}
 
     ended = subprocess.run(

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from interlock.cli.places import find_places
-from interlock.cli.policy_show import as_yaml
+from interlock.cli.commands.config.places import find_places
+from interlock.cli.display.policy import as_yaml
 from interlock.policy.files.source import parse_source
 
 from .conftest import Run, exported, recorded_log, write

@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from interlock.cli.live import LiveView
-from interlock.cli.live_calls import MAX_DIFF_LINES
-from interlock.cli.live_region import Region
+from interlock.cli.display.live import LiveView
+from interlock.cli.display.live_calls import MAX_DIFF_LINES
+from interlock.cli.display.live_region import Region
 from interlock.domain import event as facts
 from interlock.domain.call import Answer
 from interlock.domain.event import Event

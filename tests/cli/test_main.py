@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from interlock import __version__
-from interlock.cli import doctor
+from interlock.cli.commands import doctor
 from interlock.cli.exit_codes import MEANINGS, ExitCode
 from interlock.cli.main import DOORS, app
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from interlock.cli.commands.config.model_keys import OWN_VARIABLE, VARIABLES
 from interlock.cli.exit_codes import ExitCode
-from interlock.cli.keys import OWN_VARIABLE, VARIABLES
 
 from .conftest import Run, newest, write
 from .scripts import calls, command, run_name, write_script

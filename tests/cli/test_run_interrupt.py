@@ -3,9 +3,9 @@
 import pytest
 from rich.console import Console
 
-from interlock.cli.live import LiveView
-from interlock.cli.live_region import Region
-from interlock.cli.run_interrupt import AGAIN_SECONDS, Interrupts
+from interlock.cli.display.live import LiveView
+from interlock.cli.display.live_region import Region
+from interlock.cli.session.interrupt import AGAIN_SECONDS, Interrupts
 
 
 class Handle:

@@ -8,7 +8,7 @@ import pytest
 
 from interlock import MemoryLog
 from interlock.agent.agent import Agent
-from interlock.cli.runs_list import Which, list_runs
+from interlock.cli.display.run_list import Which, list_runs
 from interlock.models.scripted import ScriptedProvider, Turn, proposed
 from interlock.runs.runner import Runner
 

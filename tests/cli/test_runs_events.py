@@ -12,7 +12,7 @@ from typing import get_args
 import pyte
 import pytest
 
-from interlock.cli.replay_words import WORDS
+from interlock.cli.display.events import WORDS
 from interlock.domain.event import Fact
 from tests.patience import HANG_SECONDS
 

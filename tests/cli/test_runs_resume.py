@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from interlock.cli import runs_resume
-from interlock.cli.agent import Prepared, Wanted, prepare
-from interlock.cli.places import Places
+from interlock.cli.commands.config.places import Places
+from interlock.cli.session import resume
+from interlock.cli.session.agent import Prepared, Wanted, prepare
 from interlock.models.scripted import Turn, proposed, to_script
 from tests.approvals.person import at_terminal
 from tests.patience import HANG_SECONDS
@@ -85,7 +85,7 @@ def test_an_answer_can_go_on_with_the_run_at_once(
     def with_script(wanted: Wanted) -> Prepared:
         return prepare(msgspec.structs.replace(wanted, script=script))
 
-    monkeypatch.setattr(runs_resume, "prepare", with_script)
+    monkeypatch.setattr(resume, "prepare", with_script)
 
     ended = cli("approvals", "approve", newest(cli), "--resume")
 

@@ -11,10 +11,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from interlock.cli import project as looking
-from interlock.cli.places import Places
-from interlock.cli.project import find_root
-from interlock.cli.trusted import FileChange, Trusted, Untrusted, forget, remember, trusted_files, trusted_projects
+from interlock.cli.commands.config import project as looking
+from interlock.cli.commands.config.places import Places
+from interlock.cli.commands.config.project import find_root
+from interlock.cli.commands.config.trusted import (
+    FileChange,
+    Trusted,
+    Untrusted,
+    forget,
+    remember,
+    trusted_files,
+    trusted_projects,
+)
 from interlock.domain.errors import ConfigurationError
 from tests.approvals.person import Person, at_terminal
 from tests.patience import HANG_SECONDS

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from interlock import Mode, load_policy
-from interlock.cli.policy import app
+from interlock.cli.commands.policy import app
 from interlock.domain.outcome import Phase
 from interlock.policy.files.document import RuleEntry
 from interlock.registry.decorator import ToolOptions

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from ..domain.errors import ConfigurationError, LogError
-from .show import count, say
-from .signals import signal_handlers
+from .display.output import count, say
+from .session.signals import signal_handlers
 
 try:
     import uvicorn
@@ -35,7 +35,7 @@ except ModuleNotFoundError as missing:
 
 from ..storage.file_artifacts import FileArtifacts
 from ..storage.sqlite.log import SqliteLog
-from .server_files import ServerFiles
+from .config.server_files import ServerFiles
 
 FIRST_ACCOUNT = "admin"
 _MAX_HEADER_BYTES = 64 * 1024

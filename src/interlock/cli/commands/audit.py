@@ -1,0 +1,239 @@
+"""`interlock audit`: a run as a file that anybody can check, and the check."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ...audit.proof import Proof
+from ...audit.schemas import FormName, SchemaName
+from ...audit.schemas import export as exported
+from ...audit.signed_line import SignedCheckpoint
+from ...audit.verify import Audit, Checkpoint, verify
+from ...domain.errors import ConfigurationError
+from ..config.logs import LogFile, RunName, read_run
+from ..config.new_file import write_new
+from ..config.recordings import RecordedRun, nameless_runs, read_runs
+from ..display.output import count, say, say_json
+from ..exit_codes import ExitCode, exits
+from ..options import Json
+from .audit_keys import known_keys, own_keys, signing
+from .audit_proof import (
+    Evidence,
+    flaws_of_kept,
+    is_log,
+    is_unproved,
+    kept_signatures,
+    lost_runs,
+    mark,
+    own_signatures,
+    proof_of,
+    result,
+    say_audit,
+    say_proof,
+    strangers,
+)
+
+_EXITS = exits(
+    {
+        ExitCode.OK: "done, and the log is what was written",
+        ExitCode.FAILED: "it is not",
+        ExitCode.USAGE: "bad usage, something that cannot be read, or a signature that proves nothing",
+    }
+)
+_HASH_BYTES = 32
+_VERIFIER = "standalone_verifier.py"
+
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EXITS
+)
+
+
+@app.callback()
+def audit() -> None:
+    """Export runs, and check that a log is what was written."""
+
+
+@app.command(epilog=_EXITS)
+def export(  # noqa: PLR0913, PLR0917 - one for each option
+    run: RunName,
+    form: Annotated[FormName, typer.Option("--format", help="A line per event, or one array.")] = "ndjson",
+    schema: Annotated[SchemaName, typer.Option(help="In whose words. Only `interlock` can be verified.")] = "interlock",
+    sign: Annotated[bool, typer.Option("--sign", help="Sign how far the run is, with the key of this user.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="A new file. Default: standard output.")
+    ] = None,
+    log: LogFile = None,
+    as_json: Json = False,
+) -> None:
+    """Write a run as a file that anybody can check.
+
+    The events are written as they are stored, byte for byte. The checkpoint, said on stderr, shows later that nothing
+    was cut off or made anew: keep it somewhere else, or have it signed.
+    """
+    if output is None and (as_json or sys.stdout.isatty()):
+        raise ConfigurationError(
+            "An export is the stored bytes, which a terminal may obey: name a file with -o, or use a pipe."
+        )
+    if sign and schema != "interlock":
+        raise ConfigurationError(f"What is written as {schema} cannot be verified, so it is not signed.")
+    found = read_run(log, run)
+    checked = verify(found.entries, found.run_id, trace=found.trace)
+    signed = _signed(found) if sign and checked.ok else None
+    _write(output, exported(found.entries, schema, form, signed=signed))
+    if as_json:
+        say_json({**_exported(found.run_id, checked), "signed": signed is not None, "path": str(output)})
+    else:
+        say_audit(found.run_id, checked, error=True)
+        if signed is not None:
+            say("  signed, and checked with the key that `interlock audit key` prints", error=True)
+    if not checked.ok:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@app.command("verify", epilog=_EXITS)
+def verify_run(  # noqa: PLR0913, PLR0917 - one for each option
+    what: Annotated[
+        str, typer.Argument(metavar="RUN|FILE", help="A run, or an export or a log as a file.", show_default=False)
+    ],
+    checkpoint: Annotated[
+        str, typer.Option(metavar="COUNT:HASH", help="What an earlier export or check said.", show_default=False)
+    ] = "",
+    key: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HEX", help="A public key of who signed it. Default: those of this user."),
+    ] = None,
+    checkpoints: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Signed checkpoints that were kept elsewhere.")
+    ] = None,
+    log: LogFile = None,
+    as_json: Json = False,
+) -> None:
+    """Check that a run, or every run of a file, is what was written.
+
+    Says the first event that is not, and what happened to it.
+    """
+    expected = _checkpoint(checkpoint) if checkpoint else None
+    is_file = _is_file(what)
+    runs, nameless = (read_runs(what), nameless_runs(what)) if is_file else ([read_run(log, what)], 0)
+    if expected and len(runs) > 1:
+        raise ConfigurationError(f"A checkpoint is of one run, and {what} has {len(runs):,}.")
+    keys = known_keys(key or ())
+    evidence = Evidence(
+        keys=keys,
+        own=own_signatures(what, keys) if is_file else (),
+        kept=kept_signatures(checkpoints, keys) if checkpoints else (),
+        expected=expected,
+        wanted=bool(key) and checkpoints is None,
+    )
+    proofs = {run.run_id: proof_of(run, evidence) for run in runs}
+    lost = lost_runs(runs, evidence) if is_file and is_log(what) else []
+    wrong = [*_wrong(what, runs, nameless), *strangers(runs, evidence), *flaws_of_kept(evidence), *lost]
+    _say_all(proofs, evidence, as_json=as_json)
+    for each in wrong:
+        say(f"interlock: {each}", error=True)
+    if wrong or not all(proof.ok for proof in proofs.values()):
+        raise typer.Exit(ExitCode.FAILED)
+    if any(is_unproved(proof, evidence) for proof in proofs.values()):
+        raise typer.Exit(ExitCode.USAGE)
+
+
+@app.command(epilog=_EXITS)
+def key(
+    rotate: Annotated[bool, typer.Option("--rotate", help="Sign with a new key from now on.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print the public key that signatures of this user are checked with.
+
+    What an older key signed stays valid; with --json all of them are shown.
+    """
+    if rotate:
+        signs, path = signing()
+        signs.rotate(path)
+    keys = own_keys()
+    if not keys:
+        raise ConfigurationError(
+            "Nothing was signed here yet, so there is no key. `interlock audit export RUN --sign` makes one, or "
+            "`interlock audit key --rotate`."
+        )
+    if as_json:
+        say_json(keys)
+    else:
+        print(keys[-1].public)
+
+
+@app.command(epilog=_EXITS)
+def verifier() -> None:
+    """Print a program that checks an export without Interlock.
+
+    It is one file of Python, short enough to be read: `interlock audit verifier > verify.py`.
+    """
+    sys.stdout.write(files("interlock.history").joinpath(_VERIFIER).read_text(encoding="utf-8"))
+
+
+def _signed(found: RecordedRun) -> SignedCheckpoint:
+    signs, path = signing()
+    signed: SignedCheckpoint | None = signs.sign_run(path, found.run_id, found.entries)
+    if signed is None:
+        raise ConfigurationError(
+            f"{found.run_id} is not what was signed before, so it was not signed, and nothing was written. "
+            "`interlock audit verify` with the checkpoints that were kept says more."
+        )
+    return signed
+
+
+def _wrong(what: str, runs: list[RecordedRun], nameless: int) -> list[str]:
+    if nameless:
+        return [f"{what} is not what was written: {count(nameless, 'run')} with events, but no name"]
+    return [] if runs else [f"{what} holds no event"]
+
+
+def _say_all(proofs: Mapping[str, Proof], evidence: Evidence, *, as_json: bool) -> None:
+    end_checked = evidence.expected is not None
+    if as_json:
+        say_json([result(run_id, proof, end_checked=end_checked) for run_id, proof in proofs.items()])
+        return
+    for run_id, proof in proofs.items():
+        say_proof(run_id, proof, evidence)
+    if not end_checked and any(proof.ok and proof.statement is None for proof in proofs.values()):
+        say("  Events that were cut off at the end are seen only with an earlier checkpoint: --checkpoint COUNT:HASH.")
+
+
+def _is_file(what: str) -> bool:
+    return os.sep in what or what.endswith((".ndjson", ".json", ".db")) or os.path.isfile(what)
+
+
+def _checkpoint(text: str) -> Checkpoint:
+    count, _, head_hash = text.partition(":")
+    try:
+        found = Checkpoint(int(count), bytes.fromhex(head_hash))
+    except ValueError:
+        found = Checkpoint(-1, b"")
+    if found.count < 0 or len(found.head_hash) != _HASH_BYTES:
+        raise typer.BadParameter(
+            "a checkpoint is a number of events and a hash, as in 12:5eed...", param_hint="--checkpoint"
+        )
+    return found
+
+
+def _exported(run_id: str, checked: Audit) -> dict[str, Any]:
+    return {
+        "run_id": run_id,
+        "ok": checked.ok,
+        "events": checked.count,
+        "checkpoint": mark(checked),
+        "flaw": checked.flaw,
+    }
+
+
+def _write(output: Path | None, parts: Iterator[bytes]) -> None:
+    if output is None:
+        for part in parts:
+            sys.stdout.buffer.write(part)
+        sys.stdout.buffer.flush()
+        return
+    write_new(output, parts)

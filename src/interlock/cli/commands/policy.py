@@ -1,0 +1,283 @@
+"""`interlock policy`: what people do with policies at a terminal.
+
+Exit codes, for all of them: 0 is fine; 1 is a no (the policy refuses, a file or an example is wrong, decisions flip);
+2 is a question that cannot be answered: bad usage, or a file that cannot be read.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from time import time_ns
+from typing import Annotated, Any, Literal, cast
+
+import msgspec
+import typer
+
+from ...domain import json
+from ...domain.decision import Verdict
+from ...domain.errors import ConfigurationError
+from ...domain.tool import JsonObject, Mode, Risk, Situation
+from ...policy.analysis.describe import about
+from ...policy.analysis.example_event import FAMILIES, Declared, hypothetical
+from ...policy.analysis.explain import explain
+from ...policy.files.compile import LAYERS, Layer, compile_layer
+from ...policy.files.document import json_schema, read_document
+from ...policy.files.examples import check_examples
+from ...policy.files.policy_files import PolicyFiles, check_file, read_layer
+from ...policy.files.source import PolicyFileError, parse_source, read_file
+from ...policy.importers.claude import import_claude
+from ...policy.importers.codex import import_codex
+from ...policy.importers.gemini import import_gemini
+from ...policy.importers.imported import Imported
+from ..config.policy_files import (
+    CANNOT,
+    EXITS,
+    NO,
+    File,
+    LayerName,
+    Managed,
+    Project,
+    Session,
+    User,
+    in_order,
+    one_of,
+    require_one,
+)
+from ..display.output import say, say_json, say_problems
+from ..display.policy import as_yaml, show_explanation, show_rules
+from ..options import Json
+from .policy_runs import backtest_policy, suggest_rules
+
+_IMPORTERS = {"claude": import_claude, "codex": import_codex, "gemini": import_gemini}
+
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    epilog=EXITS,
+)
+
+
+@app.command(epilog=EXITS)
+def check(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Policy files, YAML or TOML.", show_default=False)
+    ],
+    layer: LayerName = "user",
+    as_json: Json = False,
+) -> None:
+    """Say what is wrong with policy files, line by line."""
+    found = [_checked(str(path), layer) for path in files]
+    if as_json:
+        say_json(found)
+    else:
+        for each in found:
+            say_problems(each["problems"])
+            say_problems(each["warnings"], "warning: ")
+            if not each["problems"]:
+                say(f"{each['path']}: in order, {each['rules']} rules")
+    if any(each["problems"] for each in found):
+        raise typer.Exit(CANNOT if any(each["unreadable"] for each in found) else NO)
+
+
+def _checked(path: str, layer: Layer) -> dict[str, Any]:
+    result: dict[str, Any] = {"path": path, "rules": 0, "problems": (), "warnings": (), "unreadable": False}
+    try:
+        read_file(path)
+    except PolicyFileError as error:
+        return result | {"problems": error.problems, "unreadable": True}
+    try:
+        report = check_file(path, layer)
+    except PolicyFileError as error:
+        return result | {"problems": error.problems}
+    return result | {"rules": len(report.rules), "warnings": report.warnings}
+
+
+@app.command("test", epilog=EXITS)
+def run_examples(file: File, layer: LayerName = "user", as_json: Json = False) -> None:
+    """Run the examples of all rules of a file."""
+    content = read_file(str(file))
+    try:
+        source = parse_source(content, str(file))
+        read = compile_layer(source, read_document(source), layer, time_ns)
+    except PolicyFileError as error:
+        say_problems(error.problems)
+        raise typer.Exit(NO) from None
+    failing = check_examples(source, read.placed, read.resources)
+    counts = {each.rule.id: len(each.entry.matches) + len(each.entry.does_not_match) for each in read.placed}
+    count, without = sum(counts.values()), [rule_id for rule_id, examples in counts.items() if not examples]
+    if as_json:
+        say_json({"path": str(file), "examples": count, "failing": failing, "without_examples": without})
+    else:
+        say_problems(failing)
+        say(f"{count} examples, {len(failing) or 'none'} of them wrong")
+        if without:
+            say(f"rules without examples: {', '.join(without)}")
+    if failing:
+        raise typer.Exit(NO)
+
+
+@app.command("explain", epilog=EXITS)
+def explain_call(  # noqa: PLR0913 - one for each option
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="The name of the tool.", show_default=False)],
+    args: Annotated[
+        str,
+        typer.Argument(
+            metavar="ARGS", help="Its arguments as a JSON object; for bash, the command.", show_default=False
+        ),
+    ] = "{}",
+    *,
+    policy: Annotated[Path | None, typer.Option(help="A policy file; the same as --user.")] = None,
+    managed: Managed = None,
+    user: User = None,
+    project: Project = None,
+    session: Session = None,
+    mode: Annotated[Mode, typer.Option(help="The permission mode.")] = Mode.DEFAULT,
+    agent: Annotated[str, typer.Option(help="The name of the agent.")] = "",
+    workspace: Annotated[Path, typer.Option(help="The folder of the run.")] = Path(),
+    interactive: Annotated[bool, typer.Option("--interactive", help="A person is there.")] = False,
+    risk: Annotated[list[Risk] | None, typer.Option(help="A risk that the tool declares.")] = None,
+    origin: Annotated[
+        Literal["local", "mcp", "skill", "extension"], typer.Option(help="Where the tool comes from.")
+    ] = "local",
+    server: Annotated[str, typer.Option(help="The MCP server, skill folder or extension.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Say what is decided about a call, and why.
+
+    Every rule that speaks, part by part, and where each is enforced. Nothing is executed.
+    """
+    folder = os.path.abspath(workspace)
+    files = in_order(
+        PolicyFiles(managed=managed, user=one_of(policy, user), project=project, session=session, workspace=folder)
+    )
+    situation = Situation(run_id="run_explain", agent=agent, mode=mode, workspace=folder, interactive=interactive)
+    declared: Declared = {"origin": origin, "source": server}
+    if risk is not None:
+        declared["risk"] = risk
+    event = hypothetical(tool, _arguments(tool, args), situation, **declared)
+    explained = msgspec.structs.replace(explain(files.policy, event), decision=files.evaluate(event))
+    if as_json:
+        say_json(explained)
+    else:
+        show_explanation(explained)
+    if explained.decision.verdict is Verdict.DENY:
+        raise typer.Exit(NO)
+
+
+def _arguments(tool: str, text: str) -> JsonObject:
+    family = FAMILIES.get(tool)
+    try:
+        value = json.parse(text)
+        if isinstance(value, dict):
+            return cast(JsonObject, value)
+    except json.BadJson as error:
+        if family is None:
+            raise typer.BadParameter(f'ARGS is no JSON: {error}. Write an object, as in \'{{"path": "a"}}\'') from None
+    if family is None:
+        raise typer.BadParameter('ARGS is a JSON object, as in \'{"path": "a"}\'')
+    return {next(iter(family.resources)): text}
+
+
+app.command("backtest", epilog=EXITS)(backtest_policy)
+app.command("suggest", epilog=EXITS)(suggest_rules)
+
+
+@app.command("import", epilog=EXITS)
+def import_policy(
+    source: Annotated[Literal["claude", "codex", "gemini"], typer.Argument(help="Whose file it is.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to import.", show_default=False)],
+    out: Annotated[Path | None, typer.Option(help="Write the policy to this new file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a policy from the file of another tool.
+
+    What could not be said exactly is noted on stderr.
+    """
+    imported = _IMPORTERS[source](_text(file))
+    text = as_yaml(imported.document)
+    read_layer(f"{file} (imported)", "user", text.encode())
+    if as_json:
+        say_json({"policy": imported.document, "notes": imported.notes})
+    elif out is None:
+        print(text, end="")
+    _say_notes(imported)
+    if out is not None:
+        _write_new(out, text)
+        say(f"wrote {out}: {len(imported.document['rules'])} rules", error=True)
+
+
+def _say_notes(imported: Imported) -> None:
+    for note in imported.notes:
+        say(f"note: {note}", error=True)
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_file(str(path)).decode()
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path} is not UTF-8 text.") from None
+
+
+def _write_new(path: Path, text: str) -> None:
+    try:
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise ConfigurationError(f"{path} is there already; name a new file.") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigurationError(f"{path} cannot be written: {reason}.") from None
+
+
+@app.command(epilog=EXITS)
+def schema(as_json: Json = False) -> None:
+    """Print the JSON Schema of policy files."""
+    say_json(json_schema())
+
+
+@app.command("rules", epilog=EXITS)
+def list_rules(
+    *,
+    managed: Managed = None,
+    user: User = None,
+    project: Project = None,
+    session: Session = None,
+    as_json: Json = False,
+) -> None:
+    """List rules: layer, id, decision, what about."""
+    require_one(managed, user, project, session)
+    rules = in_order(PolicyFiles(managed=managed, user=user, project=project, session=session)).rules
+    layers: Mapping[str, str] = {words: layer for layer, words in LAYERS.items()}
+    if as_json:
+        found = [
+            {"layer": layers[rule.layer], "id": rule.id, "decision": rule.verdict, "about": about(rule)}
+            for rule in rules
+        ]
+        say_json(found)
+    else:
+        show_rules(rules)
+
+
+@app.command(epilog=EXITS)
+def revoke(
+    rule_id: Annotated[str, typer.Argument(metavar="ID", help="The id of a kept rule.", show_default=False)],
+    user: Annotated[Path, typer.Option(help="The policy file of the user.")],
+    as_json: Json = False,
+) -> None:
+    """Take out a rule that was kept.
+
+    Kept rules are those that somebody said yes to for good when they were asked.
+    """
+    revoked = PolicyFiles(user=user).revoke(rule_id)
+    if not revoked:
+        raise ConfigurationError(
+            f"{user} keeps no rule {rule_id}. `interlock policy rules --user {user}` lists all; rules that people "
+            "wrote are taken out by hand."
+        )
+    if as_json:
+        say_json({"revoked": rule_id, "path": str(user)})
+    else:
+        say(f"{user}: {rule_id} is gone")

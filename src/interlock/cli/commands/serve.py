@@ -1,0 +1,56 @@
+"""`interlock serve`: REST, console and the worker behind them, in one process on one machine."""
+
+import asyncio
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from ...domain.errors import ConfigurationError
+from ..config.places import find_places
+from ..config.server_files import ServerLog, server_files, the_only_server
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+_EXITS = "Exit codes: 0 stopped by a signal; 2 the server could not start."
+
+
+@app.command(epilog=_EXITS)
+def serve(  # noqa: PLR0913, PLR0917 - the options of the command
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="Settings of the server. Default: serve.toml beside the user's settings."),
+    ] = None,
+    agents: Annotated[
+        list[str] | None, typer.Option("--agent", "-a", help="An agent to serve: package.module:name. Repeatable.")
+    ] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Serve two agents that need no model and no network.")] = False,
+    host: Annotated[str | None, typer.Option(help="Where to listen. Default: 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Default: 8321; 0 takes any that is free.")] = None,
+    log: ServerLog = None,
+) -> None:
+    """Serve runs to people and programs: REST, console, approvals, audit.
+
+    The first start makes the account `admin` and shows its password once.
+    """
+    changes: dict[str, Any] = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    process = import_module(".server_process", __package__)  # all of a server, which help does not need
+    config = _config(config)
+    settings, served = process.prepare(config, agents or [], demo)
+    settings = msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, **changes))
+    files = server_files(log)
+    with the_only_server(files.state):
+        own_paths = (*find_places().own_paths, *(() if config is None else (str(config),)))
+        asyncio.run(process.run_server(settings, served, files, own_paths))
+
+
+def _config(named: Path | None) -> Path | None:
+    if named is not None:
+        return named
+    try:
+        usual = find_places().settings_file.with_name("serve.toml")
+    except ConfigurationError:
+        return None
+    return usual if usual.exists() else None

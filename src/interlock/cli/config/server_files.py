@@ -1,0 +1,58 @@
+"""Where a server keeps what it has beside the log: one folder, its owner's alone, used by one server at a time."""
+
+import fcntl
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import msgspec
+import typer
+
+from ...domain.errors import ConfigurationError
+from .logs import run_files
+from .places import find_places, make_private
+
+#: `--log`, for commands about a server.
+ServerLog: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--log", envvar="INTERLOCK_LOG", help="The log of the server's runs. Default: the user's own."),
+]
+
+
+class ServerFiles(msgspec.Struct, frozen=True):
+    log: Path
+    artifacts: Path
+    #: Accounts, keys, the index, keys to sign and to seal with.
+    state: Path
+
+
+def server_files(named: Path | None) -> ServerFiles:
+    """The folders are made where they are missing. For the user's own log that is where it is, with the signing key
+    that `interlock audit` knows."""
+    places = find_places()
+    files = run_files(named, places)
+    if named is None:
+        return ServerFiles(files.log, files.artifacts, places.make_state())
+    return ServerFiles(files.log, files.artifacts, make_private(files.log.with_name(f"{files.log.name}.server")))
+
+
+@contextmanager
+def the_only_server(state: Path) -> Generator[None]:
+    """`ConfigurationError` when another server uses the folder, or nobody can."""
+    path = state / "server.lock"
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be opened: {error.strerror}. Nothing was started.") from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigurationError(
+                f"A server with the files in {state} runs already. Nothing was started. `--log` names other files."
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)

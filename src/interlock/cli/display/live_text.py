@@ -1,0 +1,69 @@
+"""What a model says, as rows of the terminal's width, while it is said. Nothing in it acts on the terminal.
+
+Each row of it is shown behind a mark that no row of ours begins with. So whatever it says, in a terminal or in a file,
+it cannot be taken for what became of a call, for a question or for the end of a run.
+"""
+
+from collections.abc import Iterator
+
+from rich.cells import cell_len, chop_cells
+from rich.text import Text
+
+from ...domain.rendering import neutralize
+
+#: A row is broken at a space only in its last part: a long word is cut rather than a short row left.
+_MIN_ROW_SHARE = 0.5
+_TAB = "    "
+_MARK = "|"
+#: The mark and a space.
+MARK_CELLS = 2
+
+
+class StreamedText:
+    """Text comes in pieces of any size. Rows that cannot change any more are given out; `rest` is the one that can."""
+
+    def __init__(self, width: int) -> None:
+        self._width = max(width, 20)
+        self._held_back = ""
+        self.rest = ""
+
+    def add(self, piece: str) -> list[str]:
+        piece = self._held_back + piece
+        # The line feed that belongs to it may be in the next piece.
+        self._held_back = "\r" if piece.endswith("\r") else ""
+        piece = piece.removesuffix(self._held_back)
+        *lines, self.rest = (self.rest + harmless(piece)).split("\n")
+        rows = [row for line in lines for row in rows_of(line, self._width)]
+        *full, self.rest = rows_of(self.rest, self._width)
+        return [*rows, *full]
+
+    def end(self) -> list[str]:
+        """The last row, if there is one."""
+        last, self.rest, self._held_back = self.rest, "", ""
+        return [last] if last.strip() else []
+
+
+def marked(row: str) -> Text:
+    """A row of what somebody said."""
+    return Text(_MARK, "dim").append(f" {row}" if row else "", "not dim")
+
+
+def harmless(text: str) -> str:
+    return neutralize(text.replace("\r\n", "\n")).replace("\t", _TAB)
+
+
+def rows_of(line: str, width: int) -> list[str]:
+    """The line in rows that are not wider; at least one. Rows are broken at spaces where there are any."""
+    return list(_rows(line, width))
+
+
+def _rows(line: str, width: int) -> Iterator[str]:
+    while cell_len(line) > width:
+        first = chop_cells(line, width)[0]
+        space = first.rfind(" ")
+        if line[len(first) : len(first) + 1] == " ":
+            space = len(first)
+        cut = space if space >= width * _MIN_ROW_SHARE else len(first)
+        yield line[:cut].rstrip()
+        line = line[cut:].removeprefix(" ")
+    yield line

@@ -1,0 +1,116 @@
+"""The terminal of a run, which is left as it was found, however a command ends, and whoever sits at it.
+
+Keys that are typed meanwhile are not shown. The view makes room while a person is asked, and a question may be left
+open.
+"""
+
+import asyncio
+import os
+import sys
+import termios
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from ...domain.call import Answer, Question
+from ...interaction.interface import Fallback
+from ...interaction.terminal import TerminalInteractionProvider
+from ..display.live import LiveView
+
+_LOCAL_MODES = 3
+
+
+class TerminalModes:
+    """The modes of standard input as they were; nothing where it is no terminal, or not ours."""
+
+    def __init__(self) -> None:
+        self._before: list[Any] | None = None
+        with suppress(OSError, ValueError, termios.error, AttributeError):
+            self._before = termios.tcgetattr(sys.stdin.fileno())
+
+    def restore(self) -> None:
+        if self._before is not None:
+            self._set(self._before)
+
+    def hush(self) -> None:
+        """Keys that are typed while nothing is asked are not shown: they would land in what is drawn."""
+        if self._before is not None:
+            modes = [*self._before]
+            modes[_LOCAL_MODES] &= ~termios.ECHO
+            self._set(modes)
+
+    def _set(self, modes: list[Any]) -> None:
+        """A process in the background would be stopped for it."""
+        with suppress(OSError, ValueError, termios.error):
+            keys = sys.stdin.fileno()
+            if os.tcgetpgrp(keys) == os.getpgrp():
+                termios.tcsetattr(keys, termios.TCSANOW, modes)
+
+
+@contextmanager
+def terminal_as_it_was() -> Generator[TerminalModes]:
+    modes = TerminalModes()
+    try:
+        yield modes
+    finally:
+        modes.restore()
+
+
+class PersonAtTerminal:
+    """Nobody who does not answer has refused: after its time a question stays open, and the run waits."""
+
+    approval_fallback: Fallback = "wait"
+
+    def __init__(self, terminal: TerminalInteractionProvider, view: LiveView, modes: TerminalModes) -> None:
+        self._terminal = terminal
+        self._view = view
+        self._modes = modes
+        self._asking: set[asyncio.Future[Answer | None]] = set()
+        self._left = False
+
+    @property
+    def approval_timeout_s(self) -> float | None:
+        return self._terminal.approval_timeout_s
+
+    @property
+    def interactive(self) -> bool:
+        return self._terminal.interactive
+
+    @property
+    def is_asked(self) -> bool:
+        """Is there a question on the terminal, or about to be?"""
+        return bool(self._asking)
+
+    async def ask(self, question: Question) -> Answer | None:
+        if not self._terminal.interactive:
+            return None
+        await self._view.has_shown(question.action_id)
+        if self._left:
+            return None
+        with self._view.held():
+            self._modes.restore()
+            asking = asyncio.ensure_future(self._terminal.ask(question))
+            self._asking.add(asking)
+            try:
+                answer = await asking
+            except asyncio.CancelledError:
+                if asking in self._asking:  # Somebody else answered, or whoever asks gives up.
+                    raise
+                return None
+            finally:
+                self._asking.discard(asking)
+                if not self._asking:
+                    self._modes.hush()
+        if answer is not None:
+            self._view.answered_here.add(question.action_id)
+        return answer
+
+    def leave(self) -> None:
+        """Leave the questions open, those on the terminal and those to come, until they are `back`."""
+        self._left = True
+        left, self._asking = self._asking, set()
+        for asking in left:
+            asking.cancel()
+
+    def back(self) -> None:
+        self._left = False
