@@ -136,7 +136,7 @@ def test_the_lists_of_the_pages_are_complete() -> None:
 
 
 def test_the_page_of_the_console_has_the_keys_of_the_inbox() -> None:
-    script = text_of("src/interlock/console/static/inbox.js").partition("const KEYS = {")[2].partition("};")[0]
+    script = text_of("src/interlock/server/console/static/inbox.js").partition("const KEYS = {")[2].partition("};")[0]
     handled = sorted(key.strip('"') for key in re.findall(r'^  ("?.+?"?): ?', script, re.MULTILINE))
     rows = [row for row in table_rows(section(CONSOLE, "Keys")) if row[0] == "inbox"]
     assert sorted(key for row in rows for key in re.findall(r"`(.)`", row[1])) == handled

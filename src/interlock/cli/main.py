@@ -33,21 +33,21 @@ _TRACE = "INTERLOCK_TRACE"
 
 #: In the order in which help lists them.
 DOORS: Mapping[str, Door] = {
-    "demo": Door("demo", "See it work: a failing project is repaired, with questions."),
-    "run": Door("run", "Let an agent work on a task in this folder."),
-    "chat": Door("chat", "The same, in a conversation."),
-    "runs": Door("runs", "List, show, watch, resume, cancel and fork runs."),
-    "approvals": Door("approvals", "Answer what runs ask, from any terminal."),
-    "replay": Door("replay", "Go through a recorded run, without executing anything."),
-    "serve": Door("serve", "Serve runs to people and programs: REST, console, audit."),
-    "accounts": Door("accounts", "Who may sign in to a server, and what they may do."),
-    "keys": Door("server_keys", "Keys with which programs talk to a server."),
-    "audit": Door("audit", "Export runs, and check that a log is what was written."),
-    "policy": Door("policy", "Check, test and explain policies; try them on old runs."),
-    "tools": Door("tools", "Show the tools that a run in this folder would have."),
-    "trust": Door("trust", "Say which projects may bring settings, rules and skills."),
-    "config": Door("config", "Show and change settings, and where each comes from."),
-    "doctor": Door("doctor", "Show what holds commands back here, and what to do."),
+    "demo": Door("demo.command", "See it work: a failing project is repaired, with questions."),
+    "run": Door("commands.run", "Let an agent work on a task in this folder."),
+    "chat": Door("commands.chat", "The same, in a conversation."),
+    "runs": Door("commands.runs", "List, show, watch, resume, cancel and fork runs."),
+    "approvals": Door("commands.approvals", "Answer what runs ask, from any terminal."),
+    "replay": Door("commands.replay", "Go through a recorded run, without executing anything."),
+    "serve": Door("commands.serve", "Serve runs to people and programs: REST, console, audit."),
+    "accounts": Door("commands.accounts", "Who may sign in to a server, and what they may do."),
+    "keys": Door("commands.keys", "Keys with which programs talk to a server."),
+    "audit": Door("commands.audit", "Export runs, and check that a log is what was written."),
+    "policy": Door("commands.policy", "Check, test and explain policies; try them on old runs."),
+    "tools": Door("commands.tools", "Show the tools that a run in this folder would have."),
+    "trust": Door("commands.trust", "Say which projects may bring settings, rules and skills."),
+    "config": Door("commands.config", "Show and change settings, and where each comes from."),
+    "doctor": Door("commands.doctor", "Show what holds commands back here, and what to do."),
 }
 
 
@@ -71,7 +71,7 @@ class _Doors(TyperGroup):
         try:
             return super().invoke(ctx)
         except InterlockError as error:
-            import_module(".show", __package__).say_wrong(error)
+            import_module(".display.output", __package__).say_wrong(error)
         raise typer.Exit(ExitCode.USAGE)
 
 

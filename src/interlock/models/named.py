@@ -30,8 +30,8 @@ class _Adapter(NamedTuple):
 
 
 _ADAPTERS: Mapping[str, _Adapter] = {
-    "openai": _Adapter("openai_chat", "OpenAIChat", "OPENAI_API_KEY"),
-    "anthropic": _Adapter("anthropic_messages", "AnthropicMessages", "ANTHROPIC_API_KEY"),
+    "openai": _Adapter("openai.chat", "OpenAIChat", "OPENAI_API_KEY"),
+    "anthropic": _Adapter("anthropic.messages", "AnthropicMessages", "ANTHROPIC_API_KEY"),
 }
 SCRIPTED = "scripted"
 NAMES = (*_ADAPTERS, SCRIPTED)

@@ -178,7 +178,7 @@ def answer(  # noqa: PLR0913 - one for each option
 
 
 def _decide(how: str, question: str, given: dict[str, Any], **around: Any) -> None:
-    import_module(".approvals_decide", __package__).decide(how, question, given, **around)
+    import_module("interlock.cli.session.decide").decide(how, question, given, **around)
 
 
 async def _open(log: Path | None, run: str) -> list[Found]:

@@ -172,7 +172,7 @@ def verifier() -> None:
 
     It is one file of Python, short enough to be read: `interlock audit verifier > verify.py`.
     """
-    sys.stdout.write(files("interlock.history").joinpath(_VERIFIER).read_text(encoding="utf-8"))
+    sys.stdout.write(files("interlock.audit").joinpath(_VERIFIER).read_text(encoding="utf-8"))
 
 
 def _signed(found: RecordedRun) -> SignedCheckpoint:

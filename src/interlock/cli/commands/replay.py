@@ -136,7 +136,7 @@ def _again(mode: str) -> Callable[[Replay, Asked], None]:
     def go(recorded: Replay, asked: Asked) -> None:
         if asked.at is not None or asked.step:
             raise ConfigurationError(f"--at and --step are for the mode trace, not for {mode}.")
-        again = import_module(".replay_again", __package__)
+        again = import_module("interlock.cli.session.replay")
         again.MODES[mode](recorded, again.Where(asked.log, asked.agent), asked.as_json)
 
     return go

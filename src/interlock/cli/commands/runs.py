@@ -96,7 +96,7 @@ def watch(run: RunName, log: LogFile = None, as_json: Json = False) -> None:
     if as_json:
         _until_interrupted(_events(log, run, -1, following=True, as_json=True))
     else:
-        _until_interrupted(_module("runs_watch").watch(log, run))
+        _until_interrupted(_module("display.watch").watch(log, run))
 
 
 @app.command(epilog=_EXITS)
@@ -141,7 +141,7 @@ def resume(  # noqa: PLR0913 - one for each option
     """
     if bool(run) is every:
         raise typer.BadParameter("name a run, or all that stopped with --all")
-    module = _module("runs_resume")
+    module = _module("session.resume")
     options = module.Options(
         log=log,
         settings=written(
@@ -165,7 +165,7 @@ def cancel(
     as_json: Json = False,
 ) -> None:
     """End a run for good: what runs is cancelled, what waits stays undone."""
-    asyncio.run(_module("runs_cancel").cancel(log, run, reason, by, as_json))
+    asyncio.run(_module("session.cancel").cancel(log, run, reason, by, as_json))
 
 
 @app.command(epilog=_EXITS)
@@ -181,7 +181,7 @@ def fork(
 
     It has the other one's memory and none of its approvals. Nothing is executed before it is resumed.
     """
-    asyncio.run(_module("runs_fork").fork(log, run, at, as_json))
+    asyncio.run(_module("session.fork").fork(log, run, at, as_json))
 
 
 @app.command("export-test", epilog=_EXITS)
@@ -198,7 +198,7 @@ def export_test(
     as_json: Json = False,
 ) -> None:
     """Write a run as a pytest file that needs no model, no network and no keys."""
-    asyncio.run(_module("runs_fork").export_test(log, run, output, agent, as_json))
+    asyncio.run(_module("session.fork").export_test(log, run, output, agent, as_json))
 
 
 async def _list(log: Path | None, which: Which) -> list[ListedRun]:
@@ -237,4 +237,4 @@ def _until_interrupted(work: Any) -> None:
 
 
 def _module(name: str) -> Any:
-    return import_module(f".{name}", __package__)
+    return import_module(f"interlock.cli.{name}")

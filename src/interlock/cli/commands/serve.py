@@ -36,7 +36,7 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of the command
     The first start makes the account `admin` and shows its password once.
     """
     changes: dict[str, Any] = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
-    process = import_module(".server_process", __package__)  # all of a server, which help does not need
+    process = import_module("interlock.cli.server_process")  # all of a server, which help does not need
     config = _config(config)
     settings, served = process.prepare(config, agents or [], demo)
     settings = msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, **changes))

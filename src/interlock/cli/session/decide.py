@@ -138,7 +138,7 @@ def decide(how: str, wanted: str, given: Mapping[str, Any], **options: Unpack[Ar
     elif not goes_on:
         say_json(_plain(outcome))
     if goes_on:
-        resuming = import_module(".runs_resume", __package__)
+        resuming = import_module(".resume", __package__)
         raise typer.Exit(
             resuming.resume(outcome.run_id, resuming.Options(log=options["log"], as_json=options["as_json"]))
         )

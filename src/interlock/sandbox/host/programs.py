@@ -103,7 +103,7 @@ def runtime_folders() -> tuple[str, ...]:
 @cache
 def code_folders() -> tuple[str, ...]:
     """Return the real folders that code of this process is loaded from: small enough to look at each file."""
-    package = Path(__file__).resolve().parent.parent
+    package = Path(__file__).resolve().parents[2]
     libraries = (entry for entry in sys.path if os.path.basename(entry) in LIBRARY_FOLDERS)
     installed = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts"))
     places = (str(package), *libraries, *installed)
