@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from interlock import ToolRuntime
 from interlock.domain.tool import JsonObject
 from interlock.local import LocalTools
-from interlock.sandbox.host.facts.probe import choose
+from interlock.sandbox.host.probe import choose
 from interlock.sandbox.interface import Command, CommandSandbox, OnOutput, Running
 
 from .sections import Figures

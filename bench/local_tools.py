@@ -34,7 +34,7 @@ from interlock import FileArtifacts, RulePolicy, ToolRuntime
 from interlock.domain.tool import Situation, ToolContext
 from interlock.local import LocalTools
 from interlock.sandbox.commands.running import Launch
-from interlock.sandbox.host.facts.probe import choose
+from interlock.sandbox.host.probe import choose
 from interlock.sandbox.interface import Command, CommandLimits, CommandSandbox, OnOutput, Profile, Running
 
 from .local_search import SEARCHES, make_tree, search

@@ -25,8 +25,8 @@ import msgspec
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from interlock.cli.commands.config.settings import ABOUT, PROJECT_MAY, Settings
 from interlock.cli.commands.doctor import Diagnosis, lines
+from interlock.cli.config.settings import ABOUT, PROJECT_MAY, Settings
 from interlock.cli.exit_codes import MEANINGS
 from interlock.cli.main import DOORS, app
 from interlock.domain.call import Answer, Question
@@ -39,13 +39,13 @@ from interlock.domain.tool import ToolDefinition
 from interlock.local import LocalTools
 from interlock.policy.files.document import schema_text
 from interlock.sandbox.commands.unconfined import UnconfinedSandbox
-from interlock.sandbox.host.facts.facts import Host
-from interlock.sandbox.host.facts.probe import Finding
-from interlock.sandbox.host.facts.programs import Program
+from interlock.sandbox.host.facts import Host
+from interlock.sandbox.host.probe import Finding
+from interlock.sandbox.host.programs import Program
 from interlock.sandbox.interface import CAPABILITIES, CommandLimits, Confinement
-from interlock.sandbox.workspace.workspace import protected
+from interlock.sandbox.workspace import protected
 from interlock.tools.files import changed_file, edit_file, file_content, list_dir, numbered, read_file
-from interlock.tools.search.query import glob, query
+from interlock.tools.search import glob, query
 from interlock.tools.shell import bash, fingerprint, task_tools, tasks
 
 from . import docs_server

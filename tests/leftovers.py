@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from interlock.sandbox.host.facts.process_tree import descendants
+from interlock.sandbox.host.process_tree import descendants
 
 _PR_SET_CHILD_SUBREAPER = 36
 #: What was killed at the end may take a moment to disappear.

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench.local_tools import FIGURES, SECTIONS, Caller, Series, Sizes, measure, render
-from interlock.sandbox.host.facts.probe import choose
+from interlock.sandbox.host.probe import choose
 
 pytestmark = pytest.mark.skipif(choose().confinement.degraded, reason="nothing holds commands back here")
 

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from interlock import Entry, SqliteLog, to_ndjson
-from interlock.cli.commands.config.places import Places, find_places
+from interlock.cli.config.places import Places, find_places
 from interlock.cli.main import app
 from tests.policy.recorded_runs import Says, record, yes
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.cli.commands.config.logs import find_run
+from interlock.cli.config.logs import find_run
 from interlock.domain.errors import ConfigurationError
 
 from .conftest import Run, exported, recorded_log

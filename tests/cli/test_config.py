@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.cli.commands.config.settings import ABOUT
+from interlock.cli.config.settings import ABOUT
 
 from .conftest import Run, write
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from interlock.cli.demo.command.command import audit_of, call_facts, read_entries, tampered
-from interlock.cli.demo.command.process import DIES, LIVES
-from interlock.cli.demo.command.story import FIXED, SOURCE, make_project
+from interlock.cli.demo.command import audit_of, call_facts, read_entries, tampered
+from interlock.cli.demo.process import DIES, LIVES
+from interlock.cli.demo.story import FIXED, SOURCE, make_project
 from interlock.cli.exit_codes import ExitCode
 from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import run_as_ordinary_user

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from interlock.cli.commands.doctor import Diagnosis, app, lines
 from interlock.sandbox.commands.unconfined import UnconfinedSandbox
-from interlock.sandbox.host.facts.facts import Host
-from interlock.sandbox.host.facts.probe import Finding, choose, probe
-from interlock.sandbox.host.facts.programs import Program
+from interlock.sandbox.host.facts import Host
+from interlock.sandbox.host.probe import Finding, choose, probe
+from interlock.sandbox.host.programs import Program
 from interlock.sandbox.interface import CAPABILITIES
 
 HOST = Host(

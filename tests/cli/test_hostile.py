@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from interlock.cli.commands.config.places import find_places
+from interlock.cli.config.places import find_places
 from interlock.cli.display.policy import as_yaml
 from interlock.policy.files.source import parse_source
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.cli.commands.config.places import Places, find_places, make_private
+from interlock.cli.config.places import Places, find_places, make_private
 from interlock.domain.errors import ConfigurationError
 from tests.sandbox.ordinary_user import run_as_ordinary_user
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.cli.commands.config.model_keys import OWN_VARIABLE, VARIABLES
+from interlock.cli.config.model_keys import OWN_VARIABLE, VARIABLES
 from interlock.cli.exit_codes import ExitCode
 
 from .conftest import Run, newest, write

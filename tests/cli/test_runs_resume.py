@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from interlock.cli.commands.config.places import Places
+from interlock.cli.config.places import Places
 from interlock.cli.session import resume
 from interlock.cli.session.agent import Prepared, Wanted, prepare
 from interlock.models.scripted import Turn, proposed, to_script

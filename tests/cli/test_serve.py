@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from interlock.cli.commands.config.server_files import server_files, the_only_server
+from interlock.cli.config.server_files import server_files, the_only_server
 from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 

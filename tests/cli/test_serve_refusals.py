@@ -6,7 +6,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
-from interlock.cli.commands.config.server_files import server_files
+from interlock.cli.config.server_files import server_files
 from tests.patience import HANG_SECONDS
 
 from .conftest import Run

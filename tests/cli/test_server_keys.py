@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from interlock.cli.commands.config.server_people import with_database
+from interlock.cli.config.server_people import with_database
 from interlock.server.core.identity.api_keys import ApiKeys
 
 from .conftest import Run

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from interlock.cli.commands.config.model_keys import find_key
-from interlock.cli.commands.config.places import Places
-from interlock.cli.commands.config.policy_files import policy_here
-from interlock.cli.commands.config.settings import ABOUT, PROJECT_MAY, TYPES, Loaded, Settings, load_settings
-from interlock.cli.commands.config.settings_file import changed, read_values
-from interlock.cli.commands.config.trusted import Trusted, Untrusted, remember, trusted_files
+from interlock.cli.config.model_keys import find_key
+from interlock.cli.config.places import Places
+from interlock.cli.config.policy_files import policy_here
+from interlock.cli.config.settings import ABOUT, PROJECT_MAY, TYPES, Loaded, Settings, load_settings
+from interlock.cli.config.settings_file import changed, read_values
+from interlock.cli.config.trusted import Trusted, Untrusted, remember, trusted_files
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.tool import Mode
 from interlock.policy.files.places import PolicyFileError

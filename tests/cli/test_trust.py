@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interlock.cli.commands.config import project as looking
-from interlock.cli.commands.config.places import Places
-from interlock.cli.commands.config.project import find_root
-from interlock.cli.commands.config.trusted import (
+from interlock.cli.config.places import Places
+from interlock.cli.config.project import find_root
+from interlock.cli.config.trusted import (
     FileChange,
     Trusted,
     Untrusted,

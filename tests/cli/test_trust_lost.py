@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from interlock.cli.commands.config.places import Places
-from interlock.cli.commands.config.policy_files import policy_here
-from interlock.cli.commands.config.settings import Settings
-from interlock.cli.commands.config.trusted import Trusted, remember, trusted_files
+from interlock.cli.config.places import Places
+from interlock.cli.config.policy_files import policy_here
+from interlock.cli.config.settings import Settings
+from interlock.cli.config.trusted import Trusted, remember, trusted_files
 from interlock.cli.session.tools import skill_tools
 from interlock.policy.files.places import PolicyFileError
 from interlock.policy.files.policy_files import BROKEN_RULE_ID

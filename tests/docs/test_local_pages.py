@@ -11,8 +11,8 @@ import pytest
 from interlock import LocalTools, ToolRuntime
 from interlock.sandbox.commands.landlock import LandlockSandbox
 from interlock.sandbox.commands.unconfined import UnconfinedSandbox
-from interlock.sandbox.host.facts.landlock import SCOPED_SINCE, abi
-from interlock.sandbox.host.facts.probe import LADDER, choose
+from interlock.sandbox.host.landlock import SCOPED_SINCE, abi
+from interlock.sandbox.host.probe import LADDER, choose
 from interlock.sandbox.interface import CAPABILITIES
 from tests.support import call
 

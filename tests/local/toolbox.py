@@ -11,7 +11,7 @@ import pytest
 from interlock import CallbackInteractionProvider, LocalTools, Observation, RulePolicy, ToolRuntime
 from interlock.sandbox.commands.landlock import why_not
 from interlock.sandbox.commands.unconfined import UnconfinedSandbox
-from interlock.sandbox.host.facts.probe import choose
+from interlock.sandbox.host.probe import choose
 from interlock.sandbox.interface import CommandSandbox
 from tests.support import call
 

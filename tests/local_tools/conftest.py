@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.host.facts.probe import choose
+from interlock.sandbox.host.probe import choose
 
 from .signals import Pipe
 

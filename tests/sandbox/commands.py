@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from interlock.sandbox.host.facts import probe
-from interlock.sandbox.host.facts.probe import Backend
+from interlock.sandbox.host import probe
+from interlock.sandbox.host.probe import Backend
 from interlock.sandbox.interface import Command, CommandSandbox, Ended, Profile, Stream
 from tests.patience import HANG_SECONDS
 

@@ -14,8 +14,8 @@ from itertools import cycle
 from pathlib import Path
 from time import monotonic
 
-from interlock.sandbox.workspace.workspace.beneath import Reach
-from interlock.sandbox.workspace.workspace.workspace import PathRefused, Workspace
+from interlock.sandbox.workspace.beneath import Reach
+from interlock.sandbox.workspace.workspace import PathRefused, Workspace
 from tests.patience import HANG_SECONDS
 
 CANARY = "outside, and not to be read"

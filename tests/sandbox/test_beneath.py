@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.sandbox.workspace.workspace import beneath
-from interlock.sandbox.workspace.workspace.beneath import (
+from interlock.sandbox.workspace import beneath
+from interlock.sandbox.workspace.beneath import (
     LOOK,
     Reach,
     open_beneath,

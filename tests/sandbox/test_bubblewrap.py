@@ -13,7 +13,7 @@ from interlock.domain.errors import SandboxSetupError
 from interlock.sandbox.commands import bubblewrap, view
 from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
 from interlock.sandbox.commands.view import View, view_of
-from interlock.sandbox.host.facts.programs import find_bash, find_bwrap, find_ripgrep, python_folders
+from interlock.sandbox.host.programs import find_bash, find_bwrap, find_ripgrep, python_folders
 from interlock.sandbox.interface import CAPABILITIES, Command, Profile
 from tests.patience import HANG_SECONDS
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from interlock.domain.errors import SandboxSetupError
-from interlock.sandbox.host.facts import probe
-from interlock.sandbox.host.facts.process_tree import descendants
+from interlock.sandbox.host import probe
+from interlock.sandbox.host.process_tree import descendants
 from interlock.sandbox.interface import CAPABILITIES, CommandLimits, CommandSandbox, Ended
 from tests.patience import HANG_SECONDS
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from interlock.domain.errors import ConfigurationError
-from interlock.sandbox.host.facts.programs import code_folders, runtime_folders
-from interlock.sandbox.workspace.workspace import frozen, hidden
-from interlock.sandbox.workspace.workspace.frozen import FrozenPlaces, held_with
-from interlock.sandbox.workspace.workspace.hidden import HiddenFiles
-from interlock.sandbox.workspace.workspace.workspace import PathRefused, Workspace
+from interlock.sandbox.host.programs import code_folders, runtime_folders
+from interlock.sandbox.workspace import frozen, hidden
+from interlock.sandbox.workspace.frozen import FrozenPlaces, held_with
+from interlock.sandbox.workspace.hidden import HiddenFiles
+from interlock.sandbox.workspace.workspace import PathRefused, Workspace
 
 from .ordinary_user import pytest_as_ordinary_user
 

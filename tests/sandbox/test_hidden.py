@@ -9,7 +9,7 @@ from time import time_ns
 import pytest
 
 from interlock.domain.errors import SandboxSetupError
-from interlock.sandbox.workspace.workspace.hidden import Found, HiddenFiles
+from interlock.sandbox.workspace.hidden import Found, HiddenFiles
 
 from .ordinary_user import pytest_as_ordinary_user
 

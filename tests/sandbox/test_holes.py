@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
-from interlock.sandbox.host.facts import process_tree
-from interlock.sandbox.host.facts.programs import find_bwrap, python_folders
+from interlock.sandbox.host import process_tree
+from interlock.sandbox.host.programs import find_bwrap, python_folders
 from interlock.sandbox.interface import CommandLimits, Stream
 from tests.patience import HANG_SECONDS
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from interlock.domain.errors import SandboxSetupError
 from interlock.sandbox.commands import landlock_rules, supervisor
 from interlock.sandbox.commands.landlock_rules import Level, Limits
-from interlock.sandbox.host.facts.landlock import Ruleset, abi
+from interlock.sandbox.host.landlock import Ruleset, abi
 
 from .ordinary_user import pytest_as_ordinary_user
 

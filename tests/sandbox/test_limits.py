@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
-from interlock.sandbox.host.facts.cgroups import holds_root
-from interlock.sandbox.host.facts.programs import find_bwrap, find_ripgrep
+from interlock.sandbox.host.cgroups import holds_root
+from interlock.sandbox.host.programs import find_bwrap, find_ripgrep
 from interlock.sandbox.interface import CommandLimits, Ended, Stream
 from tests.patience import HANG_SECONDS
 

@@ -15,10 +15,10 @@ from interlock.domain.errors import SandboxSetupError
 from interlock.domain.payload import Surroundings
 from interlock.sandbox.commands import bubblewrap, launch
 from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
-from interlock.sandbox.host.facts import probe
-from interlock.sandbox.host.facts.programs import find_ripgrep
+from interlock.sandbox.host import probe
+from interlock.sandbox.host.programs import find_ripgrep
 from interlock.sandbox.interface import CommandSandbox
-from interlock.sandbox.workspace.workspace.operands import bind_files
+from interlock.sandbox.workspace.operands import bind_files
 from tests.patience import HANG_SECONDS
 
 from .commands import Printed, a_command, run, usable

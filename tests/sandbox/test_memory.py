@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
-from interlock.sandbox.host.facts.cgroups import make_group
-from interlock.sandbox.host.facts.programs import find_bwrap, python_folders
+from interlock.sandbox.host.cgroups import make_group
+from interlock.sandbox.host.programs import find_bwrap, python_folders
 from interlock.sandbox.interface import CommandLimits
 
 from .commands import Outcome, run

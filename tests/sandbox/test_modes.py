@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
-from interlock.sandbox.host.facts.programs import find_bwrap, python_folders
+from interlock.sandbox.host.programs import find_bwrap, python_folders
 
 from .commands import run, works
 from .ordinary_user import pytest_as_ordinary_user

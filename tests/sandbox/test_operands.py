@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.workspace.workspace import operands
-from interlock.sandbox.workspace.workspace.operands import bind_files
+from interlock.sandbox.workspace import operands
+from interlock.sandbox.workspace.operands import bind_files
 
 
 def whys(names: list[str], folder: Path) -> list[str]:

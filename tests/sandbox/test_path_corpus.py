@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.workspace.workspace.beneath import Reach
-from interlock.sandbox.workspace.workspace.workspace import PathRefused, Workspace
+from interlock.sandbox.workspace.beneath import Reach
+from interlock.sandbox.workspace.workspace import PathRefused, Workspace
 from tests.corpora.path_escape import CANARY, MORE, Case, Scene, load
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.sandbox.ways import both_ways

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.workspace.workspace.beneath import Reach, Reached
+from interlock.sandbox.workspace.beneath import Reach, Reached
 from tests.sandbox.race import race
 from tests.sandbox.ways import both_ways
 

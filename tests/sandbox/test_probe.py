@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from interlock.domain.errors import ConfigurationError
-from interlock.sandbox.host.facts import probe
-from interlock.sandbox.host.facts.facts import Host, read_host
-from interlock.sandbox.host.facts.probe import explain
+from interlock.sandbox.host import probe
+from interlock.sandbox.host.facts import Host, read_host
+from interlock.sandbox.host.probe import explain
 from interlock.sandbox.interface import CAPABILITIES
 
 from .ordinary_user import run_as_ordinary_user

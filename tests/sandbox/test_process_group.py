@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.host.facts.cgroups import MemoryUse, ProcessGroup, holds_root, make_group
+from interlock.sandbox.host.cgroups import MemoryUse, ProcessGroup, holds_root, make_group
 
 from .hoards import HOARDS, MEGABYTE
 from .ordinary_user import NOBODY, run_as_ordinary_user

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.host.facts import process_tree
+from interlock.sandbox.host import process_tree
 
 HOLDS_40_MEGABYTES = "held = bytearray(b'x' * (40 << 20)); print('held', flush=True); input()"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.workspace.workspace.beneath import Reach
-from interlock.sandbox.workspace.workspace.workspace import PathRefused, Workspace
+from interlock.sandbox.workspace.beneath import Reach
+from interlock.sandbox.workspace.workspace import PathRefused, Workspace
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.sandbox.ways import both_ways
 

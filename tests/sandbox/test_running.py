@@ -15,7 +15,7 @@ import pytest
 from interlock.domain.errors import SandboxSetupError
 from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
 from interlock.sandbox.commands.running import Launch, run_launch
-from interlock.sandbox.host.facts.programs import find_bwrap
+from interlock.sandbox.host.programs import find_bwrap
 from interlock.sandbox.interface import CommandLimits, Ended, Stream
 from tests.patience import HANG_SECONDS
 

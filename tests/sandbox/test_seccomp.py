@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.sandbox.host.facts.seccomp import FAMILIES, MACHINES, UNIX, build_filter, refused_numbers
+from interlock.sandbox.host.seccomp import FAMILIES, MACHINES, UNIX, build_filter, refused_numbers
 
 ALLOW, ERROR = 0x7FFF0000, 0x00050000
 EPERM, ENOSYS, EAFNOSUPPORT, EINVAL = (

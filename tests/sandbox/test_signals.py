@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.host.facts.probe import Backend
+from interlock.sandbox.host.probe import Backend
 
 from .commands import usable
 from .ordinary_user import pytest_as_ordinary_user

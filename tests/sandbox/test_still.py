@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from interlock.domain.errors import SandboxSetupError
-from interlock.sandbox.host.facts import probe
-from interlock.sandbox.host.facts.process_tree import descendants
-from interlock.sandbox.host.facts.programs import find_ripgrep
+from interlock.sandbox.host import probe
+from interlock.sandbox.host.process_tree import descendants
+from interlock.sandbox.host.programs import find_ripgrep
 from interlock.sandbox.interface import CommandSandbox
 from tests.patience import HANG_SECONDS
 

@@ -8,7 +8,7 @@ import pytest
 
 from interlock.domain.errors import SandboxSetupError
 from interlock.sandbox.commands import turns
-from interlock.sandbox.host.facts.process_tree import children, descendants
+from interlock.sandbox.host.process_tree import children, descendants
 from interlock.sandbox.interface import Alone, CommandSandbox, Running, Stream
 
 from .commands import Printed, a_command, until, usable

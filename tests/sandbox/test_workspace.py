@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError, SandboxDeniedError
-from interlock.sandbox.workspace.workspace.beneath import Reach
-from interlock.sandbox.workspace.workspace.workspace import Entry, Listing, PathRefused, Place, Workspace
+from interlock.sandbox.workspace.beneath import Reach
+from interlock.sandbox.workspace.workspace import Entry, Listing, PathRefused, Place, Workspace
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.sandbox.ways import both_ways
 

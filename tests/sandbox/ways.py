@@ -2,7 +2,7 @@
 
 import pytest
 
-from interlock.sandbox.workspace.workspace.beneath import has_fd_links, has_openat2, reach_by_kernel, reach_by_walk
+from interlock.sandbox.workspace.beneath import has_fd_links, has_openat2, reach_by_kernel, reach_by_walk
 
 _MISSING = pytest.mark.skipif(not (has_openat2() and has_fd_links()), reason="this kernel has no openat2")
 

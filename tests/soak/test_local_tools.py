@@ -21,8 +21,8 @@ from bench.local_tools import forget_peak, memory_mib
 from interlock import FileArtifacts, Observation, RulePolicy, ToolRuntime
 from interlock.domain.tool import JsonObject
 from interlock.local import LocalTools
-from interlock.sandbox.host.facts.probe import choose
-from interlock.sandbox.host.facts.process_tree import descendants
+from interlock.sandbox.host.probe import choose
+from interlock.sandbox.host.process_tree import descendants
 from interlock.sandbox.interface import CommandLimits
 from tests.sandbox.race import CANARY, Race, _content, _scene, moving  # pyright: ignore[reportPrivateUsage]
 from tests.support import call

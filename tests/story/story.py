@@ -27,7 +27,7 @@ from interlock import (
     SqliteLog,
     ToolRuntime,
 )
-from interlock.sandbox.host.facts.probe import Backend, choose
+from interlock.sandbox.host.probe import Backend, choose
 
 SOURCE = '''def total(prices):
     """What all of it costs."""

@@ -16,8 +16,8 @@ import pytest
 
 from interlock import Entry, Observation, Replay, SideEffect, SqliteLog, read_export, render_for_user, to_ndjson, verify
 from interlock.sandbox.commands import landlock
-from interlock.sandbox.host.facts import process_tree
-from interlock.sandbox.host.facts.probe import Backend
+from interlock.sandbox.host import process_tree
+from interlock.sandbox.host.probe import Backend
 from interlock.tools.shell.fingerprint import fingerprint
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 

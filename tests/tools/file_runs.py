@@ -14,7 +14,7 @@ from interlock.domain.state.ledger import Ledger
 from interlock.domain.tool import Situation, ToolContext
 from interlock.pipeline.run_artifacts import LedgerArtifacts
 from interlock.redaction.redactor import SecretRedactor
-from interlock.sandbox.workspace.workspace.workspace import Workspace
+from interlock.sandbox.workspace.workspace import Workspace
 from interlock.storage.memory_artifacts import MemoryArtifacts
 from interlock.tools.files.edit_file import edit_file
 from interlock.tools.files.read_file import read_file

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from interlock import CallbackInteractionProvider, FileArtifacts, SqliteLog, ToolRuntime
-from interlock.sandbox.workspace.workspace.workspace import Workspace
+from interlock.sandbox.workspace.workspace import Workspace
 from interlock.tools.files.edit_file import edit_file
 from interlock.tools.files.read_file import read_file
 from interlock.tools.files.write_file import write_file

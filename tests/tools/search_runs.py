@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from interlock import Observation, ToolRuntime
-from interlock.sandbox.host.facts.probe import choose
-from interlock.sandbox.host.facts.programs import find_ripgrep
+from interlock.sandbox.host.probe import choose
+from interlock.sandbox.host.programs import find_ripgrep
 from interlock.sandbox.interface import Command, CommandSandbox, Confinement, Ended, OnOutput, Running, Stream
-from interlock.sandbox.workspace.workspace.workspace import Workspace
+from interlock.sandbox.workspace.workspace import Workspace
 from interlock.tools.files.edit_file import edit_file
 from interlock.tools.files.list_dir import list_dir
 from interlock.tools.files.read_file import read_file
-from interlock.tools.search.query.glob import glob
-from interlock.tools.search.query.grep import grep
+from interlock.tools.search.glob import glob
+from interlock.tools.search.grep import grep
 from tests.support import call
 
 

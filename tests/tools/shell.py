@@ -21,9 +21,9 @@ from interlock.sandbox.interface import (
     Running,
     Stream,
 )
-from interlock.sandbox.workspace.workspace.hidden import Found, HiddenFiles
-from interlock.sandbox.workspace.workspace.protected import is_secret
-from interlock.sandbox.workspace.workspace.workspace import Workspace
+from interlock.sandbox.workspace.hidden import Found, HiddenFiles
+from interlock.sandbox.workspace.protected import is_secret
+from interlock.sandbox.workspace.workspace import Workspace
 from interlock.tools.shell.bash import Shell
 from tests.support import call
 

@@ -14,7 +14,7 @@ from interlock.domain.errors import SandboxSetupError
 from interlock.domain.event import InvocationStarted, Warned
 from interlock.domain.observation import Observation
 from interlock.sandbox.interface import Command, CommandLimits, Confinement, OnOutput, Running
-from interlock.sandbox.workspace.workspace.hidden import Found
+from interlock.sandbox.workspace.hidden import Found
 from tests.patience import HANG_SECONDS
 from tests.support import call, facts
 from tests.tools.shell import FULL, Play, PlayedSandbox, shell_in, terminal

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from interlock import Observation
-from interlock.sandbox.host.facts.probe import choose
-from interlock.sandbox.host.facts.programs import python_folders
+from interlock.sandbox.host.probe import choose
+from interlock.sandbox.host.programs import python_folders
 from interlock.sandbox.interface import CommandLimits, CommandSandbox
 from tests.patience import HANG_SECONDS, with_time_to_begin
 from tests.tools.shell import terminal

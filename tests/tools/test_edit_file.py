@@ -10,7 +10,7 @@ import pytest
 from interlock import CallbackInteractionProvider, Question
 from interlock.domain.event import InvocationStarted
 from interlock.domain.outcome import SideEffect
-from interlock.sandbox.workspace.workspace.workspace import Workspace
+from interlock.sandbox.workspace.workspace import Workspace
 from interlock.tools.files.baseline import Baseline, known
 from interlock.tools.files.changed_file import FileChanged
 from interlock.tools.files.edit_file import EditFile, edit_file

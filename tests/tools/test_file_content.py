@@ -6,7 +6,7 @@ import pytest
 
 from interlock.domain.errors import PreconditionError
 from interlock.domain.tool import Situation, ToolContext
-from interlock.sandbox.workspace.workspace.workspace import Workspace
+from interlock.sandbox.workspace.workspace import Workspace
 from interlock.tools.files import changed_file, file_content
 from interlock.tools.files.changed_file import check_marks, encoded
 from interlock.tools.files.file_content import content_of, has_digest, load

@@ -6,7 +6,7 @@ import pytest
 
 from interlock import CallbackInteractionProvider, Question, ToolRuntime
 from interlock.domain.tool import Reach, Situation
-from interlock.sandbox.workspace.workspace.workspace import Workspace
+from interlock.sandbox.workspace.workspace import Workspace
 from interlock.tools.files.edit_file import edit_file
 from interlock.tools.files.list_dir import list_dir
 from interlock.tools.files.read_file import read_file

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from interlock.domain.outcome import NextTool
 from interlock.sandbox.interface import CommandLimits
-from interlock.tools.search.query import ripgrep
+from interlock.tools.search import ripgrep
 from tests.corpora import path_escape
 from tests.corpora.path_escape import Case, Scene
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.errors import PreconditionError
-from interlock.sandbox.workspace.workspace.workspace import PathRefused
-from interlock.tools.search.query.glob_pattern import GlobPattern, read_pattern
+from interlock.sandbox.workspace.workspace import PathRefused
+from interlock.tools.search.glob_pattern import GlobPattern, read_pattern
 
 PATHS = ("a.py", "b.ts", "src/a.py", "src/x/b.py", "src/x/y/c.ts", "tests/src/d.py", "src/{e}", "src/[f].py")
 

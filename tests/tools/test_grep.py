@@ -12,8 +12,8 @@ from interlock import HeadlessInteractionProvider
 from interlock.domain.decision import Verdict
 from interlock.domain.outcome import NextTool
 from interlock.domain.tool import Reach, Situation
-from interlock.tools.search.query import query
-from interlock.tools.search.query.grep import grep
+from interlock.tools.search import query
+from interlock.tools.search.grep import grep
 from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.tools.search_runs import NOTHING_HOLDS, PlayedSearch, SearchRun, rg, run, sandbox, text_of

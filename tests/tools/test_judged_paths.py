@@ -26,15 +26,15 @@ from interlock import (
 from interlock.domain.decision import Verdict
 from interlock.domain.tool import ToolContext
 from interlock.policy.interface import PolicyEvent
-from interlock.sandbox.workspace.workspace import beneath
-from interlock.sandbox.workspace.workspace.beneath import Reached
-from interlock.sandbox.workspace.workspace.workspace import Workspace
+from interlock.sandbox.workspace import beneath
+from interlock.sandbox.workspace.beneath import Reached
+from interlock.sandbox.workspace.workspace import Workspace
 from interlock.tools.files.edit_file import edit_file
 from interlock.tools.files.list_dir import list_dir
 from interlock.tools.files.read_file import read_file
 from interlock.tools.files.write_file import write_file
-from interlock.tools.search.query.glob import glob
-from interlock.tools.search.query.grep import grep
+from interlock.tools.search.glob import glob
+from interlock.tools.search.grep import grep
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.support import call
 

@@ -13,7 +13,7 @@ from interlock import SqliteLog, ToolRuntime
 from interlock.domain.errors import PreconditionError
 from interlock.domain.outcome import NextTool, OutputSize
 from interlock.domain.tool import ToolDefinition
-from interlock.sandbox.workspace.workspace.workspace import PathRefused, Workspace
+from interlock.sandbox.workspace.workspace import PathRefused, Workspace
 from interlock.tools.files.baseline import Baseline, known
 from interlock.tools.files.file_content import MAX_FILE_BYTES
 from interlock.tools.files.numbered import MAX_TEXT_CHARS, number_lines

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from interlock import HeadlessInteractionProvider, SqliteLog, ToolRuntime
 from interlock.domain.event import InvocationStarted
 from interlock.domain.tool import ToolDefinition
-from interlock.sandbox.workspace.workspace.workspace import Workspace
+from interlock.sandbox.workspace.workspace import Workspace
 from interlock.tools.files.changed_file import AlreadyThere, FileChanged, baseline_of
 from interlock.tools.files.edit_file import edit_file
 from interlock.tools.files.text_file import Encoding, TextFile, to_bytes

@@ -11,9 +11,9 @@ import pytest
 
 from interlock.domain.errors import PreconditionError, SandboxSetupError
 from interlock.sandbox.interface import Confinement, Ended, Reason, Stream
-from interlock.sandbox.workspace.workspace.workspace import Workspace
-from interlock.tools.search.query.output import NameReader
-from interlock.tools.search.query.ripgrep import STOPPED, Closed, Enough, Ripgrep, Searched, search_options
+from interlock.sandbox.workspace.workspace import Workspace
+from interlock.tools.search.output import NameReader
+from interlock.tools.search.ripgrep import STOPPED, Closed, Enough, Ripgrep, Searched, search_options
 from tests.patience import HANG_SECONDS
 from tests.tools.search_runs import NOTHING_HOLDS, PlayedSearch, SearchRun, rg, run, sandbox, text_of
 

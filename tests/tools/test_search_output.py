@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.tools.search.query.output import (
+from interlock.tools.search.output import (
     CountReader,
     HitReader,
     NameReader,
@@ -17,7 +17,7 @@ from interlock.tools.search.query.output import (
     shown_line,
     shown_name,
 )
-from interlock.tools.search.query.ripgrep import Enough
+from interlock.tools.search.ripgrep import Enough
 
 PRINTED = (
     b'./a\0001:1:one\n./a\0002-two\n./b: binary file matches (found "\\0" byte around offset 3)\n'

@@ -13,9 +13,9 @@ from interlock.domain.decision import Verdict
 from interlock.domain.errors import SandboxSetupError
 from interlock.domain.tool import Mode, Reach, Situation
 from interlock.sandbox.interface import CAPABILITIES, CommandLimits, Confinement
-from interlock.sandbox.workspace.workspace.hidden import Found, HiddenFiles
-from interlock.sandbox.workspace.workspace.protected import is_secret
-from interlock.sandbox.workspace.workspace.workspace import Workspace
+from interlock.sandbox.workspace.hidden import Found, HiddenFiles
+from interlock.sandbox.workspace.protected import is_secret
+from interlock.sandbox.workspace.workspace import Workspace
 from interlock.tools.shell.profile import (
     MAX_READ_ONLY_PATHS,
     Guarded,

@@ -19,7 +19,7 @@ from interlock import (
     render_for_user,
     tool,
 )
-from interlock.tools.skills.tools.tools import MAX_FOLDER_NAMES, skills
+from interlock.tools.skills.tools import MAX_FOLDER_NAMES, skills
 from tests.sandbox.ordinary_user import run_as_ordinary_user
 from tests.support import call, facts
 from tests.tools.skill_runs import TEXT, SkillRun, text_of, write_file, write_skill

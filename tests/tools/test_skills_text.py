@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from interlock import ConfigurationError
-from interlock.tools.skills.tools import text
-from interlock.tools.skills.tools.text import MAX_DESCRIPTION_CHARS, MAX_FRONT_MATTER_CHARS, parse_skill
+from interlock.tools.skills import text
+from interlock.tools.skills.text import MAX_DESCRIPTION_CHARS, MAX_FRONT_MATTER_CHARS, parse_skill
 
 PATH = "skills/x/SKILL.md"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from interlock import ConfigurationError
-from interlock.sandbox.workspace.workspace.workspace import PathRefused, Workspace
-from interlock.tools.skills.tools.folder import SkillFolder, is_hidden
-from interlock.tools.skills.tools.tools import skills
+from interlock.sandbox.workspace.workspace import PathRefused, Workspace
+from interlock.tools.skills.folder import SkillFolder, is_hidden
+from interlock.tools.skills.tools import skills
 from tests.tools.skill_runs import write_file, write_skill
 
 

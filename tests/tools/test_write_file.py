@@ -12,7 +12,7 @@ import pytest
 from interlock.domain.errors import ArtifactError, PreconditionError
 from interlock.domain.event import Warned
 from interlock.domain.outcome import NextTool, SideEffect
-from interlock.sandbox.workspace.workspace.workspace import Workspace
+from interlock.sandbox.workspace.workspace import Workspace
 from interlock.storage.memory_artifacts import MemoryArtifacts
 from interlock.tools.files.baseline import known
 from interlock.tools.files.changed_file import MAX_NEW_FILE_DIFF_CHARS

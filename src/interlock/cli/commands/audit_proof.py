@@ -163,5 +163,6 @@ def _read(found: Collection[SignedCheckpoint], keys: Mapping[str, PublicKey]) ->
     """Each signature is looked at once, with the faster one of two ways if it is there."""
     if not found:
         return []
-    check = import_module("interlock.server.core.audit.signing").is_signature if find_spec("cryptography") else is_signed
+    can_sign = find_spec("cryptography")
+    check = import_module("interlock.server.core.audit.signing").is_signature if can_sign else is_signed
     return [Read(signed, read_statement(signed, keys, check)) for signed in found]
