@@ -28,12 +28,12 @@ from .history.fold import load, snapshot_of
 from .interaction.headless import HeadlessInteractionProvider
 from .interaction.interface import InteractionProvider
 from .oauth.interface import Consents, NoConsents
-from .pipeline.asking import fault_in
+from .pipeline.asking import validate_answer
 from .pipeline.batch import BatchOutcome, run_batch
 from .pipeline.facts import record_answer
-from .pipeline.live import Run, open_run
+from .pipeline.live import RunContext, open_run
 from .pipeline.parts import Clock, Limits, Parts, RuleChange
-from .pipeline.resume import unresolved
+from .pipeline.resume import open_intents
 from .policy.analysis.explain import HasRules, Mask
 from .policy.engine.masking import MaskSource
 from .policy.engine.rule_policy import RulePolicy
@@ -104,7 +104,7 @@ class App:
         self.telemetry = OtelTelemetry()
         #: Snapshots on their way, which nobody waits for.
         self._aside: set[asyncio.Future[None]] = set()
-        self._runs: WeakValueDictionary[str, Run] = WeakValueDictionary()
+        self._runs: WeakValueDictionary[str, RunContext] = WeakValueDictionary()
         if self.registry.find("read_artifact") is None:
             self.registry.register(read_artifact)
         policy: PolicyEngine = _given(options.get("policy"), RulePolicy)
@@ -131,7 +131,7 @@ class App:
             **({"record_rule": options["record_rule"]} if "record_rule" in options else {}),
         )
 
-    async def open(self, situation: Situation, claim: Claim | None = None) -> Run:
+    async def open(self, situation: Situation, claim: Claim | None = None) -> RunContext:
         """A run as the log has it: a new one, or one that is continued."""
         loaded = await load(self.log, situation.run_id)
         run = open_run(self.parts, self.log, loaded.ledger, loaded.head_hash, situation)
@@ -140,7 +140,7 @@ class App:
         self._runs[situation.run_id] = run
         return run
 
-    async def execute(self, run: Run, intents: Sequence[ToolIntent], *, refusal: str = "") -> BatchOutcome:
+    async def execute(self, run: RunContext, intents: Sequence[ToolIntent], *, refusal: str = "") -> BatchOutcome:
         """Take the calls of one answer through the pipeline. `refusal`: why none of them may start."""
         if run.background or run.recorder.error is not None or run.ledger.state is not RunState.RUNNING:
             await self._ready(run)
@@ -150,20 +150,20 @@ class App:
             self._snapshot(run)
         return outcome
 
-    async def resume(self, run: Run) -> BatchOutcome:
+    async def resume(self, run: RunContext) -> BatchOutcome:
         """Go on with the calls that have no observation: what was approved runs, what was refused is told."""
         await self._ready(run)
-        return await run_batch(await unresolved(run), run, resumed=True)
+        return await run_batch(await open_intents(run), run, resumed=True)
 
     def check_answer(self, ledger: Ledger, action_id: str, answer: Answer, payload_hash: str = "") -> Question:
         """The question that may be answered so; raises where it may not."""
         question = _open_question(ledger, action_id, payload_hash, self.parts.clock.now())
-        fault = fault_in(question, answer, self.parts)
+        fault = validate_answer(question, answer, self.parts)
         if fault:
             raise AnswerRefusedError(f"{fault} The question stays open.")
         return question
 
-    async def decide(self, run: Run, action_id: str, answer: Answer, payload_hash: str = "") -> bool:
+    async def decide(self, run: RunContext, action_id: str, answer: Answer, payload_hash: str = "") -> bool:
         """Record a person's answer to an open question. False when somebody else wrote to the run meanwhile: open it
         anew, and see whether the question is still open."""
         question = self.check_answer(run.ledger, action_id, answer, payload_hash)
@@ -175,14 +175,14 @@ class App:
         run.wake(question.call_id)
         return True
 
-    async def complete(self, run: Run, message: str = "") -> None:
+    async def complete(self, run: RunContext, message: str = "") -> None:
         await self._ready(run)
         if run.ledger.state is not RunState.RUNNING:
             raise RunPausedError(f"{run.ledger.run_id} waits for an answer; it cannot be complete.")
         run.recorder.add(RunCompleted(message=self.parts.redactor.redact(message)))
         await run.recorder.commit()
 
-    async def cancel(self, run: Run, message: str = "", by: str = "") -> None:
+    async def cancel(self, run: RunContext, message: str = "", by: str = "") -> None:
         """End the run: what runs is cancelled, what waits stays undone."""
         await self._ready(run)
         redact = self.parts.redactor.redact
@@ -193,11 +193,11 @@ class App:
             run.wake(call_id)
         await run.recorder.commit()
 
-    async def entries(self, run: Run) -> list[Entry]:
+    async def entries(self, run: RunContext) -> list[Entry]:
         await run.recorder.commit()
         return await self.log.read(run.ledger.run_id)
 
-    async def events(self, run: Run, after_seq: int = -1) -> list[Event]:
+    async def events(self, run: RunContext, after_seq: int = -1) -> list[Event]:
         """What is durable after `after_seq`; waits until there is something."""
         await run.recorder.committed_after(after_seq)
         return [decode_event(entry) for entry in await self.log.read(run.ledger.run_id, after_seq)]
@@ -213,14 +213,14 @@ class App:
         if self._owns_log:
             await self.log.close()
 
-    async def _ready(self, run: Run) -> None:
+    async def _ready(self, run: RunContext) -> None:
         await run.settled()
         if run.recorder.error is not None:
             raise run.recorder.error
         if run.ended:
             raise RunEndedError(f"{run.ledger.run_id} is {run.ledger.state.value}. Nothing was executed.")
 
-    def _snapshot(self, run: Run) -> None:
+    def _snapshot(self, run: RunContext) -> None:
         """Saved at growing distances, so that all of them together cost no more than the run's length."""
         seq = run.ledger.next_seq
         run.next_snapshot = seq + max(_SNAPSHOT_EVENTS, seq // _SNAPSHOT_PART)

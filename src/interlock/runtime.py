@@ -30,7 +30,7 @@ from .domain.tool import Mode, Situation
 from .history.actions import Action, actions
 from .history.run_handle_view import AgentRunEvent, run_handle_events
 from .pipeline.batch import BatchOutcome
-from .pipeline.live import Run
+from .pipeline.live import RunContext
 from .registry.memory import ToolRegistry
 from .replay.trace import Replay
 from .wire import Shape, messages, read_calls
@@ -101,9 +101,9 @@ class ToolRuntime:
                 raise ConfigurationError(f"The tools work in {box.root!r}, so that is the workspace.")
         about["requester"] = self._app.parts.redactor.redact(about.get("requester", ""))
         self._situation = _situation(self._app.parts.interaction.interactive, **about)
-        self._run: Run | None = None
+        self._run: RunContext | None = None
         self._shape: Shape = "openai"
-        self._opening: asyncio.Future[Run] | None = None
+        self._opening: asyncio.Future[RunContext] | None = None
         self._busy = False
         self._queue: deque[asyncio.Future[None]] = deque()
         self._runner: asyncio.Runner | None = None
@@ -296,7 +296,7 @@ class ToolRuntime:
                 turn.set_result(None)
                 return
 
-    async def _open(self) -> Run:
+    async def _open(self) -> RunContext:
         """Read the run from the log, once, however many ask for it at the same time."""
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._app.open(self._situation))
@@ -308,7 +308,7 @@ class ToolRuntime:
         run.situation = self._situation  # it may have changed meanwhile
         return run
 
-    def _result(self, outcome: BatchOutcome, run: Run, shape: Shape) -> BatchResult:
+    def _result(self, outcome: BatchOutcome, run: RunContext, shape: Shape) -> BatchResult:
         observations = [item for item in outcome.outcomes if type(item) is Observation]
         if outcome.error is not None:
             raise outcome.error

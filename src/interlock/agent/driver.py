@@ -9,7 +9,7 @@ from ..domain.event import AnswerRefused, ClaimContradicted, RunCancelled, RunCo
 from ..domain.observation import Observation
 from ..domain.state.lifecycle import ActionState
 from ..pipeline.batch import BatchOutcome
-from ..pipeline.facts import go_on
+from ..pipeline.facts import resume_if_unblocked
 from ..verification.final_answer import objection
 from .model_turn import ask_model
 from .next_step import (
@@ -58,7 +58,7 @@ async def _resume(session: Session) -> None:
     calls = [run.ledger.calls[call_id] for call_id in run.ledger.open_calls()]
     session.resumed_with = answered(run.ledger)
     session.act_as(run.ledger.dialogue.answered_by)
-    go_on(run.ledger.next_seq - 1, run)  # an answer may have come before the pause was written down
+    resume_if_unblocked(run.ledger.next_seq - 1, run)  # an answer may have come before the pause was written down
     await _take(await session.mover.resume(run), session)
     stays = calls and not any(call.child_run_id or call.observed_seq >= 0 for call in calls)
     pending = any(action.state is ActionState.PENDING for action in run.ledger.actions.values())

@@ -21,8 +21,8 @@ from ..domain.tool import JsonObject, Menu
 from ..models.accumulator import Heard
 from ..models.interface import Finished, ModelRequest, ToolChoice
 from ..models.usage import sane
-from ..pipeline.batch import record_menu
-from ..pipeline.live import Run
+from ..pipeline.batch import record_tools_offered
+from ..pipeline.live import RunContext
 from .agent import Agent
 from .session import Session
 
@@ -39,7 +39,7 @@ async def ask_model(session: Session) -> list[ToolIntent] | None:
     session.act_as(speaker)
     menu, agent = run.parts.registry.menu(run.situation), session.agents[speaker]
     if menu.digest != run.ledger.menu_digest:
-        record_menu(menu, run)
+        record_tools_offered(menu, run)
     request = _request(session, agent, menu)
     asked = run.recorder.add(_asked(session, agent, request, menu))
     session.rebase_time()
@@ -57,7 +57,7 @@ async def ask_model(session: Session) -> list[ToolIntent] | None:
     return [ToolIntent(call_id=call.call_id, tool_name=call.tool, arguments=call.arguments) for call in answer.calls]
 
 
-def _answered(answer: Answer, duration_ms: float, run: Run) -> ModelAnswered:
+def _answered(answer: Answer, duration_ms: float, run: RunContext) -> ModelAnswered:
     redact, private = run.parts.redactor.redact, answer.end.private
     kept = ""
     if private and redact(private) != private:

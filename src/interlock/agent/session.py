@@ -14,7 +14,7 @@ from ..domain.messages import AssistantMessage, Message, ProposedCall
 from ..domain.observation import Observation
 from ..models.interface import ModelEvent
 from ..pipeline.batch import BatchOutcome
-from ..pipeline.live import Run
+from ..pipeline.live import RunContext
 from ..storage.artifacts import Artifacts
 from .agent import Agent
 from .next_step import Budgets, Standing
@@ -28,13 +28,13 @@ Listener = Callable[[ModelEvent], None]
 class Mover(Protocol):
     """What takes calls through the pipeline."""
 
-    async def execute(self, run: Run, intents: Sequence[ToolIntent], *, refusal: str = "") -> BatchOutcome: ...
+    async def execute(self, run: RunContext, intents: Sequence[ToolIntent], *, refusal: str = "") -> BatchOutcome: ...
 
-    async def resume(self, run: Run) -> BatchOutcome: ...
+    async def resume(self, run: RunContext) -> BatchOutcome: ...
 
 
 class Session:
-    def __init__(self, run: Run, mover: Mover, agents: Mapping[str, Agent], *, chat: bool = False) -> None:
+    def __init__(self, run: RunContext, mover: Mover, agents: Mapping[str, Agent], *, chat: bool = False) -> None:
         self.run = run
         self.mover = mover
         #: By the names that they have in the log.

@@ -36,9 +36,9 @@ def accept(intent: ToolIntent, limits: Limits, redactor: Redactor) -> Received:
     except TypeError:
         plain = None
     if not plain and not _is_usable(intent, redactor):
-        return _unnamed(intent, redactor)
+        return _refuse_unnamed(intent, redactor)
     if redactor.declares and _is_secret(intent, redactor):
-        return _unnamed(intent, redactor)
+        return _refuse_unnamed(intent, redactor)
     arguments: Any = intent.arguments
     try:  # no text at all is what some models send when there are no arguments
         raw = (arguments.encode() or b"{}") if type(arguments) is str else _raw_bytes(arguments)
@@ -75,7 +75,7 @@ def _is_secret(intent: ToolIntent, redactor: Redactor) -> bool:
     return redactor.redact_declared(names) != names
 
 
-def _unnamed(intent: ToolIntent, redactor: Redactor) -> Received:
+def _refuse_unnamed(intent: ToolIntent, redactor: Redactor) -> Received:
     """Without a usable id or name there is nothing to answer to: an id is made up for the record."""
     raw = _shown([intent.call_id, intent.tool_name, intent.arguments], redactor)
     named = ToolIntent(call_id="invalid_" + sha256(raw).hexdigest()[:16], tool_name="", arguments="")

@@ -26,26 +26,26 @@ from ..domain.rendering import neutralize
 from ..domain.state.lifecycle import ActionState
 from ..domain.tool import ConsentBinding, JsonObject, ToolContext, agent_path
 from ..rendering.sentences import error_text
-from .binding import bound, changed, covered, exactly, hold, intact
-from .facts import asked, go_on, judged, record_answer, voided
-from .live import Run
+from .binding import bind_approval, detect_drift, apply_grants, canonicalize, require_approval, payload_matches
+from .facts import question_event, resume_if_unblocked, permission_event, record_answer, void_event
+from .live import RunContext
 from .lookup import lookup
 from .parts import Parts, RuleChange
 from .permit import (
-    ask,
-    ask_consent,
-    ask_to_repeat,
-    decide,
+    ask_provider,
+    build_consent_question,
+    repeat_decision,
+    evaluate,
     denied_by_policy,
-    guard,
-    guarded,
-    needs_consent,
-    no_consent_here,
+    run_guardrails,
+    guardrail_failure,
+    consent_decision,
+    consent_unavailable,
     payload_changed,
     permit,
-    refused,
+    rejection_failure,
     too_many_questions,
-    unfit,
+    find_answer_problem,
     unknown_outcome,
 )
 from .validate import check_state, validate
@@ -54,7 +54,7 @@ from .validate import check_state, validate
 _MAX_ASKED = 5
 
 
-async def settle(waiting: Waiting, question: Question, run: Run) -> PermittedCall | Waiting | Failure:
+async def wait_for_answer(waiting: Waiting, question: Question, run: RunContext) -> PermittedCall | Waiting | Failure:
     """A person answers, or the question stays open."""
     for _ in range(_MAX_ASKED):
         outcome = await _ask(waiting, question, run)
@@ -64,33 +64,33 @@ async def settle(waiting: Waiting, question: Question, run: Run) -> PermittedCal
     return payload_changed(question, "something that keeps changing")
 
 
-async def resolve(
-    waiting: Waiting, question: Question, answer: Answer, cause: int | None, run: Run
+async def apply_answer(
+    waiting: Waiting, question: Question, answer: Answer, cause: int | None, run: RunContext
 ) -> PermittedCall | Waiting | Failure:
     """What the stored answer means. It is never evaluated again; what a person wrote themselves is new, so it must fit
     and no rule may forbid it."""
     if not answer.approved:
-        return refused(question, answer)
+        return rejection_failure(question, answer)
     if question.kind == "consent":
         return await _after_consent(waiting.valid, run)
-    return await _exactly_approved(waiting, question, answer, cause, run)
+    return await _apply_approval(waiting, question, answer, cause, run)
 
 
-async def _exactly_approved(
-    waiting: Waiting, question: Question, answer: Answer, cause: int | None, run: Run
+async def _apply_approval(
+    waiting: Waiting, question: Question, answer: Answer, cause: int | None, run: RunContext
 ) -> PermittedCall | Waiting | Failure:
-    changes_since = changed(question, run)
+    changes_since = detect_drift(question, run)
     if changes_since:
-        return await _ask_again(waiting.valid, question, changes_since, run)
-    exact = exactly(waiting.valid, question)
+        return await ask_again(waiting.valid, question, changes_since, run)
+    exact = canonicalize(waiting.valid, question)
     if isinstance(exact, Failure):
         return exact
     valid, payload_hash = exact
-    if payload_hash != question.payload_hash or not intact(question):
+    if payload_hash != question.payload_hash or not payload_matches(question):
         return payload_changed(question, payload_hash)
-    if not _is_what_they_wrote(question, answer, run):
+    if not _is_recorded_answer(question, answer, run):
         lost = Change("your answer", "as you wrote it", "not in the log as you wrote it")
-        return await _ask_again(valid, question, (lost,), run)
+        return await ask_again(valid, question, (lost,), run)
     granted = PermittedCall(
         valid,
         waiting.decision,
@@ -101,78 +101,80 @@ async def _exactly_approved(
         edited_by=question.edited_by,
         keep=answer.rule if answer.scope == "rule" else "",
     )
-    own = _own_arguments(question, answer, valid)
-    return granted if own is None else await _with_their_arguments(granted, own, question, answer, run)
+    own = _written_arguments(question, answer, valid)
+    return granted if own is None else await _apply_written_arguments(granted, own, question, answer, run)
 
 
-async def last_look(permitted: PermittedCall, context: ToolContext, run: Run) -> PermittedCall | Waiting | Failure:
+async def recheck_before_start(
+    permitted: PermittedCall, context: ToolContext, run: RunContext
+) -> PermittedCall | Waiting | Failure:
     """Right before the start: what may have changed since the call was permitted."""
     valid, seconds = permitted.valid, run.parts.limits.check_seconds
     if permitted.action_id:
         question = run.ledger.actions[permitted.action_id].question
-        changes_since = changed(msgspec.structs.replace(question, bound=permitted.bound), run)
+        changes_since = detect_drift(msgspec.structs.replace(question, bound=permitted.bound), run)
         if changes_since:
-            return await _ask_again(valid, question, changes_since, run)
+            return await ask_again(valid, question, changes_since, run)
         failure = await check_state(valid, context, seconds)
         if failure is not None:
             return failure
         context.bound = permitted.bound.surroundings
     if valid.tool.input_guardrails:
-        reason = await guard(valid.tool.input_guardrails, valid.copy(), context, seconds)
+        reason = await run_guardrails(valid.tool.input_guardrails, valid.copy(), context, seconds)
         if reason is not None:
-            return guarded(valid, reason)
-    return permitted if valid.tool.consent is None else await _use_consent(permitted, context, run)
+            return guardrail_failure(valid, reason)
+    return permitted if valid.tool.consent is None else await use_consent(permitted, context, run)
 
 
-async def _ask(waiting: Waiting, question: Question, run: Run) -> PermittedCall | Waiting | Failure:
+async def _ask(waiting: Waiting, question: Question, run: RunContext) -> PermittedCall | Waiting | Failure:
     parts, valid = run.parts, waiting.valid
     if question.expires_at and parts.clock.now() >= question.expires_at:
         return _expired(question, run)
     was_asked = question.action_id in run.ledger.actions
-    changes_since = changed(question, run) if was_asked and question.kind != "consent" else ()
+    changes_since = detect_drift(question, run) if was_asked and question.kind != "consent" else ()
     if changes_since:
-        return await _ask_again(valid, question, changes_since, run)
-    objection = await _objection(valid, was_asked, run)
+        return await ask_again(valid, question, changes_since, run)
+    objection = await _find_objection(valid, was_asked, run)
     if objection is not None:
         return objection
     if not was_asked:
-        run.recorder.add(asked(question, run), question.call_id)
+        run.recorder.add(question_event(question, run), question.call_id)
     if question.kind == "consent":  # the user answers at the provider
         return waiting
     if parts.interaction.interactive or run.recorder.many:  # somebody may see it while others run
         await run.recorder.commit()
     began = parts.clock.elapsed()
     try:
-        answer = await ask(question, parts.interaction, parts.clock.now)
+        answer = await ask_provider(question, parts.interaction, parts.clock.now)
     finally:
         run.waited_ns += parts.clock.elapsed() - began
     if answer is None:
         return waiting
     if problem := _rule_problem(question, answer, parts):
         answer = Answer(approved=False, reason=problem, by=answer.by)
-    return await resolve(waiting, question, answer, record_answer(question, answer, run), run)
+    return await apply_answer(waiting, question, answer, record_answer(question, answer, run), run)
 
 
-async def _objection(valid: ValidCall, was_asked: bool, run: Run) -> Failure | None:
+async def _find_objection(valid: ValidCall, was_asked: bool, run: RunContext) -> Failure | None:
     """What refuses the call before anybody is asked about it."""
     limits, guardrails = run.parts.limits, valid.tool.input_guardrails
-    if not was_asked and _asks_too_much(run):
+    if not was_asked and _has_too_many_questions(run):
         return too_many_questions(valid.tool.name, limits.max_open_questions)
     if not (limits.guardrails_before_approval and guardrails):
         return None
     context = run.context(valid.known.accepted.intent)
-    reason = await guard(guardrails, valid.copy(), context, limits.check_seconds)
-    return None if reason is None else guarded(valid, reason)
+    reason = await run_guardrails(guardrails, valid.copy(), context, limits.check_seconds)
+    return None if reason is None else guardrail_failure(valid, reason)
 
 
-def _asks_too_much(run: Run) -> bool:
+def _has_too_many_questions(run: RunContext) -> bool:
     most = run.parts.limits.max_open_questions
     if most is None:
         return False
     return sum(action.state is ActionState.PENDING for action in run.ledger.actions.values()) >= most
 
 
-async def hold_for_consent(valid: ValidCall, decision: Decision, run: Run) -> Waiting | Failure | None:
+async def require_consent(valid: ValidCall, decision: Decision, run: RunContext) -> Waiting | Failure | None:
     """A tool that acts for a user elsewhere waits until that user let it. None: they did, or nothing would come of
     it."""
     if decision.verdict is Verdict.DENY:
@@ -183,7 +185,9 @@ async def hold_for_consent(valid: ValidCall, decision: Decision, run: Run) -> Wa
     return token if isinstance(token, Failure) else _wait_for_consent(valid, decision, run)
 
 
-async def _use_consent(permitted: PermittedCall, context: ToolContext, run: Run) -> PermittedCall | Waiting | Failure:
+async def use_consent(
+    permitted: PermittedCall, context: ToolContext, run: RunContext
+) -> PermittedCall | Waiting | Failure:
     """Right before the start: what lets the tool act for the user, which they may have taken back meanwhile."""
     valid, token = permitted.valid, await _token(permitted.valid, run)
     match token:
@@ -196,23 +200,23 @@ async def _use_consent(permitted: PermittedCall, context: ToolContext, run: Run)
             if permitted.action_id:
                 taken_back = Change("consent", "given", "not there any more")
                 question = run.ledger.actions[permitted.action_id].question
-                run.recorder.add(voided(question, (taken_back,), run), valid.call_id)
+                run.recorder.add(void_event(question, (taken_back,), run), valid.call_id)
             return _wait_for_consent(valid, permitted.decision, run)
 
 
-async def _token(valid: ValidCall, run: Run) -> str | Failure | None:
+async def _token(valid: ValidCall, run: RunContext) -> str | Failure | None:
     consent, tool, consents = valid.tool.consent, valid.tool.name, run.parts.consents
     if consent is None or not consents.asks:
-        return no_consent_here(tool, "nobody can be asked for one here.")
+        return consent_unavailable(tool, "nobody can be asked for one here.")
     if not run.situation.requester:
-        return no_consent_here(tool, "the run acts for nobody.")
+        return consent_unavailable(tool, "the run acts for nobody.")
     try:
         return await asyncio.wait_for(consents.token(_binding(valid, run), consent), run.parts.limits.check_seconds)
     except Exception as error:  # also of whoever keeps the tokens: the run goes on, and this call is refused
-        return no_consent_here(tool, f"{consent.provider} could not be asked: {error_text(error)}.")
+        return consent_unavailable(tool, f"{consent.provider} could not be asked: {error_text(error)}.")
 
 
-def _binding(valid: ValidCall, run: Run) -> ConsentBinding:
+def _binding(valid: ValidCall, run: RunContext) -> ConsentBinding:
     """Return what a consent to this call is given for: this definition of the tool, of the agent that acts now, in the
     run of the agent that it began with, inside the agents around it."""
     situation = run.situation
@@ -226,87 +230,91 @@ def _binding(valid: ValidCall, run: Run) -> ConsentBinding:
     )
 
 
-def _wait_for_consent(valid: ValidCall, decision: Decision, run: Run) -> Waiting:
+def _wait_for_consent(valid: ValidCall, decision: Decision, run: RunContext) -> Waiting:
     parts = run.parts
-    question = ask_consent(valid, _binding(valid, run), run.situation, parts.clock.now(), parts.limits.consent_seconds)
-    waits = needs_consent(decision, question)
-    run.recorder.add(judged(valid.call_id, valid.tool, waits, run), valid.call_id)
+    question = build_consent_question(
+        valid, _binding(valid, run), run.situation, parts.clock.now(), parts.limits.consent_seconds
+    )
+    waits = consent_decision(decision, question)
+    run.recorder.add(permission_event(valid.call_id, valid.tool, waits, run), valid.call_id)
     return Waiting(valid, waits, question)
 
 
-async def _after_consent(valid: ValidCall, run: Run) -> PermittedCall | Waiting | Failure:
+async def _after_consent(valid: ValidCall, run: RunContext) -> PermittedCall | Waiting | Failure:
     """Consent is one thing and permission another: what policy says counts as if nobody had been asked yet."""
-    decision = covered(valid, await decide(valid, run.parts.policy, run.situation, run.parts.limits.check_seconds), run)
-    cause = run.recorder.add(judged(valid.call_id, valid.tool, decision, run), valid.call_id)
+    decision = apply_grants(
+        valid, await evaluate(valid, run.parts.policy, run.situation, run.parts.limits.check_seconds), run
+    )
+    cause = run.recorder.add(permission_event(valid.call_id, valid.tool, decision, run), valid.call_id)
     permitted = permit(valid, decision, cause)
-    return permitted if permitted is not None else hold(valid, decision, run)
+    return permitted if permitted is not None else require_approval(valid, decision, run)
 
 
-async def _ask_again(
-    valid: ValidCall, question: Question, changes: tuple[Change, ...], run: Run, edited_by: str = ""
+async def ask_again(
+    valid: ValidCall, question: Question, changes: tuple[Change, ...], run: RunContext, edited_by: str = ""
 ) -> PermittedCall | Waiting | Failure:
     """Void the question, and look up, validate and judge the call as it is now: with the model's arguments, or with
     those of a person who edited them for others to approve."""
     editor = edited_by or question.edited_by
-    cause = run.recorder.add(voided(question, changes, run, edited_by), valid.call_id)
+    cause = run.recorder.add(void_event(question, changes, run, edited_by), valid.call_id)
     known = lookup(valid.known.accepted, run.parts.registry, run.situation)
     arguments_json = encode(valid.arguments) if editor else valid.known.accepted.arguments_json
     again = known if isinstance(known, Failure) else validate(known, arguments_json)
     if isinstance(again, Failure):
-        go_on(cause, run)
+        resume_if_unblocked(cause, run)
         return again
-    decision = await decide(again, run.parts.policy, run.situation, run.parts.limits.check_seconds)
+    decision = await evaluate(again, run.parts.policy, run.situation, run.parts.limits.check_seconds)
     if question.layer != RECOVERY:
-        decision = covered(again, decision, run)
+        decision = apply_grants(again, decision, run)
     elif decision.verdict in (Verdict.ALLOW, Verdict.ASK):
-        decision = ask_to_repeat(again.tool.name, decision)
+        decision = repeat_decision(again.tool.name, decision)
     else:
-        go_on(cause, run)
+        resume_if_unblocked(cause, run)
         return unknown_outcome(again.tool.name, "and policy does not let it run again")
-    cause = run.recorder.add(judged(valid.call_id, again.tool, decision, run), valid.call_id)
+    cause = run.recorder.add(permission_event(valid.call_id, again.tool, decision, run), valid.call_id)
     permitted = permit(again, decision, cause)
     if permitted is not None:
-        go_on(cause, run)
+        resume_if_unblocked(cause, run)
         is_edited = editor and isinstance(permitted, PermittedCall)
         return msgspec.structs.replace(permitted, edited_by=editor) if is_edited else permitted
-    held = hold(again, decision, run)
+    held = require_approval(again, decision, run)
     if isinstance(held, Failure) or held.question is None:
         return held
     asked_again = msgspec.structs.replace(held.question, changes=changes, replaces=question.action_id, edited_by=editor)
     return msgspec.structs.replace(held, question=asked_again)
 
 
-def _is_what_they_wrote(question: Question, answer: Answer, run: Run) -> bool:
+def _is_recorded_answer(question: Question, answer: Answer, run: RunContext) -> bool:
     written = run.ledger.actions[question.action_id].written_hash
     return hash_of_answer(question.payload_hash, answer.arguments, answer.value) == written
 
 
-def _own_arguments(question: Question, answer: Answer, valid: ValidCall) -> JsonObject | None:
+def _written_arguments(question: Question, answer: Answer, valid: ValidCall) -> JsonObject | None:
     """What the person wrote: a value that was asked for, or arguments that they edited."""
     if question.kind == "input":
         return {**valid.arguments, question.target_arg: answer.value}
     return answer.arguments
 
 
-async def _with_their_arguments(
-    granted: PermittedCall, arguments: JsonObject, question: Question, answer: Answer, run: Run
+async def _apply_written_arguments(
+    granted: PermittedCall, arguments: JsonObject, question: Question, answer: Answer, run: RunContext
 ) -> PermittedCall | Waiting | Failure:
     """Validated, judged, bound and hashed anew, as if the model had sent it."""
     valid = validate(granted.valid.known, encode(arguments))
     if isinstance(valid, Failure) and question.kind == "approval":
-        return await _ask_again(granted.valid, question, (Change("your arguments", "edited", valid.message),), run)
+        return await ask_again(granted.valid, question, (Change("your arguments", "edited", valid.message),), run)
     if isinstance(valid, Failure):
         return valid
-    decision = await decide(valid, run.parts.policy, run.situation, run.parts.limits.check_seconds)
+    decision = await evaluate(valid, run.parts.policy, run.situation, run.parts.limits.check_seconds)
     # A value that a rule wants is what the person just gave; edited arguments do not stand for one.
     if decision.verdict is Verdict.DENY or (decision.verdict is Verdict.REQUEST_INPUT and question.kind == "approval"):
         return denied_by_policy(valid, decision)
     if answer.arguments is not None and _needs_second_person(valid, decision, question, run):
         editor = answer.by or "a person"
         edited = Change("arguments", "as the model wrote them", f"edited by {editor}")
-        return await _ask_again(valid, question, (edited,), run, editor)
-    now_bound = bound(valid, decision, run)
-    exact = exactly(valid, msgspec.structs.replace(question, bound=now_bound))
+        return await ask_again(valid, question, (edited,), run, editor)
+    now_bound = bind_approval(valid, decision, run)
+    exact = canonicalize(valid, msgspec.structs.replace(question, bound=now_bound))
     if isinstance(exact, Failure):
         return exact
     return msgspec.structs.replace(
@@ -318,20 +326,20 @@ async def _with_their_arguments(
     )
 
 
-def _needs_second_person(valid: ValidCall, decision: Decision, question: Question, run: Run) -> bool:
+def _needs_second_person(valid: ValidCall, decision: Decision, question: Question, run: RunContext) -> bool:
     """Return whether whoever edited the call may not be the one who approves it."""
     if decision.verdict is not Verdict.ASK and question.layer != RECOVERY:
         return False
-    held = hold(valid, decision, run)
+    held = require_approval(valid, decision, run)
     if isinstance(held, Failure) or held.question is None:
         return False
     return needs_second_person(held.question.risk, question.layer, run.parts.limits.four_eyes)
 
 
-def _expired(question: Question, run: Run) -> Failure:
+def _expired(question: Question, run: RunContext) -> Failure:
     answer = Answer(approved=False, reason="Nobody answered in time.", expired=True, by="clock")
     record_answer(question, answer, run)
-    return refused(question, answer)
+    return rejection_failure(question, answer)
 
 
 def _rule_problem(question: Question, answer: Answer, parts: Parts) -> str:
@@ -341,15 +349,15 @@ def _rule_problem(question: Question, answer: Answer, parts: Parts) -> str:
     return parts.find_rule_problem(answer.rule, question.suggested_rule)
 
 
-def fault_in(question: Question, answer: Answer, parts: Parts) -> str:
+def validate_answer(question: Question, answer: Answer, parts: Parts) -> str:
     """Why this cannot be the answer, said to the person while the question is still open; empty when it can."""
     if question.kind == "consent":
-        return unfit(question, answer)
-    if not intact(question):
+        return find_answer_problem(question, answer)
+    if not payload_matches(question):
         return "The question in the log is not what its payload hash is of, so nobody can say yes to it."
-    fault = unfit(question, answer) or _rule_problem(question, answer, parts)
+    fault = find_answer_problem(question, answer) or _rule_problem(question, answer, parts)
     tool = parts.registry.find(question.tool_name)
-    written = _written(question, answer)
+    written = _arguments_to_check(question, answer)
     if fault or written is None or tool is None:
         return fault
     intent = ToolIntent(call_id=question.call_id, tool_name=question.tool_name, arguments=None)
@@ -358,7 +366,7 @@ def fault_in(question: Question, answer: Answer, parts: Parts) -> str:
     return neutralize(checked.message) if isinstance(checked, Failure) else ""
 
 
-def _written(question: Question, answer: Answer) -> JsonObject | None:
+def _arguments_to_check(question: Question, answer: Answer) -> JsonObject | None:
     """The arguments as they would be with what the person wrote; None: they wrote nothing, or they are not known."""
     if question.kind != "input":
         return answer.arguments
@@ -367,7 +375,7 @@ def _written(question: Question, answer: Answer) -> JsonObject | None:
     return {**question.arguments, question.target_arg: answer.value}
 
 
-async def keep_rule(permitted: PermittedCall, run: Run) -> None:
+async def keep_rule(permitted: PermittedCall, run: RunContext) -> None:
     """Keep the rule that a person wanted with their approval. All ways to answer come through here.
 
     It holds from the next call on; this one started with the approval itself. It is recorded before it is kept. When
@@ -391,10 +399,10 @@ async def keep_rule(permitted: PermittedCall, run: Run) -> None:
             raise ConfigurationError(problem or "this policy keeps no rules")
         preview = getattr(policy, "preview_keep", None)
         if preview is not None:
-            change = msgspec.structs.replace(change, after=await _checked(preview, change.rule, run))
+            change = msgspec.structs.replace(change, after=await _run_policy_work(preview, change.rule, run))
         await parts.record_rule(change)
         recorded = True
-        await _checked(keep, change.rule, run)
+        await _run_policy_work(keep, change.rule, run)
     except Exception as error:
         problem = redact_line(error_text(error), parts.redactor.redact)
         message = f"The call was approved once, but its rule was not kept: {problem}."
@@ -404,6 +412,6 @@ async def keep_rule(permitted: PermittedCall, run: Run) -> None:
                 await parts.record_rule(msgspec.structs.replace(change, problem=problem))
 
 
-async def _checked(work: Callable[[str], Any], rule: str, run: Run) -> Any:
+async def _run_policy_work(work: Callable[[str], Any], rule: str, run: RunContext) -> Any:
     """Files are read and written: in a thread, and not for ever."""
     return await asyncio.wait_for(run.parts.sandbox.call(partial(work, rule)), run.parts.limits.check_seconds)

@@ -33,13 +33,13 @@ from ..domain.redaction import redact_leaves
 from ..domain.state.lifecycle import ActionState, CallState, RunState
 from ..domain.tool import Menu
 from .accept import Received, accept
-from .facts import record_repeat, void
-from .live import Run
+from .facts import record_repeat, void_question
+from .live import RunContext
 from .observe import observe_failure
-from .resume import lost, replan
-from .run import conclude, plan
-from .schedule import claim
-from .siblings import Ending, Outcome, Siblings
+from .resume import arguments_lost, resume_call
+from .run import record_failure, prepare_call
+from .schedule import resource_claim
+from .siblings import Ending, Outcome, BatchExecution
 
 #: What a run with several open questions is said to wait for: the first of these.
 _PAUSES: tuple[tuple[QuestionKind, RunState], ...] = (
@@ -60,21 +60,21 @@ class BatchOutcome(msgspec.Struct, frozen=True):
 
 
 async def run_batch(
-    intents: Sequence[ToolIntent], run: Run, *, resumed: bool = False, refusal: str = ""
+    intents: Sequence[ToolIntent], run: RunContext, *, resumed: bool = False, refusal: str = ""
 ) -> BatchOutcome:
     """`resumed`: the intents are from the log. `refusal`: why none of them may start."""
     elapsed = run.parts.clock.elapsed
     began = elapsed()
     received = [accept(intent, run.parts.limits, run.parts.redactor) for intent in intents]
     _open(received, run)
-    siblings = Siblings(run)
-    refused = _refused(received, refusal, run) if refusal or len(received) > 1 else {}
-    permitted = await _plan(received, refused, resumed, siblings, run)
+    siblings = BatchExecution(run)
+    refused = _find_refused(received, refusal, run) if refusal or len(received) > 1 else {}
+    permitted = await _prepare_calls(received, refused, resumed, siblings, run)
     enter = run.parts.scheduler.enter
     run.recorder.many = len(permitted) > 1
     for call_id, planned in permitted.items():
-        siblings.start(call_id, planned, enter(call_id, claim(planned.valid)))
-    await siblings.done()
+        siblings.start(call_id, planned, enter(call_id, resource_claim(planned.valid)))
+    await siblings.wait()
     run.recorder.many = False
     _close(siblings, run)
     if not run.commits_later:
@@ -91,10 +91,10 @@ async def run_batch(
     )
 
 
-def _open(received: list[Received], run: Run) -> None:
+def _open(received: list[Received], run: RunContext) -> None:
     recorder, ledger = run.recorder, run.ledger
     if not ledger.started:
-        start(run)
+        start_run(run)
     new = False
     for item in received:
         if item.intent.call_id not in ledger.calls:
@@ -105,7 +105,7 @@ def _open(received: list[Received], run: Run) -> None:
         raise RunPausedError(f"{ledger.run_id} waits for an answer ({waiting}). Nothing was executed.")
     menu = run.parts.registry.menu(run.situation)
     if menu.digest != ledger.menu_digest:
-        record_menu(menu, run)
+        record_tools_offered(menu, run)
     if new:
         situation = run.situation
         recorder.add(
@@ -118,7 +118,7 @@ def _open(received: list[Received], run: Run) -> None:
         )
 
 
-def start(run: Run) -> None:
+def start_run(run: RunContext) -> None:
     """The first event of a run."""
     situation = run.situation
     begun = RunStarted(
@@ -134,14 +134,14 @@ def start(run: Run) -> None:
     run.recorder.add(begun)
 
 
-def record_menu(menu: Menu, run: Run) -> None:
+def record_tools_offered(menu: Menu, run: RunContext) -> None:
     """The tools that a model is shown from now on."""
     artifact_id = run.parts.artifacts.keep(encode(redact_leaves(menu.tools, run.parts.redactor.redact)))
     run.recorder.add(MenuShown(digest=menu.digest, versions=dict(menu.versions), artifact_id=artifact_id))
 
 
-async def _plan(
-    received: list[Received], refused: dict[str, Failure], resumed: bool, siblings: Siblings, run: Run
+async def _prepare_calls(
+    received: list[Received], refused: dict[str, Failure], resumed: bool, siblings: BatchExecution, run: RunContext
 ) -> dict[str, PermittedCall | Waiting]:
     """What may be carried out, by id, in model order. What may not is concluded here, before anything happens."""
     permitted: dict[str, PermittedCall | Waiting] = {}
@@ -153,49 +153,49 @@ async def _plan(
         if call_id in refused and call_id not in run.ledger.calls:
             item = msgspec.structs.replace(item, outcome=refused[call_id])  # noqa: PLW2901 - the same call, refused
         if call_id not in run.ledger.calls:
-            planned = await plan(item, run)
+            planned = await prepare_call(item, run)
         else:
-            planned = await _plan_again(item, call_id in refused, resumed, run)
+            planned = await _prepare_again(item, call_id in refused, resumed, run)
         match planned:
             case PermittedCall() | Waiting():
                 permitted[call_id] = planned
             case Failure():
                 if call_id in run.ledger.calls:
-                    void(call_id, planned.message, run, fails=siblings.ending == "fail")
-                siblings.outcomes[call_id] = observation = conclude(call_id, item.intent.tool_name, planned, run)
-                siblings.weigh(observation, observation.failure or planned)
+                    void_question(call_id, planned.message, run, fails=siblings.ending == "fail")
+                siblings.outcomes[call_id] = observation = record_failure(call_id, item.intent.tool_name, planned, run)
+                siblings.apply_fail_safe(observation, observation.failure or planned)
             case Observation():
                 siblings.outcomes[call_id] = planned
     return permitted
 
 
-async def _plan_again(
-    item: Received, refused: bool, resumed: bool, run: Run
+async def _prepare_again(
+    item: Received, refused: bool, resumed: bool, run: RunContext
 ) -> PermittedCall | Waiting | Failure | Observation:
     entry = run.ledger.calls[item.intent.call_id]
     if entry.digest == item.digest and not refused:
-        return await replan(item, entry, run)
-    return lost(entry, run) if resumed else _reused(item, run)
+        return await resume_call(item, entry, run)
+    return arguments_lost(entry, run) if resumed else _refuse_reused_id(item, run)
 
 
-def _first_error(received: list[Received], siblings: Siblings) -> ToolError | None:
+def _first_error(received: list[Received], siblings: BatchExecution) -> ToolError | None:
     """When several calls raise, the first in model order does."""
     raised = (siblings.errors.get(item.intent.call_id) for item in received)
     return next((error for error in raised if error is not None), None)
 
 
-def _close(siblings: Siblings, run: Run) -> None:
+def _close(siblings: BatchExecution, run: RunContext) -> None:
     if run.ended:
         return
     if siblings.ending == "fail":
         run.recorder.add(RunFailed(message=siblings.reason))
     elif siblings.ending == "degrade":
         run.recorder.add(RunDegraded(message=siblings.reason))
-    elif siblings.waiting and _still_waits(siblings, run):
+    elif siblings.waiting and _is_waiting(siblings, run):
         _pause(siblings, run)
 
 
-def _pause(siblings: Siblings, run: Run) -> None:
+def _pause(siblings: BatchExecution, run: RunContext) -> None:
     """For what is waited for now, which need not be what it paused for before."""
     open_kinds = {action.question.kind for action in run.ledger.actions.values() if action.state is ActionState.PENDING}
     kind, state = next((pause for pause in _PAUSES if pause[0] in open_kinds), _PAUSES[0])
@@ -205,7 +205,7 @@ def _pause(siblings: Siblings, run: Run) -> None:
         run.recorder.add(RunPaused(kind=kind, waiting=tuple(siblings.waiting)))
 
 
-def _still_waits(siblings: Siblings, run: Run) -> bool:
+def _is_waiting(siblings: BatchExecution, run: RunContext) -> bool:
     """Somebody may have answered elsewhere while other calls ran."""
     calls, actions = run.ledger.calls, run.ledger.actions
     for call_id in siblings.waiting:
@@ -215,7 +215,7 @@ def _still_waits(siblings: Siblings, run: Run) -> bool:
     return False
 
 
-def _refused(received: list[Received], refusal: str, run: Run) -> dict[str, Failure]:
+def _find_refused(received: list[Received], refusal: str, run: RunContext) -> dict[str, Failure]:
     """Calls that cannot be taken as they stand together: too many, or one id for different calls."""
     if refusal:
         return {item.intent.call_id: Failure.of("skipped", f"{refusal} Nothing was executed.") for item in received}
@@ -228,19 +228,19 @@ def _refused(received: list[Received], refusal: str, run: Run) -> dict[str, Fail
     for item in received:
         call_id = item.intent.call_id
         if first.setdefault(call_id, item.digest) != item.digest:
-            refused[call_id] = _conflict(call_id)
+            refused[call_id] = _id_conflict(call_id)
     return refused
 
 
-def _conflict(call_id: str) -> Failure:
+def _id_conflict(call_id: str) -> Failure:
     message = f"The id {call_id!r} stands for different calls. Nothing was executed; use one id per call."
     return Failure.of("call_id_conflict", message)
 
 
-def _reused(item: Received, run: Run) -> Observation:
+def _refuse_reused_id(item: Received, run: RunContext) -> Observation:
     """The id belongs to an earlier call, whose outcome stands; this one is refused."""
     record_repeat(item, run)
     intent = item.intent
-    failure = _conflict(intent.call_id)
+    failure = _id_conflict(intent.call_id)
     run.recorder.add(Warned(message=failure.message, call_id=intent.call_id), intent.call_id)
     return observe_failure(intent.call_id, intent.tool_name, failure, run.parts.redactor)

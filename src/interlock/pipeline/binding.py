@@ -23,17 +23,19 @@ from ..domain.payload import (
 )
 from ..domain.resources import declared_paths
 from ..domain.tool import JsonObject, Risk, ToolDefinition
-from .live import Run
-from .permit import inexact, pose
+from .live import RunContext
+from .permit import inexact_payload, build_question
 from .validate import validate
 
 
-def hold(valid: ValidCall, decision: Decision, run: Run) -> Waiting | Failure:
+def require_approval(valid: ValidCall, decision: Decision, run: RunContext) -> Waiting | Failure:
     """A call that a person is to be asked about, exactly as it would run."""
     if decision.answer_within_seconds is None and run.parts.limits.approval_seconds is not None:
         decision = msgspec.structs.replace(decision, answer_within_seconds=run.parts.limits.approval_seconds)
-    question = pose(valid, decision, bound(valid, decision, run), run.situation, run.parts.clock.now())
-    exact = exactly(valid, question)
+    question = build_question(
+        valid, decision, bind_approval(valid, decision, run), run.situation, run.parts.clock.now()
+    )
+    exact = canonicalize(valid, question)
     if isinstance(exact, Failure):
         return exact
     again, payload_hash = exact
@@ -42,12 +44,12 @@ def hold(valid: ValidCall, decision: Decision, run: Run) -> Waiting | Failure:
     )
 
 
-def covered(valid: ValidCall, decision: Decision, run: Run) -> Decision:
+def apply_grants(valid: ValidCall, decision: Decision, run: RunContext) -> Decision:
     """What policy asks about, where a person has already said yes to exactly this for the whole run."""
     if decision.verdict is not Verdict.ASK or decision.scope == "once":
         return decision
     try:
-        key = grant_key(valid.tool.name, valid.arguments, bound(valid, decision, run), decision.rule_ids)
+        key = grant_key(valid.tool.name, valid.arguments, bind_approval(valid, decision, run), decision.rule_ids)
     except BadJson:
         return decision
     grant = run.ledger.grants.get(key)
@@ -57,23 +59,23 @@ def covered(valid: ValidCall, decision: Decision, run: Run) -> Decision:
     return msgspec.structs.replace(decision, verdict=Verdict.ALLOW, reason=reason, layer="standing approval")
 
 
-def changed(question: Question, run: Run) -> tuple[Change, ...]:
+def detect_drift(question: Question, run: RunContext) -> tuple[Change, ...]:
     """What the question is bound to and is different now; the arguments are looked at by their hash."""
     tool = run.parts.registry.find(question.tool_name)
     if tool is None:
         return (Change("tool", "there", "gone"),)
     was = question.bound.surroundings
-    around = _surroundings(tool, question.arguments, [file.path for file in was.files], run)
+    around = _environment(tool, question.arguments, [file.path for file in was.files], run)
     # It follows from the tool, the arguments and the policy, which are compared themselves.
     around = msgspec.structs.replace(around, unnamed_code=was.unnamed_code)
-    now = bind(tool, _version(run), run.situation, around)
+    now = bind(tool, _policy_version(run), run.situation, around)
     changed = changes(question.bound, now)
     if question.expires_at and run.parts.clock.now() >= question.expires_at:
         changed = (*changed, Change("time", "open", "over"))
     return changed
 
 
-def intact(question: Question) -> bool:
+def payload_matches(question: Question) -> bool:
     """Does the question show what its hash is of? What holds secrets is not in the log, and cannot be compared."""
     if question.arguments.keys() == {"redacted"}:
         return True
@@ -83,27 +85,27 @@ def intact(question: Question) -> bool:
         return False
 
 
-def exactly(valid: ValidCall, question: Question) -> tuple[ValidCall, str] | Failure:
+def canonicalize(valid: ValidCall, question: Question) -> tuple[ValidCall, str] | Failure:
     """The call as its canonical bytes have it, and their hash. A failure when no bytes can stand for it."""
     try:
         approved = _canonical(question, valid.arguments)
         again = validate(valid.known, encode(arguments_of(approved)))
         if isinstance(again, Failure) or _canonical(question, again.arguments) != approved:
-            return inexact(valid, "reading it again gives something else")
+            return inexact_payload(valid, "reading it again gives something else")
     except BadJson as error:
-        return inexact(valid, str(error))
+        return inexact_payload(valid, str(error))
     return again, hash_payload(approved)
 
 
-def bound(valid: ValidCall, decision: Decision, run: Run) -> Bound:
+def bind_approval(valid: ValidCall, decision: Decision, run: RunContext) -> Bound:
     """Return what an approval of the call would be bound to, as it is now."""
     tool = valid.tool
-    around = _surroundings(tool, valid.arguments, {*decision.paths, *declared_paths(tool, valid.arguments)}, run)
+    around = _environment(tool, valid.arguments, {*decision.paths, *declared_paths(tool, valid.arguments)}, run)
     unnamed_code = Risk.EXECUTE in tool.risk and not decision.names_all_code
-    return bind(tool, _version(run), run.situation, msgspec.structs.replace(around, unnamed_code=unnamed_code))
+    return bind(tool, _policy_version(run), run.situation, msgspec.structs.replace(around, unnamed_code=unnamed_code))
 
 
-def _surroundings(tool: ToolDefinition, arguments: JsonObject, paths: Iterable[str], run: Run) -> Surroundings:
+def _environment(tool: ToolDefinition, arguments: JsonObject, paths: Iterable[str], run: RunContext) -> Surroundings:
     """Paths are from the workspace on, wherever the call itself starts."""
     situation = run.situation
     cwd = run.parts.sandbox.reach(tool, arguments, situation).cwd
@@ -118,6 +120,6 @@ def _canonical(question: Question, arguments: JsonObject) -> bytes:
     )
 
 
-def _version(run: Run) -> str:
+def _policy_version(run: RunContext) -> str:
     """What policy is in force. A policy without a digest of its own cannot be seen to change."""
     return str(getattr(run.parts.policy, "digest", ""))

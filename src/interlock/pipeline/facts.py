@@ -43,8 +43,8 @@ from ..redaction.interface import MAX_PLAIN_NAMES
 from ..rendering.sentences import shorten
 from .accept import Received
 from .execute import Execution
-from .live import Run
-from .permit import refused
+from .live import RunContext
+from .permit import rejection_failure
 
 _PAUSED = frozenset({RunState.PAUSED_APPROVAL, RunState.PAUSED_CONSENT, RunState.PAUSED_INPUT})
 _MAX_EDITED_CHARS = 2_000
@@ -54,7 +54,7 @@ _EXPIRED = {"approval": ApprovalExpired, "input": InputExpired, "consent": Conse
 _EXITS: dict[str, Exit] = {"cancelled": "cancelled", "timed_out": "timeout"}
 
 
-def proposed(received: Received, tool: ToolDefinition | None, run: Run) -> CallProposed:
+def intent_event(received: Received, tool: ToolDefinition | None, run: RunContext) -> CallProposed:
     intent, parts, size_bytes = received.intent, run.parts, len(received.raw)
     text, redact = received.raw.decode(), parts.redactor.redact
     artifact_id = ""
@@ -84,14 +84,14 @@ def proposed(received: Received, tool: ToolDefinition | None, run: Run) -> CallP
     )
 
 
-def record_repeat(received: Received, run: Run) -> None:
+def record_repeat(received: Received, run: RunContext) -> None:
     """The model proposed a call again that is not planned again."""
     intent = received.intent
     fact = CallProposed(call_id=intent.call_id, tool=intent.tool_name, digest=received.digest, duplicate=True)
     run.recorder.add(fact, intent.call_id)
 
 
-def judged(call_id: str, tool: ToolDefinition, decision: Decision, run: Run) -> CallJudged:
+def permission_event(call_id: str, tool: ToolDefinition, decision: Decision, run: RunContext) -> CallJudged:
     """One that allows needs no paths: the observation says what was opened."""
     if decision.verdict is Verdict.ALLOW and decision.paths:
         decision = msgspec.structs.replace(decision, paths=())
@@ -101,7 +101,7 @@ def judged(call_id: str, tool: ToolDefinition, decision: Decision, run: Run) -> 
     return CallJudged(call_id=call_id, tool=tool.spec.name, decision=decision)
 
 
-def _storable_decision(decision: Decision, run: Run) -> Decision:
+def _storable_decision(decision: Decision, run: RunContext) -> Decision:
     """Redact what a decision says in words of the call's arguments, or in those of a policy that failed."""
     redact, known = run.parts.redactor.redact, run.parts.redactor.plain_names
     clean = msgspec.structs.replace(
@@ -111,23 +111,23 @@ def _storable_decision(decision: Decision, run: Run) -> Decision:
         advice=redact(decision.advice),
         risk=tuple(map(redact, decision.risk)),
         paths=tuple(map(redact, decision.paths)),
-        suggested_rule=_unless_secret(decision.suggested_rule, run),
+        suggested_rule=_storable_rule(decision.suggested_rule, run),
     )
     if clean.reason == decision.reason and len(known) < MAX_PLAIN_NAMES:
         known.add(decision.reason)
     return clean
 
 
-def asked(question: Question, run: Run) -> Fact:
+def question_event(question: Question, run: RunContext) -> Fact:
     redact, fact = run.parts.redactor.redact, _ASKED[question.kind]
     question = msgspec.structs.replace(
         question,
-        arguments=_kept(question.arguments, run),
+        arguments=_storable_arguments(question.arguments, run),
         prompt=redact(question.prompt),
         reason=redact(question.reason),
         risk=tuple(map(redact, question.risk)),
         capability=redact(question.capability),
-        suggested_rule=_unless_secret(question.suggested_rule, run),
+        suggested_rule=_storable_rule(question.suggested_rule, run),
         edited_by=run.parts.redactor.redact(question.edited_by),
         bound=_storable_bound(question.bound, run),
         changes=_storable_changes(question.changes, run),
@@ -135,7 +135,7 @@ def asked(question: Question, run: Run) -> Fact:
     return fact(call_id=question.call_id, question=question)
 
 
-def voided(question: Question, changes: tuple[Change, ...], run: Run, edited_by: str = "") -> ActionVoided:
+def void_event(question: Question, changes: tuple[Change, ...], run: RunContext, edited_by: str = "") -> ActionVoided:
     """Return the fact that a question is asked again: something that it was bound to changed, or the arguments were
     edited by a person and another one has to approve them."""
     storable = _storable_changes(changes, run)
@@ -150,16 +150,16 @@ def voided(question: Question, changes: tuple[Change, ...], run: Run, edited_by:
     )
 
 
-def record_answer(question: Question, answer: Answer, run: Run) -> int:
+def record_answer(question: Question, answer: Answer, run: RunContext) -> int:
     """A person spoke. After a yes the run runs again first, then the yes is logged."""
     if answer.approved:
-        go_on(run.ledger.actions[question.action_id].asked_seq, run, but=question.action_id)
-    answered = run.recorder.add(_answered(question, answer, run), question.call_id)
-    go_on(answered, run)
+        resume_if_unblocked(run.ledger.actions[question.action_id].asked_seq, run, but=question.action_id)
+    answered = run.recorder.add(_answer_event(question, answer, run), question.call_id)
+    resume_if_unblocked(answered, run)
     return answered
 
 
-def go_on(cause: int, run: Run, but: str = "") -> None:
+def resume_if_unblocked(cause: int, run: RunContext, but: str = "") -> None:
     """A run that was paused goes on when nobody is waited for any more, `but` for the one who is just answering. One
     that fails because of an answer does not: it fails as it waits."""
     ledger = run.ledger
@@ -168,43 +168,43 @@ def go_on(cause: int, run: Run, but: str = "") -> None:
     actions = ledger.actions.items()
     if any(action.state is ActionState.PENDING for action_id, action in actions if action_id != but):
         return
-    if run.parts.fail_safe.after_rejection != "fail" or not any(_ends(action, run) for _, action in actions):
+    if run.parts.fail_safe.after_rejection != "fail" or not any(_ends_run(action, run) for _, action in actions):
         run.recorder.add(RunResumed(), causation_id=cause)
 
 
-def _ends(action: ActionEntry, run: Run) -> bool:
+def _ends_run(action: ActionEntry, run: RunContext) -> bool:
     """Does its answer end the run? A no to running something again leaves its outcome unknown, and the run alive."""
-    return _is_no(action) and run.ledger.calls[action.question.call_id].observed_seq < 0
+    return _is_rejection(action) and run.ledger.calls[action.question.call_id].observed_seq < 0
 
 
-def _is_no(action: ActionEntry) -> bool:
+def _is_rejection(action: ActionEntry) -> bool:
     return action.state in (ActionState.REJECTED, ActionState.EXPIRED) and action.question.layer != RECOVERY
 
 
-def lost_end(run: Run) -> str:
+def missing_terminal_event(run: RunContext) -> str:
     """Why a run that is opened should have ended, where its process died between a no and the end that follows from it;
     empty where nothing is missing. What a fork was told ended another run, not this one."""
     ledger = run.ledger
     if run.ended or run.parts.fail_safe.after_rejection != "fail":
         return ""
-    for action in filter(_is_no, ledger.actions.values()):
+    for action in filter(_is_rejection, ledger.actions.values()):
         call = ledger.calls[action.question.call_id]
         is_of_now = call.observed_seq >= 0 and call.batch == ledger.batch
         if is_of_now and action.answer is not None and action.answered_seq > ledger.checks.forked_at:
-            return f"The run ends because of an answer: {refused(action.question, action.answer).message}"
+            return f"The run ends because of an answer: {rejection_failure(action.question, action.answer).message}"
     return ""
 
 
-def _answered(question: Question, answer: Answer, run: Run) -> Fact:
+def _answer_event(question: Question, answer: Answer, run: RunContext) -> Fact:
     call_id, action_id = question.call_id, question.action_id
     written = hash_of_answer(question.payload_hash, answer.arguments, answer.value)
-    arguments = _kept(answer.arguments, run) if answer.arguments is not None else None
+    arguments = _storable_arguments(answer.arguments, run) if answer.arguments is not None else None
     redact = run.parts.redactor.redact
     answer = msgspec.structs.replace(
         answer,
         reason=redact(answer.reason),
         by=redact(answer.by),
-        rule=_unless_secret(answer.rule, run),
+        rule=_storable_rule(answer.rule, run),
         arguments=arguments,
     )
     if answer.approved and question.kind == "consent":
@@ -223,17 +223,17 @@ def _grant_key(question: Question) -> str:
     return grant_key(question.tool_name, question.arguments, question.bound, question.rule_ids)
 
 
-def void(call_id: str, reason: str, run: Run, *, fails: bool = False) -> None:
+def void_question(call_id: str, reason: str, run: RunContext, *, fails: bool = False) -> None:
     """A question that need not be answered any more. `fails`: the run is about to, and does not go on before that."""
     action_id = run.ledger.calls[call_id].action_id
     action = run.ledger.actions.get(action_id)
     if action is not None and action.state is ActionState.PENDING:
         seq = run.recorder.add(ActionVoided(call_id=call_id, action_id=action_id, reason=reason), call_id)
         if not fails:
-            go_on(seq, run)
+            resume_if_unblocked(seq, run)
 
 
-def started(invocation: Invocation, waited_for: tuple[str, ...], run: Run) -> InvocationStarted:
+def start_event(invocation: Invocation, waited_for: tuple[str, ...], run: RunContext) -> InvocationStarted:
     valid, tool, action_id, reach = invocation.valid, invocation.tool, invocation.permitted.action_id, invocation.reach
     changed = valid.arguments != valid.known.accepted.arguments
     return InvocationStarted(
@@ -256,7 +256,7 @@ def started(invocation: Invocation, waited_for: tuple[str, ...], run: Run) -> In
     )
 
 
-def completed(execution: Execution, observation: Observation, run: Run) -> InvocationCompleted:
+def end_event(execution: Execution, observation: Observation, run: RunContext) -> InvocationCompleted:
     invocation = execution.invocation
     code = observation.failure.code if observation.failure is not None else "ok"
     return InvocationCompleted(
@@ -271,7 +271,7 @@ def completed(execution: Execution, observation: Observation, run: Run) -> Invoc
     )
 
 
-def suspend(execution: Execution, suspended: Suspended, run: Run) -> Waiting:
+def suspend_call(execution: Execution, suspended: Suspended, run: RunContext) -> Waiting:
     """The call goes on when the run inside it does."""
     invocation = execution.invocation
     call_id, child = invocation.valid.call_id, suspended.child_run_id
@@ -280,7 +280,7 @@ def suspend(execution: Execution, suspended: Suspended, run: Run) -> Waiting:
     return Waiting(invocation.valid, invocation.permitted.decision, None, child)
 
 
-def edited_summary(observation: Observation, invocation: Invocation, run: Run) -> str:
+def summarize_edit(observation: Observation, invocation: Invocation, run: RunContext) -> str:
     """The model is told that what ran is not what it asked for."""
     arguments = invocation.valid.arguments
     ran = redact_json(arguments, run.parts.redactor.redact) or encode(arguments).decode()
@@ -289,7 +289,7 @@ def edited_summary(observation: Observation, invocation: Invocation, run: Run) -
     return f"{told}. {observation.summary}" if observation.summary else f"{told}."
 
 
-def record_cancelled(execution: Execution, run: Run) -> None:
+def record_cancelled(execution: Execution, run: RunContext) -> None:
     """The run was cancelled around this call. That is a fact about it, and no output for the model."""
     invocation = execution.invocation
     fact = InvocationCompleted(
@@ -303,7 +303,7 @@ def record_cancelled(execution: Execution, run: Run) -> None:
     run.recorder.add(fact, invocation.valid.call_id, execution.started_seq)
 
 
-def record_warnings(execution: Execution, observation: Observation, run: Run) -> None:
+def record_warnings(execution: Execution, observation: Observation, run: RunContext) -> None:
     """What people should know although the run goes on."""
     call_id, parts = observation.call_id, run.parts
     messages = list(execution.invocation.context.warnings)
@@ -313,14 +313,14 @@ def record_warnings(execution: Execution, observation: Observation, run: Run) ->
         run.recorder.add(Warned(message=redact_line(message, parts.redactor.redact), call_id=call_id), call_id)
 
 
-def record_observation(observation: Observation, run: Run) -> Observation:
+def record_observation(observation: Observation, run: RunContext) -> Observation:
     """record what is known of a call that this process did not execute."""
     call_id = observation.call_id
     run.recorder.add(CallObserved(observation_id="obs_" + call_id, observation=observation), call_id)
     return observation
 
 
-def _storable_bound(bound: Bound, run: Run) -> Bound:
+def _storable_bound(bound: Bound, run: RunContext) -> Bound:
     """Words of a command may be paths, and a word may be a secret."""
     redact, surroundings = run.parts.redactor.redact, bound.surroundings
     files = tuple(msgspec.structs.replace(file, path=redact(file.path)) for file in surroundings.files)
@@ -329,22 +329,22 @@ def _storable_bound(bound: Bound, run: Run) -> Bound:
     return msgspec.structs.replace(bound, surroundings=storable)
 
 
-def _storable_changes(changes: tuple[Change, ...], run: Run) -> tuple[Change, ...]:
+def _storable_changes(changes: tuple[Change, ...], run: RunContext) -> tuple[Change, ...]:
     redact = run.parts.redactor.redact
     return tuple(Change(redact(change.what), redact(change.was), redact(change.now)) for change in changes)
 
 
-def _unless_secret(rule: str, run: Run) -> str:
+def _storable_rule(rule: str, run: RunContext) -> str:
     """A rule with a secret in it is not written down, and half a rule is none. A rule is JSON, or reads like it."""
     return rule if redact_json_text(rule, run.parts.redactor.redact) == rule else ""
 
 
-def _kept(arguments: JsonObject, run: Run) -> JsonObject:
+def _storable_arguments(arguments: JsonObject, run: RunContext) -> JsonObject:
     """The arguments for a question or an answer in the log."""
     storable = _storable(arguments, run)
     return arguments if storable is arguments else {"redacted": storable}
 
 
-def _storable(arguments: JsonObject, run: Run) -> object:
+def _storable(arguments: JsonObject, run: RunContext) -> object:
     redacted = redact_json(arguments, run.parts.redactor.redact)
     return arguments if redacted is None else redacted

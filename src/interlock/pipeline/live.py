@@ -21,13 +21,13 @@ from .record import Recorder
 from .run_artifacts import LedgerArtifacts
 
 
-def open_run(parts: Parts, log: EventLog, ledger: Ledger, head: bytes, situation: Situation) -> "Run":
+def open_run(parts: Parts, log: EventLog, ledger: Ledger, head: bytes, situation: Situation) -> "RunContext":
     """A run as the log has it: its ledger, and the hash that its next event is chained to."""
     redact = parts.redactor.redact_declared if parts.redactor.declares else None
-    return Run(parts, log, Recorder(log, ledger, head, parts.clock.now, redact), situation)
+    return RunContext(parts, log, Recorder(log, ledger, head, parts.clock.now, redact), situation)
 
 
-class Run:
+class RunContext:
     def __init__(self, parts: Parts, log: EventLog, recorder: Recorder, situation: Situation) -> None:
         self.parts = parts
         self.log = log
@@ -42,7 +42,7 @@ class Run:
         self.cancelled: set[str] = set()
         self.stopping = ""
         #: Told that a waiting call should look again whether it may go on.
-        self.wake: Callable[[str], None] = _nobody_waits
+        self.wake: Callable[[str], None] = _ignore
         #: What handlers raised, for whoever is to raise it again.
         self.errors: dict[str, BaseException] = {}
         self.background: set[asyncio.Task[None]] = set()
@@ -109,7 +109,7 @@ class Run:
         return fact.observation
 
 
-def _nobody_waits(call_id: str) -> None:
+def _ignore(call_id: str) -> None:
     """No batch is under way."""
 
 

@@ -27,7 +27,7 @@ _MAX_CAPABILITY_CHARS = 200
 _SHOWN_DIGEST_CHARS = 12
 
 
-async def decide(valid: ValidCall, policy: PolicyEngine, situation: Situation, seconds: float) -> Decision:
+async def evaluate(valid: ValidCall, policy: PolicyEngine, situation: Situation, seconds: float) -> Decision:
     """The policy's decision and the tool's own opinion, the strictest of both. An error is a deny."""
     tool = valid.tool
     try:
@@ -44,12 +44,12 @@ async def decide(valid: ValidCall, policy: PolicyEngine, situation: Situation, s
             return _undecided(f"it returned {type(decision).__name__}")
         opinion = tool.authorize(valid.copy(), situation) if tool.authorize is not None else None
         decision = decision if opinion is None else joined(decision, opinion)
-        return _with_places(decision, valid, event) if tool.resources else decision
+        return _with_judged_paths(decision, valid, event) if tool.resources else decision
     except Exception as error:
         return _undecided(error_text(error))
 
 
-def _with_places(decision: Decision, valid: ValidCall, event: PolicyEvent) -> Decision:
+def _with_judged_paths(decision: Decision, valid: ValidCall, event: PolicyEvent) -> Decision:
     """Name the places that were judged: where each path argument leads as it is written, and as it was resolved."""
     # The folder that an approved call starts in is bound to the approval in another way.
     kinds: tuple[ResourceKind, ...] = ("path", "folder") if decision.verdict is Verdict.ALLOW else ("path",)
@@ -88,7 +88,7 @@ def denied_by_policy(valid: ValidCall, decision: Decision) -> Failure:
     return Failure.of("policy_denied", message, details=details)
 
 
-def denied_again(tool_name: str) -> Failure:
+def denied_before(tool_name: str) -> Failure:
     """It was refused, and the run stopped before that was shown."""
     return Failure.of("policy_denied", f"{tool_name} was refused before. Nothing was executed.")
 
@@ -102,7 +102,7 @@ def unknown_outcome(tool_name: str, why: str) -> Failure:
     return Failure.of("outcome_unknown", message)
 
 
-def ask_to_repeat(tool_name: str, decision: Decision) -> Decision:
+def repeat_decision(tool_name: str, decision: Decision) -> Decision:
     """A person decides whether a call may run again of which nobody knows whether it happened."""
     reason = f"{tool_name} started before, and the run stopped before its end was recorded: it may have happened."
     return Decision(
@@ -117,7 +117,7 @@ def ask_to_repeat(tool_name: str, decision: Decision) -> Decision:
     )
 
 
-def pose(valid: ValidCall, decision: Decision, bound: Bound, situation: Situation, now: int) -> Question:
+def build_question(valid: ValidCall, decision: Decision, bound: Bound, situation: Situation, now: int) -> Question:
     """The question about a call, still without the hash of what would run."""
     asks_value = decision.verdict is Verdict.REQUEST_INPUT
     seconds = decision.answer_within_seconds
@@ -163,11 +163,11 @@ def _capability(valid: ValidCall) -> str:
     return shorten(f"{valid.tool.name} {target}".strip(), _MAX_CAPABILITY_CHARS)
 
 
-def inexact(valid: ValidCall, why: str) -> Failure:
+def inexact_payload(valid: ValidCall, why: str) -> Failure:
     return denied_by_policy(valid, _undecided(f"nobody can approve this exactly as it would run: {why}"))
 
 
-def ask_consent(
+def build_consent_question(
     valid: ValidCall, binding: ConsentBinding, situation: Situation, now: int, seconds: float | None
 ) -> Question:
     """Build the question to the user that the run acts for. They answer it at the provider, and nobody else can."""
@@ -203,7 +203,7 @@ def ask_consent(
     )
 
 
-def needs_consent(decision: Decision, question: Question) -> Decision:
+def consent_decision(decision: Decision, question: Question) -> Decision:
     """What is recorded about a call that policy lets go on and that waits for its user."""
     return Decision(
         verdict=Verdict.ASK,
@@ -219,18 +219,18 @@ def too_many_questions(tool_name: str, most: int | None) -> Failure:
     return Failure.of("too_many_questions", message)
 
 
-def no_consent_here(tool_name: str, why: str) -> Failure:
+def consent_unavailable(tool_name: str, why: str) -> Failure:
     return Failure.of(
         "consent_unavailable", f"{tool_name} needs the consent of a user, and {why} Nothing was executed."
     )
 
 
-async def ask(asked: Question, provider: InteractionProvider, now: Callable[[], int]) -> Answer | None:
+async def ask_provider(asked: Question, provider: InteractionProvider, now: Callable[[], int]) -> Answer | None:
     """What the person says; None leaves the question open. A provider that fails has not said yes."""
     try:
-        answer = await asyncio.wait_for(provider.ask(asked), _patience(asked, provider, now))
+        answer = await asyncio.wait_for(provider.ask(asked), _answer_timeout(asked, provider, now))
     except TimeoutError:
-        return _fallback(asked, provider, now())
+        return _timeout_answer(asked, provider, now())
     except Exception as error:
         return Answer(approved=False, reason=f"The question could not be asked: {error_text(error)}.")
     if answer is None:
@@ -239,11 +239,11 @@ async def ask(asked: Question, provider: InteractionProvider, now: Callable[[], 
         return Answer(approved=False, reason=f"The provider answered with {type(answer).__name__}.")
     if asked.layer == RECOVERY and answer.approved and answer.by == "headless":
         return Answer(approved=False, reason="Only a person can say that it may run again.", by=answer.by)
-    fault = unfit(asked, answer)
+    fault = find_answer_problem(asked, answer)
     return Answer(approved=False, reason=fault, by=answer.by) if fault else answer
 
 
-def unfit(asked: Question, answer: Answer) -> str:
+def find_answer_problem(asked: Question, answer: Answer) -> str:
     """Why this cannot be the answer to the question; empty when it can."""
     try:
         check(answer.value)
@@ -261,7 +261,7 @@ def unfit(asked: Question, answer: Answer) -> str:
     return ""
 
 
-def _patience(asked: Question, provider: InteractionProvider, now: Callable[[], int]) -> float | None:
+def _answer_timeout(asked: Question, provider: InteractionProvider, now: Callable[[], int]) -> float | None:
     """How long to wait: the provider's time, or the question's own where that ends earlier."""
     seconds = provider.approval_timeout_s
     if not asked.expires_at:
@@ -270,12 +270,12 @@ def _patience(asked: Question, provider: InteractionProvider, now: Callable[[], 
     return left if seconds is None else min(seconds, left)
 
 
-def refused(asked: Question, answer: Answer) -> Failure:
+def rejection_failure(asked: Question, answer: Answer) -> Failure:
     """The failure for an answer that is not a yes. Expired is not denied."""
     if asked.layer == RECOVERY:
         return unknown_outcome(asked.tool_name, "and nobody said that it may run again")
     if asked.kind == "consent":
-        return _no_consent(asked, answer)
+        return _consent_failure(asked, answer)
     if answer.by == "headless":
         message = f"{asked.tool_name} needs the approval of a person, and nobody is there to ask. Nothing was executed."
         return Failure.of("user_denied", message, details={"action_id": asked.action_id, "by": answer.by})
@@ -288,7 +288,7 @@ def refused(asked: Question, answer: Answer) -> Failure:
     return Failure.of("user_denied", message, details=details)
 
 
-def _no_consent(asked: Question, answer: Answer) -> Failure:
+def _consent_failure(asked: Question, answer: Answer) -> Failure:
     details = {"action_id": asked.action_id, "provider": asked.provider, "reason": answer.reason, "by": answer.by}
     code = "consent_expired" if answer.expired else "consent_refused"
     what = "not given in time" if answer.expired else "refused"
@@ -303,7 +303,9 @@ def payload_changed(asked: Question, actual: str) -> Failure:
     return Failure.of("payload_changed", message, details={"approved": asked.payload_hash, "actual": actual})
 
 
-async def guard(guardrails: tuple[Guardrail, ...], value: object, context: ToolContext, seconds: float) -> str | None:
+async def run_guardrails(
+    guardrails: tuple[Guardrail, ...], value: object, context: ToolContext, seconds: float
+) -> str | None:
     """The first reason to refuse, or None. A guardrail that fails refuses."""
     for guardrail in guardrails:
         try:
@@ -322,12 +324,12 @@ async def guard(guardrails: tuple[Guardrail, ...], value: object, context: ToolC
     return None
 
 
-def guarded(valid: ValidCall, reason: str) -> Failure:
+def guardrail_failure(valid: ValidCall, reason: str) -> Failure:
     message = f"A guardrail of {valid.tool.name} refused the call: {sentence(reason)} Nothing was executed."
     return Failure.of("guardrail_refused", message, details={"reason": reason})
 
 
-def _fallback(asked: Question, provider: InteractionProvider, now: int) -> Answer | None:
+def _timeout_answer(asked: Question, provider: InteractionProvider, now: int) -> Answer | None:
     """What happens when nobody answers in time. A yes cannot stand for a value that nobody gave."""
     if provider.approval_fallback == "wait":
         return None

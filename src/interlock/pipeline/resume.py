@@ -20,17 +20,19 @@ from ..domain.outcome import Failure
 from ..domain.state.ledger import ActionEntry, CallEntry
 from ..domain.state.lifecycle import ActionState, CallState
 from .accept import Received
-from .asking import resolve
-from .binding import hold
-from .facts import go_on, judged, record_observation, record_repeat
-from .live import Run
+from .asking import apply_answer
+from .binding import require_approval
+from .facts import resume_if_unblocked, permission_event, record_observation, record_repeat
+from .live import RunContext
 from .lookup import lookup
-from .permit import ask_to_repeat, decide, denied_again, refused, unknown_outcome
-from .run import plan
+from .permit import repeat_decision, evaluate, denied_before, rejection_failure, unknown_outcome
+from .run import prepare_call
 from .validate import validate
 
 
-async def replan(received: Received, entry: CallEntry, run: Run) -> PermittedCall | Waiting | Failure | Observation:
+async def resume_call(
+    received: Received, entry: CallEntry, run: RunContext
+) -> PermittedCall | Waiting | Failure | Observation:
     if entry.state is CallState.OBSERVED:
         record_repeat(received, run)
         observation = await run.recorded(entry.observed_seq)
@@ -38,33 +40,35 @@ async def replan(received: Received, entry: CallEntry, run: Run) -> PermittedCal
         return observation
     action = run.ledger.actions.get(entry.action_id)
     if action is not None and action.state in _ANSWERED:
-        return await _continue(received, action, run)
-    return await _go_on(received, entry, run)
+        return await _resume_asked(received, action, run)
+    return await _resume_unanswered(received, entry, run)
 
 
-async def _go_on(received: Received, entry: CallEntry, run: Run) -> PermittedCall | Waiting | Failure | Observation:
+async def _resume_unanswered(
+    received: Received, entry: CallEntry, run: RunContext
+) -> PermittedCall | Waiting | Failure | Observation:
     """From where the log says that it came to. One that started and has no end may have happened, whatever came of it
     since: it never goes the way of a fresh one."""
     if entry.may_have_happened:
         return await _recover(received, run)
     match entry.state:
         case CallState.SUSPENDED:
-            return _go_on_with(received, entry, run)
+            return _resume_child(received, entry, run)
         case CallState.ENDED:
             message = f"{entry.tool} ended, and the run stopped before its result was recorded. It is not run again."
             return Failure.of("outcome_unknown", message)
         case CallState.REFUSED:
             valid = _valid_now(received, run)
-            return valid if isinstance(valid, Failure) else denied_again(entry.tool)
+            return valid if isinstance(valid, Failure) else denied_before(entry.tool)
         case _:
-            return await plan(received, run)
+            return await prepare_call(received, run)
 
 
-def lost(entry: CallEntry, run: Run) -> Failure:
+def arguments_lost(entry: CallEntry, run: RunContext) -> Failure:
     """What the log has of its arguments is not what the model wrote: they held a secret, or they were changed."""
     action = run.ledger.actions.get(entry.action_id)
     if action is not None and action.answer is not None and not action.answer.approved:
-        return refused(action.question, action.answer)
+        return rejection_failure(action.question, action.answer)
     if entry.may_have_happened or entry.state in (CallState.ENDED, CallState.SUSPENDED):
         return unknown_outcome(entry.tool, "and its arguments are not in the log as the model wrote them")
     message = (
@@ -74,7 +78,7 @@ def lost(entry: CallEntry, run: Run) -> Failure:
     return Failure.of("payload_changed", message)
 
 
-async def unresolved(run: Run) -> list[ToolIntent]:
+async def open_intents(run: RunContext) -> list[ToolIntent]:
     """The intents of the calls that have no observation yet, in model order, as the log has them."""
     return [await _recorded_intent(call_id, run) for call_id in run.ledger.open_calls()]
 
@@ -82,11 +86,11 @@ async def unresolved(run: Run) -> list[ToolIntent]:
 _ANSWERED = frozenset({ActionState.PENDING, ActionState.APPROVED, ActionState.REJECTED, ActionState.EXPIRED})
 
 
-async def _continue(received: Received, action: ActionEntry, run: Run) -> PermittedCall | Waiting | Failure:
+async def _resume_asked(received: Received, action: ActionEntry, run: RunContext) -> PermittedCall | Waiting | Failure:
     """The question was asked: the stored answer stands, whatever the policy would say now."""
     question, answer = action.question, action.answer
     if answer is not None and not answer.approved:
-        return refused(question, answer)
+        return rejection_failure(question, answer)
     valid = _valid_now(received, run)
     if question.edited_by and not isinstance(valid, Failure):
         valid = validate(valid.known, encode(question.arguments))
@@ -95,69 +99,71 @@ async def _continue(received: Received, action: ActionEntry, run: Run) -> Permit
     reason = f"Asked as {question.action_id}."
     decision = Decision(verdict=Verdict.ASK, reason=reason, rule_ids=question.rule_ids, risk=question.risk)
     waiting = Waiting(valid, decision, question)
-    return waiting if answer is None else await resolve(waiting, question, answer, None, run)
+    return waiting if answer is None else await apply_answer(waiting, question, answer, None, run)
 
 
-def _go_on_with(received: Received, entry: CallEntry, run: Run) -> PermittedCall | Failure:
+def _resume_child(received: Received, entry: CallEntry, run: RunContext) -> PermittedCall | Failure:
     """It was permitted and has started; the run inside it goes on where it stopped."""
     valid = _valid_now(received, run)
     if isinstance(valid, Failure):
         child = entry.child_run_id
         message = f"{entry.tool} started, and {child} inside it cannot go on: {valid.code}. What it did stays done."
         return Failure.of("outcome_unknown", message)
-    go_on(entry.proposed_seq, run)
+    resume_if_unblocked(entry.proposed_seq, run)
     reason = f"It was permitted before, and goes on with {entry.child_run_id}."
     return PermittedCall(valid, Decision(verdict=Verdict.ALLOW, reason=reason))
 
 
-def _go_on_inside(received: Received, run: Run) -> PermittedCall | Failure:
+def _resume_started_child(received: Received, run: RunContext) -> PermittedCall | Failure:
     """The process died while the run inside the call was under way: that one says how far it came."""
     call_id = received.intent.call_id
     child = child_run_id(run.ledger.run_id, call_id)
     run.recorder.add(InvocationSuspended(invocation_id="", call_id=call_id, child_run_id=child), call_id)
-    return _go_on_with(received, run.ledger.calls[call_id], run)
+    return _resume_child(received, run.ledger.calls[call_id], run)
 
 
-def _valid_now(received: Received, run: Run) -> ValidCall | Failure:
+def _valid_now(received: Received, run: RunContext) -> ValidCall | Failure:
     if isinstance(received.outcome, Failure):
         return received.outcome
     known = lookup(received.outcome, run.parts.registry, run.situation)
     return known if isinstance(known, Failure) else validate(known, known.accepted.arguments_json)
 
 
-async def _recover(received: Received, run: Run) -> PermittedCall | Waiting | Failure | Observation:
+async def _recover(received: Received, run: RunContext) -> PermittedCall | Waiting | Failure | Observation:
     """It started, and the process that ran it is gone."""
     valid = _valid_now(received, run)
     if isinstance(valid, Failure):
         return unknown_outcome(received.intent.tool_name, "and the tool is not available now to say more")
     if valid.tool.resumes:
-        return _go_on_inside(received, run)
+        return _resume_started_child(received, run)
     if valid.tool.read_only:
-        return await plan(received, run)
-    if _ran_with_others(valid.call_id, run):
+        return await prepare_call(received, run)
+    if _ran_with_edited_arguments(valid.call_id, run):
         return unknown_outcome(valid.tool.name, "with arguments that a person had written")
     return await _repeat(received, valid, run)
 
 
-async def _repeat(received: Received, valid: ValidCall, run: Run) -> PermittedCall | Waiting | Failure | Observation:
+async def _repeat(
+    received: Received, valid: ValidCall, run: RunContext
+) -> PermittedCall | Waiting | Failure | Observation:
     """Again where that is safe; else by what is found out about it."""
     happened = False if valid.tool.idempotent else await _reconciled(valid, run)
     if happened is None:
-        return await _ask_or_tell(valid, run)
+        return await _ask_or_report(valid, run)
     if happened is False:
-        return await plan(received, run)
+        return await prepare_call(received, run)
     summary = f"{valid.tool.name} had been done before the run stopped; its output was not recorded."
     done = Observation(call_id=valid.call_id, tool=valid.tool.name, ok=True, summary=summary, side_effects="unknown")
     return record_observation(done, run)
 
 
-def _ran_with_others(call_id: str, run: Run) -> bool:
+def _ran_with_edited_arguments(call_id: str, run: RunContext) -> bool:
     """A person wrote arguments of their own, so the model's say nothing of what happened."""
     actions = run.ledger.actions.values()
     return any(action.written_hash and action.question.call_id == call_id for action in actions)
 
 
-async def _reconciled(valid: ValidCall, run: Run) -> bool | None:
+async def _reconciled(valid: ValidCall, run: RunContext) -> bool | None:
     """What the tool finds when it looks: it happened, it did not, or nobody knows."""
     if valid.tool.reconcile is None:
         return None
@@ -170,24 +176,24 @@ async def _reconciled(valid: ValidCall, run: Run) -> bool | None:
     return happened if isinstance(happened, bool) else None
 
 
-async def _ask_or_tell(valid: ValidCall, run: Run) -> Waiting | Failure:
+async def _ask_or_report(valid: ValidCall, run: RunContext) -> Waiting | Failure:
     """Nobody can tell whether it happened. Where people are asked, one of them may let it run again."""
     if run.parts.fail_safe.unknown_outcome_policy == "ask":
-        decision = await decide(valid, run.parts.policy, run.situation, run.parts.limits.check_seconds)
+        decision = await evaluate(valid, run.parts.policy, run.situation, run.parts.limits.check_seconds)
         if decision.verdict in (Verdict.ALLOW, Verdict.ASK):
-            asking = ask_to_repeat(valid.tool.name, decision)
-            run.recorder.add(judged(valid.call_id, valid.tool, asking, run), valid.call_id)
-            return hold(valid, asking, run)
+            asking = repeat_decision(valid.tool.name, decision)
+            run.recorder.add(permission_event(valid.call_id, valid.tool, asking, run), valid.call_id)
+            return require_approval(valid, asking, run)
     return unknown_outcome(valid.tool.name, "so whether it happened is not known")
 
 
-def _count_replay(observation: Observation, entry: CallEntry, run: Run) -> None:
+def _count_replay(observation: Observation, entry: CallEntry, run: RunContext) -> None:
     if entry.latency_ms is not None:
         result = "success" if observation.ok else "error"
         run.parts.telemetry.call_finished(entry.tool, result, "replay", entry.latency_ms)
 
 
-async def _recorded_intent(call_id: str, run: Run) -> ToolIntent:
+async def _recorded_intent(call_id: str, run: RunContext) -> ToolIntent:
     """What the model asked for. Arguments that could not be written down come back as what the log has instead, so
     their digest differs and the call is refused."""
     entry = run.ledger.calls[call_id]

@@ -31,32 +31,32 @@ from ..domain.outcome import Failure
 from ..domain.tool import JsonObject, ToolContext
 from ..rendering.sentences import sentence
 from .accept import Received
-from .asking import hold_for_consent, keep_rule, last_look
-from .binding import covered, hold
+from .asking import require_consent, keep_rule, recheck_before_start
+from .binding import apply_grants, require_approval
 from .execute import Execution, execute, outcome_of_stop
 from .facts import (
-    completed,
-    edited_summary,
-    judged,
-    proposed,
+    end_event,
+    summarize_edit,
+    permission_event,
+    intent_event,
     record_cancelled,
     record_observation,
     record_warnings,
-    started,
-    suspend,
+    start_event,
+    suspend_call,
 )
-from .live import Run
+from .live import RunContext
 from .lookup import lookup
 from .normalize import normalize
 from .observe import observe, observe_failure, with_kept, withheld
-from .permit import decide, guard, permit, unknown_outcome
+from .permit import evaluate, run_guardrails, permit, unknown_outcome
 from .schedule import schedule
 from .validate import check_state, validate
 
 _NOT_RUN = "Nothing was executed."
 
 
-async def plan(received: Received, run: Run) -> PermittedCall | Waiting | Failure:
+async def prepare_call(received: Received, run: RunContext) -> PermittedCall | Waiting | Failure:
     """accept, lookup, validate, permit: everything that can be known before anything happens."""
     parts, recorder, call_id = run.parts, run.recorder, received.intent.call_id
     match received.outcome:
@@ -66,9 +66,9 @@ async def plan(received: Received, run: Run) -> PermittedCall | Waiting | Failur
             known = failure
     match known:
         case KnownCall():
-            intent_seq = recorder.add(proposed(received, known.tool, run), call_id)
+            intent_seq = recorder.add(intent_event(received, known.tool, run), call_id)
         case Failure():
-            recorder.add(proposed(received, parts.registry.find(received.intent.tool_name), run), call_id)
+            recorder.add(intent_event(received, parts.registry.find(received.intent.tool_name), run), call_id)
             return known
 
     valid = validate(known, known.accepted.arguments_json)
@@ -85,19 +85,19 @@ async def plan(received: Received, run: Run) -> PermittedCall | Waiting | Failur
             recorder.add(CallValidated(call_id=call_id, ok=False, errors=errors), call_id, intent_seq)
             return valid
 
-    decision = await decide(valid, parts.policy, run.situation, parts.limits.check_seconds)
+    decision = await evaluate(valid, parts.policy, run.situation, parts.limits.check_seconds)
     if run.ledger.grants:
-        decision = covered(valid, decision, run)
-    if known.tool.consent is not None and (held := await hold_for_consent(valid, decision, run)) is not None:
+        decision = apply_grants(valid, decision, run)
+    if known.tool.consent is not None and (held := await require_consent(valid, decision, run)) is not None:
         return held
-    cause = recorder.add(judged(call_id, known.tool, decision, run), call_id, validated)
+    cause = recorder.add(permission_event(call_id, known.tool, decision, run), call_id, validated)
     permitted = permit(valid, decision, cause)
-    return permitted if permitted is not None else hold(valid, decision, run)
+    return permitted if permitted is not None else require_approval(valid, decision, run)
 
 
-async def carry_out(
+async def run_call(
     permitted: PermittedCall,
-    run: Run,
+    run: RunContext,
     task: "asyncio.Task[None]",
     abandoned: Callable[[Observation | BaseException], None],
 ) -> Observation | PermittedCall | Waiting:
@@ -109,21 +109,25 @@ async def carry_out(
     context = ToolContext(run.situation, valid.call_id, valid.tool.spec.name, run.progress, run.artifacts)
     context.state, context.judged = run.ledger.tool_state, permitted.judged
     if permitted.action_id or valid.tool.input_guardrails or valid.tool.consent is not None:
-        looked = await last_look(permitted, context, run)
+        looked = await recheck_before_start(permitted, context, run)
         if looked is not permitted:
-            return looked if not isinstance(looked, Failure) else conclude(valid.call_id, valid.tool.name, looked, run)
+            return (
+                looked
+                if not isinstance(looked, Failure)
+                else record_failure(valid.call_id, valid.tool.name, looked, run)
+            )
     if run.stopping or run.cancelled:
         failure = run.stopped(valid.call_id)
         if failure is not None:
-            return conclude(valid.call_id, valid.tool.name, failure, run)
-    execution = _begin(permitted, context, run, task, abandoned)
+            return record_failure(valid.call_id, valid.tool.name, failure, run)
+    execution = _start(permitted, context, run, task, abandoned)
     try:
         if permitted.keep:
             await keep_rule(permitted, run)
         result = await _execute(execution, run)
         match result:
             case Suspended():
-                return suspend(execution, result, run)
+                return suspend_call(execution, result, run)
             case _:
                 return _observe(execution, result, run)
     except asyncio.CancelledError:
@@ -135,10 +139,10 @@ async def carry_out(
             run.parts.redactor.forget(context.access_token)
 
 
-def _begin(
+def _start(
     permitted: PermittedCall,
     context: ToolContext,
-    run: Run,
+    run: RunContext,
     task: "asyncio.Task[None]",
     abandoned: Callable[[Observation | BaseException], None],
 ) -> Execution:
@@ -162,12 +166,12 @@ def _begin(
     if context.access_token:
         run.parts.redactor.learn(context.access_token)
     invocation = schedule(permitted, context, run.parts.sandbox, f"inv_{run.ledger.next_seq}")
-    fact = started(invocation, permitted.waited_for, run)
+    fact = start_event(invocation, permitted.waited_for, run)
     started_seq = run.recorder.add(fact, permitted.valid.call_id, permitted.cause)
     return Execution(invocation, started_seq, task, recheck, abandon, run.parts.limits.drain_seconds)
 
 
-def conclude(call_id: str, tool_name: str, failure: Failure, run: Run) -> Observation:
+def record_failure(call_id: str, tool_name: str, failure: Failure, run: RunContext) -> Observation:
     """observe and record a call that stopped before it started, or before it started again."""
     entry, tool = run.ledger.calls.get(call_id), run.parts.registry.find(tool_name)
     read_only = tool is not None and tool.read_only
@@ -176,7 +180,7 @@ def conclude(call_id: str, tool_name: str, failure: Failure, run: Run) -> Observ
     return record_observation(observe_failure(call_id, tool_name, failure, run.parts.redactor), run)
 
 
-async def _execute(execution: Execution, run: Run) -> NormalizedResult | Suspended | Failure:
+async def _execute(execution: Execution, run: RunContext) -> NormalizedResult | Suspended | Failure:
     """The start is durable before an effectful handler runs; then the way goes on to the normalized result."""
     parts, invocation = run.parts, execution.invocation
     if not invocation.tool.read_only:
@@ -184,9 +188,9 @@ async def _execute(execution: Execution, run: Run) -> NormalizedResult | Suspend
     if (run.stopping or run.cancelled) and run.stopped(invocation.valid.call_id) is not None:
         return Failure.of("cancelled", "The call was cancelled before its handler ran.", side_effects=())
     if not parts.telemetry.traces:
-        return await _handle(execution, run)
+        return await _run_handler(execution, run)
     with parts.telemetry.call_span(invocation.tool.name, invocation.valid.call_id, run.ledger.run_id) as span:
-        result = await _handle(execution, run)
+        result = await _run_handler(execution, run)
         match result:
             case Failure():
                 span.fail(result.code)
@@ -198,7 +202,7 @@ async def _execute(execution: Execution, run: Run) -> NormalizedResult | Suspend
     return result
 
 
-async def _handle(execution: Execution, run: Run) -> NormalizedResult | Suspended | Failure:
+async def _run_handler(execution: Execution, run: RunContext) -> NormalizedResult | Suspended | Failure:
     run.executions.add(execution)
     try:
         raw = await execute(execution, run.parts.sandbox, run.parts.clock)
@@ -214,7 +218,7 @@ async def _handle(execution: Execution, run: Run) -> NormalizedResult | Suspende
             return raw
 
 
-def _observe(execution: Execution, result: NormalizedResult | Failure, run: Run) -> Observation:
+def _observe(execution: Execution, result: NormalizedResult | Failure, run: RunContext) -> Observation:
     parts, invocation = run.parts, execution.invocation
     call_id, tool, milliseconds = invocation.valid.call_id, invocation.tool, execution.duration_ms
     match result:
@@ -227,10 +231,10 @@ def _observe(execution: Execution, result: NormalizedResult | Failure, run: Run)
     if execution.error is not None:
         run.errors[call_id] = execution.error
     if invocation.permitted.edited_by:
-        observation = msgspec.structs.replace(observation, summary=edited_summary(observation, invocation, run))
+        observation = msgspec.structs.replace(observation, summary=summarize_edit(observation, invocation, run))
     if observation.failure is not None or invocation.context.warnings:
         record_warnings(execution, observation, run)
-    ended = run.recorder.add(completed(execution, observation, run), call_id, execution.started_seq)
+    ended = run.recorder.add(end_event(execution, observation, run), call_id, execution.started_seq)
     observed = CallObserved(
         observation_id="obs_" + call_id,
         observation=observation,
@@ -242,16 +246,16 @@ def _observe(execution: Execution, result: NormalizedResult | Failure, run: Run)
 
 
 async def _guard_output(
-    result: NormalizedResult | Failure, invocation: Invocation, run: Run
+    result: NormalizedResult | Failure, invocation: Invocation, run: RunContext
 ) -> NormalizedResult | Failure:
     if isinstance(result, Failure):
         return result
     guardrails, seconds = invocation.tool.output_guardrails, run.parts.limits.check_seconds
-    reason = await guard(guardrails, result.model_text, invocation.context, seconds)
+    reason = await run_guardrails(guardrails, result.model_text, invocation.context, seconds)
     return result if reason is None else withheld(result, reason)
 
 
-async def _recheck(valid: ValidCall, arguments: JsonObject, run: Run) -> tuple[ValidCall, Decision] | Failure:
+async def _recheck(valid: ValidCall, arguments: JsonObject, run: RunContext) -> tuple[ValidCall, Decision] | Failure:
     """A hook changed the arguments: they must fit, and policy must allow exactly them."""
     try:
         check(arguments)
@@ -260,7 +264,7 @@ async def _recheck(valid: ValidCall, arguments: JsonObject, run: Run) -> tuple[V
     again = validate(valid.known, encode(arguments))
     if isinstance(again, Failure):
         return Failure.of("hook_failed", f"A hook changed the arguments: {again.message}")
-    decision = await decide(again, run.parts.policy, run.situation, run.parts.limits.check_seconds)
+    decision = await evaluate(again, run.parts.policy, run.situation, run.parts.limits.check_seconds)
     if decision.verdict is not Verdict.ALLOW:
         message = f"A hook changed the arguments to something that policy does not allow: {sentence(decision.reason)}"
         return Failure.of("payload_changed", f"{message} {_NOT_RUN}")

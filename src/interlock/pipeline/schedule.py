@@ -9,7 +9,7 @@ _SAFE = Claim("safe")
 _EXCLUSIVE = Claim("exclusive")
 
 
-def claim(valid: ValidCall) -> Claim:
+def resource_claim(valid: ValidCall) -> Claim:
     """What must not run beside this call. Keys that cannot be computed claim everything."""
     tool = valid.tool
     match tool.concurrency:

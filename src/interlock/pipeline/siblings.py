@@ -27,10 +27,10 @@ from ..domain.errors import (
 from ..domain.observation import Observation
 from ..domain.outcome import Failure, Phase
 from ..scheduler import Ticket
-from .asking import resolve, settle
-from .facts import void
-from .live import Run
-from .run import carry_out, conclude
+from .asking import apply_answer, wait_for_answer
+from .facts import void_question
+from .live import RunContext
+from .run import run_call, record_failure
 
 _T = TypeVar("_T")
 
@@ -49,8 +49,8 @@ _RAISED = frozenset({"tool_failed", "hook_failed", "post_hook_failed"})
 _CONSEQUENCES = frozenset({"skipped", "cancelled_before_start"})
 
 
-class Siblings:
-    def __init__(self, run: Run) -> None:
+class BatchExecution:
+    def __init__(self, run: RunContext) -> None:
         self.outcomes: dict[str, Outcome] = {}
         self.waiting: dict[str, Waiting] = {}
         self.failure_count = 0
@@ -62,12 +62,12 @@ class Siblings:
         #: Calls that have not ended, with their places in line, and those of them that have begun.
         self._open: dict[str, Ticket] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._begun: dict[str, None] = {}
+        self._started: dict[str, None] = {}
         self._broken: dict[str, BaseException] = {}
         self._cancelling = False
         self._all_done: asyncio.Future[None] | None = None
         #: Calls whose question stays open, and the calls behind them.
-        self._held: dict[str, Ticket] = {}
+        self._blocking: dict[str, Ticket] = {}
         #: Calls that wait for a person or their turn, those that were woken to look again, those that wait for a turn.
         self._idle: dict[str, asyncio.Task[None]] = {}
         self._woken: set[str] = set()
@@ -76,11 +76,11 @@ class Siblings:
 
     def start(self, call_id: str, planned: PermittedCall | Waiting, place: Ticket) -> None:
         self._open[call_id] = place
-        task = self._loop.create_task(self._carry_to_end(call_id, planned, place))
+        task = self._loop.create_task(self._run(call_id, planned, place))
         if call_id in self._open:
             self._tasks[call_id] = task
 
-    async def done(self) -> None:
+    async def wait(self) -> None:
         """Wait until every call has ended or stays waiting. A bug or a failed log in one of them ends all."""
         try:
             if self._open:
@@ -90,25 +90,25 @@ class Siblings:
             self._cancel()
             raise
         finally:
-            for call_id in self._held:
-                self._held[call_id].leave()
+            for call_id in self._blocking:
+                self._blocking[call_id].leave()
         for call_id in self._broken:
             raise self._broken[call_id]
         if self.ending and self.waiting:
             self._skip_waiting()
 
-    async def _carry_to_end(self, call_id: str, planned: PermittedCall | Waiting, place: Ticket) -> None:
+    async def _run(self, call_id: str, planned: PermittedCall | Waiting, place: Ticket) -> None:
         if call_id not in self._tasks:  # it runs at once, before `start` has the task
             self._tasks[call_id] = cast("asyncio.Task[None]", asyncio.current_task())
-        self._begun[call_id] = None
+        self._started[call_id] = None
         try:
             if self._cancelling:
                 raise asyncio.CancelledError
             match planned:
                 case PermittedCall():
-                    outcome = await self._carry_permitted(planned, place)
+                    outcome = await self._run_permitted(planned, place)
                 case Waiting():
-                    outcome = await self._carry_waiting(planned, place)
+                    outcome = await self._run_waiting(planned, place)
         except BaseException as error:
             self._end_call(call_id, place, error)
             if isinstance(error, KeyboardInterrupt):
@@ -124,21 +124,21 @@ class Siblings:
             case Observation():
                 self.outcomes[call_id] = outcome
                 if outcome.failure is not None:
-                    self.weigh(outcome, outcome.failure)
+                    self.apply_fail_safe(outcome, outcome.failure)
                 place.leave()
             case Waiting():
                 self.outcomes[call_id] = self.waiting[call_id] = outcome
-                self._hold(call_id, place)
+                self._block_behind(call_id, place)
             case _:
                 place.leave()
-                self._break(call_id, outcome)
+                self._fail_batch(call_id, outcome)
         if not self._open and self._all_done is not None:
             try:  # noqa: SIM105 - without the calls that `suppress` makes
                 self._all_done.set_result(None)
             except asyncio.InvalidStateError:
                 pass  # whoever waits was cancelled in this very moment
 
-    def _break(self, call_id: str, error: BaseException) -> None:
+    def _fail_batch(self, call_id: str, error: BaseException) -> None:
         if not self._cancelling:
             self._broken[call_id] = error
             self._cancel()
@@ -152,29 +152,29 @@ class Siblings:
         self._run.executions.end_all("run")
         tasks = [self._tasks[call_id] for call_id in self._open if call_id in self._tasks]
         for call_id in self._open:
-            if call_id in self._begun:
+            if call_id in self._started:
                 self._tasks[call_id].cancel()
         if tasks:
-            self._run.in_background(self._noticed(tasks))
+            self._run.in_background(self._record_ends(tasks))
 
-    async def _noticed(self, tasks: list[asyncio.Task[None]]) -> None:
+    async def _record_ends(self, tasks: list[asyncio.Task[None]]) -> None:
         await asyncio.wait(tasks, timeout=2 * self._run.parts.limits.drain_seconds)
         with suppress(LogError):
             await self._run.recorder.commit()
 
-    async def _carry_waiting(self, waiting: Waiting, place: Ticket) -> Outcome:
+    async def _run_waiting(self, waiting: Waiting, place: Ticket) -> Outcome:
         valid = waiting.valid
         settled = self._run.stopped(valid.call_id)
         if settled is None:
-            work = settle(waiting, waiting.question, self._run) if waiting.question else _stay(waiting)
+            work = wait_for_answer(waiting, waiting.question, self._run) if waiting.question else _keep_waiting(waiting)
             settled = await self._wait(valid.call_id, work)
             settled = settled or self._run.stopped(valid.call_id) or await self._answered_elsewhere(waiting)
         match settled:
             case PermittedCall():
-                return await self._carry_permitted(settled, place)
+                return await self._run_permitted(settled, place)
             case Failure():
-                void(valid.call_id, settled.message, self._run, fails=self.ending == "fail")
-                return conclude(valid.call_id, valid.tool.name, settled, self._run)
+                void_question(valid.call_id, settled.message, self._run, fails=self.ending == "fail")
+                return record_failure(valid.call_id, valid.tool.name, settled, self._run)
             case Waiting():
                 return settled
 
@@ -184,16 +184,16 @@ class Siblings:
         action = ledger.actions.get(ledger.calls[waiting.valid.call_id].action_id)
         if action is None or action.answer is None:
             return waiting
-        return await resolve(waiting, action.question, action.answer, action.answered_seq, self._run)
+        return await apply_answer(waiting, action.question, action.answer, action.answered_seq, self._run)
 
-    async def _carry_permitted(self, permitted: PermittedCall, place: Ticket) -> Outcome:
+    async def _run_permitted(self, permitted: PermittedCall, place: Ticket) -> Outcome:
         valid, run = permitted.valid, self._run
         turn = place.turn()
         if turn is not None:
             waited_for = place.behind[-_MAX_WAITED_FOR:] or ("cap",)
             permitted = msgspec.structs.replace(permitted, waited_for=waited_for)
         while turn is not None and not turn.done():
-            blocker = self._held_before(place)
+            blocker = self._blocker_of(place)
             if blocker:
                 return Waiting(valid, permitted.decision, None, blocker)
             self._queued.add(valid.call_id)
@@ -201,20 +201,20 @@ class Siblings:
             self._queued.discard(valid.call_id)
             stopped = run.stopped(valid.call_id)
             if stopped is not None:
-                return conclude(valid.call_id, valid.tool.name, stopped, run)
+                return record_failure(valid.call_id, valid.tool.name, stopped, run)
             turn = place.turn()
 
         def abandoned(outcome: Observation | BaseException) -> None:
             self._end_call(valid.call_id, place, outcome)
 
-        outcome = await carry_out(permitted, run, self._tasks[valid.call_id], abandoned)
+        outcome = await run_call(permitted, run, self._tasks[valid.call_id], abandoned)
         match outcome:
             case Observation():
                 return outcome
             case PermittedCall():
-                return await self._carry_permitted(outcome, place)
+                return await self._run_permitted(outcome, place)
             case Waiting():
-                return await self._carry_waiting(outcome, place)
+                return await self._run_waiting(outcome, place)
 
     async def _wait(self, call_id: str, work: Awaitable[_T]) -> _T | None:
         """Wait for a person or a turn. None when the call was woken to look again whether it may go on."""
@@ -235,12 +235,12 @@ class Siblings:
             self._woken.add(call_id)
             self._idle[call_id].cancel()
 
-    def _held_before(self, place: Ticket) -> str:
-        return next((call_id for call_id in place.behind if call_id in self._held), "")
+    def _blocker_of(self, place: Ticket) -> str:
+        return next((call_id for call_id in place.behind if call_id in self._blocking), "")
 
-    def _hold(self, call_id: str, held: Ticket) -> None:
+    def _block_behind(self, call_id: str, held: Ticket) -> None:
         """The call stays where it is, so whoever waits behind it need not wait in this process."""
-        self._held[call_id] = held
+        self._blocking[call_id] = held
         for queued in list(self._queued):
             if call_id in self._open[queued].behind:
                 self._wake(queued)
@@ -250,16 +250,16 @@ class Siblings:
         for call_id in list(self.waiting):
             valid = self.waiting.pop(call_id).valid
             stopped = self._run.stopped(call_id) or Failure.of("skipped", self.reason)
-            void(call_id, stopped.message, self._run, fails=self.ending == "fail")
-            self.outcomes[call_id] = conclude(call_id, valid.tool.name, stopped, self._run)
+            void_question(call_id, stopped.message, self._run, fails=self.ending == "fail")
+            self.outcomes[call_id] = record_failure(call_id, valid.tool.name, stopped, self._run)
 
-    def weigh(self, observation: Observation, failure: Failure) -> None:
+    def apply_fail_safe(self, observation: Observation, failure: Failure) -> None:
         """Does this failure end the run?"""
         self.failure_count += 1
         follows = failure.code in _CONSEQUENCES or (self.ending and failure.code == "cancelled")
         if follows or self._run.ended:
             return
-        error = self._raised(observation, failure)
+        error = self._error_to_raise(observation, failure)
         if error is not None:
             self.errors[observation.call_id] = error
             self._end("raise", f"{observation.tool} failed, and it raises.")
@@ -278,7 +278,7 @@ class Siblings:
             return fail_safe.tool_failure_policy
         return "continue"
 
-    def _raised(self, observation: Observation, failure: Failure) -> ToolError | None:
+    def _error_to_raise(self, observation: Observation, failure: Failure) -> ToolError | None:
         error = self._error(observation, failure)
         if error is not None:
             error.__cause__ = self._run.errors.pop(observation.call_id, None)
@@ -308,6 +308,6 @@ class Siblings:
             self._wake(call_id)
 
 
-async def _stay(waiting: Waiting) -> Waiting:
+async def _keep_waiting(waiting: Waiting) -> Waiting:
     """There is nothing to ask: the call waits behind another one."""
     return waiting

@@ -28,8 +28,8 @@ from ..domain.errors import ConfigurationError, ModelError, ToolError
 from ..domain.event import UserSaid
 from ..domain.state.ledger import Ledger
 from ..domain.tool import Situation, ToolContext
-from ..pipeline.batch import start
-from ..pipeline.live import Run, open_run
+from ..pipeline.batch import start_run
+from ..pipeline.live import RunContext, open_run
 from ..pipeline.parts import Clock
 from ..registry.memory import ToolRegistry
 from ..runs.toolkit import toolkit
@@ -157,7 +157,7 @@ class Stage:
         )
         self.agents = {name: msgspec.structs.replace(agent, provider=self.model) for name, agent in agents.items()}
 
-    def open(self, situation: Situation) -> Run:
+    def open(self, situation: Situation) -> RunContext:
         """A run of its own, in a log that is gone when it is over."""
         name = situation.run_id
         run = open_run(self.app.parts, self.app.log, Ledger(run_id=name), genesis(name), situation)
@@ -182,7 +182,7 @@ async def _drive(stage: Stage) -> bool:
     """Go on until the record is over or the run is. True when the model would have been asked once more."""
     run = stage.open(stage.situation())
     session = stage.model.session = Session(run, stage.app, stage.agents, chat=stage.recording.chat)
-    start(run)
+    start_run(run)
     said: tuple[str, ...] | None = stage.recording.opening
     while said is not None and not run.ended:
         for text in said:

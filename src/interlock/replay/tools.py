@@ -18,7 +18,7 @@ from ..domain.json import JsonObject
 from ..domain.observation import Observation
 from ..domain.outcome import UNKNOWN
 from ..domain.tool import Normalized, Problem, Risk, ToolContext, ToolDefinition
-from ..pipeline.live import Run
+from ..pipeline.live import RunContext
 from ..policy.interface import PolicyEvent
 from ..registry.memory import ToolRegistry
 from .recording import PastCall, Recording, effects_of, stopped_by_runtime
@@ -96,7 +96,7 @@ def _result_of(call: Any) -> Normalized:
     )
 
 
-def keep_outcomes(run: Run, calls: dict[str, PastCall]) -> None:
+def keep_outcomes(run: RunContext, calls: dict[str, PastCall]) -> None:
     """Outcomes that cannot be made anew are written down as they were: a call that was stopped has no result to make
     them from, and of arguments that are not in the log nothing follows."""
     seal = run.recorder.add

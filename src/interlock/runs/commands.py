@@ -12,11 +12,11 @@ from ..domain.event import Warned
 from ..domain.json import BadJson
 from ..domain.payload import hash_of_answer
 from ..domain.state.ledger import Ledger
-from ..pipeline.live import Run
+from ..pipeline.live import RunContext
 from ..storage.event_log import Note
 
 
-async def take_note(note: Note, app: App, run: Run, end: Callable[[CancelNote], Awaitable[bool]]) -> bool:
+async def take_note(note: Note, app: App, run: RunContext, end: Callable[[CancelNote], Awaitable[bool]]) -> bool:
     """May it be taken away? False: it stays, for whoever has the run then. `end` is how the run is ended here."""
     if run.ended:
         return True
@@ -48,7 +48,7 @@ def is_recorded(note: AnswerNote, ledger: Ledger) -> bool:
     return action.written_hash == (_written_hash(action.question, given) if given.approved else "")
 
 
-async def _take_answer(app: App, run: Run, note: AnswerNote) -> bool:
+async def _take_answer(app: App, run: RunContext, note: AnswerNote) -> bool:
     """Record it, or that it was not taken and why. False when the run was taken from us: nothing was written."""
     try:
         return await app.decide(run, note.action_id, note.answer, note.payload_hash)
@@ -58,7 +58,7 @@ async def _take_answer(app: App, run: Run, note: AnswerNote) -> bool:
         return await _warn(run, f"An answer from elsewhere was not taken: {error}")
 
 
-async def _warn(run: Run, message: str) -> bool:
+async def _warn(run: RunContext, message: str) -> bool:
     run.recorder.add(Warned(message=message))
     try:
         await run.recorder.commit()

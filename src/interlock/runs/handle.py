@@ -24,7 +24,7 @@ from ..domain.state.lifecycle import RUN_TRANSITIONS, RunState
 from ..domain.tool import Situation
 from ..history.fold import load
 from ..history.run_handle_view import AgentRunEvent, run_handle_events
-from ..pipeline.batch import start
+from ..pipeline.batch import start_run
 from .lease import CANCELLED, Hold
 from .result import AgentResult, Observed, result_of
 from .waiting import follow, written_since
@@ -196,7 +196,7 @@ class RunHandle:
         try:
             _check_can_hear(run.ledger, new=new)
             if new:
-                start(run)
+                start_run(run)
             if text:
                 said = run.parts.redactor.redact(without_surrogates(text))
                 run.recorder.add(UserSaid(text=said, by=self._situation.requester))

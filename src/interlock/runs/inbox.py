@@ -20,7 +20,7 @@ from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RUN_TRANSITIONS, RunState
 from ..domain.tool import Situation
 from ..history.fold import load
-from ..pipeline.live import Run
+from ..pipeline.live import RunContext
 from ..storage.artifacts import Artifacts
 from ..storage.event_log import Claim, EventLog, Note
 from .children import begun_inside
@@ -122,7 +122,7 @@ class Desk:
     ) -> None:
         await self.close()
 
-    async def _claimed(self, run_id: str) -> Run | None:
+    async def _claimed(self, run_id: str) -> RunContext | None:
         """The run, to be written to; None when somebody moves it on."""
         if run_id in self._moved_here:
             return None
@@ -136,11 +136,11 @@ class Desk:
             await self._log.release(claim)
             raise
 
-    async def _give_back(self, run: Run) -> None:
+    async def _give_back(self, run: RunContext) -> None:
         await self._log.release(_claim_of(run))
         await self.take_notes(run.ledger.run_id)
 
-    async def _take_all(self, run: Run) -> bool:
+    async def _take_all(self, run: RunContext) -> bool:
         """Record what was left before. False when the run was taken from us: what is left is for whoever has it now."""
         for note in await self._log.notes(run.ledger.run_id):
             if not await take_note(note, self._app, run, partial(self._end, run)):
@@ -148,7 +148,7 @@ class Desk:
             await self._log.take_away(run.ledger.run_id, note.key)
         return True
 
-    async def _end(self, run: Run, wish: CancelNote) -> bool:
+    async def _end(self, run: RunContext, wish: CancelNote) -> bool:
         try:
             await self._app.cancel(run, wish.message, wish.by)
         except LogFencedError:
@@ -194,5 +194,5 @@ def _over(ledger: Ledger) -> RunEndedError:
     return RunEndedError(f"{ledger.run_id} is {ledger.state.value} already.")
 
 
-def _claim_of(run: Run) -> Claim:
+def _claim_of(run: RunContext) -> Claim:
     return cast(Claim, run.recorder.claim)

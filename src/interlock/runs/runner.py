@@ -40,7 +40,7 @@ from ..domain.state.lifecycle import RUN_TRANSITIONS
 from ..domain.tool import Situation, ToolContext
 from ..history.fold import load
 from ..interaction.headless import HeadlessInteractionProvider
-from ..pipeline.facts import lost_end
+from ..pipeline.facts import missing_terminal_event
 from ..storage.event_log import Claim, Ends, EventLog
 from .children import ask_child, begun_as
 from .command_poller import NoteWatch
@@ -169,7 +169,7 @@ class Runner:
         run = await self.app.open(situation, claim)
         if run.ledger.started:
             self.agent_of(run.ledger)
-        if reason := lost_end(run):
+        if reason := missing_terminal_event(run):
             run.recorder.add(RunFailed(message=self.app.parts.redactor.redact(reason)))
             await run.recorder.commit()
         session = Session(run, self.app, self.agents, chat=self.chat)
