@@ -30,8 +30,8 @@ from .interaction.interface import InteractionProvider
 from .oauth.interface import Consents, NoConsents
 from .pipeline.asking import validate_answer
 from .pipeline.batch import BatchOutcome, run_batch
-from .pipeline.facts import record_answer
-from .pipeline.live import RunContext, open_run
+from .pipeline.context import RunContext, open_run
+from .pipeline.events import record_answer
 from .pipeline.parts import Clock, Limits, Parts, RuleChange
 from .pipeline.resume import open_intents
 from .policy.analysis.explain import HasRules, Mask

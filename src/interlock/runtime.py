@@ -30,7 +30,7 @@ from .domain.tool import Mode, Situation
 from .history.actions import Action, actions
 from .history.run_handle_view import AgentRunEvent, run_handle_events
 from .pipeline.batch import BatchOutcome
-from .pipeline.live import RunContext
+from .pipeline.context import RunContext
 from .registry.memory import ToolRegistry
 from .replay.trace import Replay
 from .wire import Shape, messages, read_calls

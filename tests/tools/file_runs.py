@@ -12,7 +12,7 @@ import pytest
 from interlock import Observation, ToolRuntime
 from interlock.domain.state.ledger import Ledger
 from interlock.domain.tool import Situation, ToolContext
-from interlock.pipeline.run_artifacts import LedgerArtifacts
+from interlock.pipeline.artifacts import LedgerArtifacts
 from interlock.redaction.redactor import SecretRedactor
 from interlock.sandbox.workspace.workspace import Workspace
 from interlock.storage.memory_artifacts import MemoryArtifacts

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from interlock.domain.state.ledger import Ledger
 from interlock.domain.tool import Problem, Situation, ToolContext
-from interlock.pipeline.run_artifacts import LedgerArtifacts
+from interlock.pipeline.artifacts import LedgerArtifacts
 from interlock.redaction.redactor import SecretRedactor
 from interlock.rendering.excerpt import apply_tool_output_limits
 from interlock.storage.memory_artifacts import MemoryArtifacts

@@ -9,7 +9,7 @@ from ..domain.event import AnswerRefused, ClaimContradicted, RunCancelled, RunCo
 from ..domain.observation import Observation
 from ..domain.state.lifecycle import ActionState
 from ..pipeline.batch import BatchOutcome
-from ..pipeline.facts import resume_if_unblocked
+from ..pipeline.events import resume_if_unblocked
 from ..verification.final_answer import objection
 from .model_turn import ask_model
 from .next_step import (

@@ -22,7 +22,7 @@ from ..models.accumulator import Heard
 from ..models.interface import Finished, ModelRequest, ToolChoice
 from ..models.usage import sane
 from ..pipeline.batch import record_tools_offered
-from ..pipeline.live import RunContext
+from ..pipeline.context import RunContext
 from .agent import Agent
 from .session import Session
 

@@ -14,7 +14,7 @@ from ..domain.messages import AssistantMessage, Message, ProposedCall
 from ..domain.observation import Observation
 from ..models.interface import ModelEvent
 from ..pipeline.batch import BatchOutcome
-from ..pipeline.live import RunContext
+from ..pipeline.context import RunContext
 from ..storage.artifacts import Artifacts
 from .agent import Agent
 from .next_step import Budgets, Standing

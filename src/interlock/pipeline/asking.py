@@ -26,26 +26,26 @@ from ..domain.rendering import neutralize
 from ..domain.state.lifecycle import ActionState
 from ..domain.tool import ConsentBinding, JsonObject, ToolContext, agent_path
 from ..rendering.sentences import error_text
-from .binding import bind_approval, detect_drift, apply_grants, canonicalize, require_approval, payload_matches
-from .facts import question_event, resume_if_unblocked, permission_event, record_answer, void_event
-from .live import RunContext
+from .approval.binding import apply_grants, bind_approval, canonicalize, detect_drift, payload_matches, require_approval
+from .context import RunContext
+from .events import permission_event, question_event, record_answer, resume_if_unblocked, void_event
 from .lookup import lookup
 from .parts import Parts, RuleChange
 from .permit import (
     ask_provider,
     build_consent_question,
-    repeat_decision,
-    evaluate,
-    denied_by_policy,
-    run_guardrails,
-    guardrail_failure,
     consent_decision,
     consent_unavailable,
+    denied_by_policy,
+    evaluate,
+    find_answer_problem,
+    guardrail_failure,
     payload_changed,
     permit,
     rejection_failure,
+    repeat_decision,
+    run_guardrails,
     too_many_questions,
-    find_answer_problem,
     unknown_outcome,
 )
 from .validate import check_state, validate

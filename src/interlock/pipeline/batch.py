@@ -33,13 +33,13 @@ from ..domain.redaction import redact_leaves
 from ..domain.state.lifecycle import ActionState, CallState, RunState
 from ..domain.tool import Menu
 from .accept import Received, accept
-from .facts import record_repeat, void_question
-from .live import RunContext
+from .batch_execution import BatchExecution, Ending, Outcome
+from .call import prepare_call, record_failure
+from .context import RunContext
+from .events import record_repeat, void_question
 from .observe import observe_failure
 from .resume import arguments_lost, resume_call
-from .run import record_failure, prepare_call
 from .schedule import resource_claim
-from .siblings import Ending, Outcome, BatchExecution
 
 #: What a run with several open questions is said to wait for: the first of these.
 _PAUSES: tuple[tuple[QuestionKind, RunState], ...] = (

@@ -20,13 +20,13 @@ from ..domain.outcome import Failure
 from ..domain.state.ledger import ActionEntry, CallEntry
 from ..domain.state.lifecycle import ActionState, CallState
 from .accept import Received
+from .approval.binding import require_approval
 from .asking import apply_answer
-from .binding import require_approval
-from .facts import resume_if_unblocked, permission_event, record_observation, record_repeat
-from .live import RunContext
+from .call import prepare_call
+from .context import RunContext
+from .events import permission_event, record_observation, record_repeat, resume_if_unblocked
 from .lookup import lookup
-from .permit import repeat_decision, evaluate, denied_before, rejection_failure, unknown_outcome
-from .run import prepare_call
+from .permit import denied_before, evaluate, rejection_failure, repeat_decision, unknown_outcome
 from .validate import validate
 
 

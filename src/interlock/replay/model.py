@@ -29,7 +29,7 @@ from ..domain.event import UserSaid
 from ..domain.state.ledger import Ledger
 from ..domain.tool import Situation, ToolContext
 from ..pipeline.batch import start_run
-from ..pipeline.live import RunContext, open_run
+from ..pipeline.context import RunContext, open_run
 from ..pipeline.parts import Clock
 from ..registry.memory import ToolRegistry
 from ..runs.toolkit import toolkit

@@ -18,7 +18,7 @@ from ..domain.json import JsonObject
 from ..domain.observation import Observation
 from ..domain.outcome import UNKNOWN
 from ..domain.tool import Normalized, Problem, Risk, ToolContext, ToolDefinition
-from ..pipeline.live import RunContext
+from ..pipeline.context import RunContext
 from ..policy.interface import PolicyEvent
 from ..registry.memory import ToolRegistry
 from .recording import PastCall, Recording, effects_of, stopped_by_runtime

@@ -12,7 +12,7 @@ from ..domain.event import Warned
 from ..domain.json import BadJson
 from ..domain.payload import hash_of_answer
 from ..domain.state.ledger import Ledger
-from ..pipeline.live import RunContext
+from ..pipeline.context import RunContext
 from ..storage.event_log import Note
 
 

@@ -20,7 +20,7 @@ from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RUN_TRANSITIONS, RunState
 from ..domain.tool import Situation
 from ..history.fold import load
-from ..pipeline.live import RunContext
+from ..pipeline.context import RunContext
 from ..storage.artifacts import Artifacts
 from ..storage.event_log import Claim, EventLog, Note
 from .children import begun_inside

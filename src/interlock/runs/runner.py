@@ -40,7 +40,7 @@ from ..domain.state.lifecycle import RUN_TRANSITIONS
 from ..domain.tool import Situation, ToolContext
 from ..history.fold import load
 from ..interaction.headless import HeadlessInteractionProvider
-from ..pipeline.facts import missing_terminal_event
+from ..pipeline.events import missing_terminal_event
 from ..storage.event_log import Claim, Ends, EventLog
 from .children import ask_child, begun_as
 from .command_poller import NoteWatch

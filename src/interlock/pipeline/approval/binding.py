@@ -5,11 +5,11 @@ from os.path import expanduser, join
 
 import msgspec
 
-from ..domain.call import Question, ValidCall, Waiting
-from ..domain.decision import Decision, Verdict
-from ..domain.json import BadJson, encode
-from ..domain.outcome import Failure
-from ..domain.payload import (
+from ...domain.call import Question, ValidCall, Waiting
+from ...domain.decision import Decision, Verdict
+from ...domain.json import BadJson, encode
+from ...domain.outcome import Failure
+from ...domain.payload import (
     Bound,
     Change,
     Payload,
@@ -21,11 +21,11 @@ from ..domain.payload import (
     grant_key,
     hash_payload,
 )
-from ..domain.resources import declared_paths
-from ..domain.tool import JsonObject, Risk, ToolDefinition
-from .live import RunContext
-from .permit import inexact_payload, build_question
-from .validate import validate
+from ...domain.resources import declared_paths
+from ...domain.tool import JsonObject, Risk, ToolDefinition
+from ..context import RunContext
+from ..permit import build_question, inexact_payload
+from ..validate import validate
 
 
 def require_approval(valid: ValidCall, decision: Decision, run: RunContext) -> Waiting | Failure:

@@ -42,8 +42,8 @@ from ..domain.tool import JsonObject, ToolDefinition
 from ..redaction.interface import MAX_PLAIN_NAMES
 from ..rendering.sentences import shorten
 from .accept import Received
+from .context import RunContext
 from .execute import Execution
-from .live import RunContext
 from .permit import rejection_failure
 
 _PAUSED = frozenset({RunState.PAUSED_APPROVAL, RunState.PAUSED_CONSENT, RunState.PAUSED_INPUT})

@@ -15,10 +15,10 @@ from ..domain.state.lifecycle import RUN_TRANSITIONS
 from ..domain.tool import Situation, ToolContext
 from ..rendering.sentences import sentence
 from ..storage.event_log import EventLog
+from .artifacts import LedgerArtifacts
 from .execute import Execution, Stop
 from .parts import Parts
 from .record import Recorder
-from .run_artifacts import LedgerArtifacts
 
 
 def open_run(parts: Parts, log: EventLog, ledger: Ledger, head: bytes, situation: Situation) -> "RunContext":

@@ -10,46 +10,35 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..domain.call import (
-    AcceptedCall,
-    Invocation,
-    KnownCall,
-    PermittedCall,
-    Suspended,
-    ValidCall,
-    Waiting,
-)
+from ..domain.call import AcceptedCall, Invocation, KnownCall, PermittedCall, Suspended, ValidCall, Waiting
 from ..domain.decision import Decision, Verdict
 from ..domain.errors import LogError
-from ..domain.event import (
-    CallObserved,
-    CallValidated,
-)
+from ..domain.event import CallObserved, CallValidated
 from ..domain.json import BadJson, check, encode
 from ..domain.observation import NormalizedResult, Observation, RawResult
 from ..domain.outcome import Failure
 from ..domain.tool import JsonObject, ToolContext
 from ..rendering.sentences import sentence
 from .accept import Received
-from .asking import require_consent, keep_rule, recheck_before_start
-from .binding import apply_grants, require_approval
-from .execute import Execution, execute, outcome_of_stop
-from .facts import (
+from .approval.binding import apply_grants, require_approval
+from .asking import keep_rule, recheck_before_start, require_consent
+from .context import RunContext
+from .events import (
     end_event,
-    summarize_edit,
-    permission_event,
     intent_event,
+    permission_event,
     record_cancelled,
     record_observation,
     record_warnings,
     start_event,
+    summarize_edit,
     suspend_call,
 )
-from .live import RunContext
+from .execute import Execution, execute, outcome_of_stop
 from .lookup import lookup
 from .normalize import normalize
 from .observe import observe, observe_failure, with_kept, withheld
-from .permit import evaluate, run_guardrails, permit, unknown_outcome
+from .permit import evaluate, permit, run_guardrails, unknown_outcome
 from .schedule import schedule
 from .validate import check_state, validate
 

@@ -28,9 +28,9 @@ from ..domain.observation import Observation
 from ..domain.outcome import Failure, Phase
 from ..scheduler import Ticket
 from .asking import apply_answer, wait_for_answer
-from .facts import void_question
-from .live import RunContext
-from .run import run_call, record_failure
+from .call import record_failure, run_call
+from .context import RunContext
+from .events import void_question
 
 _T = TypeVar("_T")
 
