@@ -22,15 +22,15 @@ from .domain.errors import (
 )
 from .domain.event import Event, RunCancelled, RunCompleted
 from .domain.state.ledger import Ledger
-from .domain.state.lifecycle import RUN_TRANSITIONS, ActionState, RunState
+from .domain.state.lifecycle import RunState
 from .domain.tool import Situation, ToolDefinition
 from .history.fold import load, snapshot_of
 from .interaction.headless import HeadlessInteractionProvider
 from .interaction.interface import InteractionProvider
 from .oauth.interface import Consents, NoConsents
-from .pipeline.asking import validate_answer
+from .pipeline.approval.answer import validate_answer
 from .pipeline.batch import BatchOutcome, run_batch
-from .pipeline.context import RunContext, open_run
+from .pipeline.context import Executions, RunContext, open_run
 from .pipeline.events import record_answer
 from .pipeline.parts import Clock, Limits, Parts, RuleChange
 from .pipeline.resume import open_intents
@@ -104,7 +104,7 @@ class App:
         self.telemetry = OtelTelemetry()
         #: Snapshots on their way, which nobody waits for.
         self._aside: set[asyncio.Future[None]] = set()
-        self._runs: WeakValueDictionary[str, RunContext] = WeakValueDictionary()
+        self._executions: WeakValueDictionary[str, Executions] = WeakValueDictionary()
         if self.registry.find("read_artifact") is None:
             self.registry.register(read_artifact)
         policy: PolicyEngine = _given(options.get("policy"), RulePolicy)
@@ -136,16 +136,16 @@ class App:
         loaded = await load(self.log, situation.run_id)
         run = open_run(self.parts, self.log, loaded.ledger, loaded.head_hash, situation)
         run.recorder.claim = claim
-        run.next_snapshot = loaded.ledger.next_seq + _SNAPSHOT_EVENTS
-        self._runs[situation.run_id] = run
+        run.recorder.next_snapshot = loaded.ledger.next_seq + _SNAPSHOT_EVENTS
+        self._executions[situation.run_id] = run.executions
         return run
 
     async def execute(self, run: RunContext, intents: Sequence[ToolIntent], *, refusal: str = "") -> BatchOutcome:
         """Take the calls of one answer through the pipeline. `refusal`: why none of them may start."""
-        if run.background or run.recorder.error is not None or run.ledger.state is not RunState.RUNNING:
+        if run.executions.background or run.recorder.error is not None or run.ledger.state is not RunState.RUNNING:
             await self._ready(run)
         outcome = await run_batch(intents, run, refusal=refusal)
-        if run.ledger.next_seq >= run.next_snapshot:
+        if run.ledger.next_seq >= run.recorder.next_snapshot:
             await run.recorder.commit()  # a snapshot never says more than the log has: one that does shows a cut log
             self._snapshot(run)
         return outcome
@@ -172,7 +172,7 @@ class App:
             await run.recorder.commit()
         except LogFencedError:
             return False
-        run.wake(question.call_id)
+        run.cancellation.wake(question.call_id)
         return True
 
     async def complete(self, run: RunContext, message: str = "") -> None:
@@ -187,10 +187,7 @@ class App:
         await self._ready(run)
         redact = self.parts.redactor.redact
         run.recorder.add(RunCancelled(message=redact(message), by=redact(by)))
-        run.stopping = "The run was cancelled."
-        run.executions.end_all("call")
-        for call_id in run.ledger.open_calls():
-            run.wake(call_id)
+        run.cancellation.stop("The run was cancelled.", run.ledger.open_calls())
         await run.recorder.commit()
 
     async def entries(self, run: RunContext) -> list[Entry]:
@@ -203,8 +200,8 @@ class App:
         return [decode_event(entry) for entry in await self.log.read(run.ledger.run_id, after_seq)]
 
     async def close(self) -> None:
-        for run in list(self._runs.values()):
-            await run.settled()
+        for executions in list(self._executions.values()):
+            await executions.settle(2 * self.parts.limits.drain_seconds)
         if self._aside:
             await asyncio.wait(self._aside)
         for box in self.toolboxes:
@@ -214,16 +211,16 @@ class App:
             await self.log.close()
 
     async def _ready(self, run: RunContext) -> None:
-        await run.settled()
+        await run.settle()
         if run.recorder.error is not None:
             raise run.recorder.error
-        if run.ended:
+        if run.ledger.is_over:
             raise RunEndedError(f"{run.ledger.run_id} is {run.ledger.state.value}. Nothing was executed.")
 
     def _snapshot(self, run: RunContext) -> None:
         """Saved at growing distances, so that all of them together cost no more than the run's length."""
         seq = run.ledger.next_seq
-        run.next_snapshot = seq + max(_SNAPSHOT_EVENTS, seq // _SNAPSHOT_PART)
+        run.recorder.next_snapshot = seq + max(_SNAPSHOT_EVENTS, seq // _SNAPSHOT_PART)
         snapshot = snapshot_of(run.ledger, run.recorder.head)
         saving = asyncio.ensure_future(self.log.save_snapshot(run.ledger.run_id, snapshot))
         self._aside.add(saving)
@@ -243,12 +240,12 @@ def _find_rule_problem(rule: str, suggested: str) -> str:
 
 def _open_question(ledger: Ledger, action_id: str, payload_hash: str, now: int) -> Question:
     """The question, where it may still be answered."""
-    if not RUN_TRANSITIONS[ledger.state]:
+    if ledger.is_over:
         raise RunEndedError(f"{ledger.run_id} is {ledger.state.value}; its questions need no answer.")
     action = ledger.actions.get(action_id)
     if action is None:
         raise DecisionConflictError(f"There is no question {action_id!r} in {ledger.run_id}.")
-    if action.state is not ActionState.PENDING:
+    if not action.is_open:
         by = f", by {action.answer.by}" if action.answer is not None and action.answer.by else ""
         raise DecisionConflictError(f"{action_id} was decided before: it is {action.state.value}{by}.")
     question = action.question

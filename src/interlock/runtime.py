@@ -25,7 +25,7 @@ from .domain.errors import AgentExecutionError, ConfigurationError
 from .domain.event import CallObserved, Event
 from .domain.ids import new_run_id
 from .domain.observation import Observation, ToolExecutionRecord, execution_record
-from .domain.state.lifecycle import RUN_STATUS, ActionState, RunState
+from .domain.state.lifecycle import RUN_STATUS, RunState
 from .domain.tool import Mode, Situation
 from .history.actions import Action, actions
 from .history.run_handle_view import AgentRunEvent, run_handle_events
@@ -130,7 +130,7 @@ class ToolRuntime:
             task_phase=self._situation.task_phase if task_phase is None else task_phase,
         )
         if self._run is not None:
-            self._run.situation = self._situation
+            self._run = msgspec.structs.replace(self._run, situation=self._situation)
 
     async def execute(self, calls: Iterable[Any]) -> BatchResult:
         """Take all tool calls of one model response through the pipeline.
@@ -192,13 +192,12 @@ class ToolRuntime:
     def cancel_call(self, call_id: str) -> None:
         """Cancel one call. Its siblings go on; its observation says `cancelled`."""
         if self._run is not None:
-            self._run.cancel_call(call_id)
+            self._run.cancellation.cancel_call(call_id)
 
     async def questions(self) -> list[Question]:
         """What people are asked and have not answered yet, oldest first."""
         run = self._run or await self._open()
-        actions = () if run.ended else run.ledger.actions.values()
-        return [action.question for action in actions if action.state is ActionState.PENDING]
+        return run.ledger.open_questions()
 
     async def state(self) -> RunState:
         return (self._run or await self._open()).ledger.state
@@ -216,7 +215,7 @@ class ToolRuntime:
             for event in await self._app.events(run, after_seq):
                 yield event
                 after_seq = event.seq
-            if run.ended and after_seq == run.ledger.next_seq - 1:
+            if run.ledger.is_over and after_seq == run.ledger.next_seq - 1:
                 return
 
     async def tool_executions(self) -> list[ToolExecutionRecord]:
@@ -301,11 +300,11 @@ class ToolRuntime:
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._app.open(self._situation))
         try:
-            self._run = run = await asyncio.shield(self._opening)
+            opened = await asyncio.shield(self._opening)
         except Exception:
             self._opening = None
             raise
-        run.situation = self._situation  # it may have changed meanwhile
+        self._run = run = msgspec.structs.replace(opened, situation=self._situation)  # it may have changed meanwhile
         return run
 
     def _result(self, outcome: BatchOutcome, run: RunContext, shape: Shape) -> BatchResult:

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from interlock.domain.call import Answer
+from interlock.domain.decision import RECOVERY
 from interlock.interaction.headless import HeadlessInteractionProvider
 from interlock.interaction.interface import Fallback, InteractionProvider
-from interlock.pipeline.permit import RECOVERY
 from tests.approvals.conformance import ProviderConformance, make_question
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from interlock import Entry, Replay, read_export, render_for_model, render_for_user, run_events
-from interlock.history.exports.schemas import SCHEMAS, export
+from interlock.audit.schemas import SCHEMAS, export
 from interlock.history.run_handle_view import run_handle_events
 from interlock.history.state_view import state_as_of
 

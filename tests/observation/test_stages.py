@@ -16,16 +16,15 @@ PIPELINE = Path(interlock.__file__).parent / "pipeline"
 STAGES = ("accept", "lookup", "validate", "permit", "schedule", "execute", "normalize", "observe", "record")
 OTHERS = {
     "__init__",
-    "asking",
+    "artifacts",
     "batch",
-    "binding",
-    "facts",
-    "live",
+    "batch_execution",
+    "call",
+    "context",
+    "events",
     "parts",
+    "refusals",
     "resume",
-    "run",
-    "run_artifacts",
-    "siblings",
 }
 
 

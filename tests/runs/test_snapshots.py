@@ -31,7 +31,7 @@ async def test_a_snapshot_is_saved_when_the_events_that_it_holds_are_durable() -
     log = Looking()
     app = App(tools=[look], log=log)
     run = await app.open(Situation(run_id="run"))
-    run.commits_later = True  # as it is when an agent moves the run on
+    run.recorder.commits_later = True  # as it is when an agent moves the run on
 
     await app.execute(run, [ToolIntent(call_id=f"c{n}", tool_name="look", arguments={"n": n}) for n in range(150)])
     await app.close()

@@ -7,7 +7,6 @@ durable before it is shown. So the process may die anywhere: whoever opens the r
 from ..domain.errors import ModelError
 from ..domain.event import AnswerRefused, ClaimContradicted, RunCancelled, RunCompleted, RunFailed
 from ..domain.observation import Observation
-from ..domain.state.lifecycle import ActionState
 from ..pipeline.batch import BatchOutcome
 from ..pipeline.events import resume_if_unblocked
 from ..verification.final_answer import objection
@@ -57,11 +56,11 @@ async def _resume(session: Session) -> None:
     run = session.run
     calls = [run.ledger.calls[call_id] for call_id in run.ledger.open_calls()]
     session.resumed_with = answered(run.ledger)
-    session.act_as(run.ledger.dialogue.answered_by)
+    run = session.act_as(run.ledger.dialogue.answered_by)
     resume_if_unblocked(run.ledger.next_seq - 1, run)  # an answer may have come before the pause was written down
     await _take(await session.mover.resume(run), session)
     stays = calls and not any(call.child_run_id or call.observed_seq >= 0 for call in calls)
-    pending = any(action.state is ActionState.PENDING for action in run.ledger.actions.values())
+    pending = any(action.is_open for action in run.ledger.actions.values())
     # Nothing came of it, nobody is asked, and so nothing ever will.
     unanswered = answered(run.ledger) == session.resumed_with
     if stays and not pending and unanswered and isinstance(next_step(await session.standing()), Resume):
@@ -82,7 +81,7 @@ async def _ask(session: Session) -> None:
     if intents:
         session.resumed_with = answered(run.ledger)
         refusal = too_many_calls(run.ledger.dialogue, session.budgets, len(intents))
-        await _take(await session.mover.execute(run, intents, refusal=refusal), session)
+        await _take(await session.mover.execute(session.run, intents, refusal=refusal), session)
 
 
 async def _take(outcome: BatchOutcome, session: Session) -> None:

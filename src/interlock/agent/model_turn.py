@@ -35,8 +35,8 @@ class Answer(msgspec.Struct):
 
 async def ask_model(session: Session) -> list[ToolIntent] | None:
     """The calls of the answer; None when there was no answer: the model failed, or somebody stopped it."""
-    run, speaker = session.run, session.run.ledger.speaker
-    session.act_as(speaker)
+    speaker = session.run.ledger.speaker
+    run = session.act_as(speaker)
     menu, agent = run.parts.registry.menu(run.situation), session.agents[speaker]
     if menu.digest != run.ledger.menu_digest:
         record_tools_offered(menu, run)

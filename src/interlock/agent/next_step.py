@@ -9,7 +9,6 @@ from ..domain.commands import CancelNote
 from ..domain.errors import ConfigurationError
 from ..domain.state.conversation import Dialogue
 from ..domain.state.ledger import Ledger
-from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 
 
 class Budgets(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +90,7 @@ Step: TypeAlias = AskModel | Resume | Wait | Rest | Finish | GiveUp | Cancel | O
 
 def next_step(standing: Standing) -> Step:
     ledger, dialogue = standing.ledger, standing.ledger.dialogue
-    if not RUN_TRANSITIONS[ledger.state]:
+    if ledger.is_over:
         return Over()
     if standing.cancelling is not None:
         return Cancel(standing.cancelling)
@@ -119,14 +118,14 @@ def is_persons_turn(dialogue: Dialogue) -> bool:
 
 
 def _with_open_calls(standing: Standing) -> Step:
-    pending = any(action.state is ActionState.PENDING for action in standing.ledger.actions.values())
+    pending = any(action.is_open for action in standing.ledger.actions.values())
     if not pending and not standing.child_waits:
         return Resume()
     return Resume() if answered(standing.ledger) != standing.resumed_with else Wait()
 
 
 def answered(ledger: Ledger) -> int:
-    return sum(action.state is not ActionState.PENDING for action in ledger.actions.values())
+    return sum(not action.is_open for action in ledger.actions.values())
 
 
 def too_many_calls(dialogue: Dialogue, budgets: Budgets, count: int) -> str:

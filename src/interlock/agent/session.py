@@ -55,8 +55,8 @@ class Session:
         #: The task that listens to the model, and how often it was told here to stop.
         self._asking: asyncio.Task[object] | None = None
         self._interrupts = 0
-        self._opened_ns = run.parts.clock.elapsed() - run.waited_ns
-        run.commits_later = True
+        self._opened_ns = run.parts.clock.elapsed() - run.executions.waited_ns
+        run.recorder.commits_later = True
 
     @property
     def agent(self) -> Agent:
@@ -75,17 +75,19 @@ class Session:
     @property
     def active_seconds(self) -> float:
         run = self.run
-        here_ns = run.parts.clock.elapsed() - run.waited_ns - self._opened_ns
+        here_ns = run.parts.clock.elapsed() - run.executions.waited_ns - self._opened_ns
         return run.ledger.dialogue.active_ms / 1e3 + here_ns / 1e9
 
     def rebase_time(self) -> None:
         """What was spent so far is in the log now."""
-        self._opened_ns = self.run.parts.clock.elapsed() - self.run.waited_ns
+        self._opened_ns = self.run.parts.clock.elapsed() - self.run.executions.waited_ns
 
-    def act_as(self, agent: str) -> None:
-        """Tools are seen and calls are judged for this agent."""
+    def act_as(self, agent: str) -> RunContext:
+        """See tools and judge calls for this agent from now on."""
         if self.run.situation.agent != agent:
-            self.run.situation = msgspec.structs.replace(self.run.situation, agent=agent)
+            situation = msgspec.structs.replace(self.run.situation, agent=agent)
+            self.run = msgspec.structs.replace(self.run, situation=situation)
+        return self.run
 
     async def standing(self) -> Standing:
         ledger = self.run.ledger
@@ -126,10 +128,7 @@ class Session:
         """What is under way is cancelled; the next step sees why."""
         run = self.run
         self.stopped = True
-        run.stopping = reason
-        run.executions.end_all("call")
-        for call_id in run.ledger.open_calls():
-            run.wake(call_id)
+        run.cancellation.stop(reason, run.ledger.open_calls())
         self.interrupt_asking()
 
     def interrupt_asking(self) -> None:

@@ -3,7 +3,7 @@
 Plan. Every call is accepted, looked up, validated and judged first. The same call twice is one call; one id with
 different content is refused. A refusal that ends the run skips everything else, before any side effect.
 
-Carry out. Permitted and waiting calls take their places in line in model order (`siblings.py`).
+Carry out. Permitted and waiting calls take their places in line in model order (`batch_execution.py`).
 
 End. The outcomes are in model order, one per intent, and durable. Cancelling the batch from outside cancels what runs
 at once and shows the model nothing; how the handlers end is noticed in the background.
@@ -30,7 +30,7 @@ from ..domain.json import encode
 from ..domain.observation import Observation
 from ..domain.outcome import Failure
 from ..domain.redaction import redact_leaves
-from ..domain.state.lifecycle import ActionState, CallState, RunState
+from ..domain.state.lifecycle import CallState, RunState
 from ..domain.tool import Menu
 from .accept import Received, accept
 from .batch_execution import BatchExecution, Ending, Outcome
@@ -67,27 +67,29 @@ async def run_batch(
     began = elapsed()
     received = [accept(intent, run.parts.limits, run.parts.redactor) for intent in intents]
     _open(received, run)
-    siblings = BatchExecution(run)
+    batch = BatchExecution(run)
     refused = _find_refused(received, refusal, run) if refusal or len(received) > 1 else {}
-    permitted = await _prepare_calls(received, refused, resumed, siblings, run)
+    permitted = await _prepare_calls(received, refused, resumed, batch, run)
     enter = run.parts.scheduler.enter
     run.recorder.many = len(permitted) > 1
     for call_id, planned in permitted.items():
-        siblings.start(call_id, planned, enter(call_id, resource_claim(planned.valid)))
-    await siblings.wait()
+        batch.start(call_id, planned, enter(call_id, resource_claim(planned.valid)))
+    await batch.wait()
     run.recorder.many = False
-    _close(siblings, run)
-    if not run.commits_later:
+    if batch.ending or batch.waiting:
+        _close(batch, run)
+    if not run.recorder.commits_later:
         await run.recorder.commit()
-    if run.errors or run.cancelled:
-        run.forget_calls()
-    run.parts.telemetry.batch_finished(len(intents), siblings.failure_count, (elapsed() - began) / 1e6)
+    if run.executions.errors or run.cancellation.calls:
+        run.executions.errors.clear()
+        run.cancellation.calls.clear()
+    run.parts.telemetry.batch_finished(len(intents), batch.failure_count, (elapsed() - began) / 1e6)
     return BatchOutcome(
-        [siblings.outcomes[item.intent.call_id] for item in received],
-        tuple(siblings.waiting.values()) if siblings.waiting else (),
-        siblings.ending,
-        siblings.reason,
-        _first_error(received, siblings) if siblings.errors else None,
+        [batch.outcomes[item.intent.call_id] for item in received],
+        tuple(batch.waiting.values()) if batch.waiting else (),
+        batch.ending,
+        batch.reason,
+        _first_error(received, batch) if batch.errors else None,
     )
 
 
@@ -141,13 +143,13 @@ def record_tools_offered(menu: Menu, run: RunContext) -> None:
 
 
 async def _prepare_calls(
-    received: list[Received], refused: dict[str, Failure], resumed: bool, siblings: BatchExecution, run: RunContext
+    received: list[Received], refused: dict[str, Failure], resumed: bool, batch: BatchExecution, run: RunContext
 ) -> dict[str, PermittedCall | Waiting]:
     """What may be carried out, by id, in model order. What may not is concluded here, before anything happens."""
     permitted: dict[str, PermittedCall | Waiting] = {}
     for item in received:
         call_id = item.intent.call_id
-        if call_id in permitted or call_id in siblings.outcomes:
+        if call_id in permitted or call_id in batch.outcomes:
             record_repeat(item, run)
             continue
         if call_id in refused and call_id not in run.ledger.calls:
@@ -161,11 +163,11 @@ async def _prepare_calls(
                 permitted[call_id] = planned
             case Failure():
                 if call_id in run.ledger.calls:
-                    void_question(call_id, planned.message, run, fails=siblings.ending == "fail")
-                siblings.outcomes[call_id] = observation = record_failure(call_id, item.intent.tool_name, planned, run)
-                siblings.apply_fail_safe(observation, observation.failure or planned)
+                    void_question(call_id, planned.message, run, fails=batch.ending == "fail")
+                batch.outcomes[call_id] = observation = record_failure(call_id, item.intent.tool_name, planned, run)
+                batch.apply_fail_safe(observation, observation.failure or planned)
             case Observation():
-                siblings.outcomes[call_id] = planned
+                batch.outcomes[call_id] = planned
     return permitted
 
 
@@ -178,39 +180,39 @@ async def _prepare_again(
     return arguments_lost(entry, run) if resumed else _refuse_reused_id(item, run)
 
 
-def _first_error(received: list[Received], siblings: BatchExecution) -> ToolError | None:
+def _first_error(received: list[Received], batch: BatchExecution) -> ToolError | None:
     """When several calls raise, the first in model order does."""
-    raised = (siblings.errors.get(item.intent.call_id) for item in received)
+    raised = (batch.errors.get(item.intent.call_id) for item in received)
     return next((error for error in raised if error is not None), None)
 
 
-def _close(siblings: BatchExecution, run: RunContext) -> None:
-    if run.ended:
+def _close(batch: BatchExecution, run: RunContext) -> None:
+    if run.ledger.is_over:
         return
-    if siblings.ending == "fail":
-        run.recorder.add(RunFailed(message=siblings.reason))
-    elif siblings.ending == "degrade":
-        run.recorder.add(RunDegraded(message=siblings.reason))
-    elif siblings.waiting and _is_waiting(siblings, run):
-        _pause(siblings, run)
+    if batch.ending == "fail":
+        run.recorder.add(RunFailed(message=batch.reason))
+    elif batch.ending == "degrade":
+        run.recorder.add(RunDegraded(message=batch.reason))
+    elif batch.waiting and _is_waiting(batch, run):
+        _pause(batch, run)
 
 
-def _pause(siblings: BatchExecution, run: RunContext) -> None:
+def _pause(batch: BatchExecution, run: RunContext) -> None:
     """For what is waited for now, which need not be what it paused for before."""
-    open_kinds = {action.question.kind for action in run.ledger.actions.values() if action.state is ActionState.PENDING}
+    open_kinds = {question.kind for question in run.ledger.open_questions()}
     kind, state = next((pause for pause in _PAUSES if pause[0] in open_kinds), _PAUSES[0])
     if run.ledger.state not in (RunState.RUNNING, state):
         run.recorder.add(RunResumed())
     if run.ledger.state is RunState.RUNNING:
-        run.recorder.add(RunPaused(kind=kind, waiting=tuple(siblings.waiting)))
+        run.recorder.add(RunPaused(kind=kind, waiting=tuple(batch.waiting)))
 
 
-def _is_waiting(siblings: BatchExecution, run: RunContext) -> bool:
+def _is_waiting(batch: BatchExecution, run: RunContext) -> bool:
     """Somebody may have answered elsewhere while other calls ran."""
     calls, actions = run.ledger.calls, run.ledger.actions
-    for call_id in siblings.waiting:
+    for call_id in batch.waiting:
         action = actions.get(calls[call_id].action_id)
-        if calls[call_id].state is CallState.SUSPENDED or (action and action.state is ActionState.PENDING):
+        if calls[call_id].state is CallState.SUSPENDED or (action and action.is_open):
             return True
     return False
 

@@ -27,7 +27,7 @@ from ..domain.errors import (
 from ..domain.observation import Observation
 from ..domain.outcome import Failure, Phase
 from ..scheduler import Ticket
-from .asking import apply_answer, wait_for_answer
+from .approval.answer import apply_answer, wait_for_answer
 from .call import record_failure, run_call
 from .context import RunContext
 from .events import void_question
@@ -72,11 +72,11 @@ class BatchExecution:
         self._idle: dict[str, asyncio.Task[None]] = {}
         self._woken: set[str] = set()
         self._queued: set[str] = set()
-        run.wake, run.stopping = self._wake, ""
+        run.cancellation.listen(self._wake)
 
     def start(self, call_id: str, planned: PermittedCall | Waiting, place: Ticket) -> None:
         self._open[call_id] = place
-        task = self._loop.create_task(self._run(call_id, planned, place))
+        task = self._loop.create_task(self._run_to_end(call_id, planned, place))
         if call_id in self._open:
             self._tasks[call_id] = task
 
@@ -97,7 +97,7 @@ class BatchExecution:
         if self.ending and self.waiting:
             self._skip_waiting()
 
-    async def _run(self, call_id: str, planned: PermittedCall | Waiting, place: Ticket) -> None:
+    async def _run_to_end(self, call_id: str, planned: PermittedCall | Waiting, place: Ticket) -> None:
         if call_id not in self._tasks:  # it runs at once, before `start` has the task
             self._tasks[call_id] = cast("asyncio.Task[None]", asyncio.current_task())
         self._started[call_id] = None
@@ -155,7 +155,7 @@ class BatchExecution:
             if call_id in self._started:
                 self._tasks[call_id].cancel()
         if tasks:
-            self._run.in_background(self._record_ends(tasks))
+            self._run.executions.run_in_background(self._record_ends(tasks))
 
     async def _record_ends(self, tasks: list[asyncio.Task[None]]) -> None:
         await asyncio.wait(tasks, timeout=2 * self._run.parts.limits.drain_seconds)
@@ -163,12 +163,13 @@ class BatchExecution:
             await self._run.recorder.commit()
 
     async def _run_waiting(self, waiting: Waiting, place: Ticket) -> Outcome:
-        valid = waiting.valid
-        settled = self._run.stopped(valid.call_id)
+        valid, token = waiting.valid, self._run.cancellation
+        settled = token.failure_of(valid.call_id)
         if settled is None:
             work = wait_for_answer(waiting, waiting.question, self._run) if waiting.question else _keep_waiting(waiting)
             settled = await self._wait(valid.call_id, work)
-            settled = settled or self._run.stopped(valid.call_id) or await self._answered_elsewhere(waiting)
+            if settled is None:
+                settled = token.failure_of(valid.call_id) or await self._answered_elsewhere(waiting)
         match settled:
             case PermittedCall():
                 return await self._run_permitted(settled, place)
@@ -199,7 +200,7 @@ class BatchExecution:
             self._queued.add(valid.call_id)
             await self._wait(valid.call_id, turn)
             self._queued.discard(valid.call_id)
-            stopped = run.stopped(valid.call_id)
+            stopped = run.cancellation.failure_of(valid.call_id)
             if stopped is not None:
                 return record_failure(valid.call_id, valid.tool.name, stopped, run)
             turn = place.turn()
@@ -249,7 +250,7 @@ class BatchExecution:
         """The run ended: nobody need answer what was asked for it."""
         for call_id in list(self.waiting):
             valid = self.waiting.pop(call_id).valid
-            stopped = self._run.stopped(call_id) or Failure.of("skipped", self.reason)
+            stopped = self._run.cancellation.failure_of(call_id) or Failure.of("skipped", self.reason)
             void_question(call_id, stopped.message, self._run, fails=self.ending == "fail")
             self.outcomes[call_id] = record_failure(call_id, valid.tool.name, stopped, self._run)
 
@@ -257,7 +258,7 @@ class BatchExecution:
         """Does this failure end the run?"""
         self.failure_count += 1
         follows = failure.code in _CONSEQUENCES or (self.ending and failure.code == "cancelled")
-        if follows or self._run.ended:
+        if follows or self._run.ledger.is_over:
             return
         error = self._error_to_raise(observation, failure)
         if error is not None:
@@ -281,7 +282,7 @@ class BatchExecution:
     def _error_to_raise(self, observation: Observation, failure: Failure) -> ToolError | None:
         error = self._error(observation, failure)
         if error is not None:
-            error.__cause__ = self._run.errors.pop(observation.call_id, None)
+            error.__cause__ = self._run.executions.errors.pop(observation.call_id, None)
         return error
 
     def _error(self, observation: Observation, failure: Failure) -> ToolError | None:
@@ -301,11 +302,7 @@ class BatchExecution:
     def _end(self, ending: Ending, reason: str) -> None:
         if not self.ending:
             self.ending, self.reason = ending, reason
-            self._run.stopping = reason
-        if ending != "degrade":
-            self._run.executions.end_all("call")
-        for call_id in list(self._idle):
-            self._wake(call_id)
+        self._run.cancellation.stop(self.reason, list(self._idle), end_running=ending != "degrade")
 
 
 async def _keep_waiting(waiting: Waiting) -> Waiting:

@@ -20,13 +20,13 @@ from ..domain.outcome import Failure
 from ..domain.tool import JsonObject, ToolContext
 from ..rendering.sentences import sentence
 from .accept import Received
-from .approval.binding import apply_grants, require_approval
-from .asking import keep_rule, recheck_before_start, require_consent
+from .approval.consent import require_consent
+from .approval.recheck import recheck_before_start
+from .approval.rules import keep_rule
 from .context import RunContext
 from .events import (
     end_event,
     intent_event,
-    permission_event,
     record_cancelled,
     record_observation,
     record_warnings,
@@ -38,7 +38,8 @@ from .execute import Execution, execute, outcome_of_stop
 from .lookup import lookup
 from .normalize import normalize
 from .observe import observe, observe_failure, with_kept, withheld
-from .permit import evaluate, permit, run_guardrails, unknown_outcome
+from .permit import judge, permit, run_guardrails
+from .refusals import unknown_outcome
 from .schedule import schedule
 from .validate import check_state, validate
 
@@ -74,14 +75,10 @@ async def prepare_call(received: Received, run: RunContext) -> PermittedCall | W
             recorder.add(CallValidated(call_id=call_id, ok=False, errors=errors), call_id, intent_seq)
             return valid
 
-    decision = await evaluate(valid, parts.policy, run.situation, parts.limits.check_seconds)
-    if run.ledger.grants:
-        decision = apply_grants(valid, decision, run)
-    if known.tool.consent is not None and (held := await require_consent(valid, decision, run)) is not None:
-        return held
-    cause = recorder.add(permission_event(call_id, known.tool, decision, run), call_id, validated)
-    permitted = permit(valid, decision, cause)
-    return permitted if permitted is not None else require_approval(valid, decision, run)
+    decision = await judge(valid, run)
+    if known.tool.consent is not None and (waiting := await require_consent(valid, decision, run)) is not None:
+        return waiting
+    return permit(valid, decision, run, validated)
 
 
 async def run_call(
@@ -105,8 +102,9 @@ async def run_call(
                 if not isinstance(looked, Failure)
                 else record_failure(valid.call_id, valid.tool.name, looked, run)
             )
-    if run.stopping or run.cancelled:
-        failure = run.stopped(valid.call_id)
+    token = run.cancellation
+    if token.reason or token.calls:
+        failure = token.failure_of(valid.call_id)
         if failure is not None:
             return record_failure(valid.call_id, valid.tool.name, failure, run)
     execution = _start(permitted, context, run, task, abandoned)
@@ -174,7 +172,8 @@ async def _execute(execution: Execution, run: RunContext) -> NormalizedResult | 
     parts, invocation = run.parts, execution.invocation
     if not invocation.tool.read_only:
         await run.recorder.commit()
-    if (run.stopping or run.cancelled) and run.stopped(invocation.valid.call_id) is not None:
+    token = run.cancellation
+    if (token.reason or token.calls) and token.failure_of(invocation.valid.call_id) is not None:
         return Failure.of("cancelled", "The call was cancelled before its handler ran.", side_effects=())
     if not parts.telemetry.traces:
         return await _run_handler(execution, run)
@@ -218,7 +217,7 @@ def _observe(execution: Execution, result: NormalizedResult | Failure, run: RunC
     if invocation.context.kept:
         observation = with_kept(observation, invocation.context)
     if execution.error is not None:
-        run.errors[call_id] = execution.error
+        run.executions.errors[call_id] = execution.error
     if invocation.permitted.edited_by:
         observation = msgspec.structs.replace(observation, summary=summarize_edit(observation, invocation, run))
     if observation.failure is not None or invocation.context.warnings:
@@ -253,7 +252,7 @@ async def _recheck(valid: ValidCall, arguments: JsonObject, run: RunContext) -> 
     again = validate(valid.known, encode(arguments))
     if isinstance(again, Failure):
         return Failure.of("hook_failed", f"A hook changed the arguments: {again.message}")
-    decision = await evaluate(again, run.parts.policy, run.situation, run.parts.limits.check_seconds)
+    decision = await judge(again, run, use_grants=False)
     if decision.verdict is not Verdict.ALLOW:
         message = f"A hook changed the arguments to something that policy does not allow: {sentence(decision.reason)}"
         return Failure.of("payload_changed", f"{message} {_NOT_RUN}")

@@ -1,8 +1,10 @@
-"""One run as it is alive in this process: its parts, its recorder, what is under way and until when."""
+"""One run that is open in this process: its parts, its recorder, what is under way, and what cancels it."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
+
+import msgspec
 
 from ..domain.call import ToolIntent
 from ..domain.chain import decode_event
@@ -11,7 +13,6 @@ from ..domain.event import CallObserved
 from ..domain.observation import Observation
 from ..domain.outcome import Failure
 from ..domain.state.ledger import Ledger
-from ..domain.state.lifecycle import RUN_TRANSITIONS
 from ..domain.tool import Situation, ToolContext
 from ..rendering.sentences import sentence
 from ..storage.event_log import EventLog
@@ -22,85 +23,51 @@ from .record import Recorder
 
 
 def open_run(parts: Parts, log: EventLog, ledger: Ledger, head: bytes, situation: Situation) -> "RunContext":
-    """A run as the log has it: its ledger, and the hash that its next event is chained to."""
+    """Open a run as the log has it: its ledger, and the hash that its next event is chained to."""
     redact = parts.redactor.redact_declared if parts.redactor.declares else None
-    return RunContext(parts, log, Recorder(log, ledger, head, parts.clock.now, redact), situation)
+    executions = Executions()
+    return RunContext(
+        parts=parts,
+        log=log,
+        recorder=Recorder(log, ledger, head, parts.clock.now, redact),
+        ledger=ledger,
+        situation=situation,
+        artifacts=LedgerArtifacts(parts.artifacts, parts.redactor, ledger),
+        executions=executions,
+        cancellation=CancelToken(executions),
+    )
 
 
-class RunContext:
-    def __init__(self, parts: Parts, log: EventLog, recorder: Recorder, situation: Situation) -> None:
-        self.parts = parts
-        self.log = log
-        self.recorder = recorder
-        self.ledger = recorder.ledger
-        self.situation = situation
-        self.artifacts = LedgerArtifacts(parts.artifacts, parts.redactor, recorder.ledger)
-        self.executions = Executions()
-        #: The `seq` at which a snapshot is worth its cost.
-        self.next_snapshot = 0
-        #: Calls that are not to start any more, and why nothing is.
-        self.cancelled: set[str] = set()
-        self.stopping = ""
-        #: Told that a waiting call should look again whether it may go on.
-        self.wake: Callable[[str], None] = _ignore
-        #: What handlers raised, for whoever is to raise it again.
-        self.errors: dict[str, BaseException] = {}
-        self.background: set[asyncio.Task[None]] = set()
-        #: How long people were waited for in this process, in nanoseconds.
-        self.waited_ns = 0
-        #: Whoever moves the run on commits before it shows anything, so a batch need not.
-        self.commits_later = False
+class RunContext(msgspec.Struct, frozen=True, kw_only=True):
+    """One run that is open in this process. What changes lives in the object that owns it: the ledger and the recorder,
+    the executions, the cancel token."""
 
-    @property
-    def ended(self) -> bool:
-        return not RUN_TRANSITIONS[self.ledger.state]
-
-    def cancel_call(self, call_id: str) -> None:
-        self.cancelled.add(call_id)
-        self.executions.end(call_id, "call")
-        self.wake(call_id)
-
-    def forget_calls(self) -> None:
-        """The batch is over: what was kept for its calls is not needed any more."""
-        self.errors.clear()
-        self.cancelled.clear()
-
-    def stopped(self, call_id: str) -> Failure | None:
-        """Why this call may not start, or not go on before it started."""
-        if self.stopping:
-            return Failure.of("skipped", f"{sentence(self.stopping)} This call was skipped; nothing was executed.")
-        if call_id in self.cancelled:
-            return Failure.of("cancelled_before_start", "The call was cancelled. Nothing was executed.")
-        return None
+    parts: Parts
+    log: EventLog
+    recorder: Recorder
+    ledger: Ledger
+    situation: Situation
+    artifacts: LedgerArtifacts
+    executions: "Executions"
+    cancellation: "CancelToken"
 
     def progress(self, call_id: str, message: str) -> None:
-        """What a handler says while it runs. Whoever listens cannot fail the call."""
+        """Report what a handler says while it runs. A listener that fails does not fail the call."""
         with suppress(Exception):
             self.parts.on_progress(call_id, self.parts.redactor.redact(message))
 
-    def in_background(self, work: Coroutine[None, None, None]) -> None:
-        """Finish something after a cancellation, which must not be delayed by it."""
-        task = asyncio.create_task(work)
-        self.background.add(task)
-        task.add_done_callback(self._noticed)
-
-    def _noticed(self, task: "asyncio.Task[None]") -> None:
-        self.background.discard(task)
-        if not task.cancelled():
-            task.exception()
-
-    async def settled(self) -> None:
-        """Wait for what is in the background, for a bounded time."""
-        if self.background:
-            await asyncio.wait(self.background, timeout=2 * self.parts.limits.drain_seconds)
-
     def context(self, intent: ToolIntent) -> ToolContext:
+        """Return the context of a call, before it has an invocation."""
         context = ToolContext(self.situation, intent.call_id, intent.tool_name, self.progress, self.artifacts)
         context.state = self.ledger.tool_state
         return context
 
-    async def recorded(self, observed_seq: int) -> Observation:
-        """An observation that is in the log."""
+    async def settle(self) -> None:
+        """Wait for work in the background, for a bounded time."""
+        await self.executions.settle(2 * self.parts.limits.drain_seconds)
+
+    async def read_observation(self, observed_seq: int) -> Observation:
+        """Return an observation that is in the log."""
         await self.recorder.commit()
         entries = await self.log.read(self.ledger.run_id, observed_seq - 1, 1)
         fact = decode_event(entries[0]).fact if entries else None
@@ -109,12 +76,51 @@ class RunContext:
         return fact.observation
 
 
-def _ignore(call_id: str) -> None:
-    """No batch is under way."""
+class CancelToken:
+    """Which calls of a run may not start or continue any more, and why. Calls that wait are woken to look."""
+
+    def __init__(self, executions: "Executions") -> None:
+        #: Why no call may start any more; empty while calls may.
+        self.reason = ""
+        #: Calls that were cancelled one by one.
+        self.calls: set[str] = set()
+        self._executions = executions
+        self._wake: Callable[[str], None] | None = None
+
+    def listen(self, wake: Callable[[str], None]) -> None:
+        """Begin a batch: calls may start again, and `wake` is called for a call that should look at this token."""
+        self._wake, self.reason = wake, ""
+
+    def wake(self, call_id: str) -> None:
+        """Let a waiting call look again whether it may continue."""
+        if self._wake is not None:
+            self._wake(call_id)
+
+    def cancel_call(self, call_id: str) -> None:
+        """Cancel one call: one that runs ends, one that waits does not start."""
+        self.calls.add(call_id)
+        self._executions.end(call_id, "call")
+        self.wake(call_id)
+
+    def stop(self, reason: str, waiting: Iterable[str], *, end_running: bool = True) -> None:
+        """Let no further call start, wake the waiting ones, and end those that run unless they may finish."""
+        self.reason = self.reason or reason
+        if end_running:
+            self._executions.end_all("call")
+        for call_id in waiting:
+            self.wake(call_id)
+
+    def failure_of(self, call_id: str) -> Failure | None:
+        """Return why this call may not start, or not continue before its start; None when it may."""
+        if self.reason:
+            return Failure.of("skipped", f"{sentence(self.reason)} This call was skipped; nothing was executed.")
+        if call_id in self.calls:
+            return Failure.of("cancelled_before_start", "The call was cancelled. Nothing was executed.")
+        return None
 
 
 class Executions:
-    """What runs now, by call id, and one timer for all of it, set to the next deadline.
+    """What runs now, by call id, what its handlers raised, and one timer for all of it, set to the next deadline.
 
     Most executions end long before their deadline, so the timer is not touched for each: it is set when there is none
     or when a deadline comes before it, and looks again when it fires.
@@ -125,6 +131,28 @@ class Executions:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._due = float("inf")
+        #: What handlers raised, by call id, until the batch is over.
+        self.errors: dict[str, BaseException] = {}
+        #: Work that continues after a cancellation, which must not be delayed by it.
+        self.background: set[asyncio.Task[None]] = set()
+        #: How long people were waited for in this process, in nanoseconds.
+        self.waited_ns = 0
+
+    def run_in_background(self, work: Coroutine[None, None, None]) -> None:
+        """Finish something after a cancellation."""
+        task = asyncio.create_task(work)
+        self.background.add(task)
+        task.add_done_callback(self._forget)
+
+    async def settle(self, seconds: float) -> None:
+        """Wait for work in the background, for a bounded time."""
+        if self.background:
+            await asyncio.wait(self.background, timeout=seconds)
+
+    def _forget(self, task: "asyncio.Task[None]") -> None:
+        self.background.discard(task)
+        if not task.cancelled():
+            task.exception()
 
     def add(self, execution: Execution) -> None:
         invocation = execution.invocation

@@ -44,7 +44,7 @@ from ..rendering.sentences import shorten
 from .accept import Received
 from .context import RunContext
 from .execute import Execution
-from .permit import rejection_failure
+from .refusals import rejection_failure
 
 _PAUSED = frozenset({RunState.PAUSED_APPROVAL, RunState.PAUSED_CONSENT, RunState.PAUSED_INPUT})
 _MAX_EDITED_CHARS = 2_000
@@ -166,7 +166,7 @@ def resume_if_unblocked(cause: int, run: RunContext, but: str = "") -> None:
     if ledger.state not in _PAUSED:
         return
     actions = ledger.actions.items()
-    if any(action.state is ActionState.PENDING for action_id, action in actions if action_id != but):
+    if any(action.is_open for action_id, action in actions if action_id != but):
         return
     if run.parts.fail_safe.after_rejection != "fail" or not any(_ends_run(action, run) for _, action in actions):
         run.recorder.add(RunResumed(), causation_id=cause)
@@ -185,7 +185,7 @@ def missing_terminal_event(run: RunContext) -> str:
     """Why a run that is opened should have ended, where its process died between a no and the end that follows from it;
     empty where nothing is missing. What a fork was told ended another run, not this one."""
     ledger = run.ledger
-    if run.ended or run.parts.fail_safe.after_rejection != "fail":
+    if run.ledger.is_over or run.parts.fail_safe.after_rejection != "fail":
         return ""
     for action in filter(_is_rejection, ledger.actions.values()):
         call = ledger.calls[action.question.call_id]
@@ -227,7 +227,7 @@ def void_question(call_id: str, reason: str, run: RunContext, *, fails: bool = F
     """A question that need not be answered any more. `fails`: the run is about to, and does not go on before that."""
     action_id = run.ledger.calls[call_id].action_id
     action = run.ledger.actions.get(action_id)
-    if action is not None and action.state is ActionState.PENDING:
+    if action is not None and action.is_open:
         seq = run.recorder.add(ActionVoided(call_id=call_id, action_id=action_id, reason=reason), call_id)
         if not fails:
             resume_if_unblocked(seq, run)

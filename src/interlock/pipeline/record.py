@@ -53,6 +53,10 @@ class Recorder:
         self._watchers: list[asyncio.Future[None]] = []
         #: Several calls are under way: a commit waits for those that are about to ask for one, too.
         self.many = False
+        #: The owner of the run commits before it shows anything, so a batch need not.
+        self.commits_later = False
+        #: The `seq` at which a snapshot is worth its cost.
+        self.next_snapshot = 0
         self._gathering = False
 
     def add(self, fact: Fact, correlation_id: str = "", causation_id: int | None = None) -> int:

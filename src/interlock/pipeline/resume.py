@@ -20,13 +20,14 @@ from ..domain.outcome import Failure
 from ..domain.state.ledger import ActionEntry, CallEntry
 from ..domain.state.lifecycle import ActionState, CallState
 from .accept import Received
-from .approval.binding import require_approval
-from .asking import apply_answer
+from .approval.answer import apply_answer
+from .approval.question import repeat_decision
+from .approval.recheck import revalidate
 from .call import prepare_call
 from .context import RunContext
-from .events import permission_event, record_observation, record_repeat, resume_if_unblocked
-from .lookup import lookup
-from .permit import denied_before, evaluate, rejection_failure, repeat_decision, unknown_outcome
+from .events import record_observation, record_repeat, resume_if_unblocked
+from .permit import judge, permit
+from .refusals import denied_before, rejection_failure, unknown_outcome
 from .validate import validate
 
 
@@ -35,7 +36,7 @@ async def resume_call(
 ) -> PermittedCall | Waiting | Failure | Observation:
     if entry.state is CallState.OBSERVED:
         record_repeat(received, run)
-        observation = await run.recorded(entry.observed_seq)
+        observation = await run.read_observation(entry.observed_seq)
         _count_replay(observation, entry, run)
         return observation
     action = run.ledger.actions.get(entry.action_id)
@@ -58,7 +59,7 @@ async def _resume_unanswered(
             message = f"{entry.tool} ended, and the run stopped before its result was recorded. It is not run again."
             return Failure.of("outcome_unknown", message)
         case CallState.REFUSED:
-            valid = _valid_now(received, run)
+            valid = revalidate(received.outcome, run)
             return valid if isinstance(valid, Failure) else denied_before(entry.tool)
         case _:
             return await prepare_call(received, run)
@@ -91,7 +92,7 @@ async def _resume_asked(received: Received, action: ActionEntry, run: RunContext
     question, answer = action.question, action.answer
     if answer is not None and not answer.approved:
         return rejection_failure(question, answer)
-    valid = _valid_now(received, run)
+    valid = revalidate(received.outcome, run)
     if question.edited_by and not isinstance(valid, Failure):
         valid = validate(valid.known, encode(question.arguments))
     if isinstance(valid, Failure):
@@ -104,7 +105,7 @@ async def _resume_asked(received: Received, action: ActionEntry, run: RunContext
 
 def _resume_child(received: Received, entry: CallEntry, run: RunContext) -> PermittedCall | Failure:
     """It was permitted and has started; the run inside it goes on where it stopped."""
-    valid = _valid_now(received, run)
+    valid = revalidate(received.outcome, run)
     if isinstance(valid, Failure):
         child = entry.child_run_id
         message = f"{entry.tool} started, and {child} inside it cannot go on: {valid.code}. What it did stays done."
@@ -122,16 +123,9 @@ def _resume_started_child(received: Received, run: RunContext) -> PermittedCall 
     return _resume_child(received, run.ledger.calls[call_id], run)
 
 
-def _valid_now(received: Received, run: RunContext) -> ValidCall | Failure:
-    if isinstance(received.outcome, Failure):
-        return received.outcome
-    known = lookup(received.outcome, run.parts.registry, run.situation)
-    return known if isinstance(known, Failure) else validate(known, known.accepted.arguments_json)
-
-
 async def _recover(received: Received, run: RunContext) -> PermittedCall | Waiting | Failure | Observation:
     """It started, and the process that ran it is gone."""
-    valid = _valid_now(received, run)
+    valid = revalidate(received.outcome, run)
     if isinstance(valid, Failure):
         return unknown_outcome(received.intent.tool_name, "and the tool is not available now to say more")
     if valid.tool.resumes:
@@ -176,14 +170,13 @@ async def _reconciled(valid: ValidCall, run: RunContext) -> bool | None:
     return happened if isinstance(happened, bool) else None
 
 
-async def _ask_or_report(valid: ValidCall, run: RunContext) -> Waiting | Failure:
+async def _ask_or_report(valid: ValidCall, run: RunContext) -> PermittedCall | Waiting | Failure:
     """Nobody can tell whether it happened. Where people are asked, one of them may let it run again."""
     if run.parts.fail_safe.unknown_outcome_policy == "ask":
-        decision = await evaluate(valid, run.parts.policy, run.situation, run.parts.limits.check_seconds)
+        decision = await judge(valid, run, use_grants=False)
         if decision.verdict in (Verdict.ALLOW, Verdict.ASK):
             asking = repeat_decision(valid.tool.name, decision)
-            run.recorder.add(permission_event(valid.call_id, valid.tool, asking, run), valid.call_id)
-            return require_approval(valid, asking, run)
+            return permit(valid, asking, run)
     return unknown_outcome(valid.tool.name, "so whether it happened is not known")
 
 

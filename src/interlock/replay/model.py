@@ -184,7 +184,7 @@ async def _drive(stage: Stage) -> bool:
     session = stage.model.session = Session(run, stage.app, stage.agents, chat=stage.recording.chat)
     start_run(run)
     said: tuple[str, ...] | None = stage.recording.opening
-    while said is not None and not run.ended:
+    while said is not None and not run.ledger.is_over:
         for text in said:
             run.recorder.add(UserSaid(text=text))
         session.pausing = False

@@ -179,7 +179,8 @@ class RecordedModel:
         session = self.session
         if session is not None:
             told = {"mode": answer.mode, "interactive": answer.interactive}
-            session.run.situation = msgspec.structs.replace(session.run.situation, **told)
+            situation = msgspec.structs.replace(session.run.situation, **told)
+            session.run = msgspec.structs.replace(session.run, situation=situation)
             session.pausing = bool(answer.said)
             self._tell_of_fork(session.run.ledger.checks)
 

@@ -15,7 +15,6 @@ from ..domain.messages import Message as Said
 from ..domain.observation import Observation
 from ..domain.rendering import render_for_model
 from ..domain.state.ledger import Ledger
-from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 from ..history.fold import fold
 
 
@@ -80,9 +79,7 @@ class Replay:
     def moment(self, seq: int) -> Moment:
         """All that can be looked at right after event `seq`."""
         ledger = self.at(seq)
-        pending = (action.question for action in ledger.actions.values() if action.state is ActionState.PENDING)
-        questions = tuple(pending) if RUN_TRANSITIONS[ledger.state] else ()
-        return Moment(self._events[seq], ledger, tuple(ledger.dialogue.messages), questions)
+        return Moment(self._events[seq], ledger, tuple(ledger.dialogue.messages), tuple(ledger.open_questions()))
 
     def observations(self) -> tuple[Observation, ...]:
         """The recorded outcomes, in the order in which they were recorded."""

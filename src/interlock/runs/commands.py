@@ -18,7 +18,7 @@ from ..storage.event_log import Note
 
 async def take_note(note: Note, app: App, run: RunContext, end: Callable[[CancelNote], Awaitable[bool]]) -> bool:
     """May it be taken away? False: it stays, for whoever has the run then. `end` is how the run is ended here."""
-    if run.ended:
+    if run.ledger.is_over:
         return True
     match read_note(note):
         case AnswerNote() as body:

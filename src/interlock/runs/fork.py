@@ -29,7 +29,7 @@ from ..domain.ids import is_name, new_run_id
 from ..domain.observation import Observation
 from ..domain.outcome import Failure
 from ..domain.state.ledger import Ledger
-from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState, CallState, RunState
+from ..domain.state.lifecycle import ActionState, CallState, RunState
 from ..history.fold import fold
 from ..storage.event_log import EventLog
 
@@ -164,7 +164,7 @@ def _open_until(entries: list[Entry]) -> int:
     ledger = Ledger(run_id=entries[0].run_id)
     for entry in entries:
         ledger.apply(decode_event(entry))
-        if not RUN_TRANSITIONS[ledger.state]:
+        if ledger.is_over:
             return entry.seq - 1
     return len(entries) - 1
 

@@ -20,7 +20,7 @@ from ..domain.errors import ConfigurationError, RunClaimedError, RunEndedError, 
 from ..domain.event import Event, UserSaid
 from ..domain.json import without_surrogates
 from ..domain.state.ledger import Ledger
-from ..domain.state.lifecycle import RUN_TRANSITIONS, RunState
+from ..domain.state.lifecycle import RunState
 from ..domain.tool import Situation
 from ..history.fold import load
 from ..history.run_handle_view import AgentRunEvent, run_handle_events
@@ -95,7 +95,7 @@ class RunHandle:
         except BaseException:
             await self._hold.give_back()
             raise
-        if session.run.ended:
+        if session.run.ledger.is_over:
             await self._hold.give_back()
             return
         self._go(session)
@@ -116,7 +116,7 @@ class RunHandle:
         log = self._runner.log
         while True:
             result = await self.result()
-            if not RUN_TRANSITIONS[result.state]:
+            if result.state.is_over:
                 return result
             await self._answered()
             try:
@@ -144,7 +144,7 @@ class RunHandle:
         else:
             self._hold.stop(session, CANCELLED)
         await asyncio.wait([task])
-        if not session.run.ended:  # it had just stopped, or could not go on: so nobody took notice
+        if not session.run.ledger.is_over:  # it had just stopped, or could not go on: so nobody took notice
             with suppress(RunEndedError):
                 await self._runner.desk.cancel(self.run_id, message, by)
 
@@ -155,7 +155,7 @@ class RunHandle:
             return 0
         running = session.run.executions.running()
         for call_id in running:
-            session.run.cancel_call(call_id)
+            session.run.cancellation.cancel_call(call_id)
         return len(running)
 
     async def decide(self, action_id: str, **answer: Unpack[Decided]) -> None:
@@ -240,7 +240,7 @@ class RunHandle:
             self._wanted = False
             step, written = await self._move_on(session)
             ledger = session.run.ledger
-            if session.run.ended:
+            if session.run.ledger.is_over:
                 await self._runner.desk.end_children(ledger)
             await self._know(ledger)
             # Nothing is awaited between this look and the end of the task: `resume` is heard here, or finds it done.
@@ -257,7 +257,7 @@ class RunHandle:
         """Keep the result, unless somebody wrote to the run since it was given back."""
         log = self._runner.log
         version = log.version()
-        if not RUN_TRANSITIONS[ledger.state] or not await log.read(self.run_id, ledger.next_seq - 1, limit=1):
+        if ledger.is_over or not await log.read(self.run_id, ledger.next_seq - 1, limit=1):
             self._known = version, await self._result_of(ledger)
 
     async def _move_on(self, session: Session) -> tuple[Step, bool]:
@@ -286,7 +286,7 @@ class RunHandle:
         while True:
             seen = log.version()
             ledger = await self._ledger()
-            while RUN_TRANSITIONS[ledger.state] and not await self._runner.waits.can_go_on(ledger):
+            while not ledger.is_over and not await self._runner.waits.can_go_on(ledger):
                 if await written_since(log, seen, _LOOK_AGAIN_SECONDS):
                     break
             else:
@@ -310,7 +310,7 @@ def _check_can_hear(ledger: Ledger, *, new: bool) -> None:
         raise ConfigurationError(
             f"There is a run {run_id!r} already. Open it, or start one with another id. Nothing was started."
         )
-    if not RUN_TRANSITIONS[ledger.state]:
+    if ledger.is_over:
         raise RunEndedError(f"{run_id} is {ledger.state.value}. Nothing was started.")
     if ledger.open_calls():
         raise RunPausedError(f"{run_id} is not done with its calls. Answer its questions, and resume it.")

@@ -17,7 +17,7 @@ from ..domain.call import Answer, Question
 from ..domain.commands import AnswerNote, CancelNote, NoteBody, encode_note, key_of, storable
 from ..domain.errors import ConfigurationError, DecisionConflictError, LogFencedError, RunClaimedError, RunEndedError
 from ..domain.state.ledger import Ledger
-from ..domain.state.lifecycle import RUN_TRANSITIONS, RunState
+from ..domain.state.lifecycle import RunState
 from ..domain.tool import Situation
 from ..history.fold import load
 from ..pipeline.context import RunContext
@@ -25,7 +25,6 @@ from ..storage.artifacts import Artifacts
 from ..storage.event_log import Claim, EventLog, Note
 from .children import begun_inside
 from .commands import is_recorded, take_note
-from .waiting import open_questions
 
 AROUND_IS_OVER = "The run around it is over."
 #: Written into the log, or left for the process that moves the run on.
@@ -56,7 +55,7 @@ class Desk:
 
     async def questions(self, run_id: str) -> list[Question]:
         """What people are asked in this run and have not answered yet."""
-        return open_questions(await self.ledger(run_id))
+        return (await self.ledger(run_id)).open_questions()
 
     async def decide(self, run_id: str, action_id: str, answer: Answer, payload_hash: str = "") -> Taken:
         """Answer a question. The first answer stands, whichever process it comes from: `DecisionConflictError` names
@@ -74,7 +73,7 @@ class Desk:
     async def cancel(self, run_id: str, message: str = "", by: str = "") -> Taken:
         """End the run, and the runs inside its calls."""
         ledger = await self.ledger(run_id)
-        if not RUN_TRANSITIONS[ledger.state]:
+        if ledger.is_over:
             raise _over(ledger)
         run = await self._claimed(run_id)
         if run is not None:

@@ -54,7 +54,7 @@ class Hold:
         self._stop_timer()
         try:
             if self.session is not None:
-                await self.session.run.settled()  # how cancelled calls ended is recorded while the run is still ours
+                await self.session.run.settle()  # how cancelled calls ended is recorded while the run is still ours
         finally:
             written = await self._release()
         return written

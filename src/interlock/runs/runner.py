@@ -36,7 +36,6 @@ from ..domain.errors import (
 from ..domain.event import RUN_ENDS, RunFailed
 from ..domain.ids import is_name, new_run_id
 from ..domain.state.ledger import Ledger
-from ..domain.state.lifecycle import RUN_TRANSITIONS
 from ..domain.tool import Situation, ToolContext
 from ..history.fold import load
 from ..interaction.headless import HeadlessInteractionProvider
@@ -150,7 +149,7 @@ class Runner:
     async def _end_if_left(self, inside: Ledger) -> None:
         """Whoever ended the run around it may have died before this one was ended, too."""
         around = (await load(self.log, inside.parent_run_id)).ledger
-        if not RUN_TRANSITIONS[around.state]:
+        if around.is_over:
             with suppress(RunEndedError, DecisionConflictError):
                 await self.desk.cancel(inside.run_id, AROUND_IS_OVER)
 

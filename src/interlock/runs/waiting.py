@@ -8,18 +8,10 @@ from ..domain.call import Question
 from ..domain.chain import decode_event
 from ..domain.event import Event
 from ..domain.state.ledger import Ledger
-from ..domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 from ..history.fold import load
 from ..storage.event_log import EventLog
 from .children import open_inside
 from .command_poller import LOOK_SECONDS
-
-
-def open_questions(ledger: Ledger) -> list[Question]:
-    """What people are asked in this run and have not answered yet."""
-    if not RUN_TRANSITIONS[ledger.state]:
-        return []
-    return [action.question for action in ledger.actions.values() if action.state is ActionState.PENDING]
 
 
 class Waits:
@@ -33,7 +25,7 @@ class Waits:
 
     async def can_go_on(self, ledger: Ledger) -> bool:
         """Is there something to do that waits for no person?"""
-        if not RUN_TRANSITIONS[ledger.state] or any(map(self._is_open, open_questions(ledger))):
+        if ledger.is_over or any(map(self._is_open, ledger.open_questions())):
             return False
         if self._chat and is_persons_turn(ledger.dialogue) and not ledger.open_calls():
             return False
@@ -46,21 +38,21 @@ class Waits:
     async def inside(self, run_id: str) -> bool:
         """Does the run inside a call wait for a person, or for another process that moves it on?"""
         ledger = (await load(self._log, run_id)).ledger
-        if not RUN_TRANSITIONS[ledger.state]:
+        if ledger.is_over:
             return False
         return not await self.can_go_on(ledger) or bool(await self._holder(run_id))
 
     async def questions(self, ledger: Ledger) -> list[Question]:
         """What people are asked in this run, and in the runs inside its calls."""
-        found = open_questions(ledger)
-        if RUN_TRANSITIONS[ledger.state]:
+        found = ledger.open_questions()
+        if not ledger.is_over:
             for run_id in open_inside(ledger):
                 found += await self.questions((await load(self._log, run_id)).ledger)
         return found
 
     async def held_inside(self, ledger: Ledger) -> str:
         """Which run inside a call is moved on by another process, in words; empty where none is."""
-        if not RUN_TRANSITIONS[ledger.state]:
+        if ledger.is_over:
             return ""
         for run_id in open_inside(ledger):
             if holder := await self._holder(run_id):

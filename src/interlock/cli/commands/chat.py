@@ -8,7 +8,6 @@ import typer
 
 from ...domain.errors import ConfigurationError, RunEndedError
 from ...domain.event import RunStarted
-from ...domain.state.lifecycle import RUN_TRANSITIONS
 from ...history.fold import load
 from ..config.logs import LogFile, complete_run, named_run, opened, short
 from ..display.follow import first_event
@@ -76,7 +75,7 @@ async def _found(prepared: Prepared, wanted: str) -> str:
         run_id = await named_run(log, wanted)
         state = (await load(log, run_id)).ledger.state
         begun = (await first_event(log, run_id)).fact
-    if not RUN_TRANSITIONS[state]:
+    if state.is_over:
         raise RunEndedError(f"{short(run_id)} is {state.value}. Start a new one with `interlock chat`.")
     if isinstance(begun, RunStarted) and begun.workspace not in ("", prepared.workspace):
         raise ConfigurationError(f"{short(run_id)} works in {begun.workspace}: name that folder with --workspace.")

@@ -10,7 +10,6 @@ from ...domain.event import Event
 from ...domain.json import JsonObject
 from ...domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from ...domain.state.ledger import Ledger
-from ...domain.state.lifecycle import ActionState
 from .output import compact, count, cut
 
 _MAX_CALLS = 20
@@ -50,7 +49,7 @@ def state_of(ledger: Ledger) -> JsonObject:
 def state_lines(ledger: Ledger) -> list[str]:
     calls = list(ledger.calls.items())
     earlier = [f"  ... {len(calls) - _MAX_CALLS:,} calls before"] if len(calls) > _MAX_CALLS else []
-    open_questions = [action for action in ledger.actions.values() if action.state is ActionState.PENDING]
+    open_questions = [action for action in ledger.actions.values() if action.is_open]
     return [
         f"  run: {ledger.state}",
         *earlier,

@@ -6,7 +6,6 @@ from math import inf
 
 from ...domain.chain import decode_event
 from ...domain.event import Event
-from ...domain.state.lifecycle import RUN_TRANSITIONS
 from ...history.fold import load
 from ...runs.command_poller import LOOK_SECONDS
 from ...storage.event_log import EventLog
@@ -32,7 +31,7 @@ async def follow(log: EventLog, run_id: str, after_seq: int = -1) -> AsyncGenera
     seen = log.version()
     ledger = (await load(log, run_id)).ledger
     last_seq = ledger.next_seq - 1
-    if after_seq >= last_seq and not RUN_TRANSITIONS[ledger.state]:
+    if after_seq >= last_seq and ledger.is_over:
         return
     after_seq = min(after_seq, last_seq)
     while True:

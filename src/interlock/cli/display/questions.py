@@ -14,7 +14,6 @@ from rich.text import Text
 from ...domain.call import Question
 from ...domain.errors import ConfigurationError, IllegalTransitionError, LogCorruptError
 from ...domain.state.ledger import ActionEntry, Ledger
-from ...domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 from ...history.fold import load
 from ...interaction.terminal_keys import high_risk
 from ...rendering.question import MAX_WIDTH, Line, Style, fact, facts, render
@@ -47,9 +46,9 @@ async def open_questions(log: EventLog, run_id: str = "") -> list[Found]:
     found = [
         Found(action, ledger)
         async for ledger in _ledgers(log, wanted)
-        if RUN_TRANSITIONS[ledger.state]
+        if not ledger.is_over
         for action in ledger.actions.values()
-        if action.state is ActionState.PENDING and _is_its_own(action, ledger)
+        if action.is_open and _is_its_own(action, ledger)
     ]
     return sorted(found, key=lambda each: (each.question.asked_at, each.action.asked_seq))
 
@@ -166,8 +165,8 @@ def plain_question(found: Found) -> dict[str, Any]:
 
 def state_of(found: Found) -> str:
     """A question of a run that is over is open no more, whatever is written about itself."""
-    over = found.action.state is ActionState.PENDING and not RUN_TRANSITIONS[found.ledger.state]
-    return "over" if over else "open" if found.action.state is ActionState.PENDING else found.action.state.value
+    over = found.action.is_open and found.ledger.is_over
+    return "over" if over else "open" if found.action.is_open else found.action.state.value
 
 
 def changed_since(found: Found) -> list[str]:

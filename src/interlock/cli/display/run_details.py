@@ -13,7 +13,6 @@ from ...domain.event import CallObserved, Event, ModelAsked, RunStarted
 from ...domain.messages import Usage
 from ...domain.outcome import ArtifactRef
 from ...domain.state.ledger import Ledger
-from ...domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 from ...domain.state.verification import Verification
 from ...history.fold import fold, load
 from ...storage.event_log import EventLog
@@ -21,7 +20,7 @@ from ..config.logs import is_inside, short, with_log
 from .formatting import StateWord, date_and_time, first_words, for_how_long, state_text, until
 from .output import count, say
 from .run_events import Rows, Story, Told
-from .run_list import pending, state_word
+from .run_list import state_word
 
 
 class Inside(msgspec.Struct, frozen=True):
@@ -62,7 +61,7 @@ async def picture(log: EventLog, run_id: str, held: Mapping[str, str]) -> Pictur
     ledger = fold(run_id, entries)
     events = [decode_event(entry) for entry in entries]
     within = [(await load(log, other)).ledger for other in await log.run_ids() if is_inside(other, run_id)]
-    questions = [question for each in (ledger, *within) for question in _open(each)]
+    questions = [question for each in (ledger, *within) for question in each.open_questions()]
     first = events[0].fact
     return Picture(
         run_id=run_id,
@@ -97,14 +96,8 @@ def as_plain(shown: Picture) -> dict[str, Any]:
     return {**{name: value for name, value in started.items() if name not in ("type", "schema")}, **plain}
 
 
-def _open(ledger: Ledger) -> list[Question]:
-    if not RUN_TRANSITIONS[ledger.state]:
-        return []
-    return [action.question for action in ledger.actions.values() if action.state is ActionState.PENDING]
-
-
 def _word(ledger: Ledger, held: Mapping[str, str]) -> StateWord:
-    return state_word(ledger, pending(ledger), held=ledger.run_id in held)
+    return state_word(ledger, len(ledger.open_questions()), held=ledger.run_id in held)
 
 
 def _told(events: list[Event]) -> Iterator[Told]:

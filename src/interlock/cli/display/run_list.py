@@ -8,7 +8,6 @@ from ...domain.chain import decode_event
 from ...domain.errors import IllegalTransitionError, LogCorruptError
 from ...domain.event import Event, RunStarted, UserSaid
 from ...domain.state.ledger import Ledger
-from ...domain.state.lifecycle import RUN_TRANSITIONS, ActionState
 from ...history.fold import load
 from ...runs.fork import is_unopened
 from ...storage.event_log import Ends, EventLog
@@ -109,18 +108,12 @@ async def stopped(log: EventLog, agent: str, newest: int | None = None) -> list[
 
 
 def state_word(ledger: Ledger, questions: int, *, held: bool) -> StateWord:
-    if not RUN_TRANSITIONS[ledger.state]:
+    if ledger.is_over:
         return StateWord(ledger.state)
     if questions or held:
         return StateWord.WAITING if questions else StateWord.RUNNING
     has_answered = ledger.dialogue.last == "model" and not ledger.dialogue.open
     return StateWord.RESTING if has_answered else StateWord.STOPPED
-
-
-def pending(ledger: Ledger) -> int:
-    if not RUN_TRANSITIONS[ledger.state]:
-        return 0
-    return sum(action.state is ActionState.PENDING for action in ledger.actions.values())
 
 
 def _known(ends: Ends) -> _Known | ListedRun:
@@ -158,7 +151,7 @@ async def _standing(log: EventLog, run_id: str, open_ids: list[str], held: Colle
     """A run that waits for one inside of it waits for a person, too."""
     ledger = (await load(log, run_id)).ledger
     within = [(await load(log, other)).ledger for other in open_ids if is_inside(other, run_id)]
-    questions = pending(ledger) + sum(map(pending, within))
+    questions = sum(len(each.open_questions()) for each in (ledger, *within))
     return state_word(ledger, questions, held=run_id in held), questions
 
 

@@ -9,7 +9,6 @@ from rich.text import Text
 
 from ...domain.errors import InterlockError, ModelError
 from ...domain.messages import AssistantMessage, UserMessage
-from ...domain.state.lifecycle import RUN_TRANSITIONS
 from ...domain.state.verification import Verification
 from ...domain.tool import Mode
 from ...history.fold import load
@@ -178,12 +177,12 @@ class Talk:
 
     def _conclude(self, result: AgentResult, stage: Stage) -> None:
         width = stage.region.width
-        if not RUN_TRANSITIONS[result.state] or result.questions:
+        if result.state.is_over or result.questions:
             stage.view.show(*ending(result, self._prepared, width, "/resume"))
         elif result.verification != self._verification and result.verification.status != "none":
             stage.view.show(*verified(result, width))
         self._verification = result.verification
-        if not RUN_TRANSITIONS[result.state]:
+        if result.state.is_over:
             self._handle, self._run_id, self._seen = None, "", -1
 
 

@@ -17,7 +17,7 @@ from ...domain.commands import AnswerNote, CancelNote, key_of
 from ...domain.errors import ConfigurationError, DecisionConflictError
 from ...domain.event import Warned
 from ...domain.state.ledger import ActionEntry, Ledger
-from ...domain.state.lifecycle import RUN_TRANSITIONS, ActionState
+from ...domain.state.lifecycle import ActionState
 from ...history.fold import load
 from ...runs.commands import read_note
 from ...runs.inbox import Desk
@@ -78,7 +78,7 @@ async def give_answer(
 
     def is_done(ledger: Ledger, note_lies_there: bool) -> bool:
         answered = ledger.actions[action_id].state is not ActionState.PENDING
-        return answered or not note_lies_there or not RUN_TRANSITIONS[ledger.state]
+        return answered or not note_lies_there or ledger.is_over
 
     errand = _Errand(run_id, key_of(AnswerNote(action_id, answer)), is_done)
     try:
@@ -98,7 +98,7 @@ async def give_answer(
 
 async def give_cancel(log: EventLog, desk: Desk, run_id: str, message: str, seconds: float | None = None) -> How:
     """`RunEndedError` when it was over before."""
-    errand = _Errand(run_id, key_of(CancelNote()), lambda ledger, _: not RUN_TRANSITIONS[ledger.state])
+    errand = _Errand(run_id, key_of(CancelNote()), lambda ledger, _: ledger.is_over)
     with suppress(DecisionConflictError):  # somebody else wants the same, and that is on its way
         if await desk.cancel(run_id, message) == "recorded":
             return "recorded"

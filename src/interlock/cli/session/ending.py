@@ -7,7 +7,7 @@ from rich.text import Text
 
 from ...domain.call import Question
 from ...domain.json import JsonObject
-from ...domain.state.lifecycle import RUN_TRANSITIONS, RunState
+from ...domain.state.lifecycle import RunState
 from ...domain.state.verification import Status
 from ...runs.result import AgentResult
 from ..config.logs import short, with_log
@@ -32,7 +32,7 @@ def exit_code_of(result: AgentResult, stopped: bool) -> ExitCode:
         return ExitCode.FAILED if result.conflict else ExitCode.OK
     if stopped:
         return ExitCode.INTERRUPTED
-    return ExitCode.WAITING if RUN_TRANSITIONS[result.state] else ExitCode.FAILED
+    return ExitCode.WAITING if not result.state.is_over else ExitCode.FAILED
 
 
 def ending(result: AgentResult, prepared: Prepared, width: int, resume: str = "") -> list[Text]:
@@ -73,7 +73,7 @@ def stopped_as_json(run_id: str, message: str, code: ExitCode) -> JsonObject:
 
 
 def _ending(result: AgentResult, prepared: Prepared, width: int, resume: str) -> Iterator[list[Text]]:
-    is_over = not RUN_TRANSITIONS[result.state]
+    is_over = result.state.is_over
     yield [Text()]
     for question in result.questions:
         yield _fact("waits", f"{question.capability}: {question.reason or question.prompt}", width, "yellow")
@@ -93,7 +93,7 @@ def _next_commands(result: AgentResult, prepared: Prepared, resume: str) -> Iter
         question = short(result.questions[0].action_id)
         yield _command(with_log(f"interlock approvals show {question}", prepared.named_log), "see all of it")
         yield _command(with_log(f"interlock approvals approve {question}", prepared.named_log), "or reject")
-    if RUN_TRANSITIONS[result.state]:
+    if not result.state.is_over:
         yield _command(resume or resume_command(result.run_id, prepared), "go on with the run")
     else:
         yield _command(with_log(f"interlock runs show {short(result.run_id)}", prepared.named_log), "look at the run")

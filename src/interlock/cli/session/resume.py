@@ -9,7 +9,6 @@ import msgspec
 from ...domain.errors import ConfigurationError, InterlockError, RunClaimedError, RunEndedError
 from ...domain.event import BatchStarted, RunStarted
 from ...domain.state.ledger import Ledger
-from ...domain.state.lifecycle import RUN_TRANSITIONS
 from ...domain.tool import Mode
 from ...history.fold import load
 from ...storage.event_log import EventLog
@@ -115,7 +114,7 @@ async def _look(wanted: str, options: Options) -> _Wanted:
 
 def _check(ledger: Ledger, log: Path | None) -> None:
     name = short(ledger.run_id)
-    if not RUN_TRANSITIONS[ledger.state]:
+    if ledger.is_over:
         command = with_log(f"interlock runs fork {name}", log)
         raise RunEndedError(f"{name} is {ledger.state.value}: it cannot go on. `{command}` makes a new run.")
     if ledger.created_by:

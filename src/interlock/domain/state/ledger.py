@@ -62,6 +62,11 @@ class ActionEntry(msgspec.Struct, omit_defaults=True):
     answered_seq: int = -1
     executed_seq: int = -1
 
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has answered yet."""
+        return self.state is ActionState.PENDING
+
 
 class Grant(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A yes that holds for the same call again."""
@@ -115,8 +120,20 @@ class Ledger(msgspec.Struct, kw_only=True):
         """The agent whose turn it is: the one that the run began with, or the one that it was handed to."""
         return self.tool_state.get(AGENT, self.agent)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can happen in the run any more."""
+        return not RUN_TRANSITIONS[self.state]
+
+    def open_questions(self) -> "list[Question]":
+        """Return the questions that wait for an answer, in the order in which they were asked. A run that is over waits
+        for none."""
+        if self.is_over:
+            return []
+        return [action.question for action in self.actions.values() if action.is_open]
+
     def open_calls(self) -> list[str]:
-        """Calls that have no observation yet, in model order."""
+        """Return the calls that have no observation yet, in model order."""
         return [call_id for call_id, call in self.calls.items() if call.state is not CallState.OBSERVED]
 
 

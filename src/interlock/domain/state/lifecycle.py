@@ -23,6 +23,11 @@ class RunState(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can happen in a run any more."""
+        return not RUN_TRANSITIONS[self]
+
 
 class CallState(StrEnum):
     PROPOSED = "proposed"

@@ -1,11 +1,11 @@
-"""What a question is bound to, read from the world as it is now: the payload, its one canonical form, and its hash."""
+"""What an approval is bound to, as it is now: the payload, its one canonical form, and its hash."""
 
 from collections.abc import Iterable
 from os.path import expanduser, join
 
 import msgspec
 
-from ...domain.call import Question, ValidCall, Waiting
+from ...domain.call import Question, ValidCall
 from ...domain.decision import Decision, Verdict
 from ...domain.json import BadJson, encode
 from ...domain.outcome import Failure
@@ -24,24 +24,8 @@ from ...domain.payload import (
 from ...domain.resources import declared_paths
 from ...domain.tool import JsonObject, Risk, ToolDefinition
 from ..context import RunContext
-from ..permit import build_question, inexact_payload
+from ..refusals import inexact_payload
 from ..validate import validate
-
-
-def require_approval(valid: ValidCall, decision: Decision, run: RunContext) -> Waiting | Failure:
-    """A call that a person is to be asked about, exactly as it would run."""
-    if decision.answer_within_seconds is None and run.parts.limits.approval_seconds is not None:
-        decision = msgspec.structs.replace(decision, answer_within_seconds=run.parts.limits.approval_seconds)
-    question = build_question(
-        valid, decision, bind_approval(valid, decision, run), run.situation, run.parts.clock.now()
-    )
-    exact = canonicalize(valid, question)
-    if isinstance(exact, Failure):
-        return exact
-    again, payload_hash = exact
-    return Waiting(
-        again, decision, msgspec.structs.replace(question, arguments=again.copy(), payload_hash=payload_hash)
-    )
 
 
 def apply_grants(valid: ValidCall, decision: Decision, run: RunContext) -> Decision:

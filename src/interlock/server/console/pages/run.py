@@ -18,7 +18,7 @@ from starlette.responses import Response
 from ....domain import event as facts
 from ....domain.chain import Entry, decode_event
 from ....domain.errors import ArtifactError
-from ....domain.state.lifecycle import RUN_TRANSITIONS, ActionState
+from ....domain.state.lifecycle import ActionState
 from ....history.call_view import CallView
 from ...core.errors import NotFoundError, unknown
 from ...core.identity.permissions import Operation, may
@@ -185,7 +185,7 @@ class _RunPage:
             "final": final,
             "open_questions": [each for each in final.questions if each.status == ActionState.PENDING.name],
             "children": inside.rows,
-            "may_cancel": bool(RUN_TRANSITIONS[run.state]) and may(who, Operation.CANCEL_RUN, run),
+            "may_cancel": not run.state.is_over and may(who, Operation.CANCEL_RUN, run),
             "may_export": may(who, Operation.EXPORT_RUN, run),
             "call": None,
             "lens": "",

@@ -91,7 +91,7 @@ def _asked(told: _Told, fact: facts.ApprovalRequested | facts.InputRequested | f
     question, run = fact.question, told.run
     if told.rows.action(run.run_id, question.action_id) is not None:
         raise IllegalTransitionError(f"{question.action_id} was asked twice")
-    is_open = bool(RUN_TRANSITIONS[run.state])
+    is_open = not run.state.is_over
     told.rows.add_action(
         IndexedAction(
             number=told.position,

@@ -5,7 +5,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from ....domain.state.lifecycle import RUN_STATUS, RUN_TRANSITIONS, ActionState, RunState
+from ....domain.state.lifecycle import RUN_STATUS, ActionState, RunState
 
 _Row = TypeVar("_Row")
 
@@ -37,7 +37,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        return not RUN_TRANSITIONS[self.state]
+        return self.state.is_over
 
 
 class ActionRow(msgspec.Struct, frozen=True, kw_only=True):

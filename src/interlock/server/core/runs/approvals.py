@@ -11,7 +11,6 @@ from ....domain.decision import Scope
 from ....domain.errors import AnswerRefusedError, DecisionConflictError, RunEndedError
 from ....domain.json import JsonObject, encode_sorted
 from ....domain.state.ledger import ActionEntry, Ledger
-from ....domain.state.lifecycle import ActionState
 from ....history.fold import load
 from ....runs.commands import is_recorded, read_note
 from ....runs.inbox import Taken
@@ -94,7 +93,7 @@ class Deciding:
             raise _other_payload(entry.question, payload_hash)
         if answer.scope == "rule" and not answer.rule:
             answer = msgspec.structs.replace(answer, rule=entry.question.suggested_rule)
-        if entry.state is not ActionState.PENDING:
+        if not entry.is_open:
             return _known(row, ledger, answer)
         target = None
         if answer.scope == "rule":
@@ -113,7 +112,7 @@ class Deciding:
         # Looked at after the notes: one that is not there any more is in the log.
         ledger = (await load(self._fleet.log, row.run_id)).ledger
         entry = _entry(ledger, row.action_id)
-        if entry.state is not ActionState.PENDING:
+        if not entry.is_open:
             return _known(row, ledger, answer)
         for note in notes:
             if isinstance(note, AnswerNote) and note.action_id == row.action_id and _is_same(note.answer, answer):

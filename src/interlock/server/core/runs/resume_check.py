@@ -50,7 +50,7 @@ class Prospects:
         """Has one question of several been answered, or run out of time, and nothing come of it yet?"""
         for action in ledger.actions.values():
             call, question = ledger.calls.get(action.question.call_id), action.question
-            is_late = action.state is ActionState.PENDING and 0 < question.expires_at <= self._now()
+            is_late = action.is_open and 0 < question.expires_at <= self._now()
             waits = call is not None and call.state is not CallState.OBSERVED
             if waits and (is_late or action.state in _ANSWERED):
                 return True

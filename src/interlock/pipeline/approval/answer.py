@@ -1,0 +1,289 @@
+"""Ask a person about a call, and apply their answer.
+
+A question is bound to one payload: the arguments, and everything around them that the decision was about. What runs
+after an approval is read back from the bytes that were hashed. When something that the question is bound to changed
+before the answer or before the start, the question is void: the call is judged again, and the next question shows
+what changed. A stored answer itself is never evaluated again.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from ...domain.call import AcceptedCall, Answer, KnownCall, PermittedCall, Question, ToolIntent, ValidCall, Waiting
+from ...domain.decision import RECOVERY, SCOPES, Decision, Verdict, needs_second_person
+from ...domain.json import BadJson, check, encode
+from ...domain.outcome import Failure
+from ...domain.payload import (
+    Change,
+    hash_of_answer,
+)
+from ...domain.rendering import neutralize
+from ...domain.tool import (
+    JsonObject,
+)
+from ...interaction.interface import InteractionProvider
+from ...rendering.sentences import error_text
+from ..context import RunContext
+from ..events import question_event, record_answer
+from ..parts import Parts
+from ..permit import judge, permit, run_guardrails
+from ..refusals import denied_by_policy, guardrail_failure, payload_changed, rejection_failure, too_many_questions
+from ..validate import validate
+from .binding import bind_approval, canonicalize, detect_drift, payload_matches
+from .question import require_approval
+from .recheck import ask_again
+
+#: How often one call is asked about anew because something changed while the person thought.
+_MAX_ASKED = 5
+
+
+async def wait_for_answer(waiting: Waiting, question: Question, run: RunContext) -> PermittedCall | Waiting | Failure:
+    """A person answers, or the question stays open."""
+    for _ in range(_MAX_ASKED):
+        outcome = await _ask(waiting, question, run)
+        if not isinstance(outcome, Waiting) or outcome.question is None or outcome.question is question:
+            return outcome
+        waiting, question = outcome, outcome.question
+    return payload_changed(question, "something that keeps changing")
+
+
+async def apply_answer(
+    waiting: Waiting, question: Question, answer: Answer, cause: int | None, run: RunContext
+) -> PermittedCall | Waiting | Failure:
+    """What the stored answer means. It is never evaluated again; what a person wrote themselves is new, so it must fit
+    and no rule may forbid it."""
+    if not answer.approved:
+        return rejection_failure(question, answer)
+    if question.kind == "consent":
+        return await _after_consent(waiting.valid, run)
+    return await _apply_approval(waiting, question, answer, cause, run)
+
+
+async def _apply_approval(
+    waiting: Waiting, question: Question, answer: Answer, cause: int | None, run: RunContext
+) -> PermittedCall | Waiting | Failure:
+    changes_since = detect_drift(question, run)
+    if changes_since:
+        return await ask_again(waiting.valid, question, changes_since, run)
+    exact = canonicalize(waiting.valid, question)
+    if isinstance(exact, Failure):
+        return exact
+    valid, payload_hash = exact
+    if payload_hash != question.payload_hash or not payload_matches(question):
+        return payload_changed(question, payload_hash)
+    if not _is_recorded_answer(question, answer, run):
+        lost = Change("your answer", "as you wrote it", "not in the log as you wrote it")
+        return await ask_again(valid, question, (lost,), run)
+    granted = PermittedCall(
+        valid,
+        waiting.decision,
+        cause,
+        question.action_id,
+        payload_hash=payload_hash,
+        bound=question.bound,
+        edited_by=question.edited_by,
+        keep=answer.rule if answer.scope == "rule" else "",
+    )
+    own = _written_arguments(question, answer, valid)
+    return granted if own is None else await _apply_written_arguments(granted, own, question, answer, run)
+
+
+async def _after_consent(valid: ValidCall, run: RunContext) -> PermittedCall | Waiting | Failure:
+    """Consent is one thing and permission another: what policy says counts as if nobody had been asked yet."""
+    return permit(valid, await judge(valid, run), run)
+
+
+async def _ask(waiting: Waiting, question: Question, run: RunContext) -> PermittedCall | Waiting | Failure:
+    parts, valid = run.parts, waiting.valid
+    if question.expires_at and parts.clock.now() >= question.expires_at:
+        return _expired(question, run)
+    was_asked = question.action_id in run.ledger.actions
+    changes_since = detect_drift(question, run) if was_asked and question.kind != "consent" else ()
+    if changes_since:
+        return await ask_again(valid, question, changes_since, run)
+    objection = await _find_objection(valid, was_asked, run)
+    if objection is not None:
+        return objection
+    if not was_asked:
+        run.recorder.add(question_event(question, run), question.call_id)
+    if question.kind == "consent":  # the user answers at the provider
+        return waiting
+    if parts.interaction.interactive or run.recorder.many:  # somebody may see it while others run
+        await run.recorder.commit()
+    began = parts.clock.elapsed()
+    try:
+        answer = await ask_provider(question, parts.interaction, parts.clock.now)
+    finally:
+        run.executions.waited_ns += parts.clock.elapsed() - began
+    if answer is None:
+        return waiting
+    if problem := _rule_problem(question, answer, parts):
+        answer = Answer(approved=False, reason=problem, by=answer.by)
+    return await apply_answer(waiting, question, answer, record_answer(question, answer, run), run)
+
+
+async def _find_objection(valid: ValidCall, was_asked: bool, run: RunContext) -> Failure | None:
+    """What refuses the call before anybody is asked about it."""
+    limits, guardrails = run.parts.limits, valid.tool.input_guardrails
+    if not was_asked and _has_too_many_questions(run):
+        return too_many_questions(valid.tool.name, limits.max_open_questions)
+    if not (limits.guardrails_before_approval and guardrails):
+        return None
+    context = run.context(valid.known.accepted.intent)
+    reason = await run_guardrails(guardrails, valid.copy(), context, limits.check_seconds)
+    return None if reason is None else guardrail_failure(valid, reason)
+
+
+def _has_too_many_questions(run: RunContext) -> bool:
+    most = run.parts.limits.max_open_questions
+    if most is None:
+        return False
+    return len(run.ledger.open_questions()) >= most
+
+
+async def ask_provider(asked: Question, provider: InteractionProvider, now: Callable[[], int]) -> Answer | None:
+    """What the person says; None leaves the question open. A provider that fails has not said yes."""
+    try:
+        answer = await asyncio.wait_for(provider.ask(asked), _answer_timeout(asked, provider, now))
+    except TimeoutError:
+        return _timeout_answer(asked, provider, now())
+    except Exception as error:
+        return Answer(approved=False, reason=f"The question could not be asked: {error_text(error)}.")
+    if answer is None:
+        return None
+    if not isinstance(answer, Answer):  # pyright: ignore[reportUnnecessaryIsInstance] - a provider is not typed
+        return Answer(approved=False, reason=f"The provider answered with {type(answer).__name__}.")
+    if asked.layer == RECOVERY and answer.approved and answer.by == "headless":
+        return Answer(approved=False, reason="Only a person can say that it may run again.", by=answer.by)
+    fault = find_answer_problem(asked, answer)
+    return Answer(approved=False, reason=fault, by=answer.by) if fault else answer
+
+
+def _answer_timeout(asked: Question, provider: InteractionProvider, now: Callable[[], int]) -> float | None:
+    """How long to wait: the provider's time, or the question's own where that ends earlier."""
+    seconds = provider.approval_timeout_s
+    if not asked.expires_at:
+        return seconds
+    left = max(0.0, (asked.expires_at - now()) / 1e9)
+    return left if seconds is None else min(seconds, left)
+
+
+def _timeout_answer(asked: Question, provider: InteractionProvider, now: int) -> Answer | None:
+    """What happens when nobody answers in time. A yes cannot stand for a value that nobody gave."""
+    if provider.approval_fallback == "wait":
+        return None
+    is_open = not asked.expires_at or now < asked.expires_at
+    may = asked.kind == "approval" and asked.layer != RECOVERY and is_open
+    approved = provider.approval_fallback == "approve" and may
+    return Answer(approved=approved, reason="Nobody answered in time.", expired=True, by="fallback")
+
+
+def find_answer_problem(asked: Question, answer: Answer) -> str:
+    """Why this cannot be the answer to the question; empty when it can."""
+    try:
+        check(answer.value)
+        check(answer.arguments)
+    except BadJson as error:
+        return f"The value is not JSON: {error}."
+    if SCOPES.index(answer.scope) > SCOPES.index(asked.scope):
+        return f"A yes to this question reaches no further than {asked.scope!r}, and this one was for {answer.scope!r}."
+    if asked.kind == "consent" and (answer.arguments, answer.value) != (None, None):
+        return "A consent is given or refused; it has no arguments and no value."
+    if answer.arguments is not None and (asked.kind == "input" or answer.scope != "once"):
+        return "Arguments that a person edited are approved once, where an approval was asked for."
+    if (answer.scope == "window") != bool(answer.until) or (answer.scope == "rule") != bool(answer.rule):
+        return "A window needs its end, and a rule to keep needs its text."
+    return ""
+
+
+def validate_answer(question: Question, answer: Answer, parts: Parts) -> str:
+    """Why this cannot be the answer, said to the person while the question is still open; empty when it can."""
+    if question.kind == "consent":
+        return find_answer_problem(question, answer)
+    if not payload_matches(question):
+        return "The question in the log is not what its payload hash is of, so nobody can say yes to it."
+    fault = find_answer_problem(question, answer) or _rule_problem(question, answer, parts)
+    tool = parts.registry.find(question.tool_name)
+    written = _arguments_to_check(question, answer)
+    if fault or written is None or tool is None:
+        return fault
+    intent = ToolIntent(call_id=question.call_id, tool_name=question.tool_name, arguments=None)
+    arguments_json = encode(written)
+    checked = validate(KnownCall(AcceptedCall(intent, written, arguments_json), tool), arguments_json)
+    return neutralize(checked.message) if isinstance(checked, Failure) else ""
+
+
+def _arguments_to_check(question: Question, answer: Answer) -> JsonObject | None:
+    """The arguments as they would be with what the person wrote; None: they wrote nothing, or they are not known."""
+    if question.kind != "input":
+        return answer.arguments
+    if not answer.approved or question.arguments.keys() == {"redacted"}:
+        return None
+    return {**question.arguments, question.target_arg: answer.value}
+
+
+def _is_recorded_answer(question: Question, answer: Answer, run: RunContext) -> bool:
+    written = run.ledger.actions[question.action_id].written_hash
+    return hash_of_answer(question.payload_hash, answer.arguments, answer.value) == written
+
+
+def _written_arguments(question: Question, answer: Answer, valid: ValidCall) -> JsonObject | None:
+    """What the person wrote: a value that was asked for, or arguments that they edited."""
+    if question.kind == "input":
+        return {**valid.arguments, question.target_arg: answer.value}
+    return answer.arguments
+
+
+async def _apply_written_arguments(
+    granted: PermittedCall, arguments: JsonObject, question: Question, answer: Answer, run: RunContext
+) -> PermittedCall | Waiting | Failure:
+    """Validated, judged, bound and hashed anew, as if the model had sent it."""
+    valid = validate(granted.valid.known, encode(arguments))
+    if isinstance(valid, Failure) and question.kind == "approval":
+        return await ask_again(granted.valid, question, (Change("your arguments", "edited", valid.message),), run)
+    if isinstance(valid, Failure):
+        return valid
+    decision = await judge(valid, run, use_grants=False)
+    # A value that a rule wants is what the person just gave; edited arguments do not stand for one.
+    if decision.verdict is Verdict.DENY or (decision.verdict is Verdict.REQUEST_INPUT and question.kind == "approval"):
+        return denied_by_policy(valid, decision)
+    if answer.arguments is not None and _needs_second_person(valid, decision, question, run):
+        editor = answer.by or "a person"
+        edited = Change("arguments", "as the model wrote them", f"edited by {editor}")
+        return await ask_again(valid, question, (edited,), run, editor)
+    now_bound = bind_approval(valid, decision, run)
+    exact = canonicalize(valid, msgspec.structs.replace(question, bound=now_bound))
+    if isinstance(exact, Failure):
+        return exact
+    return msgspec.structs.replace(
+        granted,
+        valid=exact[0],
+        payload_hash=exact[1],
+        bound=now_bound,
+        edited_by=(answer.by or "a person") if answer.arguments is not None else "",
+    )
+
+
+def _needs_second_person(valid: ValidCall, decision: Decision, question: Question, run: RunContext) -> bool:
+    """Return whether whoever edited the call may not be the one who approves it."""
+    if decision.verdict is not Verdict.ASK and question.layer != RECOVERY:
+        return False
+    held = require_approval(valid, decision, run)
+    if isinstance(held, Failure) or held.question is None:
+        return False
+    return needs_second_person(held.question.risk, question.layer, run.parts.limits.four_eyes)
+
+
+def _expired(question: Question, run: RunContext) -> Failure:
+    answer = Answer(approved=False, reason="Nobody answered in time.", expired=True, by="clock")
+    record_answer(question, answer, run)
+    return rejection_failure(question, answer)
+
+
+def _rule_problem(question: Question, answer: Answer, parts: Parts) -> str:
+    """Return why the rule of this answer may not be kept; empty when it may, or when there is none."""
+    if not answer.approved or answer.scope != "rule":
+        return ""
+    return parts.find_rule_problem(answer.rule, question.suggested_rule)

@@ -1,0 +1,149 @@
+"""What a person is asked about a call, and the decision that is recorded with it."""
+
+from typing import cast
+
+import msgspec
+
+from ...domain.call import Question, ValidCall, Waiting
+from ...domain.decision import RECOVERY, Decision, Verdict
+from ...domain.ids import new_action_id
+from ...domain.outcome import Failure
+from ...domain.payload import Bound
+from ...domain.resources import values_at
+from ...domain.tool import Consent, ConsentBinding, Risk, Situation
+from ...rendering.sentences import shorten
+from ..context import RunContext
+from .binding import bind_approval, canonicalize
+
+#: The layer that asks a user to let a tool act for them.
+CONSENT = "consent"
+
+
+_MAX_CAPABILITY_CHARS = 200
+
+
+_SHOWN_DIGEST_CHARS = 12
+
+
+def repeat_decision(tool_name: str, decision: Decision) -> Decision:
+    """A person decides whether a call may run again of which nobody knows whether it happened."""
+    reason = f"{tool_name} started before, and the run stopped before its end was recorded: it may have happened."
+    return Decision(
+        verdict=Verdict.ASK,
+        reason=reason,
+        rule_ids=("interlock:unknown-outcome",),
+        layer=RECOVERY,
+        risk=("it may happen twice", *decision.risk),
+        prompt=f"Run {tool_name} again? It started before, and whether it happened is not known.",
+        policy_digest=decision.policy_digest,
+        paths=decision.paths,
+    )
+
+
+def build_question(valid: ValidCall, decision: Decision, bound: Bound, situation: Situation, now: int) -> Question:
+    """The question about a call, still without the hash of what would run."""
+    asks_value = decision.verdict is Verdict.REQUEST_INPUT
+    seconds = decision.answer_within_seconds
+    return Question(
+        action_id=new_action_id(),
+        run_id=situation.run_id,
+        agent=situation.agent,
+        call_id=valid.call_id,
+        tool_name=valid.tool.name,
+        kind="input" if asks_value else "approval",
+        prompt=decision.prompt or f"Run {valid.tool.name}? {decision.reason}",
+        arguments=valid.copy(),
+        payload_hash="",
+        risk=_risks(valid, decision, bound),
+        rule_ids=decision.rule_ids,
+        layer=decision.layer,
+        reason=decision.reason,
+        target_arg=decision.target_arg,
+        asked_at=now,
+        expires_at=now + int(seconds * 1e9) if seconds is not None else 0,
+        bound=bound,
+        capability=_capability(valid),
+        scope="once" if asks_value else decision.scope,
+        suggested_rule="" if asks_value else decision.suggested_rule,
+    )
+
+
+def _risks(valid: ValidCall, decision: Decision, bound: Bound) -> tuple[str, ...]:
+    """What a person should know before they say yes."""
+    known = decision.risk or tuple(sorted(valid.tool.risk))
+    # Whoever judged may have words of their own for it; those that others go by must not be lost by that.
+    declared = () if any(word in set(Risk) for word in known) else tuple(sorted(valid.tool.risk))
+    unbound = [f"{file.path} cannot be held fast: {file.unbound}" for file in bound.surroundings.unbound]
+    limit = f"output is cut at {valid.tool.max_output_chars} characters"
+    hosts = ("hosts can be reached",) if bound.surroundings.sandbox.endswith("+network") else ()
+    return (*known, f"sandbox: {bound.surroundings.sandbox}", *hosts, limit, *unbound, *declared)
+
+
+def _capability(valid: ValidCall) -> str:
+    """The operation and the first thing that it acts on, as operators know it from a request's method and path."""
+    named = (values_at(valid.arguments, name.split(".")) for name in valid.tool.resources)
+    target = next((value for values in named for value in values if isinstance(value, str)), "")
+    return shorten(f"{valid.tool.name} {target}".strip(), _MAX_CAPABILITY_CHARS)
+
+
+def build_consent_question(
+    valid: ValidCall, binding: ConsentBinding, situation: Situation, now: int, seconds: float | None
+) -> Question:
+    """Build the question to the user that the run acts for. They answer it at the provider, and nobody else can."""
+    tool, consent = valid.tool, cast(Consent, valid.tool.consent)
+    what = f" to {', '.join(consent.scopes)}" if consent.scopes else ""
+    whose = f" of the agent {binding.agent}" if binding.agent else ""
+    defined = binding.definition.removeprefix("sha256:")[:_SHOWN_DIGEST_CHARS]
+    acts = f"{tool.name}{whose} (definition {defined}) acts for {binding.user} at {consent.provider}"
+    return Question(
+        action_id=new_action_id(),
+        run_id=situation.run_id,
+        agent=binding.agent,
+        call_id=valid.call_id,
+        tool_name=tool.name,
+        kind="consent",
+        prompt=f"{acts}, and needs their consent{what}.",
+        arguments=valid.copy(),
+        payload_hash="",
+        risk=tuple(sorted(tool.risk)),
+        bound=Bound(
+            tool_origin=tool.origin,
+            tool_source=tool.source,
+            tool_version=tool.version,
+            tool_definition=binding.definition,
+        ),
+        layer=CONSENT,
+        reason=f"The tool declares that it acts for a user at {consent.provider}.",
+        asked_at=now,
+        expires_at=now + int(seconds * 1e9) if seconds is not None else 0,
+        capability=_capability(valid),
+        provider=consent.provider,
+        scopes=consent.scopes,
+    )
+
+
+def consent_decision(decision: Decision, question: Question) -> Decision:
+    """What is recorded about a call that policy lets go on and that waits for its user."""
+    return Decision(
+        verdict=Verdict.ASK,
+        reason=question.prompt,
+        rule_ids=("interlock:consent",),
+        layer=CONSENT,
+        policy_digest=decision.policy_digest,
+    )
+
+
+def require_approval(valid: ValidCall, decision: Decision, run: RunContext) -> Waiting | Failure:
+    """A call that a person is to be asked about, exactly as it would run."""
+    if decision.answer_within_seconds is None and run.parts.limits.approval_seconds is not None:
+        decision = msgspec.structs.replace(decision, answer_within_seconds=run.parts.limits.approval_seconds)
+    question = build_question(
+        valid, decision, bind_approval(valid, decision, run), run.situation, run.parts.clock.now()
+    )
+    exact = canonicalize(valid, question)
+    if isinstance(exact, Failure):
+        return exact
+    again, payload_hash = exact
+    return Waiting(
+        again, decision, msgspec.structs.replace(question, arguments=again.copy(), payload_hash=payload_hash)
+    )

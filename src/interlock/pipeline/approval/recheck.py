@@ -1,0 +1,84 @@
+"""Judge a call again whose approval is void, and check everything once more right before the start."""
+
+import msgspec
+
+from ...domain.call import AcceptedCall, PermittedCall, Question, ValidCall, Waiting
+from ...domain.decision import QUESTIONS, RECOVERY, Verdict
+from ...domain.json import encode
+from ...domain.outcome import Failure
+from ...domain.payload import Change
+from ...domain.tool import ToolContext
+from ..context import RunContext
+from ..events import resume_if_unblocked, void_event
+from ..lookup import lookup
+from ..permit import judge, permit, run_guardrails
+from ..refusals import guardrail_failure, unknown_outcome
+from ..validate import check_state, validate
+from .binding import detect_drift
+from .consent import use_consent
+from .question import repeat_decision
+
+
+async def recheck_before_start(
+    permitted: PermittedCall, context: ToolContext, run: RunContext
+) -> PermittedCall | Waiting | Failure:
+    """Right before the start: what may have changed since the call was permitted."""
+    valid, seconds = permitted.valid, run.parts.limits.check_seconds
+    if permitted.action_id:
+        question = run.ledger.actions[permitted.action_id].question
+        changes_since = detect_drift(msgspec.structs.replace(question, bound=permitted.bound), run)
+        if changes_since:
+            return await ask_again(valid, question, changes_since, run)
+        failure = await check_state(valid, context, seconds)
+        if failure is not None:
+            return failure
+        context.bound = permitted.bound.surroundings
+    if valid.tool.input_guardrails:
+        reason = await run_guardrails(valid.tool.input_guardrails, valid.copy(), context, seconds)
+        if reason is not None:
+            return guardrail_failure(valid, reason)
+    return permitted if valid.tool.consent is None else await use_consent(permitted, context, run)
+
+
+async def ask_again(
+    valid: ValidCall, question: Question, changes: tuple[Change, ...], run: RunContext, edited_by: str = ""
+) -> PermittedCall | Waiting | Failure:
+    """Void the question, and look up, validate and judge the call as it is now: with the model's arguments, or with
+    those of a person who edited them for others to approve."""
+    editor = edited_by or question.edited_by
+    cause = run.recorder.add(void_event(question, changes, run, edited_by), valid.call_id)
+    arguments_json = encode(valid.arguments) if editor else valid.known.accepted.arguments_json
+    again = revalidate(valid.known.accepted, run, arguments_json)
+    if isinstance(again, Failure):
+        resume_if_unblocked(cause, run)
+        return again
+    is_repeat = question.layer == RECOVERY
+    decision = await judge(again, run, use_grants=not is_repeat)
+    if is_repeat:
+        if decision.verdict not in (Verdict.ALLOW, Verdict.ASK):
+            resume_if_unblocked(cause, run)
+            return unknown_outcome(again.tool.name, "and policy does not let it run again")
+        decision = repeat_decision(again.tool.name, decision)
+    outcome = permit(again, decision, run)
+    if decision.verdict not in QUESTIONS:
+        resume_if_unblocked(run.ledger.next_seq - 1, run)
+    if isinstance(outcome, PermittedCall):
+        return msgspec.structs.replace(outcome, edited_by=editor) if editor else outcome
+    if isinstance(outcome, Failure) or outcome.question is None:
+        return outcome
+    asked_again = msgspec.structs.replace(
+        outcome.question, changes=changes, replaces=question.action_id, edited_by=editor
+    )
+    return msgspec.structs.replace(outcome, question=asked_again)
+
+
+def revalidate(
+    accepted: AcceptedCall | Failure, run: RunContext, arguments_json: bytes | None = None
+) -> ValidCall | Failure:
+    """Look up and validate a call again, as the tools are now: with the model's arguments, or with others."""
+    if isinstance(accepted, Failure):
+        return accepted
+    known = lookup(accepted, run.parts.registry, run.situation)
+    if isinstance(known, Failure):
+        return known
+    return validate(known, accepted.arguments_json if arguments_json is None else arguments_json)
