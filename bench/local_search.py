@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from interlock import ToolRuntime
 from interlock.domain.tool import JsonObject
 from interlock.local import LocalTools
-from interlock.sandbox.host.probe import choose
-from interlock.sandbox.interface import Command, CommandSandbox, OnOutput, Running
+from interlock.sandbox.host.probe import choose_sandbox
+from interlock.sandbox.interface import CommandSpec, CommandSandbox, OutputHandler, RunningCommand
 
 from .sections import Figures
 
@@ -58,7 +58,7 @@ class _Recorder:
         self.confinement = sandbox.confinement
         self.words: tuple[str, ...] = ()
 
-    async def start(self, command: Command, on_output: OnOutput) -> Running:
+    async def start(self, command: CommandSpec, on_output: OutputHandler) -> RunningCommand:
         self.words = self.words or command.argv
         return await self._sandbox.start(command, on_output)
 
@@ -96,7 +96,7 @@ def make_tree(root: Path, files: int = FILES) -> None:
 async def search(
     root: Path, rounds: int = _ROUNDS, searches: Mapping[str, tuple[str, JsonObject]] = SEARCHES
 ) -> dict[str, list[Reading]]:
-    recorder = _Recorder(choose())
+    recorder = _Recorder(choose_sandbox())
     tools = LocalTools(root, commands=recorder)
     runtime = ToolRuntime(tools=tools, workspace=root)
     readings: dict[str, list[Reading]] = {name: [] for name in searches}

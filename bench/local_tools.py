@@ -31,11 +31,18 @@ from unittest.mock import patch
 import msgspec
 
 from interlock import FileArtifacts, RulePolicy, ToolRuntime
-from interlock.domain.tool import Situation, ToolContext
+from interlock.domain.tool import CallContext, ToolContext
 from interlock.local import LocalTools
 from interlock.sandbox.commands.running import Launch
-from interlock.sandbox.host.probe import choose
-from interlock.sandbox.interface import Command, CommandLimits, CommandSandbox, OnOutput, Profile, Running
+from interlock.sandbox.host.probe import choose_sandbox
+from interlock.sandbox.interface import (
+    CommandSpec,
+    CommandLimits,
+    CommandSandbox,
+    OutputHandler,
+    SandboxProfile,
+    RunningCommand,
+)
 
 from .local_search import SEARCHES, make_tree, search
 
@@ -133,11 +140,11 @@ class Site(NamedTuple):
         return self.folder / "large"
 
     @property
-    def profile(self) -> Profile:
-        return Profile(workspace=os.path.realpath(self.empty), writable=True)
+    def profile(self) -> SandboxProfile:
+        return SandboxProfile(workspace=os.path.realpath(self.empty), writable=True)
 
     @property
-    def covered_profile(self) -> Profile:
+    def covered_profile(self) -> SandboxProfile:
         """As in a repository with a secret."""
         root = Path(self.profile.workspace)
         for folder in (root / ".git/hooks", root / "app"):
@@ -181,7 +188,7 @@ class Caller:
     def handler(self, tool_name: str, /, **arguments: Any) -> Callable[[], object]:
         """The handler alone, for a run that knows nothing yet."""
         definition = next(tool for tool in self._tools if tool.name == tool_name)
-        context = ToolContext(Situation(run_id="r"), "c", tool_name, lambda call_id, message: None)
+        context = ToolContext(CallContext(run_id="r"), "c", tool_name, lambda call_id, message: None)
         return lambda: definition.handler(context, **arguments)
 
     async def close(self) -> None:
@@ -201,7 +208,7 @@ async def in_rounds(rounds: int, sides: dict[str, Callable[[], Awaitable[float]]
 
 
 async def commands(site: Site) -> Series:
-    sandbox, command = choose(), Command(profile=site.profile, script="true")
+    sandbox, command = choose_sandbox(), CommandSpec(profile=site.profile, script="true")
     small, large = Caller(site.empty), Caller(site.large)
     spawns: dict[str, Callable[[], Awaitable[float]]] = {
         "plain": lambda: _spawned(["/bin/true"]),
@@ -263,9 +270,9 @@ async def files(site: Site) -> Series:
 
 
 async def together(site: Site) -> Series:
-    sandbox = choose()
+    sandbox = choose_sandbox()
     profile = site.profile
-    command = Command(profile=profile, script=f"sleep {site.sizes.sleep_seconds}")
+    command = CommandSpec(profile=profile, script=f"sleep {site.sizes.sleep_seconds}")
 
     async def one_by_one() -> float:
         return sum([await _sandboxed(sandbox, [command]) for _ in range(_TOGETHER)])
@@ -329,7 +336,7 @@ async def _spawned(words: list[str]) -> float:
     return time.perf_counter() - began
 
 
-async def _sandboxed(sandbox: CommandSandbox, commands: Iterable[Command]) -> float:
+async def _sandboxed(sandbox: CommandSandbox, commands: Iterable[CommandSpec]) -> float:
     began = time.perf_counter()
     codes = await asyncio.gather(*(_exit_code(sandbox, command) for command in commands))
     taken = time.perf_counter() - began
@@ -338,7 +345,7 @@ async def _sandboxed(sandbox: CommandSandbox, commands: Iterable[Command]) -> fl
     return taken
 
 
-async def _exit_code(sandbox: CommandSandbox, command: Command) -> int | None:
+async def _exit_code(sandbox: CommandSandbox, command: CommandSpec) -> int | None:
     running = await sandbox.start(command, lambda stream, chunk: None)
     return (await running.wait()).exit_code
 
@@ -349,7 +356,7 @@ class _NotLaunched(Exception):
         self.launch = launch
 
 
-def _mount_options(profile: Profile) -> tuple[str, ...]:
+def _mount_options(profile: SandboxProfile) -> tuple[str, ...]:
     """How the launcher would protect the same files by their paths."""
     pinned = sorted({os.path.dirname(path) for path in (*profile.hidden, *profile.read_only)} - {profile.workspace})
     return (
@@ -359,7 +366,7 @@ def _mount_options(profile: Profile) -> tuple[str, ...]:
     )
 
 
-async def _bare(sandbox: CommandSandbox, command: Command, more: tuple[str, ...] = ()) -> float:
+async def _bare(sandbox: CommandSandbox, command: CommandSpec, more: tuple[str, ...] = ()) -> float:
     """The launcher with all that it is given, and nobody who watches it. Making what it is given is not timed."""
     launch = await _launch_of(sandbox, command)
     if more:
@@ -384,8 +391,8 @@ async def _bare(sandbox: CommandSandbox, command: Command, more: tuple[str, ...]
     return taken
 
 
-async def _launch_of(sandbox: CommandSandbox, command: Command) -> Launch:
-    async def instead(launch: Launch, limits: CommandLimits, on_output: OnOutput) -> Running:
+async def _launch_of(sandbox: CommandSandbox, command: CommandSpec) -> Launch:
+    async def instead(launch: Launch, limits: CommandLimits, on_output: OutputHandler) -> RunningCommand:
         raise _NotLaunched(launch)
 
     with patch("interlock.sandbox.commands.bubblewrap.run_launch", instead):
@@ -499,7 +506,7 @@ def report(names: Sequence[str] = tuple(SECTIONS), sizes: Sizes = _USUAL) -> str
         found = measure(Path(folder), sizes, [name for name in names if name != _APART])
     if _APART in names:
         found[_APART] = _measured_apart()
-    where = f"{sizes.rounds} rounds, load {load:.1f} at the start, {choose().confinement.backend}."
+    where = f"{sizes.rounds} rounds, load {load:.1f} at the start, {choose_sandbox().confinement.backend}."
     return "\n".join((*render(found), "", where))
 
 

@@ -19,9 +19,9 @@ from interlock import (
     Agent,
     Answer,
     Budgets,
-    CallWritten,
+    ToolCallDelta,
     EventLog,
-    Finished,
+    StreamFinished,
     MemoryLog,
     ModelEvent,
     ModelRequest,
@@ -30,7 +30,7 @@ from interlock import (
     RulePolicy,
     Runner,
     SqliteLog,
-    TextPiece,
+    TextDelta,
     ToolMessage,
     tool,
 )
@@ -76,9 +76,9 @@ async def t_appr(path: str, count: int, ratio: float) -> str:
 TOOLS = [t_async, t_sync, t_sleep, t_sleep_sync, t_appr]
 #: No run is to end because it is long.
 BUDGETS = Budgets(max_steps=10**9, max_model_calls=10**9, max_tool_calls=10**9)
-STOP, CALLS = Finished(reason="stop"), Finished(reason="tool_calls")
+STOP, CALLS = StreamFinished(reason="stop"), StreamFinished(reason="tool_calls")
 
-Plan = list[tuple[CallWritten, ...]]
+Plan = list[tuple[ToolCallDelta, ...]]
 
 
 class Model:
@@ -100,15 +100,15 @@ class Model:
         for call in calls:
             yield call
         if not calls:
-            yield TextPiece("done")
+            yield TextDelta("done")
         yield CALLS if calls else STOP
 
     async def close(self) -> None:
         """There is nothing to close."""
 
 
-def call(number: int, tool_name: str) -> CallWritten:
-    return CallWritten(ProposedCall(call_id=f"call_{number}", tool=tool_name, arguments=args_json(number)))
+def call(number: int, tool_name: str) -> ToolCallDelta:
+    return ToolCallDelta(ProposedCall(call_id=f"call_{number}", tool=tool_name, arguments=args_json(number)))
 
 
 class A:

@@ -27,11 +27,11 @@ from interlock import (
     tool,
 )
 from interlock.domain.decision import Verdict
-from interlock.domain.payload import Bound, Payload, canonical_payload, hash_payload
-from interlock.domain.tool import JsonObject, Situation
+from interlock.domain.payload import ApprovalBinding, Payload, canonical_payload, hash_payload
+from interlock.domain.tool import JsonObject, CallContext
 from interlock.policy.engine.rule import ArgumentIs, ArgumentRegex
 from interlock.policy.interface import PolicyEvent
-from interlock.policy.shell.bash import read_script
+from interlock.policy.shell.bash import parse_script
 
 from .sections import Figures
 from .work import TALLY, Call, Message, Plan, go_through, quick
@@ -172,7 +172,7 @@ async def governed(turns: int = _TURNS, repeat: int = _REPEAT) -> Figures:
 async def approvals(turns: int = _TURNS, repeat: int = _REPEAT) -> Figures:
     """A call that somebody says yes to at once, beside one that a rule allows; and what only questions need."""
     texts, numbers = _payload({"text": "word " * (_KIB // 5)}), _payload({f"n{at:03}": at for at in range(100, 193)})
-    parts: list[Work] = [lambda: _hashed(texts), lambda: _hashed(numbers), lambda: read_script("npm test")]
+    parts: list[Work] = [lambda: _hashed(texts), lambda: _hashed(numbers), lambda: parse_script("npm test")]
     text_us, numbers_us, read_us = (us / _DECISIONS for us in _fastest_us([_many(part) for part in parts], repeat))
     ask, allow = (RulePolicy([Rule(id="r", verdict=verdict)]) for verdict in ("ask", "allow"))
     yes = CallbackInteractionProvider(_yes)
@@ -216,7 +216,7 @@ async def _yes(question: Question) -> bool:
 
 def _event(name: str, arguments: JsonObject) -> PolicyEvent:
     checked = _TOOLS[name].args_model.model_validate(arguments)
-    return PolicyEvent("call_1", _TOOLS[name], checked, Situation(run_id="bench", workspace=getcwd()))
+    return PolicyEvent("call_1", _TOOLS[name], checked, CallContext(run_id="bench", workspace=getcwd()))
 
 
 def judging(policy: RulePolicy, events: Sequence[PolicyEvent], times: int) -> Work:
@@ -282,7 +282,9 @@ def _payload(arguments: JsonObject) -> Payload:
     size_bytes = len(json.dumps(arguments, separators=(",", ":")))
     if not 0.95 * _KIB < size_bytes < 1.05 * _KIB:
         raise AssertionError(f"{size_bytes} bytes")
-    return Payload("run_1", "call_1", "quick", arguments, Bound(tool_version="1", policy="sha256:" + "0" * 64))
+    return Payload(
+        "run_1", "call_1", "quick", arguments, ApprovalBinding(tool_version="1", policy="sha256:" + "0" * 64)
+    )
 
 
 def _hashed(payload: Payload) -> str:

@@ -16,14 +16,14 @@ from interlock import (
     Agent,
     Answer,
     Budgets,
-    CallWritten,
-    Finished,
+    ToolCallDelta,
+    StreamFinished,
     ModelEvent,
     ModelRequest,
     ProposedCall,
     Runner,
     SqliteLog,
-    TextPiece,
+    TextDelta,
     tool,
 )
 
@@ -60,14 +60,14 @@ class Model:
         self.asked_ns = process_time_ns()
         turn, self.turn = self.turn, self.turn + 1
         if turn > self.turns:
-            yield TextPiece("Done.")
-            yield Finished(reason="stop")
+            yield TextDelta("Done.")
+            yield StreamFinished(reason="stop")
             return
         name = "look" if turn < self.turns else "write"
         arguments = f'{{"path":"a/b.py","count":{turn}}}'
-        yield CallWritten(ProposedCall(call_id=f"call_{turn}", tool=name, arguments=arguments))
+        yield ToolCallDelta(ProposedCall(call_id=f"call_{turn}", tool=name, arguments=arguments))
         self.told_ns = process_time_ns()
-        yield Finished(reason="tool_calls")
+        yield StreamFinished(reason="tool_calls")
 
     async def close(self) -> None:
         """There is nothing to close."""

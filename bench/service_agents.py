@@ -9,10 +9,10 @@ import os
 import socket
 from time import time_ns
 
-from interlock import Agent, Rule, RulePolicy, ScriptedProvider, Turn, tool
+from interlock import Agent, Rule, RulePolicy, ScriptedModel, ScriptedTurn, tool
 from interlock.domain.messages import UserMessage
 from interlock.models.interface import ModelRequest
-from interlock.models.scripted import proposed
+from interlock.models.scripted import tool_call
 
 #: Where the start of a tool is told: the UDP port of whoever measures, on this machine.
 REPORT_VARIABLE = "INTERLOCK_BENCH_PORT"
@@ -39,22 +39,22 @@ async def look(path: str) -> str:
     return f"{path}: 42 lines"
 
 
-def _asks(request: ModelRequest) -> Turn:
+def _asks(request: ModelRequest) -> ScriptedTurn:
     """The task is the path."""
     task = next(message.text for message in request.messages if isinstance(message, UserMessage))
-    return Turn(calls=(proposed("write_file", {"path": task, "content": "x" * 200}),))
+    return ScriptedTurn(calls=(tool_call("write_file", {"path": task, "content": "x" * 200}),))
 
 
 def asker() -> Agent:
     rule = Rule(id="writes-need-a-person", verdict="ask", tools="write_file")
     return Agent(
         name="asker",
-        provider=ScriptedProvider([_asks, Turn(text="Done.")], by_position=True),
+        provider=ScriptedModel([_asks, ScriptedTurn(text="Done.")], by_position=True),
         tools=[write_file],
         policy=RulePolicy([rule], default="allow"),
     )
 
 
 def busy() -> Agent:
-    step = Turn(calls=(proposed("look", {"path": "src/parser.py"}),))
-    return Agent(name="busy", provider=ScriptedProvider([step] * _MAX_STEPS, by_position=True), tools=[look])
+    step = ScriptedTurn(calls=(tool_call("look", {"path": "src/parser.py"}),))
+    return Agent(name="busy", provider=ScriptedModel([step] * _MAX_STEPS, by_position=True), tools=[look])

@@ -15,27 +15,27 @@ from typing import Any, NamedTuple
 
 from interlock import SqliteLog
 from interlock.domain.call import Question
-from interlock.domain.chain import Entry, encode_event, genesis, link
+from interlock.domain.chain import LogEntry, encode_event, genesis_hash, next_hash
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.event import (
     ApprovalRequested,
     BatchStarted,
-    CallJudged,
+    PolicyEvaluated,
     CallProposed,
     CallValidated,
     Event,
     Fact,
-    ModelAnswered,
-    ModelAsked,
+    ModelResponded,
+    ModelRequested,
     RunPaused,
     RunStarted,
-    UserSaid,
-    Warned,
+    UserMessageReceived,
+    WarningRaised,
 )
-from interlock.server.core.index.index import Index
+from interlock.server.core.index.index import RunIndex
 from interlock.server.core.index.rows import ActionQuery, RunQuery
-from interlock.server.core.live.hub import Hub
-from interlock.server.core.live.reader import Reader
+from interlock.server.core.live.hub import EventHub
+from interlock.server.core.live.reader import EventReader
 
 RUNS = (1_000, 100_000)
 READERS, EVENTS_PER_SECOND, SECONDS = 50, 200, 5
@@ -66,13 +66,13 @@ def _facts(run_id: str, number: int) -> Iterator[Fact]:
     yield RunStarted(
         schema=1, agent=f"agent-{number % _AGENTS}", requester=f"user:{number % 100}", created_by="key:bot"
     )
-    yield UserSaid(text=f"Fix failing test number {number} in the parser and say what was wrong with it.")
-    yield ModelAsked(menu_digest="0" * 64, message_count=1, agent="agent", provider="scripted", model="m")
-    yield ModelAnswered(text="I will write the file.", call_count=1)
+    yield UserMessageReceived(text=f"Fix failing test number {number} in the parser and say what was wrong with it.")
+    yield ModelRequested(menu_digest="0" * 64, message_count=1, agent="agent", provider="scripted", model="m")
+    yield ModelResponded(text="I will write the file.", call_count=1)
     yield BatchStarted(call_count=1)
     yield CallProposed(call_id="call_1", tool="write_file", raw_input={"path": "src/parser.py", "content": "x" * 200})
     yield CallValidated(call_id="call_1", ok=True)
-    yield CallJudged(call_id="call_1", tool="write_file", decision=decision)
+    yield PolicyEvaluated(call_id="call_1", tool="write_file", decision=decision)
     yield ApprovalRequested(call_id="call_1", question=question)
     yield RunPaused(kind="approval", waiting=("call_1",))
 
@@ -83,13 +83,13 @@ class Writer:
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         self.seq = 0
-        self._head = genesis(run_id)
+        self._head = genesis_hash(run_id)
 
-    def entry(self, fact: Fact) -> Entry:
+    def entry(self, fact: Fact) -> LogEntry:
         body = encode_event(Event(self.seq, self.run_id, time_ns(), self.run_id, None, fact))
-        self._head = link(self._head, body)
+        self._head = next_hash(self._head, body)
         self.seq += 1
-        return Entry(self.run_id, self.seq - 1, body, self._head)
+        return LogEntry(self.run_id, self.seq - 1, body, self._head)
 
 
 async def pause_runs(log: SqliteLog, count: int) -> None:
@@ -105,10 +105,10 @@ async def pause_runs(log: SqliteLog, count: int) -> None:
 
 
 @asynccontextmanager
-async def _indexed(folder: Path, count: int) -> AsyncGenerator[Index]:
+async def _indexed(folder: Path, count: int) -> AsyncGenerator[RunIndex]:
     async with SqliteLog(folder / f"{count}.db") as log:
         await pause_runs(log, count)
-        index = Index(folder / f"{count}.index", log)
+        index = RunIndex(folder / f"{count}.index", log)
         yield index
         await index.close()
 
@@ -123,23 +123,23 @@ class Lists(NamedTuple):
 _PAUSED, _OPEN = frozenset({"PAUSED_APPROVAL"}), frozenset({"PENDING"})
 _OWNED = frozenset({"agent-1", "agent-2", "agent-3"})
 
-READS: dict[str, Callable[[Index], Awaitable[Any]]] = {
-    "50 paused runs": lambda index: index.runs(RunQuery(statuses=_PAUSED)),
-    "1,000 paused runs": lambda index: index.runs(RunQuery(statuses=_PAUSED, limit=1_000)),
-    "1,000 runs": lambda index: index.runs(RunQuery(limit=1_000)),
-    "50 runs of 3 agents or a person": lambda index: index.runs(RunQuery(agents=_OWNED, person="user:7")),
-    "1,000 runs of 3 agents or a person": lambda index: index.runs(
+READS: dict[str, Callable[[RunIndex], Awaitable[Any]]] = {
+    "50 paused runs": lambda index: index.list_runs(RunQuery(statuses=_PAUSED)),
+    "1,000 paused runs": lambda index: index.list_runs(RunQuery(statuses=_PAUSED, limit=1_000)),
+    "1,000 runs": lambda index: index.list_runs(RunQuery(limit=1_000)),
+    "50 runs of 3 agents or a person": lambda index: index.list_runs(RunQuery(agents=_OWNED, person="user:7")),
+    "1,000 runs of 3 agents or a person": lambda index: index.list_runs(
         RunQuery(agents=_OWNED, person="user:7", limit=1_000)
     ),
-    "50 failed runs, of which there are none": lambda index: index.runs(RunQuery(statuses=frozenset({"FAILED"}))),
-    "50 runs with words that are in none": lambda index: index.runs(RunQuery(text="nowhere to be found")),
-    "50 open questions": lambda index: index.actions(ActionQuery(statuses=_OPEN)),
-    "1,000 open questions": lambda index: index.actions(ActionQuery(statuses=_OPEN, limit=1_000)),
-    "counts": lambda index: index.counts(),
-    "counts of 3 agents or a person": lambda index: index.counts(_OWNED, "user:7"),
-    "50 recent activities": lambda index: index.recent(50),
-    "one run": lambda index: index.run(f"run_{7:032x}"),
-    "next expiry": lambda index: index.next_expiry(),
+    "50 failed runs, of which there are none": lambda index: index.list_runs(RunQuery(statuses=frozenset({"FAILED"}))),
+    "50 runs with words that are in none": lambda index: index.list_runs(RunQuery(text="nowhere to be found")),
+    "50 open questions": lambda index: index.list_actions(ActionQuery(statuses=_OPEN)),
+    "1,000 open questions": lambda index: index.list_actions(ActionQuery(statuses=_OPEN, limit=1_000)),
+    "counts": lambda index: index.count_runs(),
+    "counts of 3 agents or a person": lambda index: index.count_runs(_OWNED, "user:7"),
+    "50 recent activities": lambda index: index.list_activity(50),
+    "one run": lambda index: index.get_run(f"run_{7:032x}"),
+    "next expiry": lambda index: index.get_next_expiry(),
 }
 
 
@@ -152,7 +152,7 @@ async def measure_lists(folder: Path, count: int) -> Lists:
         return Lists(rate, milliseconds, _resident_mib(), _size_bytes(index.own_paths) / count)
 
 
-async def _median_ms(read: Callable[[Index], Awaitable[Any]], index: Index) -> float:
+async def _median_ms(read: Callable[[RunIndex], Awaitable[Any]], index: RunIndex) -> float:
     taken: list[float] = []
     for _ in range(_ROUNDS):
         began = perf_counter()
@@ -173,22 +173,22 @@ class Following(NamedTuple):
 async def measure_following(folder: Path, readers: int, rate: int, seconds: float) -> Following:
     """Half of the readers follow the run, the others all runs. Late is an event by when the last reader has it."""
     async with SqliteLog(folder / "live.db") as log:
-        index = Index(folder / "live.index", log)
-        hub = Hub(index, max_readers=readers)
+        index = RunIndex(folder / "live.index", log)
+        hub = EventHub(index, max_readers=readers)
         writer, total = Writer("run_live"), int(rate * seconds)
         written_at: list[float] = []
         arrived = [0.0] * total
         seen: list[list[int]] = [[] for _ in range(readers)]
 
         async def follow(number: int) -> None:
-            async with hub.reader("run_live" if number % 2 else None, None if number % 2 else 0) as reader:
+            async with hub.open_reader("run_live" if number % 2 else None, None if number % 2 else 0) as reader:
                 await _collect(reader, seen[number], arrived, total)
 
         following = [asyncio.create_task(follow(number)) for number in range(readers)]
         cpu, began = process_time(), perf_counter()
         for number in range(total):
             await asyncio.sleep(max(0.0, began + number / rate - perf_counter()))
-            appended = log.append("run_live", [writer.entry(Warned(message="x" * 200))])
+            appended = log.append("run_live", [writer.entry(WarningRaised(message="x" * 200))])
             assert appended is not None
             await appended
             written_at.append(perf_counter())
@@ -205,7 +205,7 @@ async def measure_following(folder: Path, readers: int, rate: int, seconds: floa
     return Following(total, lost, twice, spent / took, median(late), max(late))
 
 
-async def _collect(reader: Reader, seen: list[int], arrived: list[float], total: int) -> None:
+async def _collect(reader: EventReader, seen: list[int], arrived: list[float], total: int) -> None:
     async for batch in reader:
         now = perf_counter()
         for live in batch:

@@ -20,7 +20,7 @@ from fastapi import FastAPI
 from interlock.server.core.audit import audit_log
 from interlock.server.core.database import Database
 from interlock.server.core.identity import api_keys
-from interlock.server.core.identity.api_keys import ApiKeys, NewKey
+from interlock.server.core.identity.api_keys import ApiKeys, NewApiKey
 from interlock.server.core.identity.principal import Role
 
 from .service_agents import REPORT_VARIABLE
@@ -82,7 +82,7 @@ async def make_keys(folder: Path) -> Keys:
         ]
     finally:
         database.close()
-    return Keys(*(key.secret for key in made if isinstance(key, NewKey)))
+    return Keys(*(key.secret for key in made if isinstance(key, NewApiKey)))
 
 
 @asynccontextmanager

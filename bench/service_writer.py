@@ -9,7 +9,7 @@ import sys
 from time import perf_counter, time_ns
 
 from interlock import SqliteLog
-from interlock.domain.event import RunStarted, UserSaid, Warned
+from interlock.domain.event import RunStarted, UserMessageReceived, WarningRaised
 
 from .service_lists import Writer
 
@@ -17,7 +17,10 @@ from .service_lists import Writer
 async def write(path: str, count: int, rate: float) -> None:
     async with SqliteLog(path) as log:
         writer = Writer("run_live")
-        begun = [RunStarted(schema=1, agent="elsewhere", requester="user:1"), UserSaid(text="Tell what you do.")]
+        begun = [
+            RunStarted(schema=1, agent="elsewhere", requester="user:1"),
+            UserMessageReceived(text="Tell what you do."),
+        ]
         appended = log.append(writer.run_id, [writer.entry(fact) for fact in begun])
         assert appended is not None
         await appended
@@ -26,7 +29,7 @@ async def write(path: str, count: int, rate: float) -> None:
         began = perf_counter()
         for number in range(count):
             await asyncio.sleep(max(0.0, began + number / rate - perf_counter()))
-            told = Warned(message=f"event {number} at {time_ns()} {'x' * 200}")
+            told = WarningRaised(message=f"event {number} at {time_ns()} {'x' * 200}")
             appended = log.append(writer.run_id, [writer.entry(told)])
             assert appended is not None
             await appended

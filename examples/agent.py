@@ -1,6 +1,6 @@
 """An agent with two tools. It may look; before it orders, a person is asked. The model is scripted."""
 
-from interlock import Agent, CallbackInteractionProvider, Runner, ScriptedProvider, Turn, proposed, tool
+from interlock import Agent, CallbackInteractionProvider, Runner, ScriptedModel, ScriptedTurn, tool_call, tool
 
 
 @tool(risk="read")
@@ -15,11 +15,11 @@ def order(item: str, count: int) -> str:
     return f"ordered {count} {item}"
 
 
-model = ScriptedProvider(
+model = ScriptedModel(
     [
-        Turn(calls=(proposed("stock", {"item": "tea"}), proposed("stock", {"item": "coffee"}))),
-        Turn(calls=(proposed("order", {"item": "tea", "count": 50}),)),
-        Turn(text="Tea was low. I ordered 50."),
+        ScriptedTurn(calls=(tool_call("stock", {"item": "tea"}), tool_call("stock", {"item": "coffee"}))),
+        ScriptedTurn(calls=(tool_call("order", {"item": "tea", "count": 50}),)),
+        ScriptedTurn(text="Tea was low. I ordered 50."),
     ]
 )
 person = CallbackInteractionProvider(lambda question: print("asked:", question.prompt, question.arguments) or True)

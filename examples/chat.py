@@ -2,19 +2,19 @@
 
 import asyncio
 
-from interlock import Agent, ModelRequest, Runner, ScriptedProvider, Turn, UserMessage
+from interlock import Agent, ModelRequest, Runner, ScriptedModel, ScriptedTurn, UserMessage
 
 
-def parrot(request: ModelRequest) -> Turn:
+def parrot(request: ModelRequest) -> ScriptedTurn:
     said = [message.text for message in request.messages if isinstance(message, UserMessage)]
-    return Turn(text=f"{len(said)}: {said[-1]}")
+    return ScriptedTurn(text=f"{len(said)}: {said[-1]}")
 
 
 async def main() -> None:
-    async with Runner(Agent(provider=ScriptedProvider([parrot] * 3)), chat=True) as runner:
+    async with Runner(Agent(provider=ScriptedModel([parrot] * 3)), chat=True) as runner:
         handle = await runner.start("Hello.")
         print((await handle.result()).text)
-        await handle.say("Are you there?")
+        await handle.send_message("Are you there?")
         result = await handle.result()
         print(result.text, "-", result.status)
         await handle.cancel("Goodbye.")

@@ -8,13 +8,13 @@ from tempfile import TemporaryDirectory
 from interlock import (
     Agent,
     Answer,
-    Desk,
+    Inbox,
     FileArtifacts,
     Runner,
-    ScriptedProvider,
+    ScriptedModel,
     SqliteLog,
-    Turn,
-    proposed,
+    ScriptedTurn,
+    tool_call,
     tool,
 )
 
@@ -26,14 +26,14 @@ def send_mail(to: str, text: str) -> str:
 
 
 TURNS = [
-    Turn(calls=(proposed("send_mail", {"to": "ana@example.org", "text": "Hello"}),)),
-    Turn(text="Ana has her mail."),
+    ScriptedTurn(calls=(tool_call("send_mail", {"to": "ana@example.org", "text": "Hello"}),)),
+    ScriptedTurn(text="Ana has her mail."),
 ]
 
 
 def agent() -> Agent:
     """The same in every process. A script by position goes on where the conversation is."""
-    return Agent(provider=ScriptedProvider(TURNS, by_position=True), tools=[send_mail])
+    return Agent(provider=ScriptedModel(TURNS, by_position=True), tools=[send_mail])
 
 
 async def start(log: SqliteLog, artifacts: FileArtifacts) -> None:
@@ -45,10 +45,10 @@ async def start(log: SqliteLog, artifacts: FileArtifacts) -> None:
 
 async def answer(log: SqliteLog, artifacts: FileArtifacts) -> None:
     """It needs neither the agent nor its tools."""
-    desk = Desk(log, artifacts)
-    for question in await desk.questions("run-45"):
+    desk = Inbox(log, artifacts)
+    for question in await desk.pending("run-45"):
         print("answer:", question.prompt, question.arguments)
-        await desk.decide("run-45", question.action_id, Answer(approved=True, by="bea"))
+        await desk.answer("run-45", question.action_id, Answer(approved=True, by="bea"))
     await desk.close()
 
 

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from interlock import Agent, Runner, ScriptedProvider, Turn, proposed, tool
-from interlock.domain.event import ModelAsked
+from interlock import Agent, Runner, ScriptedModel, ScriptedTurn, tool_call, tool
+from interlock.domain.event import ModelRequested
 
 
 @tool(risk="read")
@@ -14,14 +14,18 @@ def invoice(number: int) -> str:
 
 billing = Agent(
     name="billing",
-    provider=ScriptedProvider([Turn(calls=(proposed("invoice", {"number": 3}),)), Turn(text="Invoice 3 is paid.")]),
+    provider=ScriptedModel(
+        [ScriptedTurn(calls=(tool_call("invoice", {"number": 3}),)), ScriptedTurn(text="Invoice 3 is paid.")]
+    ),
     instructions="You know the invoices.",
     tools=[invoice],
     handoff_description="Hand over whatever is about invoices and money.",
 )
 reception = Agent(
     name="reception",
-    provider=ScriptedProvider([Turn(calls=(proposed("handoff_to_billing", {"reason": "It is about an invoice."}),))]),
+    provider=ScriptedModel(
+        [ScriptedTurn(calls=(tool_call("handoff_to_billing", {"reason": "It is about an invoice."}),))]
+    ),
     instructions="Find out what it is about.",
     handoffs=(billing,),
 )
@@ -32,7 +36,7 @@ async def main() -> None:
         handle = await runner.start("Did I pay invoice 3?")
         result = await handle.result()
         async for event in handle.log_events():
-            if isinstance(event.fact, ModelAsked):
+            if isinstance(event.fact, ModelRequested):
                 print("asked:", event.fact.agent)
         print([record.tool_name for record in result.tool_executions])
         print(result.status, "-", result.text)

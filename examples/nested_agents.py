@@ -6,9 +6,9 @@ from interlock import (
     CallbackInteractionProvider,
     Question,
     Runner,
-    ScriptedProvider,
-    Turn,
-    proposed,
+    ScriptedModel,
+    ScriptedTurn,
+    tool_call,
     tool,
 )
 
@@ -21,16 +21,18 @@ def refund(order: int) -> str:
 
 clerk = Agent(
     name="clerk",
-    provider=ScriptedProvider([Turn(calls=(proposed("refund", {"order": 7}),)), Turn(text="Order 7 was refunded.")]),
+    provider=ScriptedModel(
+        [ScriptedTurn(calls=(tool_call("refund", {"order": 7}),)), ScriptedTurn(text="Order 7 was refunded.")]
+    ),
     instructions="Do what the policy of the shop allows.",
     tools=[refund],
 )
 front = Agent(
     name="front",
-    provider=ScriptedProvider(
+    provider=ScriptedModel(
         [
-            Turn(calls=(proposed("ask_clerk", {"task": "Refund order 7."}),)),
-            Turn(text="Your money is on its way."),
+            ScriptedTurn(calls=(tool_call("ask_clerk", {"task": "Refund order 7."}),)),
+            ScriptedTurn(text="Your money is on its way."),
         ]
     ),
     instructions="Talk to the customer.",

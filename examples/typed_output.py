@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, Field
 
-from interlock import Agent, Runner, ScriptedProvider, Turn
+from interlock import Agent, Runner, ScriptedModel, ScriptedTurn
 
 
 class Review(BaseModel):
@@ -10,11 +10,11 @@ class Review(BaseModel):
     summary: str
 
 
-model = ScriptedProvider(
+model = ScriptedModel(
     [
-        Turn(text="Four stars, I liked it."),
-        Turn(text='{"stars": 9, "summary": "Good soup."}'),
-        Turn(text='{"stars": 4, "summary": "Good soup."}'),
+        ScriptedTurn(text="Four stars, I liked it."),
+        ScriptedTurn(text='{"stars": 9, "summary": "Good soup."}'),
+        ScriptedTurn(text='{"stars": 4, "summary": "Good soup."}'),
     ]
 )
 with Runner(Agent(provider=model, output_type=Review)) as runner:

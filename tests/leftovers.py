@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from interlock.sandbox.host.process_tree import descendants
+from interlock.sandbox.host.process_tree import list_descendants
 
 _PR_SET_CHILD_SUBREAPER = 36
 #: What was killed at the end may take a moment to disappear.
@@ -66,7 +66,7 @@ def _left(grace_seconds: float) -> list[int]:
     with suppress(TimeoutError):
         _reap()
     signal.setitimer(signal.ITIMER_REAL, 0)
-    return descendants(os.getpid())
+    return list_descendants(os.getpid())
 
 
 def _reap() -> None:

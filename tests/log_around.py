@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
-from interlock.domain.chain import Entry
-from interlock.storage.event_log import Claim, EventLog, Snapshot
+from interlock.domain.chain import LogEntry
+from interlock.storage.event_log import Lease, EventLog, Snapshot
 
 
 class LogAround:
@@ -12,22 +12,22 @@ class LogAround:
         self._inner = inner
         self.immediate = inner.immediate
         self.run_ids = inner.run_ids
-        self.ends = inner.ends
+        self.ends = inner.list_runs
         self.feed = inner.feed
-        self.claim = inner.claim
+        self.claim = inner.acquire
         self.release = inner.release
-        self.holders = inner.holders
-        self.post = inner.post
-        self.notes = inner.notes
-        self.take_away = inner.take_away
+        self.holders = inner.lease_holders
+        self.post = inner.enqueue
+        self.notes = inner.queued_commands
+        self.take_away = inner.ack
         self.version = inner.version
 
     def append(
-        self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None
+        self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None
     ) -> "asyncio.Future[None] | None":
         return self._inner.append(run_id, entries, claim)
 
-    async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[Entry]:
+    async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[LogEntry]:
         return await self._inner.read(run_id, after_seq, limit)
 
     async def save_snapshot(self, run_id: str, snapshot: Snapshot) -> None:

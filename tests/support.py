@@ -2,7 +2,7 @@
 
 from interlock import AgentRunEvent, ToolIntent, ToolRuntime
 from interlock.domain.event import Fact
-from interlock.history.run_handle_view import run_handle_events
+from interlock.history.run_handle_view import to_run_handle_events
 
 
 def call(call_id: str, tool_name: str, /, **arguments: object) -> ToolIntent:
@@ -16,4 +16,4 @@ async def facts(runtime: ToolRuntime) -> list[Fact]:
 
 async def handle_events(runtime: ToolRuntime) -> list[AgentRunEvent]:
     """What the run handle has published so far. `runtime.events()` is the same as a stream."""
-    return [shown for step in await runtime.replay() for shown in run_handle_events(step.event)]
+    return [shown for step in await runtime.replay() for shown in to_run_handle_events(step.event)]

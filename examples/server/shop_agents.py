@@ -3,7 +3,7 @@
 The model is a script, so that this runs anywhere. For a real one: `provider=OpenAIChat("gpt-5-mini", api_key=...)`.
 """
 
-from interlock import Agent, Rule, RulePolicy, ScriptedProvider, Turn, proposed, tool
+from interlock import Agent, Rule, RulePolicy, ScriptedModel, ScriptedTurn, tool_call, tool
 
 ORDERS = {"A-1042": "129.00 EUR, paid, lost on the way"}
 
@@ -23,13 +23,13 @@ def refund(order: str, amount: float) -> str:
 def support() -> Agent:
     """A script by position goes on where the conversation is, in whichever process."""
     turns = [
-        Turn(text="I look the order up.", calls=(proposed("find_order", {"number": "A-1042"}),)),
-        Turn(calls=(proposed("refund", {"order": "A-1042", "amount": 129.0}),)),
-        Turn(text="The order A-1042 is settled."),
+        ScriptedTurn(text="I look the order up.", calls=(tool_call("find_order", {"number": "A-1042"}),)),
+        ScriptedTurn(calls=(tool_call("refund", {"order": "A-1042", "amount": 129.0}),)),
+        ScriptedTurn(text="The order A-1042 is settled."),
     ]
     money = Rule(id="money-needs-a-person", verdict="ask", tools="refund", reason="Money leaves the house.")
     return Agent(
-        provider=ScriptedProvider(turns, by_position=True),
+        provider=ScriptedModel(turns, by_position=True),
         instructions="You look after orders.",
         tools=[find_order, refund],
         policy=RulePolicy([money], default="allow"),

@@ -3,9 +3,9 @@
 from .agent.agent import Agent, AgentTool
 from .agent.next_step import Budgets
 from .audit.export import read_export, to_json, to_ndjson
-from .audit.verify import Audit, Checkpoint, Flaw, verify
-from .domain.call import Answer, Question, ToolIntent, Waiting
-from .domain.chain import Entry
+from .audit.verify import ChainVerification, Checkpoint, ChainFlaw, verify
+from .domain.call import Answer, Question, ToolIntent, WaitingCall
+from .domain.chain import LogEntry
 from .domain.decision import Decision, FailSafeConfig, Verdict
 from .domain.decision import Decision as PolicyDecision
 from .domain.errors import (
@@ -38,8 +38,8 @@ from .domain.errors import (
 from .domain.event import Event
 from .domain.messages import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
 from .domain.observation import Observation, ToolExecutionRecord, ToolResult, tool_result
-from .domain.outcome import CODES, Failure, Phase, SideEffect
-from .domain.payload import Bound, Change, FileOperand, Surroundings
+from .domain.outcome import ERROR_CODES, Failure, Phase, SideEffect
+from .domain.payload import ApprovalBinding, BindingChange, FileOperand, ExecutionEnvironment
 from .domain.rendering import render_for_model, render_for_user, render_untrusted_tool_message
 from .domain.resources import Mask
 from .domain.state.lifecycle import RunState
@@ -47,23 +47,23 @@ from .domain.state.verification import Verification
 from .domain.tool import (
     Consent,
     ConsentBinding,
-    Menu,
+    ToolCatalog,
     Middleware,
-    Mode,
-    Normalized,
+    PermissionMode,
+    NormalizedOutput,
     PostHook,
     PreHook,
-    Problem,
-    Reach,
+    CheckProblem,
+    SandboxScope,
     Risk,
-    Situation,
+    CallContext,
     ToolContext,
     ToolDefinition,
     ToolSpec,
 )
 from .history.actions import Action
 from .history.run_handle_view import AgentRunEvent
-from .history.run_view import RunEvent, run_events
+from .history.run_view import RunEvent, to_run_events
 from .interaction.callback import CallbackInteractionProvider
 from .interaction.headless import HeadlessInteractionProvider
 from .interaction.interface import InteractionProvider
@@ -71,19 +71,27 @@ from .interaction.terminal import TerminalInteractionProvider
 from .local import LocalTools
 from .models.anthropic.messages import AnthropicMessages
 from .models.connection import Timeouts
-from .models.interface import CallWritten, Finished, ModelEvent, ModelProvider, ModelRequest, Restarted, TextPiece
+from .models.interface import (
+    ToolCallDelta,
+    StreamFinished,
+    ModelEvent,
+    ModelProvider,
+    ModelRequest,
+    StreamRestarted,
+    TextDelta,
+)
 from .models.openai.chat import OpenAIChat
-from .models.recorder import Recorder as ModelRecorder
-from .models.retry import retrying
-from .models.scripted import Fault, ScriptedProvider, Turn, from_script, proposed, to_script
+from .models.recorder import ModelRecorder as ModelRecorder
+from .models.retry import with_retries
+from .models.scripted import ScriptedFault, ScriptedModel, ScriptedTurn, from_script, tool_call, to_script
 from .models.usage import Prices
-from .oauth.interface import Consents
+from .oauth.interface import ConsentProvider
 from .pipeline.parts import Clock, Limits
 from .policy.analysis.backtest import Backtest, backtest
 from .policy.analysis.example_event import hypothetical
-from .policy.analysis.explain import Explanation, explain, masks
-from .policy.analysis.recorded import RecordedCall, recorded_calls
-from .policy.analysis.suggest import Suggestion, suggest
+from .policy.analysis.explain import Explanation, explain, find_masks
+from .policy.analysis.recorded import RecordedCall, read_recorded_calls
+from .policy.analysis.suggest import RuleSuggestion, find_suggestions
 from .policy.engine.rule import ArgumentGlob, ArgumentIs, ArgumentRegex, CommandPattern, ResourceDeclaration, Rule
 from .policy.engine.rule_policy import RulePolicy
 from .policy.files.places import PolicyFileError
@@ -91,7 +99,7 @@ from .policy.files.policy_files import PolicyFiles, check_file, load_policy
 from .policy.interface import PolicyEngine, PolicyEvent
 from .registry.decorator import tool
 from .registry.memory import ToolRegistry
-from .registry.toolsets import filtered, prefixed, renamed
+from .registry.toolsets import filter_tools, prefix_tools, rename_tools
 from .rendering.excerpt import apply_tool_output_limits
 from .replay.dry_run import DryRun, dry_run
 from .replay.export_test import export_test
@@ -99,7 +107,7 @@ from .replay.model import ModelReplay, replay_model
 from .replay.trace import Replay
 from .runs.fork import fork
 from .runs.handle import RunHandle
-from .runs.inbox import Desk
+from .runs.inbox import Inbox
 from .runs.result import AgentResult
 from .runs.runner import Runner
 from .runtime import BatchResult, ToolRuntime
@@ -115,7 +123,7 @@ from .tools.skills.tools import skills
 __version__: str
 
 __all__ = [
-    "CODES",
+    "ERROR_CODES",
     "Action",
     "Agent",
     "AgentExecutionError",
@@ -130,14 +138,14 @@ __all__ = [
     "ArgumentRegex",
     "ArtifactError",
     "AssistantMessage",
-    "Audit",
+    "ChainVerification",
     "Backtest",
     "BatchResult",
-    "Bound",
+    "ApprovalBinding",
     "Budgets",
-    "CallWritten",
+    "ToolCallDelta",
     "CallbackInteractionProvider",
-    "Change",
+    "BindingChange",
     "Checkpoint",
     "Clock",
     "CommandLimits",
@@ -148,23 +156,23 @@ __all__ = [
     "Consent",
     "ConsentBinding",
     "ConsentError",
-    "Consents",
+    "ConsentProvider",
     "Decision",
     "DecisionConflictError",
-    "Desk",
+    "Inbox",
     "DryRun",
     "DuplicateToolError",
-    "Entry",
+    "LogEntry",
     "Event",
     "EventLog",
     "Explanation",
     "FailSafeConfig",
     "Failure",
-    "Fault",
+    "ScriptedFault",
     "FileArtifacts",
     "FileOperand",
-    "Finished",
-    "Flaw",
+    "StreamFinished",
+    "ChainFlaw",
     "HeadlessInteractionProvider",
     "InteractionProvider",
     "InterlockError",
@@ -177,16 +185,16 @@ __all__ = [
     "Mask",
     "MemoryArtifacts",
     "MemoryLog",
-    "Menu",
+    "ToolCatalog",
     "Middleware",
-    "Mode",
+    "PermissionMode",
     "ModelError",
     "ModelEvent",
     "ModelProvider",
     "ModelRecorder",
     "ModelReplay",
     "ModelRequest",
-    "Normalized",
+    "NormalizedOutput",
     "Observation",
     "OpenAIChat",
     "Phase",
@@ -199,14 +207,14 @@ __all__ = [
     "PreHook",
     "PreconditionError",
     "Prices",
-    "Problem",
+    "CheckProblem",
     "ProposedCall",
     "Question",
-    "Reach",
+    "SandboxScope",
     "RecordedCall",
     "Replay",
     "ResourceDeclaration",
-    "Restarted",
+    "StreamRestarted",
     "Risk",
     "Rule",
     "RulePolicy",
@@ -219,15 +227,15 @@ __all__ = [
     "Runner",
     "SandboxDeniedError",
     "SandboxSetupError",
-    "ScriptedProvider",
+    "ScriptedModel",
     "ServedAgent",
     "SideEffect",
-    "Situation",
+    "CallContext",
     "SqliteLog",
-    "Suggestion",
-    "Surroundings",
+    "RuleSuggestion",
+    "ExecutionEnvironment",
     "TerminalInteractionProvider",
-    "TextPiece",
+    "TextDelta",
     "Timeouts",
     "ToolContext",
     "ToolDeclarationError",
@@ -243,38 +251,38 @@ __all__ = [
     "ToolSpec",
     "ToolTimeoutError",
     "ToolValidationError",
-    "Turn",
+    "ScriptedTurn",
     "UnknownToolError",
     "Usage",
     "UserMessage",
     "Verdict",
     "Verification",
-    "Waiting",
+    "WaitingCall",
     "apply_tool_output_limits",
     "backtest",
     "check_file",
     "dry_run",
     "explain",
     "export_test",
-    "filtered",
+    "filter_tools",
     "fork",
     "from_script",
     "hypothetical",
     "load_policy",
-    "masks",
-    "prefixed",
-    "proposed",
+    "find_masks",
+    "prefix_tools",
+    "tool_call",
     "read_export",
-    "recorded_calls",
-    "renamed",
+    "read_recorded_calls",
+    "rename_tools",
     "render_for_model",
     "render_for_user",
     "render_untrusted_tool_message",
     "replay_model",
-    "retrying",
-    "run_events",
+    "with_retries",
+    "to_run_events",
     "skills",
-    "suggest",
+    "find_suggestions",
     "to_json",
     "to_ndjson",
     "to_script",

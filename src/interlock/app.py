@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast
 from weakref import WeakValueDictionary
 
 from .domain.call import Answer, Question, ToolIntent
-from .domain.chain import Entry, decode_event
+from .domain.chain import LogEntry, decode_event
 from .domain.decision import FailSafeConfig
 from .domain.errors import (
     AnswerRefusedError,
@@ -23,18 +23,18 @@ from .domain.errors import (
 from .domain.event import Event, RunCancelled, RunCompleted
 from .domain.state.ledger import Ledger
 from .domain.state.lifecycle import RunState
-from .domain.tool import Situation, ToolDefinition
-from .history.fold import load, snapshot_of
+from .domain.tool import CallContext, ToolDefinition
+from .history.fold import load_run, build_snapshot
 from .interaction.headless import HeadlessInteractionProvider
 from .interaction.interface import InteractionProvider
-from .oauth.interface import Consents, NoConsents
+from .oauth.interface import ConsentProvider, NoConsents
 from .pipeline.approval.answer import validate_answer
 from .pipeline.batch import BatchOutcome, run_batch
 from .pipeline.context import Executions, RunContext, open_run
 from .pipeline.events import record_answer
 from .pipeline.parts import Clock, Limits, Parts, RuleChange
 from .pipeline.resume import open_intents
-from .policy.analysis.explain import HasRules, Mask
+from .policy.analysis.explain import RuleSource, Mask
 from .policy.engine.masking import MaskSource
 from .policy.engine.rule_policy import RulePolicy
 from .policy.interface import PolicyEngine
@@ -43,8 +43,8 @@ from .registry.interface import Toolbox
 from .registry.memory import ToolRegistry
 from .sandbox.handlers.executor import LocalSandbox
 from .scheduler import LocalScheduler
-from .storage.artifacts import Artifacts
-from .storage.event_log import Claim, EventLog
+from .storage.artifacts import ArtifactStore
+from .storage.event_log import Lease, EventLog
 from .storage.memory import MemoryLog
 from .storage.memory_artifacts import MemoryArtifacts
 from .telemetry.otel import OtelTelemetry
@@ -55,10 +55,10 @@ _T = TypeVar("_T")
 #: Fewer events than this are folded in a few milliseconds. A snapshot of a long run costs more, so that one is taken
 #: after a part of the run's length: together they cost no more than the run.
 _SNAPSHOT_EVENTS = 512
-_SNAPSHOT_PART = 20
+_SNAPSHOT_FRACTION = 20
 
 
-class Options(TypedDict, total=False):
+class AppOptions(TypedDict, total=False):
     """What may be chosen. Everything has a default."""
 
     #: Functions, `ToolDefinition`s, toolboxes such as `LocalTools`, or a registry that is shared.
@@ -70,9 +70,9 @@ class Options(TypedDict, total=False):
     #: Default: in memory.
     log: EventLog
     #: Default: in memory.
-    artifacts: Artifacts
+    artifacts: ArtifactStore
     #: Access that users gave to tools. Default: nobody can be asked, so a tool that needs consent is refused.
-    consents: Consents
+    consents: ConsentProvider
     #: Values by name that must never be shown or stored.
     secrets: Mapping[str, str]
     fail_safe: FailSafeConfig
@@ -89,53 +89,53 @@ class Options(TypedDict, total=False):
 
 
 class App:
-    def __init__(self, **options: Unpack[Options]) -> None:
-        unknown = sorted(set(options) - set(Options.__annotations__))
+    def __init__(self, **options: Unpack[AppOptions]) -> None:
+        unknown = sorted(set(options) - set(AppOptions.__annotations__))
         if unknown:
-            known = ", ".join(Options.__annotations__)
+            known = ", ".join(AppOptions.__annotations__)
             raise ConfigurationError(f"There is no option {', '.join(unknown)}. The options are {known}.")
         tools = options.get("tools", ())
-        self.log: EventLog = _given(options.get("log"), MemoryLog)
+        self.log: EventLog = _or_default(options.get("log"), MemoryLog)
         self._owns_log = options.get("log") is None
-        self.artifacts: Artifacts = _given(options.get("artifacts"), MemoryArtifacts)
-        self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(_flat(tools))
+        self.artifacts: ArtifactStore = _or_default(options.get("artifacts"), MemoryArtifacts)
+        self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(_flatten_tools(tools))
         #: They are told the policy, and closed with the runtime.
-        self.toolboxes = _toolboxes(self.registry)
+        self.toolboxes = _find_toolboxes(self.registry)
         self.telemetry = OtelTelemetry()
         #: Snapshots on their way, which nobody waits for.
-        self._aside: set[asyncio.Future[None]] = set()
+        self._pending_snapshots: set[asyncio.Future[None]] = set()
         self._executions: WeakValueDictionary[str, Executions] = WeakValueDictionary()
         if self.registry.find("read_artifact") is None:
             self.registry.register(read_artifact)
-        policy: PolicyEngine = _given(options.get("policy"), RulePolicy)
+        policy: PolicyEngine = _or_default(options.get("policy"), RulePolicy)
         clock = options.get("clock", Clock())
         for box in self.toolboxes:
-            box.hide(_masks(policy, clock))
-            box.keep_off(_own_paths(self.log, self.artifacts, policy))
+            box.set_masks(_mask_lookup(policy, clock))
+            box.protect_paths(_collect_own_paths(self.log, self.artifacts, policy))
         self.parts = Parts(
             registry=self.registry,
             policy=policy,
-            interaction=_given(options.get("interaction"), HeadlessInteractionProvider),
+            interaction=_or_default(options.get("interaction"), HeadlessInteractionProvider),
             scheduler=LocalScheduler(options.get("max_concurrency", 128)),
             sandbox=LocalSandbox(),
             artifacts=self.artifacts,
             redactor=SecretRedactor(options.get("secrets", {})),
             telemetry=self.telemetry,
-            consents=_given(options.get("consents"), NoConsents),
+            consents=_or_default(options.get("consents"), NoConsents),
             clock=clock,
             limits=options.get("limits", Limits()),
             fail_safe=options.get("fail_safe", FailSafeConfig()),
             missing_tool=options.get("missing_tool", "observe"),
             find_rule_problem=_find_rule_problem,
-            on_progress=options.get("on_progress", _unheard),
+            on_progress=options.get("on_progress", _ignore_progress),
             **({"record_rule": options["record_rule"]} if "record_rule" in options else {}),
         )
 
-    async def open(self, situation: Situation, claim: Claim | None = None) -> RunContext:
+    async def open(self, situation: CallContext, lease: Lease | None = None) -> RunContext:
         """A run as the log has it: a new one, or one that is continued."""
-        loaded = await load(self.log, situation.run_id)
+        loaded = await load_run(self.log, situation.run_id)
         run = open_run(self.parts, self.log, loaded.ledger, loaded.head_hash, situation)
-        run.recorder.claim = claim
+        run.recorder.claim = lease
         run.recorder.next_snapshot = loaded.ledger.next_seq + _SNAPSHOT_EVENTS
         self._executions[situation.run_id] = run.executions
         return run
@@ -143,24 +143,24 @@ class App:
     async def execute(self, run: RunContext, intents: Sequence[ToolIntent], *, refusal: str = "") -> BatchOutcome:
         """Take the calls of one answer through the pipeline. `refusal`: why none of them may start."""
         if run.executions.background or run.recorder.error is not None or run.ledger.state is not RunState.RUNNING:
-            await self._ready(run)
+            await self._ensure_open(run)
         outcome = await run_batch(intents, run, refusal=refusal)
         if run.ledger.next_seq >= run.recorder.next_snapshot:
             await run.recorder.commit()  # a snapshot never says more than the log has: one that does shows a cut log
-            self._snapshot(run)
+            self._save_snapshot(run)
         return outcome
 
     async def resume(self, run: RunContext) -> BatchOutcome:
         """Go on with the calls that have no observation: what was approved runs, what was refused is told."""
-        await self._ready(run)
+        await self._ensure_open(run)
         return await run_batch(await open_intents(run), run, resumed=True)
 
     def check_answer(self, ledger: Ledger, action_id: str, answer: Answer, payload_hash: str = "") -> Question:
         """The question that may be answered so; raises where it may not."""
-        question = _open_question(ledger, action_id, payload_hash, self.parts.clock.now())
-        fault = validate_answer(question, answer, self.parts)
-        if fault:
-            raise AnswerRefusedError(f"{fault} The question stays open.")
+        question = _find_open_question(ledger, action_id, payload_hash, self.parts.clock.now())
+        problem = validate_answer(question, answer, self.parts)
+        if problem:
+            raise AnswerRefusedError(f"{problem} The question stays open.")
         return question
 
     async def decide(self, run: RunContext, action_id: str, answer: Answer, payload_hash: str = "") -> bool:
@@ -176,7 +176,7 @@ class App:
         return True
 
     async def complete(self, run: RunContext, message: str = "") -> None:
-        await self._ready(run)
+        await self._ensure_open(run)
         if run.ledger.state is not RunState.RUNNING:
             raise RunPausedError(f"{run.ledger.run_id} waits for an answer; it cannot be complete.")
         run.recorder.add(RunCompleted(message=self.parts.redactor.redact(message)))
@@ -184,13 +184,13 @@ class App:
 
     async def cancel(self, run: RunContext, message: str = "", by: str = "") -> None:
         """End the run: what runs is cancelled, what waits stays undone."""
-        await self._ready(run)
+        await self._ensure_open(run)
         redact = self.parts.redactor.redact
         run.recorder.add(RunCancelled(message=redact(message), by=redact(by)))
         run.cancellation.stop("The run was cancelled.", run.ledger.open_calls())
         await run.recorder.commit()
 
-    async def entries(self, run: RunContext) -> list[Entry]:
+    async def entries(self, run: RunContext) -> list[LogEntry]:
         await run.recorder.commit()
         return await self.log.read(run.ledger.run_id)
 
@@ -202,33 +202,33 @@ class App:
     async def close(self) -> None:
         for executions in list(self._executions.values()):
             await executions.settle(2 * self.parts.limits.drain_seconds)
-        if self._aside:
-            await asyncio.wait(self._aside)
+        if self._pending_snapshots:
+            await asyncio.wait(self._pending_snapshots)
         for box in self.toolboxes:
             await box.close()
         await self.parts.sandbox.close()
         if self._owns_log:
             await self.log.close()
 
-    async def _ready(self, run: RunContext) -> None:
+    async def _ensure_open(self, run: RunContext) -> None:
         await run.settle()
         if run.recorder.error is not None:
             raise run.recorder.error
         if run.ledger.is_over:
             raise RunEndedError(f"{run.ledger.run_id} is {run.ledger.state.value}. Nothing was executed.")
 
-    def _snapshot(self, run: RunContext) -> None:
+    def _save_snapshot(self, run: RunContext) -> None:
         """Saved at growing distances, so that all of them together cost no more than the run's length."""
         seq = run.ledger.next_seq
-        run.recorder.next_snapshot = seq + max(_SNAPSHOT_EVENTS, seq // _SNAPSHOT_PART)
-        snapshot = snapshot_of(run.ledger, run.recorder.head)
+        run.recorder.next_snapshot = seq + max(_SNAPSHOT_EVENTS, seq // _SNAPSHOT_FRACTION)
+        snapshot = build_snapshot(run.ledger, run.recorder.head)
         saving = asyncio.ensure_future(self.log.save_snapshot(run.ledger.run_id, snapshot))
-        self._aside.add(saving)
-        saving.add_done_callback(self._saved)
+        self._pending_snapshots.add(saving)
+        saving.add_done_callback(self._on_snapshot_saved)
 
-    def _saved(self, saving: "asyncio.Future[None]") -> None:
+    def _on_snapshot_saved(self, saving: "asyncio.Future[None]") -> None:
         """A snapshot that was not saved is no loss; a log that cannot be written says so at the next append."""
-        self._aside.discard(saving)
+        self._pending_snapshots.discard(saving)
         if not saving.cancelled():
             saving.exception()
 
@@ -238,7 +238,7 @@ def _find_rule_problem(rule: str, suggested: str) -> str:
     return import_module(".policy.files.kept", __package__).find_rule_problem(rule, suggested)
 
 
-def _open_question(ledger: Ledger, action_id: str, payload_hash: str, now: int) -> Question:
+def _find_open_question(ledger: Ledger, action_id: str, payload_hash: str, now: int) -> Question:
     """The question, where it may still be answered."""
     if ledger.is_over:
         raise RunEndedError(f"{ledger.run_id} is {ledger.state.value}; its questions need no answer.")
@@ -256,17 +256,17 @@ def _open_question(ledger: Ledger, action_id: str, payload_hash: str, now: int) 
     return question
 
 
-def _masks(policy: PolicyEngine, clock: Clock) -> Callable[[str], tuple[Mask, ...]]:
+def _mask_lookup(policy: PolicyEngine, clock: Clock) -> Callable[[str], tuple[Mask, ...]]:
     """What is denied to a tool, as far as the policy has rules that can be read."""
-    return MaskSource(cast(HasRules, policy), clock.now).of if hasattr(policy, "rules") else lambda tool: ()
+    return MaskSource(cast(RuleSource, policy), clock.now).masks_for if hasattr(policy, "rules") else lambda tool: ()
 
 
-def _own_paths(*parts: object) -> list[str]:
+def _collect_own_paths(*parts: object) -> list[str]:
     """Where the parts keep their files: a run that could write there would approve itself."""
     return [path for part in parts for path in getattr(part, "own_paths", ())]
 
 
-def _toolboxes(registry: ToolRegistry) -> list[Toolbox]:
+def _find_toolboxes(registry: ToolRegistry) -> list[Toolbox]:
     """Of all tools, however they came in. They work in one folder, since paths are judged from one."""
     found = {id(tool.toolbox): tool.toolbox for tool in registry if tool.toolbox is not None}
     if len({box.root for box in found.values()}) > 1:
@@ -274,7 +274,7 @@ def _toolboxes(registry: ToolRegistry) -> list[Toolbox]:
     return list(found.values())
 
 
-def _flat(tools: Iterable[Any]) -> Iterator[Any]:
+def _flatten_tools(tools: Iterable[Any]) -> Iterator[Any]:
     for item in tools:
         match item:
             case Toolbox():
@@ -283,10 +283,10 @@ def _flat(tools: Iterable[Any]) -> Iterator[Any]:
                 yield item
 
 
-def _given(part: _T | None, default: Callable[[], _T]) -> _T:
+def _or_default(part: _T | None, default: Callable[[], _T]) -> _T:
     """The part that was chosen, whatever it is worth as a truth value."""
     return default() if part is None else part
 
 
-def _unheard(call_id: str, message: str) -> None:
+def _ignore_progress(call_id: str, message: str) -> None:
     """Nobody asked to hear what handlers say while they run."""

@@ -15,24 +15,24 @@ import msgspec
 from .domain.errors import ConfigurationError
 from .domain.resources import Mask
 from .domain.tool import ToolDefinition
-from .policy.engine.masking import Masked
-from .policy.shell.scripts import commands_in, only_reads
+from .policy.engine.masking import MaskMatcher
+from .policy.shell.scripts import list_script_commands, is_read_only_script
 from .registry.interface import Toolbox
 from .sandbox.commands.unconfined import UnconfinedSandbox
-from .sandbox.host.probe import choose
-from .sandbox.host.programs import find_ripgrep, program_problems, python_folders
+from .sandbox.host.probe import choose_sandbox
+from .sandbox.host.programs import find_ripgrep, find_program_problems, python_folders
 from .sandbox.interface import CommandLimits, CommandSandbox, Confinement
-from .sandbox.workspace.frozen import FrozenPlaces
-from .sandbox.workspace.hidden import Found, HiddenFiles
+from .sandbox.workspace.frozen import FrozenPaths
+from .sandbox.workspace.hidden import WorkspaceScan, HiddenFileScanner
 from .sandbox.workspace.protected import is_secret
 from .sandbox.workspace.workspace import Workspace
-from .tools.files.edit_file import edit_file
-from .tools.files.list_dir import list_dir
-from .tools.files.read_file import read_file
-from .tools.files.write_file import write_file
-from .tools.search.glob import glob
-from .tools.search.grep import grep
-from .tools.shell.bash import Shell
+from .tools.files.edit_file import edit_file_tool
+from .tools.files.list_dir import list_dir_tool
+from .tools.files.read_file import read_file_tool
+from .tools.files.write_file import write_file_tool
+from .tools.search.glob import glob_tool
+from .tools.search.grep import grep_tool
+from .tools.shell.bash import ShellTools
 
 _EVERY_TOOL, _SHELL = "", "bash"
 _LIMITS = CommandLimits()
@@ -46,11 +46,11 @@ class LocalTools(Toolbox):
         workspace: str | PathLike[str],
         *,
         commands: CommandSandbox | None = None,
-        readable: Iterable[str] = (),
+        extra_read_paths: Iterable[str] = (),
         environment: Mapping[str, str] | None = None,
         network: bool = False,
         limits: CommandLimits = _LIMITS,
-        outside: bool = False,
+        allow_unsandboxed: bool = False,
     ) -> None:
         """
         Args:
@@ -61,27 +61,27 @@ class LocalTools(Toolbox):
             limits: What a command may use.
             outside: Also offer `bash_outside`, which runs without a sandbox and asks a person every time.
         """
-        self._masks: Callable[[str], tuple[Mask, ...]] = _unclaimed
-        self._masked: dict[str, tuple[tuple[Mask, ...], Masked]] = {}
+        self._masks: Callable[[str], tuple[Mask, ...]] = _masks_not_set
+        self._compiled_masks: dict[str, tuple[tuple[Mask, ...], MaskMatcher]] = {}
         #: What holds for commands, as it was when they were last looked for.
-        self._hiding = Masked((), "")
-        self._frozen = FrozenPlaces(realpath(workspace))
-        self._workspace = Workspace(workspace, extra_hidden=self._refuses, frozen=self._frozen)
+        self._shell_mask = MaskMatcher((), "")
+        self._frozen = FrozenPaths(realpath(workspace))
+        self._workspace = Workspace(workspace, extra_hidden=self._is_refused, frozen=self._frozen)
         self._root = self._workspace.open_root()
-        self._files = HiddenFiles(self._root.fd, self._hides, self._freezes, frozen=self._frozen)
-        self._commands = choose() if commands is None else commands
-        self._shell = Shell(
+        self._files = HiddenFileScanner(self._root.fd, self._is_hidden, self._is_read_only, frozen=self._frozen)
+        self._commands = choose_sandbox() if commands is None else commands
+        self._shell = ShellTools(
             self._workspace,
             self._commands,
-            words=commands_in,
-            is_read_only=lambda script, cwd: only_reads(script, cwd, self.root),
-            hidden=self._find,
-            readable=(*python_folders(), *readable),
+            words=list_script_commands,
+            is_read_only=lambda script, cwd: is_read_only_script(script, cwd, self.root),
+            hidden=self._find_hidden,
+            readable=(*python_folders(), *extra_read_paths),
             environment=environment or {},
             limits=limits,
             network=network,
         )
-        self.definitions = self._define(outside)
+        self.definitions = self._build_definitions(allow_unsandboxed)
 
     @property
     def root(self) -> str:
@@ -96,16 +96,16 @@ class LocalTools(Toolbox):
     def __iter__(self) -> Iterator[ToolDefinition]:
         return iter(self.definitions)
 
-    def hide(self, masks: Callable[[str], tuple[Mask, ...]]) -> None:
+    def set_masks(self, masks: Callable[[str], tuple[Mask, ...]]) -> None:
         """What a policy denies to every tool, or to the one that is named: asked for before every call."""
-        if self._masks is not _unclaimed:
+        if self._masks is not _masks_not_set:
             raise ConfigurationError("These tools belong to another runtime, whose policy they keep to.")
         self._masks = masks
 
-    def keep_off(self, paths: Iterable[str]) -> None:
+    def protect_paths(self, paths: Iterable[str]) -> None:
         """Refused with `ConfigurationError` when the whole workspace lies in one of them."""
-        self._frozen.keep_off(paths)
-        self._files.forget()
+        self._frozen.add_own_paths(paths)
+        self._files.clear_cache()
 
     async def close(self) -> None:
         """Stop the tasks in the background."""
@@ -113,59 +113,65 @@ class LocalTools(Toolbox):
         self._root.close()
         self._workspace.close()
 
-    def _define(self, outside: bool) -> tuple[ToolDefinition, ...]:
-        workspace, commands, rg = self._workspace, self._commands, _ripgrep()
+    def _build_definitions(self, allow_unsandboxed: bool) -> tuple[ToolDefinition, ...]:
+        workspace, commands, rg = self._workspace, self._commands, _require_ripgrep()
         tools = (
-            read_file(workspace),
-            write_file(workspace),
-            edit_file(workspace),
-            grep(workspace, commands, rg, self._unsearched),
-            glob(workspace, commands, rg),
-            list_dir(workspace),
-            self._shell.bash(),
-            *self._shell.tasks(),
-            *([self._shell.outside(UnconfinedSandbox())] if outside else []),
+            read_file_tool(workspace),
+            write_file_tool(workspace),
+            edit_file_tool(workspace),
+            grep_tool(workspace, commands, rg, self._unsearchable_paths),
+            glob_tool(workspace, commands, rg),
+            list_dir_tool(workspace),
+            self._shell.bash_tool(),
+            *self._shell.task_tools(),
+            *([self._shell.bash_outside_tool(UnconfinedSandbox())] if allow_unsandboxed else []),
         )
         return tuple(msgspec.structs.replace(tool, toolbox=self) for tool in tools)
 
-    def _find(self) -> Found:
+    def _find_hidden(self) -> WorkspaceScan:
         """What commands must not see or not change, as paths from the workspace on."""
-        before, now = self._hiding, self._mask(_SHELL)
+        before, now = self._shell_mask, self._compiled_mask(_SHELL)
         if now is not before:
-            self._hiding = now
-            self._files.forget()
-        return self._files.find()
+            self._shell_mask = now
+            self._files.clear_cache()
+        return self._files.scan()
 
-    def _unsearched(self) -> tuple[str, ...]:
-        return tuple(join(self.root, path) for path in self._find().hidden)
+    def _unsearchable_paths(self) -> tuple[str, ...]:
+        return tuple(join(self.root, path) for path in self._find_hidden().hidden)
 
-    def _mask(self, tool: str) -> Masked:
+    def _compiled_mask(self, tool: str) -> MaskMatcher:
         """The masks of now, compiled when they change."""
-        masks, known = self._masks(tool), self._masked.get(tool)
+        masks, known = self._masks(tool), self._compiled_masks.get(tool)
         if known is None or known[0] != masks:
-            self._masked[tool] = known = masks, Masked(masks, self.root)
+            self._compiled_masks[tool] = known = masks, MaskMatcher(masks, self.root)
         return known[1]
 
-    def _refuses(self, relative_path: str, writing: bool) -> bool:
-        mask = self._mask(_EVERY_TOOL)
+    def _is_refused(self, relative_path: str, writing: bool) -> bool:
+        mask = self._compiled_mask(_EVERY_TOOL)
         return (
-            self._frozen.is_own(relative_path) or mask.hides(relative_path) or (writing and mask.freezes(relative_path))
+            self._frozen.is_own_path(relative_path)
+            or mask.is_hidden(relative_path)
+            or (writing and mask.is_read_only(relative_path))
         )
 
-    def _hides(self, relative_path: str) -> bool:
-        return is_secret(relative_path) or self._frozen.is_own(relative_path) or self._hiding.hides(relative_path)
+    def _is_hidden(self, relative_path: str) -> bool:
+        return (
+            is_secret(relative_path)
+            or self._frozen.is_own_path(relative_path)
+            or self._shell_mask.is_hidden(relative_path)
+        )
 
-    def _freezes(self, relative_path: str) -> bool:
-        return self._hiding.freezes(relative_path)
+    def _is_read_only(self, relative_path: str) -> bool:
+        return self._shell_mask.is_read_only(relative_path)
 
 
-def _ripgrep() -> str:
+def _require_ripgrep() -> str:
     found = find_ripgrep()
     if found is None:
-        problem = next((each for each in program_problems() if "ripgrep" in each), "")
+        problem = next((each for each in find_program_problems() if "ripgrep" in each), "")
         raise ConfigurationError(f"The tools for files need ripgrep: {problem or 'install interlock[local]'}.")
     return found.path
 
 
-def _unclaimed(tool: str) -> tuple[Mask, ...]:
+def _masks_not_set(tool: str) -> tuple[Mask, ...]:
     raise ConfigurationError("These tools belong to no runtime yet, so nobody said what is hidden from them.")

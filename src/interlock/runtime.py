@@ -17,23 +17,23 @@ from typing import Any, TypeVar, Unpack, cast
 
 import msgspec
 
-from .app import App, Options
+from .app import App, AppOptions
 from .audit.export import to_ndjson
-from .audit.verify import Audit, verify
-from .domain.call import Answer, Decided, Question, Waiting
+from .audit.verify import ChainVerification, verify
+from .domain.call import Answer, AnswerFields, Question, WaitingCall
 from .domain.errors import AgentExecutionError, ConfigurationError
 from .domain.event import CallObserved, Event
 from .domain.ids import new_run_id
-from .domain.observation import Observation, ToolExecutionRecord, execution_record
+from .domain.observation import Observation, ToolExecutionRecord, to_execution_record
 from .domain.state.lifecycle import RUN_STATUS, RunState
-from .domain.tool import Mode, Situation
-from .history.actions import Action, actions
-from .history.run_handle_view import AgentRunEvent, run_handle_events
+from .domain.tool import PermissionMode, CallContext
+from .history.actions import Action, list_actions
+from .history.run_handle_view import AgentRunEvent, to_run_handle_events
 from .pipeline.batch import BatchOutcome
 from .pipeline.context import RunContext
 from .registry.memory import ToolRegistry
 from .replay.trace import Replay
-from .wire import Shape, messages, read_calls
+from .wire import WireFormat, render_messages, read_calls
 
 _T = TypeVar("_T")
 
@@ -46,7 +46,7 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
     #: Ready to send to the model, in the shape that the calls came in, one per call id.
     messages: list[dict[str, Any]]
     #: The calls that wait for a person, or behind one that does.
-    waiting: tuple[Waiting, ...]
+    waiting: tuple[WaitingCall, ...]
     state: RunState
     #: Why the run ended early, if it did.
     message: str = ""
@@ -66,20 +66,20 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tool_executions(self) -> list[ToolExecutionRecord]:
-        return [execution_record(observation) for observation in self.observations]
+        return [to_execution_record(observation) for observation in self.observations]
 
-    def in_shape(self, shape: Shape) -> list[dict[str, Any]]:
+    def messages_for(self, wire_format: WireFormat) -> list[dict[str, Any]]:
         """The messages for another provider: `openai`, `openai_responses` or `anthropic`."""
-        return messages(self.observations, shape)
+        return render_messages(self.observations, wire_format)
 
 
-class RunOptions(Options, total=False):
+class RuntimeOptions(AppOptions, total=False):
     """What may be said about the run itself, beside the parts of `app.Options`."""
 
     #: Continues a run that is in the log.
     run_id: str
     agent: str
-    mode: Mode | str
+    mode: PermissionMode | str
     task_phase: str
     #: The folder that the run works in; relative paths start there.
     workspace: str | PathLike[str]
@@ -87,22 +87,22 @@ class RunOptions(Options, total=False):
     requester: str
 
 
-_ABOUT = RunOptions.__annotations__.keys() - Options.__annotations__.keys()
+_RUN_OPTION_NAMES = RuntimeOptions.__annotations__.keys() - AppOptions.__annotations__.keys()
 
 
 class ToolRuntime:
-    def __init__(self, **options: Unpack[RunOptions]) -> None:
+    def __init__(self, **options: Unpack[RuntimeOptions]) -> None:
         """Every option has a default: a new run, in memory, with nobody to ask."""
         given = cast(dict[str, Any], options)
-        self._app = App(**cast(Options, {name: given[name] for name in given if name not in _ABOUT}))
-        about = {name: given[name] for name in _ABOUT if name in given}
+        self._app = App(**cast(AppOptions, {name: given[name] for name in given if name not in _RUN_OPTION_NAMES}))
+        about = {name: given[name] for name in _RUN_OPTION_NAMES if name in given}
         for box in self._app.toolboxes:
             if realpath(about.setdefault("workspace", box.root)) != box.root:
                 raise ConfigurationError(f"The tools work in {box.root!r}, so that is the workspace.")
         about["requester"] = self._app.parts.redactor.redact(about.get("requester", ""))
-        self._situation = _situation(self._app.parts.interaction.interactive, **about)
+        self._situation = _build_context(self._app.parts.interaction.interactive, **about)
         self._run: RunContext | None = None
-        self._shape: Shape = "openai"
+        self._wire_format: WireFormat = "openai"
         self._opening: asyncio.Future[RunContext] | None = None
         self._busy = False
         self._queue: deque[asyncio.Future[None]] = deque()
@@ -119,14 +119,14 @@ class ToolRuntime:
         return self._app.registry
 
     @property
-    def situation(self) -> Situation:
+    def situation(self) -> CallContext:
         return self._situation
 
-    def enter(self, *, mode: Mode | str | None = None, task_phase: str | None = None) -> None:
+    def switch_mode(self, *, mode: PermissionMode | str | None = None, task_phase: str | None = None) -> None:
         """Go on in another permission mode or phase of the task, from the next batch on."""
         self._situation = msgspec.structs.replace(
             self._situation,
-            mode=self._situation.mode if mode is None else _mode(mode),
+            mode=self._situation.mode if mode is None else _parse_mode(mode),
             task_phase=self._situation.task_phase if task_phase is None else task_phase,
         )
         if self._run is not None:
@@ -139,33 +139,33 @@ class ToolRuntime:
         a call is an observation. Raises only where that was asked for (`raise_on_error`, `missing_tool="raise"`, a
         fail-safe policy `fail`), when the log fails (`LogError`), or when this task is cancelled.
         """
-        intents, shape = read_calls(calls)
+        intents, wire_format = read_calls(calls)
         if self._busy:
-            await self._turn()
+            await self._wait_turn()
         self._busy = True
         try:
-            run = self._run or await self._open()
-            self._shape = shape
-            return self._result(await self._app.execute(run, intents), run, shape)
+            run = self._run or await self._open_run()
+            self._wire_format = wire_format
+            return self._build_result(await self._app.execute(run, intents), run, wire_format)
         finally:
             self._busy = False
             if self._queue:
-                self._next()
+                self._grant_next_turn()
 
     async def resume(self) -> BatchResult:
         """Go on with the calls that have no outcome yet: after an answer, or after a crash."""
         if self._busy:
-            await self._turn()
+            await self._wait_turn()
         self._busy = True
         try:
-            run = self._run or await self._open()
-            return self._result(await self._app.resume(run), run, self._shape)
+            run = self._run or await self._open_run()
+            return self._build_result(await self._app.resume(run), run, self._wire_format)
         finally:
             self._busy = False
             if self._queue:
-                self._next()
+                self._grant_next_turn()
 
-    async def decide(self, action_id: str, **answer: Unpack[Decided]) -> None:
+    async def decide(self, action_id: str, **answer: Unpack[AnswerFields]) -> None:
         """Answer an open question, then `resume`.
 
         The first answer stands, whichever process it comes from: `DecisionConflictError` names it. With `payload_hash`
@@ -173,21 +173,21 @@ class ToolRuntime:
         """
         given = cast(dict[str, Any], answer)
         payload_hash = given.pop("payload_hash", "")
-        run = self._run or await self._open()
+        run = self._run or await self._open_run()
         while not await self._app.decide(run, action_id, Answer(**given), payload_hash):
             self._run = run = await self._app.open(self._situation)
 
     async def actions(self) -> list[Action]:
         """Everything that people were asked in this run, with what became of it, oldest first."""
-        return actions((self._run or await self._open()).ledger)
+        return list_actions((self._run or await self._open_run()).ledger)
 
     async def complete(self, message: str = "") -> None:
         """The run is over, successfully."""
-        await self._app.complete(self._run or await self._open(), message)
+        await self._app.complete(self._run or await self._open_run(), message)
 
     async def cancel(self, message: str = "") -> None:
         """End the run: what runs is cancelled."""
-        await self._app.cancel(self._run or await self._open(), message)
+        await self._app.cancel(self._run or await self._open_run(), message)
 
     def cancel_call(self, call_id: str) -> None:
         """Cancel one call. Its siblings go on; its observation says `cancelled`."""
@@ -196,21 +196,21 @@ class ToolRuntime:
 
     async def questions(self) -> list[Question]:
         """What people are asked and have not answered yet, oldest first."""
-        run = self._run or await self._open()
+        run = self._run or await self._open_run()
         return run.ledger.open_questions()
 
     async def state(self) -> RunState:
-        return (self._run or await self._open()).ledger.state
+        return (self._run or await self._open_run()).ledger.state
 
     async def events(self, after_seq: int = -1) -> AsyncIterator[AgentRunEvent]:
         """The run's events as they become durable, from `after_seq` on, until the run ends."""
         async for event in self.log_events(after_seq):
-            for shown in run_handle_events(event):
+            for shown in to_run_handle_events(event):
                 yield shown
 
     async def log_events(self, after_seq: int = -1) -> AsyncIterator[Event]:
         """The same from the log, with every fact."""
-        run = self._run or await self._open()
+        run = self._run or await self._open_run()
         while True:
             for event in await self._app.events(run, after_seq):
                 yield event
@@ -222,19 +222,19 @@ class ToolRuntime:
         """A record for every call of the run, in the order they ended."""
         replay = await self.replay()
         facts = (step.event.fact for step in replay)
-        return [execution_record(fact.observation) for fact in facts if isinstance(fact, CallObserved)]
+        return [to_execution_record(fact.observation) for fact in facts if isinstance(fact, CallObserved)]
 
     async def replay(self) -> Replay:
         """Step through the run as the log has it. Nothing is executed: it has nothing to execute with."""
-        return Replay(await self._app.entries(self._run or await self._open()))
+        return Replay(await self._app.entries(self._run or await self._open_run()))
 
-    async def verify(self) -> Audit:
+    async def verify(self) -> ChainVerification:
         """Is the log what was written? Names the first event that is not."""
-        return verify(await self._app.entries(self._run or await self._open()), self.run_id)
+        return verify(await self._app.entries(self._run or await self._open_run()), self.run_id)
 
     async def export(self) -> bytes:
         """The whole run as NDJSON, one event per line, verifiable by itself."""
-        return b"".join(to_ndjson(await self._app.entries(self._run or await self._open())))
+        return b"".join(to_ndjson(await self._app.entries(self._run or await self._open_run())))
 
     def metrics(self) -> list[Any]:
         """Latency histograms of this runtime, readable without any SDK."""
@@ -242,16 +242,16 @@ class ToolRuntime:
 
     def execute_sync(self, calls: Iterable[Any]) -> BatchResult:
         """`execute` for code without an event loop."""
-        return self._sync(self.execute(calls))
+        return self._run_sync(self.execute(calls))
 
-    def decide_sync(self, action_id: str, **answer: Unpack[Decided]) -> None:
-        self._sync(self.decide(action_id, **answer))
+    def decide_sync(self, action_id: str, **answer: Unpack[AnswerFields]) -> None:
+        self._run_sync(self.decide(action_id, **answer))
 
     def resume_sync(self) -> BatchResult:
-        return self._sync(self.resume())
+        return self._run_sync(self.resume())
 
     def close_sync(self) -> None:
-        self._sync(self.close())
+        self._run_sync(self.close())
         if self._runner is not None:
             self._runner.close()
 
@@ -275,7 +275,7 @@ class ToolRuntime:
     ) -> None:
         self.close_sync()
 
-    async def _turn(self) -> None:
+    async def _wait_turn(self) -> None:
         """One batch at a time: wait for the one before."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append(turn)
@@ -283,10 +283,10 @@ class ToolRuntime:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._next()
+                self._grant_next_turn()
             raise
 
-    def _next(self) -> None:
+    def _grant_next_turn(self) -> None:
         self._busy = False
         while self._queue:
             turn = self._queue.popleft()
@@ -295,7 +295,7 @@ class ToolRuntime:
                 turn.set_result(None)
                 return
 
-    async def _open(self) -> RunContext:
+    async def _open_run(self) -> RunContext:
         """Read the run from the log, once, however many ask for it at the same time."""
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._app.open(self._situation))
@@ -307,7 +307,7 @@ class ToolRuntime:
         self._run = run = msgspec.structs.replace(opened, situation=self._situation)  # it may have changed meanwhile
         return run
 
-    def _result(self, outcome: BatchOutcome, run: RunContext, shape: Shape) -> BatchResult:
+    def _build_result(self, outcome: BatchOutcome, run: RunContext, wire_format: WireFormat) -> BatchResult:
         observations = [item for item in outcome.outcomes if type(item) is Observation]
         if outcome.error is not None:
             raise outcome.error
@@ -315,31 +315,31 @@ class ToolRuntime:
             raise AgentExecutionError(outcome.message, tuple(observations))
         return BatchResult(
             observations=tuple(observations),
-            messages=messages(observations, shape),
+            messages=render_messages(observations, wire_format),
             waiting=outcome.waiting,
             state=run.ledger.state,
             message=outcome.message,
         )
 
-    def _sync(self, work: Coroutine[Any, Any, _T]) -> _T:
+    def _run_sync(self, work: Coroutine[Any, Any, _T]) -> _T:
         if self._runner is None:
             self._runner = asyncio.Runner()
         return self._runner.run(work)
 
 
-def _situation(interactive: bool, **about: Any) -> Situation:
+def _build_context(interactive: bool, **about: Any) -> CallContext:
     workspace = about.pop("workspace", "")
-    return Situation(
+    return CallContext(
         run_id=about.pop("run_id", "") or new_run_id(),
-        mode=_mode(about.pop("mode", Mode.DEFAULT)),
+        mode=_parse_mode(about.pop("mode", PermissionMode.DEFAULT)),
         interactive=interactive,
         workspace=abspath(workspace) if workspace else "",
         **about,
     )
 
 
-def _mode(word: Mode | str) -> Mode:
+def _parse_mode(word: PermissionMode | str) -> PermissionMode:
     try:
-        return Mode(word)
+        return PermissionMode(word)
     except ValueError:
-        raise ConfigurationError(f"There is no mode {word!r}. The modes are {', '.join(Mode)}.") from None
+        raise ConfigurationError(f"There is no mode {word!r}. The modes are {', '.join(PermissionMode)}.") from None

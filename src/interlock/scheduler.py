@@ -16,7 +16,7 @@ from .domain.errors import InterlockError
 from .domain.tool import Concurrency
 
 
-class Claim(msgspec.Struct, frozen=True):
+class LockRequest(msgspec.Struct, frozen=True):
     """What a call needs to itself: nothing (`safe`), named resources (`keyed`) or everything (`exclusive`)."""
 
     concurrency: Concurrency
@@ -28,21 +28,21 @@ class Ticket(Protocol):
     """A call's place in line."""
 
     @property
-    def behind(self) -> tuple[str, ...]:
+    def blockers(self) -> tuple[str, ...]:
         """The calls in front that conflict and are not done, in line order."""
         ...
 
-    def turn(self) -> "asyncio.Future[None] | None":
+    def acquire(self) -> "asyncio.Future[None] | None":
         """None when the turn is given at once, else a future to wait for; cancelling it gives up asking."""
         ...
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Done, or given up: whoever waits behind moves on. Leaving twice is fine."""
         ...
 
 
 class Scheduler(Protocol):
-    def enter(self, call_id: str, claim: Claim) -> Ticket: ...
+    def enqueue(self, call_id: str, request: LockRequest) -> Ticket: ...
 
 
 # An OrderedDict finds its first key at once even after many removals at the front; a dict searches for it.
@@ -59,18 +59,18 @@ class ResourceQueue:
         self.everyone: _Tickets = OrderedDict()
         self.writers: _Tickets = OrderedDict()
 
-    def enter(self, place: "LocalTicket", writes: bool) -> None:
+    def add(self, ticket: "LocalTicket", writes: bool) -> None:
         if self.everyone if writes else self.writers:
-            place.gates += 1
-        self.everyone[place] = None
+            ticket.blocker_count += 1
+        self.everyone[ticket] = None
         if writes:
-            self.writers[place] = None
+            self.writers[ticket] = None
 
-    def leave(self, place: "LocalTicket") -> list["LocalTicket"]:
+    def remove(self, ticket: "LocalTicket") -> list["LocalTicket"]:
         """The places that this opens a gate for, in line order."""
-        was_first = next(iter(self.everyone)) is place
-        opened = self._readers_released_by(place) if place in self.writers else []
-        del self.everyone[place]
+        was_first = next(iter(self.everyone)) is ticket
+        opened = self._readers_released_by(ticket) if ticket in self.writers else []
+        del self.everyone[ticket]
         if was_first and not opened and self.writers:
             first = next(iter(self.everyone))
             if first in self.writers:
@@ -84,19 +84,19 @@ class ResourceQueue:
             return []
         released: list[LocalTicket] = []
         in_line = iter(self.everyone)
-        for place in in_line:
-            if place is writer:
+        for ticket in in_line:
+            if ticket is writer:
                 break
-        for place in in_line:
-            if place in self.writers:
+        for ticket in in_line:
+            if ticket in self.writers:
                 break
-            released.append(place)
+            released.append(ticket)
         return released
 
-    def in_front_of(self, place: "LocalTicket") -> "Iterator[LocalTicket]":
+    def blockers_of(self, ticket: "LocalTicket") -> "Iterator[LocalTicket]":
         """The places in front that conflict with this one."""
-        for other in self.everyone if place in self.writers else self.writers:
-            if other.number >= place.number:
+        for other in self.everyone if ticket in self.writers else self.writers:
+            if other.number >= ticket.number:
                 return
             yield other
 
@@ -105,62 +105,62 @@ class LocalTicket(msgspec.Struct, eq=False, weakref=True):
     """A call's place in line. Made by `Line.enter`."""
 
     # A struct rather than a plain class: it is made once per call, in C.
-    line: "LocalScheduler"
+    scheduler: "LocalScheduler"
     call_id: str
     number: int
-    gates: int = 0
+    blocker_count: int = 0
     #: The lanes of its keys, beside the lane for everything.
-    key_lanes: tuple[ResourceQueue, ...] = ()
-    holds_turn: bool = False
-    has_left: bool = False
-    asked: "Future[None] | None" = None
+    key_queues: tuple[ResourceQueue, ...] = ()
+    has_turn: bool = False
+    is_released: bool = False
+    waiter: "Future[None] | None" = None
 
     @property
-    def behind(self) -> tuple[str, ...]:
+    def blockers(self) -> tuple[str, ...]:
         """The calls in front that conflict and are not done, in line order."""
-        if not self.gates or self.has_left:
+        if not self.blocker_count or self.is_released:
             return ()
-        lanes = (self.line.everything, *self.key_lanes)
-        in_front = {other.number: other.call_id for lane in lanes for other in lane.in_front_of(self)}
+        queues = (self.scheduler.global_queue, *self.key_queues)
+        in_front = {other.number: other.call_id for queue in queues for other in queue.blockers_of(self)}
         return tuple(in_front[number] for number in sorted(in_front))
 
-    def turn(self) -> "Future[None] | None":
+    def acquire(self) -> "Future[None] | None":
         """None when the turn is given at once, else wait for it. To cancel the wait is to stop asking."""
-        line = self.line
-        if not self.gates and line.turns_out < line.cap and not self.holds_turn and not self.has_left:
-            self.holds_turn = True
-            line.turns_out += 1
+        line = self.scheduler
+        if not self.blocker_count and line.active_count < line.cap and not self.has_turn and not self.is_released:
+            self.has_turn = True
+            line.active_count += 1
             return None
         return self._wait()
 
     def _wait(self) -> "Future[None] | None":
-        if self.has_left:
+        if self.is_released:
             raise InterlockError(f"call {self.call_id} has left the line and cannot have a turn")
-        if self.holds_turn:
+        if self.has_turn:
             return None
-        if self.asked is None or self.asked.done():
-            self.asked = get_running_loop().create_future()
-        if not self.gates:
-            self.line.ready[self] = None
-        return self.asked
+        if self.waiter is None or self.waiter.done():
+            self.waiter = get_running_loop().create_future()
+        if not self.blocker_count:
+            self.scheduler.ready[self] = None
+        return self.waiter
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Done, or given up: whoever waits behind moves on. Leaving twice is fine."""
-        if self.has_left:
+        if self.is_released:
             return
-        self.has_left = True
-        line = self.line
-        if self.key_lanes or line.everything.writers:
-            line.open_gates(self)
+        self.is_released = True
+        line = self.scheduler
+        if self.key_queues or line.global_queue.writers:
+            line.remove_ticket(self)
         else:
-            del line.everything.everyone[self]
-        if self.holds_turn:
-            line.turns_out -= 1
-        elif self.asked is not None:
+            del line.global_queue.everyone[self]
+        if self.has_turn:
+            line.active_count -= 1
+        elif self.waiter is not None:
             line.ready.pop(self, None)
-            self.asked.cancel()
+            self.waiter.cancel()
         if line.ready:
-            line.give_turns()
+            line.grant_turns()
 
 
 class LocalScheduler:
@@ -170,50 +170,50 @@ class LocalScheduler:
         if cap < 1:
             raise ValueError(f"cap is {cap}; with less than one turn nothing would ever run")
         self.cap = cap
-        self.turns_out = 0
+        self.active_count = 0
         self.ready: _Tickets = OrderedDict()
-        self.everything = ResourceQueue()
-        self.keys: dict[str, ResourceQueue] = {}
-        self._entered = 0
+        self.global_queue = ResourceQueue()
+        self.queues_by_key: dict[str, ResourceQueue] = {}
+        self._last_number = 0
 
-    def enter(self, call_id: str, claim: Claim) -> LocalTicket:
-        self._entered = number = self._entered + 1
-        place = LocalTicket(self, call_id, number)
-        if claim.concurrency == "safe" and not self.everything.writers:
-            self.everything.everyone[place] = None
-            return place
-        self.everything.enter(place, writes=claim.concurrency == "exclusive")
-        if claim.concurrency == "keyed":
-            place.key_lanes = self._enter_keys(place, claim)
-        return place
+    def enqueue(self, call_id: str, request: LockRequest) -> LocalTicket:
+        self._last_number = number = self._last_number + 1
+        ticket = LocalTicket(self, call_id, number)
+        if request.concurrency == "safe" and not self.global_queue.writers:
+            self.global_queue.everyone[ticket] = None
+            return ticket
+        self.global_queue.add(ticket, writes=request.concurrency == "exclusive")
+        if request.concurrency == "keyed":
+            ticket.key_queues = self._enqueue_keys(ticket, request)
+        return ticket
 
-    def _enter_keys(self, place: LocalTicket, claim: Claim) -> tuple[ResourceQueue, ...]:
-        lanes: list[ResourceQueue] = []
-        for key in claim.reads | claim.writes:
-            lane = self.keys.get(key)
-            if lane is None:
-                lane = self.keys[key] = ResourceQueue(key)
-            lane.enter(place, writes=key in claim.writes)
-            lanes.append(lane)
-        return tuple(lanes)
+    def _enqueue_keys(self, ticket: LocalTicket, request: LockRequest) -> tuple[ResourceQueue, ...]:
+        queues: list[ResourceQueue] = []
+        for key in request.reads | request.writes:
+            queue = self.queues_by_key.get(key)
+            if queue is None:
+                queue = self.queues_by_key[key] = ResourceQueue(key)
+            queue.add(ticket, writes=key in request.writes)
+            queues.append(queue)
+        return tuple(queues)
 
-    def open_gates(self, place: LocalTicket) -> None:
+    def remove_ticket(self, ticket: LocalTicket) -> None:
         """Take the place out of its lanes; whoever has no gate left and has asked is ready."""
-        opened = self.everything.leave(place)
-        for lane in place.key_lanes:
-            opened += lane.leave(place)
-            if not lane.everyone:
-                del self.keys[lane.key]
-        place.key_lanes = ()
+        opened = self.global_queue.remove(ticket)
+        for queue in ticket.key_queues:
+            opened += queue.remove(ticket)
+            if not queue.everyone:
+                del self.queues_by_key[queue.key]
+        ticket.key_queues = ()
         for other in opened:
-            other.gates -= 1
-            if not other.gates and other.asked is not None:
+            other.blocker_count -= 1
+            if not other.blocker_count and other.waiter is not None:
                 self.ready[other] = None
 
-    def give_turns(self) -> None:
-        while self.ready and self.turns_out < self.cap:
-            place, _ = self.ready.popitem(last=False)
-            if place.asked is not None and not place.asked.done():
-                place.holds_turn = True
-                self.turns_out += 1
-                place.asked.set_result(None)
+    def grant_turns(self) -> None:
+        while self.ready and self.active_count < self.cap:
+            ticket, _ = self.ready.popitem(last=False)
+            if ticket.waiter is not None and not ticket.waiter.done():
+                ticket.has_turn = True
+                self.active_count += 1
+                ticket.waiter.set_result(None)

@@ -13,20 +13,20 @@ from .domain.rendering import render_for_model
 
 _FIELDS = ("id", "call_id", "type", "name", "tool_name", "input", "arguments", "reason")
 
-Shape: TypeAlias = Literal["openai", "openai_responses", "anthropic", "interlock"]
+WireFormat: TypeAlias = Literal["openai", "openai_responses", "anthropic", "interlock"]
 
 
-def read_calls(calls: Iterable[Any]) -> tuple[list[ToolIntent], Shape]:
+def read_calls(calls: Iterable[Any]) -> tuple[list[ToolIntent], WireFormat]:
     """The intents, in model order, and the shape they came in."""
-    shape: Shape = "openai"
+    wire_format: WireFormat = "openai"
     intents: list[ToolIntent] = []
     for call in calls:
-        intent, shape = read_call(call)
+        intent, wire_format = read_call(call)
         intents.append(intent)
-    return intents, shape
+    return intents, wire_format
 
 
-def read_call(call: Any) -> tuple[ToolIntent, Shape]:
+def read_call(call: Any) -> tuple[ToolIntent, WireFormat]:
     match call:
         case {"id": call_id, "function": {"name": name, "arguments": arguments}}:
             return ToolIntent(call_id=call_id, tool_name=name, arguments=arguments), "openai"
@@ -37,25 +37,25 @@ def read_call(call: Any) -> tuple[ToolIntent, Shape]:
         case {"id": call_id, "function": {"name": name}}:
             return ToolIntent(call_id=call_id, tool_name=name, arguments={}), "openai"
         case {"id": call_id, "tool_name": name} | {"id": call_id, "name": name}:
-            return _own(call_id, name, cast(Mapping[str, Any], call)), "interlock"
+            return _read_interlock_call(call_id, name, cast(Mapping[str, Any], call)), "interlock"
         case _:
-            return _unusual(call)
+            return _read_other(call)
 
 
-def messages(observations: Iterable[Observation], shape: Shape) -> list[dict[str, Any]]:
+def render_messages(observations: Iterable[Observation], wire_format: WireFormat) -> list[dict[str, Any]]:
     """Ready to send, in the order given, one answer per call id."""
-    match shape:
+    match wire_format:
         case "openai" | "interlock":
-            answer = _openai
+            answer = _openai_message
         case "openai_responses":
-            answer = _openai_responses
+            answer = _openai_responses_item
         case "anthropic":
-            answer = _anthropic
+            answer = _anthropic_block
     answers = list({observation.call_id: answer(observation) for observation in observations}.values())
-    return [{"role": "user", "content": answers}] if shape == "anthropic" and answers else answers
+    return [{"role": "user", "content": answers}] if wire_format == "anthropic" and answers else answers
 
 
-def _openai(observation: Observation) -> dict[str, Any]:
+def _openai_message(observation: Observation) -> dict[str, Any]:
     return {
         "role": "tool",
         "tool_call_id": observation.call_id,
@@ -64,7 +64,7 @@ def _openai(observation: Observation) -> dict[str, Any]:
     }
 
 
-def _openai_responses(observation: Observation) -> dict[str, Any]:
+def _openai_responses_item(observation: Observation) -> dict[str, Any]:
     return {
         "type": "function_call_output",
         "call_id": observation.call_id,
@@ -72,7 +72,7 @@ def _openai_responses(observation: Observation) -> dict[str, Any]:
     }
 
 
-def _anthropic(observation: Observation) -> dict[str, Any]:
+def _anthropic_block(observation: Observation) -> dict[str, Any]:
     return {
         "type": "tool_result",
         "tool_use_id": observation.call_id,
@@ -81,15 +81,15 @@ def _anthropic(observation: Observation) -> dict[str, Any]:
     }
 
 
-def _unusual(call: Any) -> tuple[ToolIntent, Shape]:
+def _read_other(call: Any) -> tuple[ToolIntent, WireFormat]:
     if isinstance(call, ToolIntent):
         return call, "interlock"
     if isinstance(call, Mapping | str) or call is None:
         return ToolIntent(call_id="", tool_name="", arguments=call), "interlock"
-    return read_call(_fields(call))
+    return read_call(_read_fields(call))
 
 
-def _own(call_id: Any, name: Any, call: Mapping[str, Any]) -> ToolIntent:
+def _read_interlock_call(call_id: Any, name: Any, call: Mapping[str, Any]) -> ToolIntent:
     reason = call.get("reason")
     return ToolIntent(
         call_id=call_id,
@@ -99,7 +99,7 @@ def _own(call_id: Any, name: Any, call: Mapping[str, Any]) -> ToolIntent:
     )
 
 
-def _fields(call: Any) -> dict[str, Any]:
+def _read_fields(call: Any) -> dict[str, Any]:
     """An SDK's object as the dictionary it stands for. An object may do anything when it is looked at."""
     try:
         fields = {name: getattr(call, name) for name in _FIELDS if hasattr(call, name)}

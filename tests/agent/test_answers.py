@@ -5,11 +5,11 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel, Field
 
-from interlock import MemoryLog, Mode, Situation, SqliteLog, tool
+from interlock import MemoryLog, PermissionMode, CallContext, SqliteLog, tool
 from interlock.agent.agent import Agent
 from interlock.agent.next_step import Budgets
 from interlock.domain.errors import ConfigurationError
-from interlock.domain.event import AnswerRefused
+from interlock.domain.event import FinalAnswerRejected
 from interlock.domain.messages import UserMessage
 from interlock.runs.runner import Runner
 from tests.runs.support import agent_of, asked_of, calls, facts_of, run_of
@@ -51,7 +51,7 @@ async def test_an_answer_of_another_form_is_corrected_by_the_model() -> None:
     result = await run_of(agent, log=log)
 
     assert (result.status, result.output) == ("COMPLETED", Report(title="a", lines=2))
-    refused = await facts_of(AnswerRefused, log, result.run_id)
+    refused = await facts_of(FinalAnswerRejected, log, result.run_id)
     assert "lines: Field required" in refused[1].message
     assert asked_of(agent)[2].messages[-1] == UserMessage(refused[1].message)
 
@@ -88,12 +88,12 @@ async def test_no_text_of_a_model_raises(text: str) -> None:
 
 
 async def test_instructions_may_be_a_function_of_the_situation() -> None:
-    def instructions(situation: Situation) -> str:
+    def instructions(situation: CallContext) -> str:
         return f"You are {situation.agent}, in {situation.mode}."
 
     agent = agent_of("Done.", instructions=instructions, name="ada")
 
-    await run_of(agent, mode=Mode.ACCEPT_EDITS)
+    await run_of(agent, mode=PermissionMode.ACCEPT_EDITS)
 
     assert asked_of(agent)[0].instructions == "You are ada, in accept_edits."
 

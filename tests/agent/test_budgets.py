@@ -9,8 +9,8 @@ from interlock import CallbackInteractionProvider, Limits, MemoryLog, Question, 
 from interlock.agent.agent import Agent
 from interlock.agent.next_step import Budgets
 from interlock.domain.messages import Usage
-from interlock.models.interface import ModelEvent, ModelRequest, TextPiece
-from interlock.models.scripted import Turn, proposed
+from interlock.models.interface import ModelEvent, ModelRequest, TextDelta
+from interlock.models.scripted import ScriptedTurn, tool_call
 from interlock.pipeline.parts import Clock
 from interlock.runs import lease
 from interlock.runs.runner import Runner
@@ -29,11 +29,11 @@ def change() -> str:
     return "changed"
 
 
-def turns(count: int) -> list[Turn]:
+def turns(count: int) -> list[ScriptedTurn]:
     """Answers that always want something more."""
     usage = Usage(input_tokens=10, output_tokens=5, cost=0.25)
     return [
-        Turn(calls=tuple(proposed("look", {"number": n}, f"c{turn}-{n}") for n in range(2)), usage=usage)
+        ScriptedTurn(calls=tuple(tool_call("look", {"number": n}, f"c{turn}-{n}") for n in range(2)), usage=usage)
         for turn in range(count)
     ]
 
@@ -95,7 +95,7 @@ class Hanging:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         try:
-            yield TextPiece("Well,")
+            yield TextDelta("Well,")
             self.speaking.set()
             await asyncio.Event().wait()
         finally:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from interlock import Agent, Budgets, Rule, Runner, ScriptedProvider, Turn, tool
+from interlock import Agent, Budgets, Rule, Runner, ScriptedModel, ScriptedTurn, tool
 from interlock.domain.errors import ConfigurationError
 from tests.runs.support import agent_of, asked_of, calls
 
@@ -18,7 +18,7 @@ def look() -> str:
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "a model instead of a provider": ({"provider": "gpt-5"}, "provider is of type str.*OpenAIChat"),
-    "a class instead of a provider": ({"provider": ScriptedProvider}, "provider is the class ScriptedProvider"),
+    "a class instead of a provider": ({"provider": ScriptedModel}, "provider is the class ScriptedProvider"),
     "no provider": ({"provider": None}, "provider is of type NoneType"),
     "no instructions": ({"instructions": None}, "instructions is of type NoneType. Give text"),
     "one tool": ({"tools": look}, r"tools is of type ToolDefinition. Give a list: tools=\[\.\.\.\]"),
@@ -40,7 +40,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_what_cannot_be_part_of_an_agent_is_refused_with_what_to_write_instead(name: str) -> None:
     mistaken, words = MISTAKES[name]
-    fields: dict[str, Any] = {"provider": ScriptedProvider([]), "name": "shop"} | mistaken
+    fields: dict[str, Any] = {"provider": ScriptedModel([]), "name": "shop"} | mistaken
     with pytest.raises(ConfigurationError, match=f"In the agent 'shop', {words}"):
         Agent(**fields)
 
@@ -66,6 +66,6 @@ async def test_tools_and_handoffs_come_in_anything_that_can_be_gone_through_and_
 
 
 async def test_a_function_of_the_situation_may_give_the_instructions() -> None:
-    agent = Agent(provider=ScriptedProvider([Turn(text="Hi.")]), instructions=lambda situation: situation.run_id)
+    agent = Agent(provider=ScriptedModel([ScriptedTurn(text="Hi.")]), instructions=lambda situation: situation.run_id)
     async with Runner(agent) as runner:
         assert (await runner.run("Hello.")).text == "Hi."

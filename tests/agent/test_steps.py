@@ -10,20 +10,20 @@ from interlock.agent.next_step import (
     Budgets,
     Cancel,
     Finish,
-    GiveUp,
-    Over,
-    Rest,
+    Fail,
+    Ended,
+    Idle,
     Resume,
-    Standing,
-    Step,
+    LoopState,
+    AgentStep,
     Wait,
     next_step,
-    over_budget,
+    find_exceeded_budget,
 )
 from interlock.domain.call import Question
-from interlock.domain.commands import CancelNote
+from interlock.domain.commands import CancelCommand
 from interlock.domain.messages import AssistantMessage, ProposedCall, Usage
-from interlock.domain.state.conversation import Dialogue, Last
+from interlock.domain.state.conversation import Dialogue, LastSpeaker
 from interlock.domain.state.ledger import ActionEntry, Ledger
 from interlock.domain.state.lifecycle import RUN_TRANSITIONS, ActionState, RunState
 
@@ -52,21 +52,21 @@ def _question(number: int) -> Question:
     )
 
 
-def at(dialogue: Dialogue, *actions: ActionState, state: RunState = RunState.RUNNING, **where: object) -> Standing:
-    standing = Standing(ledger(dialogue, state, *actions), Budgets())
+def at(dialogue: Dialogue, *actions: ActionState, state: RunState = RunState.RUNNING, **where: object) -> LoopState:
+    standing = LoopState(ledger(dialogue, state, *actions), Budgets())
     return msgspec.structs.replace(standing, **where)
 
 
-ENOUGH = CancelNote("Enough.", "ada")
+ENOUGH = CancelCommand("Enough.", "ada")
 
-SITUATIONS: dict[str, tuple[Standing, Step]] = {
+SITUATIONS: dict[str, tuple[LoopState, AgentStep]] = {
     "a person spoke": (at(ASKED), AskModel()),
     "tools were heard": (at(Dialogue(last="tools")), AskModel()),
     "all calls of the answer are known": (at(TOLD), AskModel()),
     "the answer is final": (at(FINAL), Finish("Done.")),
-    "the answer is final in a chat": (at(FINAL, chat=True), Rest()),
-    "nobody said anything": (at(Dialogue()), GiveUp("Nobody said what to do.")),
-    "nobody said anything yet in a chat": (at(Dialogue(), chat=True), Rest()),
+    "the answer is final in a chat": (at(FINAL, chat=True), Idle()),
+    "nobody said anything": (at(Dialogue()), Fail("Nobody said what to do.")),
+    "nobody said anything yet in a chat": (at(Dialogue(), chat=True), Idle()),
     "a call is open": (at(UNDER_WAY), Resume()),
     "a call is open, and nobody looked at it here": (at(UNDER_WAY, ActionState.PENDING), Resume()),
     "a question is open": (at(UNDER_WAY, ActionState.PENDING, resumed_with=0), Wait()),
@@ -78,13 +78,13 @@ SITUATIONS: dict[str, tuple[Standing, Step]] = {
     "a run inside waits": (at(UNDER_WAY, resumed_with=0, child_waits=True), Wait()),
     "a run inside waits, and nobody looked at it here": (at(UNDER_WAY, child_waits=True), Resume()),
     "a run inside can go on": (at(UNDER_WAY, resumed_with=0), Resume()),
-    "somebody pauses it": (at(ASKED, pausing=True), Rest()),
-    "somebody pauses it with calls open": (at(UNDER_WAY, pausing=True), Rest()),
+    "somebody pauses it": (at(ASKED, pausing=True), Idle()),
+    "somebody pauses it with calls open": (at(UNDER_WAY, pausing=True), Idle()),
     "somebody cancels it": (at(ASKED, cancelling=ENOUGH), Cancel(ENOUGH)),
-    "somebody cancels it without a word": (at(FINAL, cancelling=CancelNote()), Cancel(CancelNote())),
+    "somebody cancels it without a word": (at(FINAL, cancelling=CancelCommand()), Cancel(CancelCommand())),
     "somebody cancels it while it is paused": (at(UNDER_WAY, pausing=True, cancelling=ENOUGH), Cancel(ENOUGH)),
-    "it has ended": (at(FINAL, state=RunState.COMPLETED), Over()),
-    "it has ended and is cancelled": (at(ASKED, state=RunState.FAILED, cancelling=ENOUGH), Over()),
+    "it has ended": (at(FINAL, state=RunState.COMPLETED), Ended()),
+    "it has ended and is cancelled": (at(ASKED, state=RunState.FAILED, cancelling=ENOUGH), Ended()),
 }
 
 
@@ -106,18 +106,20 @@ def test_the_next_step_follows_from_where_the_agent_stands(situation: str) -> No
     ],
 )
 def test_a_budget_that_is_used_up_is_named(budgets: Budgets, used: Dialogue, words: str) -> None:
-    assert over_budget(used, budgets, 0) == f"The run has used its budget of {words}."
+    assert find_exceeded_budget(used, budgets, 0) == f"The run has used its budget of {words}."
 
 
 def test_time_is_a_budget_too() -> None:
-    assert over_budget(Dialogue(), Budgets(max_seconds=1.5), 1.5) == "The run has used its budget of 1.5 seconds."
-    assert not over_budget(Dialogue(), Budgets(max_seconds=1.5), 1.4)
+    assert (
+        find_exceeded_budget(Dialogue(), Budgets(max_seconds=1.5), 1.5) == "The run has used its budget of 1.5 seconds."
+    )
+    assert not find_exceeded_budget(Dialogue(), Budgets(max_seconds=1.5), 1.4)
 
 
 DIALOGUES = st.builds(
     Dialogue,
     messages=st.sampled_from([[], [AssistantMessage("Done.")]]),
-    last=st.sampled_from(Last.__args__),
+    last=st.sampled_from(LastSpeaker.__args__),
     open=st.booleans(),
     calls=st.sampled_from([{}, CALL]),
     told=st.sampled_from([{}, {"a": "ok"}]),
@@ -137,7 +139,7 @@ BUDGETS = st.builds(
     max_cost=LIMITS,
 )
 STANDINGS = st.builds(
-    Standing,
+    LoopState,
     ledger=st.builds(
         ledger, DIALOGUES, st.sampled_from(RunState), st.sampled_from(ActionState), st.sampled_from(ActionState)
     ),
@@ -152,22 +154,22 @@ STANDINGS = st.builds(
 
 
 @given(STANDINGS)
-def test_the_model_is_never_asked_over_budget_and_no_run_ends_with_open_calls(standing: Standing) -> None:
+def test_the_model_is_never_asked_over_budget_and_no_run_ends_with_open_calls(standing: LoopState) -> None:
     step, dialogue = next_step(standing), standing.ledger.dialogue
     ended = not RUN_TRANSITIONS[standing.ledger.state]
 
-    assert isinstance(step, Over) == ended
+    assert isinstance(step, Ended) == ended
     if isinstance(step, AskModel):
-        assert not over_budget(dialogue, standing.budgets, standing.active_seconds)
-        assert standing.cancelling is None
-        assert not standing.pausing
+        assert not find_exceeded_budget(dialogue, standing.budgets, standing.active_seconds)
+        assert standing.cancel_command is None
+        assert not standing.pause_requested
     if isinstance(step, AskModel | Finish):
         assert not dialogue.open or dialogue.calls.keys() <= dialogue.told.keys()
     if isinstance(step, Wait):
         pending = any(action.state is ActionState.PENDING for action in standing.ledger.actions.values())
-        assert pending or standing.child_waits
+        assert pending or standing.is_child_waiting
 
 
 @given(STANDINGS)
-def test_the_same_situation_always_has_the_same_next_step(standing: Standing) -> None:
+def test_the_same_situation_always_has_the_same_next_step(standing: LoopState) -> None:
     assert next_step(standing) == next_step(standing)

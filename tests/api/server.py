@@ -21,14 +21,14 @@ from interlock import FileArtifacts, Rule, RulePolicy, SqliteLog, tool
 from interlock.agent.agent import Agent
 from interlock.domain.messages import UserMessage
 from interlock.models.interface import ModelRequest
-from interlock.models.scripted import ScriptedProvider, Turn, proposed
-from interlock.server.core.identity.api_keys import NewKey
+from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
+from interlock.server.core.identity.api_keys import NewApiKey
 from interlock.server.core.identity.principal import Role
 from interlock.server.core.runs.agents import ServedAgent
 from interlock.server.core.service import Service
 from interlock.server.core.settings import ServerSettings
-from interlock.server.rest.app import make_api
-from interlock.server.rest.connections import Connection
+from interlock.server.rest.app import create_api
+from interlock.server.rest.connections import BoundedHttpProtocol
 from tests.patience import HANG_SECONDS
 
 _T = TypeVar("_T")
@@ -101,12 +101,12 @@ POLICY = RulePolicy(
 _MAX_TURNS = 4
 
 
-def _turn(request: ModelRequest) -> Turn:
+def _turn(request: ModelRequest) -> ScriptedTurn:
     said = [message.text for message in request.messages if isinstance(message, UserMessage)]
     lines = [line[2:].split(" ", 1) for line in said[-1].split("\n") if line.startswith("> ") and "{" in line]
     if not lines or any(not isinstance(message, UserMessage) for message in request.messages):
-        return Turn(text="All done.")
-    return Turn(calls=tuple(proposed(name, arguments, f"c{at}") for at, (name, arguments) in enumerate(lines)))
+        return ScriptedTurn(text="All done.")
+    return ScriptedTurn(calls=tuple(tool_call(name, arguments, f"c{at}") for at, (name, arguments) in enumerate(lines)))
 
 
 def task(words: str, *calls: tuple[str, dict[str, Any]]) -> str:
@@ -122,7 +122,7 @@ REPORT = task("Report.", ("report", {"lines": 20_000}))
 
 def demo_agent(name: str) -> Agent:
     return Agent(
-        provider=ScriptedProvider([_turn] * _MAX_TURNS, by_position=True),
+        provider=ScriptedModel([_turn] * _MAX_TURNS, by_position=True),
         name=name,
         tools=(lookup, note, refund, rename, report, fail),
         policy=POLICY,
@@ -142,8 +142,8 @@ class Running:
         """The secret of one of `KEYS`, which is made when it is first asked for."""
         if name not in self._keys:
             role, agents = KEYS[name]
-            made = await self.service.keys.create(name.replace("_", "-"), roles=[role], agents=agents, by="test")
-            assert isinstance(made, NewKey)
+            made = await self.service.api_keys.create(name.replace("_", "-"), roles=[role], agents=agents, by="test")
+            assert isinstance(made, NewApiKey)
             self._keys[name] = made.secret
         return self._keys[name]
 
@@ -173,7 +173,7 @@ class Running:
         """Its status, as soon as it is one of these."""
 
         async def look() -> str:
-            row = await self.service.index.run(run_id)
+            row = await self.service.index.get_run(run_id)
             return row.status if row is not None and row.status in wanted else ""
 
         return await self.until(look)
@@ -188,7 +188,7 @@ class Running:
     async def until(self, look: Callable[[], Awaitable[_T]]) -> _T:
         """What `look` finds, as soon as it finds something. It looks again whenever something was written."""
         changed = asyncio.Event()
-        end = self.service.hub.on_change(lambda page: changed.set())
+        end = self.service.hub.subscribe(lambda page: changed.set())
         try:
             async with asyncio.timeout(HANG_SECONDS):
                 while True:
@@ -222,9 +222,9 @@ async def running_server(
     log = SqliteLog(folder / "runs.db")
     try:
         artifacts = FileArtifacts(folder / "artifacts")
-        service = Service(chosen, served, log=log, artifacts=artifacts, state=state)
+        service = Service(chosen, served, log=log, artifacts=artifacts, state_folder=state)
         async with service, AsyncExitStack() as stack:
-            app = make_api(service)
+            app = create_api(service)
             if mount is not None:
                 mount(app, service)
             async with _listening(app) as base:
@@ -237,7 +237,7 @@ async def running_server(
 @asynccontextmanager
 async def _listening(app: Any) -> AsyncGenerator[str]:
     config = uvicorn.Config(
-        app, host="127.0.0.1", port=0, log_level="error", lifespan="off", ws="none", http=Connection
+        app, host="127.0.0.1", port=0, log_level="error", lifespan="off", ws="none", http=BoundedHttpProtocol
     )
     server = _Quiet(config)
     listening = asyncio.create_task(server.serve())

@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 from starlette.datastructures import Headers
 
-from interlock.server.core.identity.attempts import Attempts
+from interlock.server.core.identity.attempts import LoginThrottle
 from interlock.server.rest.errors import ApiError
-from interlock.server.rest.security import Hosts
+from interlock.server.rest.security import AllowedHosts
 from tests.api.server import LOOKUP, NOTE, PASSWORD, REFUND, REPORT, Running, running_server, task
 from tests.api.test_safety import code_of
 from tests.api.test_streams import all_of
@@ -44,7 +44,7 @@ async def test_all_runs_of_an_agent_are_stopped_at_once_and_nobody_can_approve_w
         assert answer.status_code == 409
     events = (await operator.get(f"/runs/{mine[0]}/events?view=log")).text
     assert "key:operator" in events.rpartition("run.cancelled")[2]
-    row = (await server.service.journal.read(0, 1_000))[-1]
+    row = (await server.service.audit_log.read(0, 1_000))[-1]
     assert (row.by, row.action, row.target, row.outcome) == ("key:operator", "agents.stop", "shop", "done")
     assert row.detail == {"cancelled": "20", "unfinished": "0", "reason": "It sends money to strangers."}
 
@@ -80,7 +80,7 @@ async def test_an_agent_that_nobody_has_cannot_be_stopped(server: Running) -> No
     ],
 )
 def test_a_page_on_another_port_is_a_page_of_another_site(origin: str, is_own: bool) -> None:
-    hosts = Hosts(("interlock.example", "127.0.0.1:8321"), "http://localhost:8321")
+    hosts = AllowedHosts(("interlock.example", "127.0.0.1:8321"), "http://localhost:8321")
     headers = Headers({"host": "interlock.example", "origin": origin})
     if is_own:
         hosts.check_origin(headers)
@@ -90,7 +90,7 @@ def test_a_page_on_another_port_is_a_page_of_another_site(origin: str, is_own: b
 
 
 def test_where_people_come_by_tls_a_page_without_it_is_one_of_another_site() -> None:
-    hosts = Hosts(("interlock.example",), "https://interlock.example")
+    hosts = AllowedHosts(("interlock.example",), "https://interlock.example")
     hosts.check_origin(Headers({"host": "interlock.example", "origin": "https://interlock.example"}))
     with pytest.raises(ApiError, match="another site"):
         hosts.check_origin(Headers({"host": "interlock.example", "origin": "http://interlock.example"}))
@@ -175,7 +175,7 @@ async def test_an_editor_does_not_approve_their_edit(server: Running) -> None:
 
 async def test_failing_on_purpose_does_not_lock_out_the_owner(server: Running) -> None:
     """On a clock that stands still: the stranger would wait for ever."""
-    server.service.attempts = Attempts(lambda: 1_000.0)
+    server.service.login_throttle = LoginThrottle(lambda: 1_000.0)
     await server.service.accounts.create("olga", PASSWORD, by="test")
     transport = httpx2.AsyncHTTPTransport(local_address="127.0.0.2")
     async with httpx2.AsyncClient(base_url=server.base, transport=transport) as stranger:

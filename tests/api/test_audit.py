@@ -12,7 +12,7 @@ import pytest
 from interlock.audit import standalone_verifier
 from interlock.server.core.audit_sinks.destination import FileDestination
 from interlock.server.core.settings import ServerSettings
-from interlock.server.core.triggers.webhook_signature import signed_headers
+from interlock.server.core.triggers.webhook_signature import build_signed_headers
 from interlock.server.core.triggers.webhooks import Webhook
 from tests.api.server import LOOKUP, NOTE, REPORT, Running, running_server
 
@@ -165,7 +165,7 @@ async def test_a_signed_webhook_begins_one_run_however_often_it_is_sent(
     async with running_server(tmp_path, settings=ServerSettings(webhooks=(hook,))) as server:
         client, body = await server.client(), b'{"order": 7}'
         now = time_ns() // 1_000_000_000
-        headers = signed_headers("a-long-enough-secret-for-a-webhook", now, "delivery-1", body)
+        headers = build_signed_headers("a-long-enough-secret-for-a-webhook", now, "delivery-1", body)
 
         answers = [await client.post("/hooks/orders", content=body, headers=headers) for _ in range(3)]
         forged = await client.post("/hooks/orders", content=b'{"order": 8}', headers=headers)

@@ -14,8 +14,8 @@ from starlette.types import Receive, Scope, Send
 
 from interlock.server.console.site import mount_console
 from interlock.server.rest import body, connections
-from interlock.server.rest.concurrency import Crowd
-from interlock.server.rest.connections import Connection
+from interlock.server.rest.concurrency import ConcurrencyLimiter
+from interlock.server.rest.connections import BoundedHttpProtocol
 from interlock.server.rest.errors import ApiError
 from tests.api.server import LOOKUP, Running, running_server
 from tests.api.test_streams import listening
@@ -66,7 +66,7 @@ async def test_one_key_follows_events_at_most_half_as_often_as_all_may(tmp_path:
 async def test_strangers_with_slow_bodies_leave_places_for_everybody_else(
     tmp_path: Path, path: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.server.rest.app.Crowd", lambda: Crowd(10))
+    monkeypatch.setattr("interlock.server.rest.app.Crowd", lambda: ConcurrencyLimiter(10))
     async with running_server(tmp_path) as server, AsyncExitStack() as stack:
         slow_ones = [await slow(server, stack, path) for _ in range(12)]
         client = await server.client("operator")
@@ -84,7 +84,7 @@ async def test_strangers_with_slow_bodies_leave_places_for_everybody_else(
 async def test_a_key_with_slow_bodies_leaves_places_for_everybody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.server.rest.app.Crowd", lambda: Crowd(10))
+    monkeypatch.setattr("interlock.server.rest.app.Crowd", lambda: ConcurrencyLimiter(10))
     async with running_server(tmp_path) as server, AsyncExitStack() as stack:
         key = f"Authorization: Bearer {await server.key('agent')}\r\n".encode()
         for _ in range(12):
@@ -137,25 +137,25 @@ async def test_a_body_with_two_lengths_is_not_read(tmp_path: Path) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=80))
 def test_nobody_ever_has_more_than_a_share_and_whoever_leaves_is_forgotten(steps: list[tuple[str, bool]]) -> None:
-    crowd, there = Crowd(10), list[tuple[str, Scope]]()
+    crowd, there = ConcurrencyLimiter(10), list[tuple[str, Scope]]()
     for name, comes in steps:
         if comes:
             scope: Scope = {}
-            crowd.arrive(scope)
+            crowd.begin(scope)
             if sum(each == name for each, _ in there) < 2:
-                crowd.known(scope, name)
+                crowd.acquire(scope, name)
                 there.append((name, scope))
             else:
                 with pytest.raises(ApiError, match="2 requests of"):
-                    crowd.known(scope, name)
-                crowd.leave(scope)
+                    crowd.acquire(scope, name)
+                crowd.finish(scope)
         elif there:
-            crowd.leave(there.pop()[1])
+            crowd.finish(there.pop()[1])
         assert all(sum(each == who for each, _ in there) <= 2 for who in "abcd")
     for _, scope in there:
-        crowd.leave(scope)
-    assert all(crowd.arrive({}) for _ in range(10))
-    assert not crowd.arrive({})
+        crowd.finish(scope)
+    assert all(crowd.begin({}) for _ in range(10))
+    assert not crowd.begin({})
 
 
 async def _answering(scope: Scope, receive: Receive, send: Send) -> None:
@@ -166,7 +166,7 @@ async def _answering(scope: Scope, receive: Receive, send: Send) -> None:
 @asynccontextmanager
 async def listener() -> AsyncGenerator[str]:
     """Connections as the server takes them, with nothing behind."""
-    config = uvicorn.Config(_answering, port=0, log_level="error", lifespan="off", ws="none", http=Connection)
+    config = uvicorn.Config(_answering, port=0, log_level="error", lifespan="off", ws="none", http=BoundedHttpProtocol)
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server._serve())  # pyright: ignore[reportPrivateUsage]  # `serve` takes signals
     try:
@@ -229,11 +229,11 @@ async def test_requests_one_after_the_other_are_not_cut(monkeypatch: pytest.Monk
 async def test_refusals_are_counted_and_do_not_fill_the_journal(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server:
         agent = await server.client("agent")
-        before = (await server.service.journal.head())[0]
+        before = (await server.service.audit_log.read_head())[0]
         for number in range(40):
             assert (await agent.get(f"/approvals?agent=a{number}")).status_code == 403
         assert (await agent.get("/keys")).status_code == 403
-        rows = await server.service.journal.read(before)
+        rows = await server.service.audit_log.read(before)
     told = [(row.by, row.action, row.outcome, row.detail.get("times", "1")) for row in rows]
     assert told == [
         ("key:agent", "questions.list", "refused", "1"),

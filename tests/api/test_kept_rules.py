@@ -79,7 +79,7 @@ async def test_rule_not_suggested_is_refused(tmp_path: Path, file: Path, rule: s
 @pytest.mark.parametrize("narrowed", [{}, {"agent": "shop", "expires": "2999-01-01T00:00:00Z"}])
 async def test_kept_rule_is_in_file_and_journal(tmp_path: Path, file: Path, narrowed: dict[str, str]) -> None:
     async with running_server(tmp_path, alone(file)) as server:
-        policy: Any = server.service.fleet.runners["shop"].app.parts.policy
+        policy: Any = server.service.runners.by_agent["shop"].app.parts.policy
         before = policy.digest
         asked = await server.asked(await server.begin(NOTE))
         rule = json.dumps(json.loads(asked["suggested_rule"]) | narrowed) if narrowed else ""
@@ -158,7 +158,7 @@ async def test_rule_is_not_kept_without_its_row(tmp_path: Path, file: Path, monk
         async def full(*_: Any, **__: Any) -> None:
             raise OSError("the disk is full")
 
-        monkeypatch.setattr(server.service.journal, "add", full)
+        monkeypatch.setattr(server.service.audit_log, "add", full)
         await keep(server, asked)
         await server.status(asked["run_id"], "COMPLETED")
 

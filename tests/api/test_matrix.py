@@ -6,8 +6,8 @@ from typing import Any
 import httpx2
 
 from interlock.server.core.identity.permissions import PERMISSIONS
-from interlock.server.rest.app import api_routes
-from interlock.server.rest.openapi import operation_of
+from interlock.server.rest.app import list_api_routes
+from interlock.server.rest.openapi import get_operation
 from tests.api.matrix import MATRIX, WHO, Row
 from tests.api.server import REPORT, Running, running_server, task
 
@@ -75,8 +75,8 @@ async def test_every_cell_is_as_the_table_says(tmp_path: Path) -> None:
 
 
 def test_every_address_is_in_the_table_and_declares_what_it_is_for() -> None:
-    routes = api_routes()
-    found = {(method, route.path_format): operation_of(route) for route in routes for method in route.methods or ()}
+    routes = list_api_routes()
+    found = {(method, route.path_format): get_operation(route) for route in routes for method in route.methods or ()}
 
     assert {(row.method, row.path) for row in MATRIX} == set(found)
     assert {place for place, operation in found.items() if operation is None} == OPEN

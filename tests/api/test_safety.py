@@ -16,8 +16,8 @@ from starlette.datastructures import Headers
 
 from interlock.server.rest import body
 from interlock.server.rest.errors import ApiError
-from interlock.server.rest.rate_limit import MAX_BUCKETS, Rates
-from interlock.server.rest.security import HEADERS, Hosts
+from interlock.server.rest.rate_limit import MAX_BUCKETS, RateLimiter
+from interlock.server.rest.security import SECURITY_HEADERS, AllowedHosts
 from tests.api.server import LOOKUP, NOTE, Running, running_server
 from tests.patience import HANG_SECONDS
 
@@ -258,7 +258,7 @@ async def test_every_answer_has_the_headers_that_keep_browsers_from_harm(server:
     client = await server.client("operator")
     for path in ("/runs", "/nothing", "/health/live", "/openapi.json", "/runs/none", "/runs?limit=0"):
         answer = await client.get(path)
-        assert {name: answer.headers.get(name) for name in HEADERS} == dict(HEADERS), path
+        assert {name: answer.headers.get(name) for name in SECURITY_HEADERS} == dict(SECURITY_HEADERS), path
         assert len(answer.headers["x-request-id"]) == 16
 
 
@@ -277,7 +277,7 @@ async def test_a_mistake_of_the_server_says_nothing_of_its_inside(
     async def broken(*_: Any) -> Any:
         raise RuntimeError("the password is 12345")
 
-    monkeypatch.setattr(server.service.reading, "run", broken)
+    monkeypatch.setattr(server.service.run_queries, "run", broken)
     answer = await (await server.client("operator")).get("/runs/run_1")
 
     assert code_of(answer) == (500, "unexpected")
@@ -307,12 +307,12 @@ async def test_guessing_passwords_is_slowed_down(server: Running) -> None:
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 3)), max_size=60))
 def test_nobody_ever_gets_more_than_the_burst_and_the_pace(asked: list[tuple[str, float]]) -> None:
     clock = [0.0]
-    rates = Rates(2.0, 3, now=lambda: clock[0])
+    rates = RateLimiter(2.0, 3, now=lambda: clock[0])
     taken: dict[str, list[float]] = {}
     for name, wait in asked:
         clock[0] += wait
         with suppress(ApiError):
-            rates.take(name)
+            rates.acquire(name)
             taken.setdefault(name, []).append(clock[0])
     for times in taken.values():
         for first, start in enumerate(times):
@@ -321,9 +321,9 @@ def test_nobody_ever_gets_more_than_the_burst_and_the_pace(asked: list[tuple[str
 
 
 def test_the_table_of_paces_does_not_grow_beyond_its_bound() -> None:
-    rates = Rates(1.0, 1)
+    rates = RateLimiter(1.0, 1)
     for number in range(MAX_BUCKETS + 10):
-        rates.take(str(number))
+        rates.acquire(str(number))
     assert len(rates) == MAX_BUCKETS
 
 
@@ -333,7 +333,9 @@ def test_the_table_of_paces_does_not_grow_beyond_its_bound() -> None:
     )
 )
 def test_no_other_name_is_taken_for_ones_own(host: str) -> None:
-    hosts = Hosts(("localhost:8321", "127.0.0.1:8321", "[::1]:8321", "interlock.example"), "http://localhost:8321")
+    hosts = AllowedHosts(
+        ("localhost:8321", "127.0.0.1:8321", "[::1]:8321", "interlock.example"), "http://localhost:8321"
+    )
     with suppress(ApiError):
         hosts.check(Headers(raw=[(b"host", host.encode("latin-1"))]))
         assert is_one(host.lower())

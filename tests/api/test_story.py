@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from interlock.agent.agent import Agent
-from interlock.domain.payload import Bound, Payload, canonical_payload, hash_payload
-from interlock.models.scripted import ScriptedProvider
+from interlock.domain.payload import ApprovalBinding, Payload, canonical_payload, hash_payload
+from interlock.models.scripted import ScriptedModel
 from interlock.server.core.runs.agents import ServedAgent
 from tests.api.server import LOOKUP, NOTE, REFUND, RENAME, Running, running_server, task
 
@@ -332,7 +332,7 @@ async def test_the_hash_is_over_what_is_shown_and_what_runs_has_the_same(tmp_pat
     async with running_server(tmp_path) as server:
         run_id = await server.begin(NOTE)
         asked = await server.asked(run_id)
-        bound = msgspec.convert(asked["bound"], Bound)
+        bound = msgspec.convert(asked["bound"], ApprovalBinding)
         payload = Payload(run_id, asked["call_id"], asked["tool"], asked["arguments"], bound)
         assert hash_payload(canonical_payload(payload)) == asked["payload_hash"]
 
@@ -369,7 +369,7 @@ async def test_the_description_has_exactly_the_words_for_statuses_and_events(tmp
 
 @pytest.mark.requirement("R128", "R141")
 async def test_a_run_whose_model_gives_no_answer_fails_with_an_error(tmp_path: Path) -> None:
-    broken = Agent(provider=ScriptedProvider([]), name="shop")
+    broken = Agent(provider=ScriptedModel([]), name="shop")
     async with running_server(tmp_path, [ServedAgent(agent=broken)]) as server:
         run_id = await server.begin("Do it.")
         await server.status(run_id, "FAILED")

@@ -16,7 +16,7 @@ from typing import Any
 import pyte
 
 from interlock.domain.call import Question
-from interlock.domain.payload import Bound, FileOperand, Surroundings
+from interlock.domain.payload import ApprovalBinding, FileOperand, ExecutionEnvironment
 from interlock.interaction.terminal import TerminalInteractionProvider
 from tests.patience import HANG_SECONDS
 
@@ -39,9 +39,9 @@ def make_question(arguments: dict[str, Any] | None = None, **fields: Any) -> Que
         "rule_ids": ("ask-shell",),
         "layer": "user rule",
         "reason": "Commands are asked about.",
-        "bound": Bound(
+        "bound": ApprovalBinding(
             requester="ada",
-            surroundings=Surroundings(
+            surroundings=ExecutionEnvironment(
                 cwd="/work", environment={"CI": "1"}, sandbox="bwrap", files=(FileOperand("/work/a.sh", "ab" * 32),)
             ),
         ),

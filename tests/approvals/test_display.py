@@ -12,10 +12,16 @@ from wcwidth import wcwidth
 
 from interlock.domain import json
 from interlock.domain.call import Question
-from interlock.domain.payload import Bound, Change, FileOperand, Surroundings
-from interlock.rendering.arguments import cells
-from interlock.rendering.question import Display, Shown, held_back, parse, render
-from interlock.rendering.visible import visible
+from interlock.domain.payload import ApprovalBinding, BindingChange, FileOperand, ExecutionEnvironment
+from interlock.rendering.arguments import cell_width
+from interlock.rendering.question import (
+    QuestionDisplay,
+    DisplayedCall,
+    describe_sandbox,
+    parse_display,
+    render_question,
+)
+from interlock.rendering.visible import escape_invisible
 from tests.approvals.person import HASH, make_question
 from tests.approvals.test_visible import TRICKY
 
@@ -36,7 +42,7 @@ VALUES = st.recursive(
 ARGUMENTS = st.dictionaries(KEYS, VALUES, max_size=5)
 
 
-def shown(display: Display) -> list[str]:
+def shown(display: QuestionDisplay) -> list[str]:
     return [line.text for line in display.lines]
 
 
@@ -57,7 +63,7 @@ def nested(depth: int) -> dict[str, Any]:
 def test_the_display_reads_back_as_what_would_run(arguments: dict[str, Any], width: int, tool: str) -> None:
     question = make_question(arguments, tool_name=tool)
 
-    read = parse(render(question, width).lines)
+    read = parse_display(render_question(question, width).lines)
 
     assert (read.tool_name, read.payload_hash) == (tool, HASH)
     assert strictly(read.arguments) == strictly(arguments)
@@ -69,33 +75,33 @@ def test_no_line_is_wider_than_the_terminal_and_only_ours_begin_at_the_first_col
     arguments: dict[str, Any], width: int, text: str
 ) -> None:
     hostile = make_question(arguments, tool_name=text, prompt=text, reason=text, layer=text, rule_ids=(text,))
-    ours = {line.split(":")[0] for line in shown(render(make_question(), width)) if line[:1] != " "}
+    ours = {line.split(":")[0] for line in shown(render_question(make_question(), width)) if line[:1] != " "}
 
-    lines = shown(render(hostile, width))
+    lines = shown(render_question(hostile, width))
 
     assert all(cell_len(line) < width and not line.endswith(" ") for line in lines)
     assert {line.split(":")[0] for line in lines if line[:1] != " "} <= ours | {"WARNINGS"}
-    assert all(wcwidth(character) <= cells(character) for line in lines for character in line)
+    assert all(wcwidth(character) <= cell_width(character) for line in lines for character in line)
 
 
 @given(WIDTHS)
 @settings(max_examples=20, deadline=None)
 def test_deep_arguments_read_back(width: int) -> None:
     for depth in (1, 6, 7, 8, 30, 62):
-        assert parse(render(make_question(nested(depth)), width).lines).arguments == nested(depth)
+        assert parse_display(render_question(make_question(nested(depth)), width).lines).arguments == nested(depth)
 
 
 def test_a_call_is_shown_in_this_order() -> None:
     question = make_question(
         {"command": "rm x\nls", "retries": 3},
         capability="bash rm",
-        changes=(Change("policy", "sha256:1", ""),),
+        changes=(BindingChange("policy", "sha256:1", ""),),
         risk=("execute", "deletes files"),
-        bound=Bound(
+        bound=ApprovalBinding(
             tool_origin="mcp",
             tool_source="github",
             requester="ada",
-            surroundings=Surroundings(
+            surroundings=ExecutionEnvironment(
                 cwd="/work",
                 environment={"CI": "1"},
                 files=(FileOperand("x", "ab"), FileOperand("y"), FileOperand("z", "", "a folder")),
@@ -104,7 +110,7 @@ def test_a_call_is_shown_in_this_order() -> None:
         expires_at=1_800_000_000_000_000_000,
     )
 
-    assert shown(render(question, 80)) == [
+    assert shown(render_question(question, 80)) == [
         "May this call run?",
         "tool: bash",
         "from: mcp github",
@@ -142,7 +148,7 @@ def test_a_call_is_shown_in_this_order() -> None:
 def test_every_element_of_a_wrapped_command_is_shown() -> None:
     argv = ["/bin/sh", "-c", "echo ok", "/x/ls ", "", "--flag=a b"]
 
-    lines = shown(render(make_question({"argv": argv}), 80))
+    lines = shown(render_question(make_question({"argv": argv}), 80))
 
     assert lines[lines.index("arguments:") + 1 :][:7] == [
         "  argv: list of 6",
@@ -153,7 +159,7 @@ def test_every_element_of_a_wrapped_command_is_shown() -> None:
         '    [4] = ""',
         "    [5] | --flag=a b",
     ]
-    assert parse(lines).arguments == {"argv": argv}
+    assert parse_display(lines).arguments == {"argv": argv}
 
 
 def test_text_and_json_that_look_alike_are_told_apart() -> None:
@@ -170,7 +176,7 @@ def test_text_and_json_that_look_alike_are_told_apart() -> None:
         "j": 1.0,
     }
 
-    lines = shown(render(make_question(arguments), 80))
+    lines = shown(render_question(make_question(arguments), 80))
 
     assert lines[lines.index("arguments:") + 1 :][:10] == [
         *("  a | 3", "  b = 3", "  c | true", "  d = true", '  e = ""'),
@@ -181,7 +187,7 @@ def test_text_and_json_that_look_alike_are_told_apart() -> None:
 def test_a_line_that_was_wrapped_is_not_a_new_line() -> None:
     text = "hash: sha256:0 " * 6 + "\nrisk: none"
 
-    lines = shown(render(make_question({"c": text}), 40))
+    lines = shown(render_question(make_question({"c": text}), 40))
 
     payload = lines[lines.index("arguments:") + 1 : lines.index("question: Run it?")]
     assert payload == [
@@ -195,10 +201,10 @@ def test_a_line_that_was_wrapped_is_not_a_new_line() -> None:
 
 
 def test_a_call_without_arguments_says_so() -> None:
-    display = render(make_question({}), 80)
+    display = render_question(make_question({}), 80)
 
     assert "arguments: none" in shown(display)
-    assert parse(display.lines) == Shown("bash", {}, HASH)
+    assert parse_display(display.lines) == DisplayedCall("bash", {}, HASH)
 
 
 @pytest.mark.parametrize(
@@ -209,20 +215,20 @@ def test_what_does_not_fit_is_counted_aloud_and_reads_back_in_full(unit: str, si
     command = unit * (size // len(unit)) + " ; touch /tmp/canary"
     question = make_question({"command": command})
 
-    cut, full = render(question, 80, 40), render(question, 80)
+    cut, full = render_question(question, 80, 40), render_question(question, 80)
 
     loud = next(line for line in cut.lines if line.style == "loud").text
     assert loud.startswith(f"[... {cut.hidden_lines:,} lines (")
     assert len(full.lines) - cut.hidden_lines < len(cut.lines) < 70
     assert shown(cut)[-1] == shown(full)[-1] == f"hash: {HASH}"
     assert full.hidden_lines == 0
-    assert parse(full.lines).arguments == {"command": command}
+    assert parse_display(full.lines).arguments == {"command": command}
     with pytest.raises(ValueError, match="not everything is shown"):
-        parse(cut.lines)
+        parse_display(cut.lines)
 
 
 def test_the_loud_line_says_what_to_do() -> None:
-    display = render(make_question({"c": "y\n" * 350 + "end"}), 120, 40)
+    display = render_question(make_question({"c": "y\n" * 350 + "end"}), 120, 40)
 
     assert [line.text for line in display.lines if line.style == "loud"] == [
         "[... 312 lines (314 characters) NOT SHOWN: press v to see all; it cannot be approved before]"
@@ -231,9 +237,11 @@ def test_the_loud_line_says_what_to_do() -> None:
 
 def test_facts_cannot_push_the_payload_away_in_silence() -> None:
     files = tuple(FileOperand(f"/work/{number}", "ab" * 32) for number in range(500))
-    question = make_question(reason="because " * 5_000, bound=Bound(surroundings=Surroundings(files=files)))
+    question = make_question(
+        reason="because " * 5_000, bound=ApprovalBinding(surroundings=ExecutionEnvironment(files=files))
+    )
 
-    display = render(question, 80, 40)
+    display = render_question(question, 80, 40)
 
     assert len(display.lines) < 60
     assert display.hidden_lines > 900
@@ -243,7 +251,7 @@ def test_facts_cannot_push_the_payload_away_in_silence() -> None:
 def test_warnings_stand_after_the_payload_and_name_the_argument() -> None:
     question = make_question({"path": "/b\u0456n", "inner": [{"k\u200b": 1}]}, tool_name="b\u0430sh")
 
-    lines = shown(render(question, 80))
+    lines = shown(render_question(question, 80))
 
     assert lines[lines.index("WARNINGS:") :] == [
         "WARNINGS:",
@@ -255,13 +263,13 @@ def test_warnings_stand_after_the_payload_and_name_the_argument() -> None:
 
 
 def test_many_warnings_are_counted() -> None:
-    lines = shown(render(make_question({f"k{number}": "\x1b" for number in range(50)}), 80))
+    lines = shown(render_question(make_question({f"k{number}": "\x1b" for number in range(50)}), 80))
 
     assert lines[-2:] == ["  - 40 more like these", f"hash: {HASH}"]
 
 
 def test_a_time_that_no_calendar_has_is_a_number() -> None:
-    lines = shown(render(make_question(expires_at=2**100), 80))
+    lines = shown(render_question(make_question(expires_at=2**100), 80))
 
     assert f"expires: {2**100} nanoseconds after 1970" in lines
 
@@ -281,26 +289,26 @@ def test_a_time_that_no_calendar_has_is_a_number() -> None:
 )
 def test_lines_that_are_no_display_are_refused(lines: list[str], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        parse(lines)
+        parse_display(lines)
 
 
 def test_a_number_is_the_same_number_at_any_width() -> None:
     arguments = {"a": -0.0, "b": 1e22, "c": 0.1, "d": 2**53 - 1, "e": 5e-324}
 
-    assert strictly(parse(render(make_question(arguments), 40).lines).arguments) == strictly(arguments)
+    assert strictly(parse_display(render_question(make_question(arguments), 40).lines).arguments) == strictly(arguments)
 
 
 def test_a_question_for_a_value_says_for_which_argument() -> None:
     question: Question = msgspec.structs.replace(make_question(), kind="input", target_arg="command\n")
 
-    lines = shown(render(question, 80))
+    lines = shown(render_question(question, 80))
 
     assert lines[0] == "This call needs a value."
-    assert f"value for: {visible('command') + chr(92)}n" in lines
+    assert f"value for: {escape_invisible('command') + chr(92)}n" in lines
 
 
 def test_our_own_labels_are_all_different() -> None:
-    labels = [line.split(":")[0] for line in shown(render(make_question(), 200)) if line[:1] != " "]
+    labels = [line.split(":")[0] for line in shown(render_question(make_question(), 200)) if line[:1] != " "]
 
     assert all(one != other for one, other in pairwise(sorted(labels)))
 
@@ -315,8 +323,8 @@ def test_our_own_labels_are_all_different() -> None:
     ],
 )
 def test_a_person_is_told_what_the_sandbox_leaves_to_the_call(sandbox: str, said: str) -> None:
-    assert held_back(sandbox) == f"{sandbox}: {said}"
+    assert describe_sandbox(sandbox) == f"{sandbox}: {said}"
 
 
 def test_a_profile_that_nobody_knows_is_shown_as_it_is() -> None:
-    assert held_back("mine/special") == "mine/special"
+    assert describe_sandbox("mine/special") == "mine/special"

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.domain.call import Question
-from interlock.domain.payload import Bound, FileOperand, Surroundings
-from interlock.rendering.question import parse, render
+from interlock.domain.payload import ApprovalBinding, FileOperand, ExecutionEnvironment
+from interlock.rendering.question import parse_display, render_question
 from tests.approvals.person import HASH, make_question
 from tests.approvals.test_display import ARGUMENTS
 
@@ -73,7 +73,7 @@ def known_to_the_emulator(character: str) -> bool:
 
 def on_screen(question: Question, width: int) -> list[str]:
     """The rows of a terminal after the question was written on it."""
-    lines = [line.text for line in render(question, width).lines]
+    lines = [line.text for line in render_question(question, width).lines]
     screen = pyte.Screen(width, len(lines) + 50)
     pyte.ByteStream(screen).feed("\r\n".join(lines).encode("utf-8"))
     return [row.rstrip(" ") for row in screen.display][: len(lines)]
@@ -92,7 +92,7 @@ def facts_of(rows: list[str]) -> list[str]:
 def test_the_screen_says_exactly_what_would_run(attack: Attack, width: int) -> None:
     rows = on_screen(make_question({"command": attack.payload}), width)
 
-    assert parse(rows).arguments == {"command": attack.payload}
+    assert parse_display(rows).arguments == {"command": attack.payload}
     assert not [c for row in rows for c in row if category(c) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}]
 
 
@@ -118,10 +118,10 @@ def test_an_attack_by_any_other_field_stays_behind_its_label(attack: Attack, wid
         reason=text,
         rule_ids=(text,),
         risk=(text,),
-        bound=Bound(
+        bound=ApprovalBinding(
             tool_source=text,
             requester=text,
-            surroundings=Surroundings(
+            surroundings=ExecutionEnvironment(
                 cwd=text, environment={text: text}, sandbox=text, files=(FileOperand(text), FileOperand(text, "", text))
             ),
         ),
@@ -135,7 +135,7 @@ def test_an_attack_by_any_other_field_stays_behind_its_label(attack: Attack, wid
     rows = on_screen(question, width)
 
     assert [row.split(":")[0] for row in rows if row[:1] != " " and row != "WARNINGS:"] == labels
-    assert (parse(rows).tool_name, parse(rows).arguments) == (text, {"a": {text: [text]}})
+    assert (parse_display(rows).tool_name, parse_display(rows).arguments) == (text, {"a": {text: [text]}})
     assert not [c for row in rows for c in row if category(c) in {"Cc", "Cf"}]
 
 
@@ -162,7 +162,7 @@ def test_a_link_shows_where_it_leads() -> None:
 def test_whatever_the_arguments_the_screen_reads_back(arguments: dict[str, Any], width: int) -> None:
     rows = on_screen(make_question(arguments), width)
 
-    read = parse(rows)
+    read = parse_display(rows)
 
     # The emulator composes letters and marks as a font would, and knows only the marks that have a class.
     assert normalize("NFC", repr(read.arguments)) == normalize("NFC", repr(arguments))

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from interlock.domain.call import Answer
-from interlock.domain.decision import RECOVERY
+from interlock.domain.decision import RECOVERY_LAYER
 from interlock.interaction.headless import HeadlessInteractionProvider
 from interlock.interaction.interface import Fallback, InteractionProvider
 from tests.approvals.conformance import ProviderConformance, make_question
@@ -40,7 +40,7 @@ async def test_a_value_that_nobody_can_give_is_refused_even_with_approve() -> No
 
 @pytest.mark.parametrize("fallback", ["approve", "deny"])
 async def test_nobody_says_that_something_may_happen_twice_even_with_approve(fallback: Fallback) -> None:
-    again = msgspec.structs.replace(make_question(), layer=RECOVERY)
+    again = msgspec.structs.replace(make_question(), layer=RECOVERY_LAYER)
 
     answer = await HeadlessInteractionProvider(fallback).ask(again)
 

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from interlock.domain.call import Answer, Question
-from interlock.domain.decision import SCOPES
-from interlock.domain.payload import Bound, FileOperand, Surroundings
-from interlock.interaction.terminal_keys import KEYS, SCOPE_OF_KEY, high_risk
+from interlock.domain.decision import APPROVAL_SCOPES
+from interlock.domain.payload import ApprovalBinding, FileOperand, ExecutionEnvironment
+from interlock.interaction.terminal_keys import KEYS, SCOPE_OF_KEY, find_high_risk
 from interlock.policy.files.kept import find_rule_problem
 from tests.approvals.person import HASH, Person, at_terminal, make_question
 
@@ -144,7 +144,7 @@ async def test_explain_says_who_asks_and_what_each_answer_covers(person: Person)
 
 
 async def test_explain_says_when_nothing_holds_the_call_back(person: Person) -> None:
-    question = make_question(rule_ids=(), layer="", bound=Bound())
+    question = make_question(rule_ids=(), layer="", bound=ApprovalBinding())
 
     await person.answers(question, "?\n", "\n")
 
@@ -153,8 +153,8 @@ async def test_explain_says_when_nothing_holds_the_call_back(person: Person) -> 
 
 
 async def test_explain_names_the_versions_that_an_approval_is_bound_to(person: Person) -> None:
-    around = Surroundings(files=(FileOperand("logs", "", "a folder"),))
-    bound = Bound(tool_version="3", tool_definition="sha256:d", policy="sha256:p", surroundings=around)
+    around = ExecutionEnvironment(files=(FileOperand("logs", "", "a folder"),))
+    bound = ApprovalBinding(tool_version="3", tool_definition="sha256:d", policy="sha256:p", surroundings=around)
 
     await person.answers(make_question(bound=bound), "?\n", "\n")
 
@@ -176,7 +176,7 @@ async def test_explain_names_the_versions_that_an_approval_is_bound_to(person: P
     ],
 )
 def test_a_word_of_a_risk_fact_makes_it_high(told: str, high: bool) -> None:
-    assert bool(high_risk(make_question(risk=("write", told)))) == high
+    assert bool(find_high_risk(make_question(risk=("write", told)))) == high
 
 
 async def test_a_user_without_a_name_is_a_number(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,7 +345,7 @@ async def test_a_value_is_only_asked_for_after_all_of_the_call_was_shown(person:
 
 
 def test_every_scope_has_its_key() -> None:
-    assert tuple(SCOPE_OF_KEY.values()) == SCOPES
+    assert tuple(SCOPE_OF_KEY.values()) == APPROVAL_SCOPES
     assert {*SCOPE_OF_KEY} <= {key.key for key in KEYS}
 
 

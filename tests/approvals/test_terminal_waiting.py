@@ -17,7 +17,7 @@ import pytest
 from interlock.domain.call import Answer
 from interlock.interaction.interface import InteractionProvider
 from interlock.interaction.terminal import TerminalInteractionProvider
-from interlock.interaction.terminal_screen import Withdrawal
+from interlock.interaction.terminal_screen import WithdrawalSignal
 from tests.approvals.conformance import ProviderConformance
 from tests.approvals.person import PROMPT, Person, at_terminal, make_question
 from tests.approvals.test_terminal import YES, no, plain
@@ -184,16 +184,16 @@ async def test_a_question_that_is_given_up_ends_its_editor(
 
 
 def test_a_withdrawal_may_come_before_the_editor_and_after_the_end() -> None:
-    withdrawal = Withdrawal()
+    withdrawal = WithdrawalSignal()
     withdrawal.request()
     with subprocess.Popen(["sleep", "60"]) as editor:
-        withdrawal.watch(editor)
+        withdrawal.set_editor(editor)
 
         assert editor.wait(HANG_SECONDS) == -signal.SIGTERM
-    withdrawal.watch(None)
+    withdrawal.set_editor(None)
     withdrawal.close()
     withdrawal.request()
-    assert withdrawal.requested
+    assert withdrawal.is_requested
 
 
 async def test_a_terminal_that_goes_away_is_no() -> None:

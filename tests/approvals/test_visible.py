@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.rendering.visible import MAX_PIECE_CELLS, pieces, unseen, visible, warnings
+from interlock.rendering.visible import (
+    MAX_PIECE_CELLS,
+    visible_pieces,
+    unescape_invisible,
+    escape_invisible,
+    find_text_warnings,
+)
 
 #: Everything that `str` can hold, lone surrogates too, and more of what is troublesome than chance would bring.
 TRICKY = st.one_of(
@@ -57,18 +63,18 @@ def is_seen(character: str) -> bool:
     ],
 )
 def test_what_nobody_would_see_is_written_out(text: str, shown: str) -> None:
-    assert visible(text) == shown
-    assert unseen(shown) == text
+    assert escape_invisible(text) == shown
+    assert unescape_invisible(shown) == text
 
 
 @given(TRICKY)
 def test_every_text_reads_back(text: str) -> None:
-    assert unseen(visible(text)) == text
+    assert unescape_invisible(escape_invisible(text)) == text
 
 
 @given(TRICKY)
 def test_nothing_unseen_is_ever_shown(text: str) -> None:
-    shown = visible(text)
+    shown = escape_invisible(text)
 
     assert all(map(is_seen, shown))
     assert "    " not in shown
@@ -78,36 +84,36 @@ def test_nothing_unseen_is_ever_shown(text: str) -> None:
 
 @given(TRICKY, TRICKY)
 def test_different_texts_are_shown_differently(one: str, other: str) -> None:
-    assert (visible(one) == visible(other)) == (one == other)
+    assert (escape_invisible(one) == escape_invisible(other)) == (one == other)
 
 
 @given(TRICKY, st.integers(0, 24))
 def test_behind_a_margin_only_the_spaces_in_front_stand_for_themselves(text: str, indent: int) -> None:
-    shown = "".join(pieces(text, indent))
+    shown = "".join(visible_pieces(text, indent))
 
-    assert unseen(shown) == text
+    assert unescape_invisible(shown) == text
     assert len(shown) - len(shown.lstrip(" ")) <= indent
     assert shown == shown.rstrip(" ")
 
 
 @given(TRICKY)
 def test_the_units_that_stay_together_are_small(text: str) -> None:
-    assert max(map(len, pieces(text)), default=0) <= MAX_PIECE_CELLS
+    assert max(map(len, visible_pieces(text)), default=0) <= MAX_PIECE_CELLS
 
 
 def test_every_single_character_reads_back_and_is_seen() -> None:
     for code in range(0, 0x110000, 7):
         text = f"a{chr(code)}"
 
-        assert unseen(visible(text)) == text
-        assert all(map(is_seen, visible(text)))
+        assert unescape_invisible(escape_invisible(text)) == text
+        assert all(map(is_seen, escape_invisible(text)))
 
 
 def test_more_spaces_than_one_mark_holds_take_several() -> None:
     text = "a" + " " * 10_000_001 + "b"
 
-    assert visible(text) == r"a[9999999 spaces]\u{20}\u{20}b"
-    assert unseen(visible(text)) == text
+    assert escape_invisible(text) == r"a[9999999 spaces]\u{20}\u{20}b"
+    assert unescape_invisible(escape_invisible(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -125,7 +131,7 @@ def test_more_spaces_than_one_mark_holds_take_several() -> None:
     ],
 )
 def test_a_person_is_warned(text: str, warning: str) -> None:
-    assert warnings(text) == (warning,)
+    assert find_text_warnings(text) == (warning,)
 
 
 @pytest.mark.parametrize(
@@ -139,15 +145,15 @@ def test_a_person_is_warned(text: str, warning: str) -> None:
     ],
 )
 def test_ordinary_text_has_no_warnings(text: str) -> None:
-    assert warnings(text) == ()
+    assert find_text_warnings(text) == ()
 
 
 def test_a_warning_names_a_few_and_counts_the_rest() -> None:
-    (warning,) = warnings("\x01\x02\x03\x04\x05\x06\x07")
+    (warning,) = find_text_warnings("\x01\x02\x03\x04\x05\x06\x07")
 
     assert warning == ("holds 7 characters that nobody would see: U+0001, U+0002, U+0003, U+0004, U+0005 and 2 more")
 
 
 @given(TRICKY)
 def test_a_warning_can_be_shown_whatever_it_is_about(text: str) -> None:
-    assert all(is_seen(character) for warning in warnings(text) for character in warning)
+    assert all(is_seen(character) for warning in find_text_warnings(text) for character in warning)

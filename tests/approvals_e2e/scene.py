@@ -20,14 +20,14 @@ from interlock import (
     Question,
     Rule,
     RulePolicy,
-    Situation,
-    Surroundings,
+    CallContext,
+    ExecutionEnvironment,
     ToolDefinition,
     ToolRuntime,
     Verdict,
     tool,
 )
-from interlock.domain.chain import Entry, decode_event, encode_event, genesis, link
+from interlock.domain.chain import LogEntry, decode_event, encode_event, genesis_hash, next_hash
 from interlock.domain.event import Fact
 from interlock.domain.tool import JsonObject
 from interlock.sandbox.handlers.executor import LocalSandbox
@@ -96,9 +96,9 @@ class ProfiledSandbox(LocalSandbox):
     environment: ClassVar[dict[str, str]] = {}
 
     def surroundings(
-        self, tool: ToolDefinition, arguments: JsonObject, situation: Situation, paths: Iterable[str]
-    ) -> Surroundings:
-        found = super().surroundings(tool, arguments, situation, paths)
+        self, tool: ToolDefinition, arguments: JsonObject, situation: CallContext, paths: Iterable[str]
+    ) -> ExecutionEnvironment:
+        found = super().describe_environment(tool, arguments, situation, paths)
         return msgspec.structs.replace(found, sandbox=self.profile, environment=self.environment)
 
 
@@ -179,12 +179,12 @@ def changed(result: BatchResult) -> list[str]:
 
 async def rewritten(log: EventLog, change: Callable[[Fact], Fact]) -> MemoryLog:
     """A copy of the run with other facts, chained as if they had always been there."""
-    copy, head, entries = MemoryLog(), genesis(RUN), list[Entry]()
+    copy, head, entries = MemoryLog(), genesis_hash(RUN), list[LogEntry]()
     for entry in await log.read(RUN):
         event = decode_event(entry)
         body = encode_event(msgspec.structs.replace(event, fact=change(event.fact)))
-        head = link(head, body)
-        entries.append(Entry(RUN, entry.seq, body, head))
+        head = next_hash(head, body)
+        entries.append(LogEntry(RUN, entry.seq, body, head))
     copy.append(RUN, entries)
     return copy
 

@@ -12,7 +12,7 @@ from interlock import (
     FailSafeConfig,
     RunState,
     ToolRuntime,
-    run_events,
+    to_run_events,
     tool,
 )
 from interlock.domain.errors import IllegalTransitionError
@@ -37,7 +37,7 @@ async def test_a_held_action_is_recorded_with_everything_and_the_run_pauses(scen
         result = await runtime.execute([EDIT])
         [action] = await runtime.actions()
         asked = await event_at(runtime, action.asked_seq)
-        shown = [shown for step in await runtime.replay() for shown in run_events(step.event)]
+        shown = [shown for step in await runtime.replay() for shown in to_run_events(step.event)]
 
     [question] = result.questions
     assert scene.ran == []
@@ -99,7 +99,7 @@ async def test_events_name_the_action_and_the_action_names_its_events(scene: Sce
             await event_at(runtime, seq) for seq in (executed.asked_seq, executed.answered_seq, executed.executed_seq)
         ]
         naming = {step.event.type for step in await runtime.replay() if _names(step.event, question.action_id)}
-        shown = [shown for step in await runtime.replay() for shown in run_events(step.event)]
+        shown = [shown for step in await runtime.replay() for shown in to_run_events(step.event)]
 
     answer = Answer(approved=True, by="bob", reason="Looks right.", scope="run")
     assert (approved.status, approved.answer, approved.executed_seq) == ("APPROVED", answer, None)
@@ -249,7 +249,7 @@ async def test_a_rejection_fails_the_run_where_that_is_asked_for(scene: Scene) -
         with pytest.raises(AgentExecutionError):
             await runtime.resume()
         [action] = await runtime.actions()
-        shown = [event.type for step in await runtime.replay() for event in run_events(step.event)]
+        shown = [event.type for step in await runtime.replay() for event in to_run_events(step.event)]
 
     assert (action.status, await runtime.state(), scene.ran) == ("REJECTED", RunState.FAILED, [])
     assert "APPROVAL_REJECTED" in shown

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from interlock import Answer, RunState, SqliteLog, ToolContext, Verdict, tool
-from interlock.domain.event import ActionVoided, ApprovalRequested, InvocationStarted
+from interlock.domain.event import ApprovalVoided, ApprovalRequested, InvocationStarted
 from tests.batch.stage import codes, others_ran
 from tests.support import call, facts
 
@@ -35,7 +35,7 @@ async def test_a_file_that_changes_while_the_person_thinks_is_asked_about_again(
     assert codes(result) == {"c1": "ok"}
     assert (second.replaces, [change.what for change in second.changes]) == (first.action_id, ["file notes.txt"])
     assert second.payload_hash != first.payload_hash
-    [voided] = [fact for fact in recorded if isinstance(fact, ActionVoided)]
+    [voided] = [fact for fact in recorded if isinstance(fact, ApprovalVoided)]
     assert (voided.action_id, voided.changes) == (first.action_id, second.changes)
     [started] = [fact for fact in recorded if isinstance(fact, InvocationStarted)]
     assert (started.action_id, started.payload_hash) == (second.action_id, second.payload_hash)

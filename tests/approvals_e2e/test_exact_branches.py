@@ -12,11 +12,11 @@ from interlock import (
     AnswerRefusedError,
     Decision,
     PolicyEvent,
-    Problem,
+    CheckProblem,
     Question,
     RunState,
-    Situation,
-    Surroundings,
+    CallContext,
+    ExecutionEnvironment,
     ToolContext,
     ToolDefinition,
     Verdict,
@@ -146,12 +146,12 @@ async def test_a_file_that_changed_before_the_run_is_resumed_voids_a_question_th
 
 
 async def test_what_can_no_longer_be_done_after_the_approval_is_not_started(scene: Scene) -> None:
-    problems: list[Problem] = []
+    problems: list[CheckProblem] = []
 
-    def check(arguments: JsonObject, ctx: ToolContext) -> Problem | None:
+    def check(arguments: JsonObject, ctx: ToolContext) -> CheckProblem | None:
         return problems[0] if problems else None
 
-    person = Person(thinks=lambda _: problems.append(Problem(message="The file is locked")))
+    person = Person(thinks=lambda _: problems.append(CheckProblem(message="The file is locked")))
     async with scene.runtime(tools=[scene.tool(check=check)], interaction=person) as runtime:
         result = await soon(runtime.execute([EDIT]))
         assert not [fact for fact in await facts(runtime) if isinstance(fact, InvocationStarted)]
@@ -226,10 +226,12 @@ async def test_a_paused_run_goes_on_when_the_tool_that_it_asked_about_changes_an
 ) -> None:
     class LeavingSandbox(LocalSandbox):
         def surroundings(
-            self, tool: ToolDefinition, arguments: JsonObject, situation: Situation, paths: Iterable[str]
-        ) -> Surroundings:
+            self, tool: ToolDefinition, arguments: JsonObject, situation: CallContext, paths: Iterable[str]
+        ) -> ExecutionEnvironment:
             second.registry.unregister(tool.name)
-            return msgspec.structs.replace(super().surroundings(tool, arguments, situation, paths), sandbox="another")
+            return msgspec.structs.replace(
+                super().describe_environment(tool, arguments, situation, paths), sandbox="another"
+            )
 
     async with scene.runtime() as first:
         await first.execute([EDIT])

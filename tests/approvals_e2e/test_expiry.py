@@ -12,7 +12,7 @@ from interlock import (
     DecisionConflictError,
     Question,
     RunState,
-    run_events,
+    to_run_events,
 )
 from interlock.domain.event import ApprovalExpired, ApprovalRejected, InvocationStarted
 from tests.batch.stage import codes
@@ -65,7 +65,7 @@ async def test_an_answer_that_comes_too_late_is_refused_and_the_call_has_expired
             await runtime.decide(question.action_id, approved=True, by="ada")
         result = await runtime.resume()
         recorded = await facts(runtime)
-        shown = [shown for step in await runtime.replay() for shown in run_events(step.event)]
+        shown = [shown for step in await runtime.replay() for shown in to_run_events(step.event)]
         assert await statuses(runtime) == ["EXPIRED"]
         assert await runtime.state() is RunState.RUNNING
         assert (await runtime.verify()).ok

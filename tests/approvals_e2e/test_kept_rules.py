@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from interlock import Answer, AnswerRefusedError
-from interlock.domain.event import Warned
+from interlock.domain.event import WarningRaised
 from interlock.pipeline.parts import RuleChange
 from tests.batch.stage import codes
 from tests.support import call, facts
@@ -84,7 +84,7 @@ async def test_rule_that_cannot_be_recorded_is_not_kept(scene: Scene) -> None:
 
     async with scene.runtime(interaction=_keeper(), record_rule=record) as runtime:
         assert codes(await soon(runtime.execute([FIRST]))) == {"c1": "ok"}
-        warned = [fact.message for fact in await facts(runtime) if isinstance(fact, Warned)]
+        warned = [fact.message for fact in await facts(runtime) if isinstance(fact, WarningRaised)]
 
     assert (policy.kept, ["no journal" in message for message in warned]) == ([], [True])
 

@@ -7,7 +7,7 @@ import pytest
 
 from interlock import Answer, Decision, MemoryLog, PolicyEvent, Question, RulePolicy, ToolRuntime, Verdict, tool
 from interlock.domain.chain import decode_event
-from interlock.domain.event import ApprovalGranted, CallJudged
+from interlock.domain.event import ApprovalGranted, PolicyEvaluated
 from tests.batch.stage import codes
 from tests.support import call, facts
 
@@ -128,7 +128,7 @@ async def test_what_was_refused_before_the_run_stopped_stays_refused(scene: Scen
     async with scene.runtime(policy=SetPolicy(Verdict.DENY)) as first:
         await first.execute([EDIT])
     entries = list(await scene.log.read(RUN))
-    [judged] = [entry.seq for entry in entries if isinstance(decode_event(entry).fact, CallJudged)]
+    [judged] = [entry.seq for entry in entries if isinstance(decode_event(entry).fact, PolicyEvaluated)]
     stopped = MemoryLog()
     stopped.append(RUN, [entry for entry in entries if entry.seq <= judged])
 

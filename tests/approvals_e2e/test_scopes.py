@@ -18,7 +18,7 @@ from interlock import (
     SqliteLog,
     Verdict,
 )
-from interlock.domain.event import CallJudged, InvocationCompleted, InvocationStarted, Warned
+from interlock.domain.event import PolicyEvaluated, InvocationCompleted, InvocationStarted, WarningRaised
 from tests.batch.stage import codes
 from tests.patience import HANG_SECONDS
 from tests.support import call, facts
@@ -73,7 +73,7 @@ async def test_a_yes_for_the_run_covers_the_same_call_again_also_in_another_proc
     await scene.log.close()
 
     assert (codes(result), len(scene.ran)) == ({"c2": "ok"}, 2)
-    judged = [fact.decision for fact in recorded if isinstance(fact, CallJudged)]
+    judged = [fact.decision for fact in recorded if isinstance(fact, PolicyEvaluated)]
     assert (judged[1].verdict, judged[1].layer, judged[1].rule_ids) == ("allow", "standing approval", ("ask-edit",))
     assert action.action_id in judged[1].reason
     assert action.answer is not None
@@ -166,7 +166,7 @@ async def test_a_rule_that_cannot_be_kept_is_a_warning_and_the_call_runs_once(sc
     await granted(scene, scope="rule", rule=RULE)
 
     async with scene.runtime() as runtime:
-        warnings = [fact for fact in await facts(runtime) if isinstance(fact, Warned)]
+        warnings = [fact for fact in await facts(runtime) if isinstance(fact, WarningRaised)]
         result = await runtime.execute([AGAIN])
 
     assert [(warned.call_id, "rule was not kept" in warned.message) for warned in warnings] == [("c1", True)]

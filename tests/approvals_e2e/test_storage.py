@@ -12,7 +12,7 @@ import pytest
 
 from interlock import DecisionConflictError, MemoryLog, RunState, SqliteLog
 from interlock.domain.chain import decode_event
-from interlock.domain.event import ApprovalGranted, CallObserved, CallProposed, Fact, InvocationStarted, Warned
+from interlock.domain.event import ApprovalGranted, CallObserved, CallProposed, Fact, InvocationStarted, WarningRaised
 from tests.batch.stage import codes
 from tests.support import call, facts
 
@@ -69,7 +69,7 @@ async def test_stored_arguments_that_were_changed_are_refused_recorded_and_never
     assert scene.ran == []
     assert codes(result) == {"c1": "payload_changed"}
     assert not [fact for fact in written if isinstance(fact, InvocationStarted)]
-    assert [fact for fact in written if isinstance(fact, CallObserved | Warned)]
+    assert [fact for fact in written if isinstance(fact, CallObserved | WarningRaised)]
 
 
 @pytest.mark.requirement("P04")

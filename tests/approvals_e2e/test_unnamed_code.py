@@ -16,9 +16,9 @@ from interlock import (
     Verdict,
     tool,
 )
-from interlock.rendering.question import UNNAMED_CODE, render
-from interlock.server.console.views.question import question_view
-from interlock.server.rest.schemas.runs import of_question
+from interlock.rendering.question import UNNAMED_CODE_WARNING, render_question
+from interlock.server.console.views.question import build_approval_panel
+from interlock.server.rest.schemas.runs import question_fields
 from tests.support import call
 
 
@@ -71,16 +71,18 @@ async def test_unnamed_code_is_shown_everywhere(project: Path, command: str) -> 
     question = await asked_about(LocalTools(project), "bash", {"command": command})
 
     assert question.bound.surroundings.unnamed_code
-    assert f"NOT bound: {UNNAMED_CODE}" in [line.text for line in render(question, 200).lines]
-    assert (UNNAMED_CODE,) in [fact.values for fact in question_view(question).facts if fact.label == "NOT bound"]
-    assert of_question(question)["bound"].surroundings.unnamed_code
+    assert f"NOT bound: {UNNAMED_CODE_WARNING}" in [line.text for line in render_question(question, 200).lines]
+    assert (UNNAMED_CODE_WARNING,) in [
+        fact.values for fact in build_approval_panel(question).facts if fact.label == "NOT bound"
+    ]
+    assert question_fields(question)["bound"].surroundings.unnamed_code
 
 
 async def test_a_command_that_names_all_says_nothing(project: Path) -> None:
     question = await asked_about(LocalTools(project), "bash", {"command": "mkdir a && rm -r sub"})
 
     assert not question.bound.surroundings.unnamed_code
-    assert "NOT bound" not in [line.text.partition(":")[0] for line in render(question, 100).lines]
+    assert "NOT bound" not in [line.text.partition(":")[0] for line in render_question(question, 100).lines]
 
 
 class Asks:

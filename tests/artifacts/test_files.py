@@ -8,14 +8,14 @@ from stat import S_IMODE
 import pytest
 
 from interlock.domain.errors import ArtifactError
-from interlock.storage.artifacts import MAX_ARTIFACT_BYTES, Artifacts
+from interlock.storage.artifacts import MAX_ARTIFACT_BYTES, ArtifactStore
 from interlock.storage.file_artifacts import FileArtifacts
 from tests.artifacts.conformance import CONTENT, UNKNOWN, ArtifactsConformance
 
 
 class TestFileArtifacts(ArtifactsConformance):
     @pytest.fixture
-    def artifacts(self, tmp_path: Path) -> Artifacts:
+    def artifacts(self, tmp_path: Path) -> ArtifactStore:
         return FileArtifacts(tmp_path / "store")
 
 

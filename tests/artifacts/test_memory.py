@@ -2,15 +2,15 @@
 
 import pytest
 
-from interlock.storage.artifacts import Artifacts
+from interlock.storage.artifacts import ArtifactStore
 from interlock.storage.memory_artifacts import MemoryArtifacts
 from tests.artifacts.conformance import CONTENT, ArtifactsConformance
 
 
 class TestMemoryArtifacts(ArtifactsConformance):
     @pytest.fixture
-    def artifacts(self) -> Artifacts:
+    def artifacts(self) -> ArtifactStore:
         return MemoryArtifacts()
 
-    def test_an_artifact_has_no_path(self, artifacts: Artifacts) -> None:
+    def test_an_artifact_has_no_path(self, artifacts: ArtifactStore) -> None:
         assert artifacts.path(artifacts.keep(CONTENT)) == ""

@@ -5,79 +5,81 @@ from typing import TypeAlias
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from interlock.audit.checkpoint import Head, Statement, canonical
+from interlock.audit.checkpoint import ChainHead, CheckpointStatement, canonicalize_statement
 from interlock.audit.export import to_json, to_ndjson
-from interlock.audit.keys import PublicKey, key_id
+from interlock.audit.keys import PublicKey, derive_key_id
 from interlock.audit.signed_line import SignedCheckpoint
-from interlock.domain.chain import Entry, encode_event, genesis, link
-from interlock.domain.event import Warned
+from interlock.domain.chain import LogEntry, encode_event, genesis_hash, next_hash
+from interlock.domain.event import WarningRaised
 from tests.history.recorded import FACTS, RUN, chain, event, record
 
-_MORE = tuple(Warned(message=f"warning {number}") for number in range(40))
+_MORE = tuple(WarningRaised(message=f"warning {number}") for number in range(40))
 ENTRIES = record((*FACTS[:-1], *_MORE, FACTS[-1]))
 OTHER = record((*FACTS[:-1], *_MORE, FACTS[-1]), "run_2")
 PLACES = range(len(ENTRIES))
 
 PRIVATE = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 PUBLIC = PRIVATE.public_key().public_bytes_raw()
-KEY = PublicKey(key=key_id(PUBLIC), public=PUBLIC.hex())
+KEY = PublicKey(key=derive_key_id(PUBLIC), public=PUBLIC.hex())
 KEYS = {KEY.key: KEY}
 
 
 def sign(
-    entries: list[Entry], *, private: Ed25519PrivateKey = PRIVATE, key: str = KEY.key, number: int = 1
+    entries: list[LogEntry], *, private: Ed25519PrivateKey = PRIVATE, key: str = KEY.key, number: int = 1
 ) -> SignedCheckpoint:
-    runs = {entries[-1].run_id: Head(len(entries), entries[-1].hash.hex())}
-    said = Statement(number=number, at="2026-11-16T09:00:00.000000Z", key=key, previous="", position=9, runs=runs)
-    return SignedCheckpoint(canonical(said), private.sign(canonical(said)))
+    runs = {entries[-1].run_id: ChainHead(len(entries), entries[-1].hash.hex())}
+    said = CheckpointStatement(
+        number=number, at="2026-11-16T09:00:00.000000Z", key=key, previous="", position=9, runs=runs
+    )
+    return SignedCheckpoint(canonicalize_statement(said), private.sign(canonicalize_statement(said)))
 
 
 SIGNED = sign(ENTRIES)
 
-FORMS: Mapping[str, Callable[[Iterable[Entry], SignedCheckpoint | None], Iterable[bytes]]] = {
+FORMS: Mapping[str, Callable[[Iterable[LogEntry], SignedCheckpoint | None], Iterable[bytes]]] = {
     "ndjson": to_ndjson,
     "json": to_json,
 }
 
 
-def lines(form: str, entries: list[Entry], signed: SignedCheckpoint | None = SIGNED) -> list[bytes]:
+def lines(form: str, entries: list[LogEntry], signed: SignedCheckpoint | None = SIGNED) -> list[bytes]:
     return b"".join(FORMS[form](entries, signed)).splitlines(keepends=True)
 
 
-Tamper: TypeAlias = Callable[[int], list[Entry]]
+Tamper: TypeAlias = Callable[[int], list[LogEntry]]
 
 
-def _edit(place: int) -> list[Entry]:
+def _edit(place: int) -> list[LogEntry]:
     entry = ENTRIES[place]
-    edited = Entry(entry.run_id, entry.seq, entry.body.replace(b'"at":17', b'"at":18'), entry.hash)
+    edited = LogEntry(entry.run_id, entry.seq, entry.body.replace(b'"at":17', b'"at":18'), entry.hash)
     return [*ENTRIES[:place], edited, *ENTRIES[place + 1 :]]
 
 
-def _forged(place: int) -> Entry:
-    body = encode_event(event(place, Warned(message="All good.")))
-    return Entry(RUN, place, body, link(ENTRIES[place - 1].hash if place else genesis(RUN), body))
+def _forged(place: int) -> LogEntry:
+    body = encode_event(event(place, WarningRaised(message="All good.")))
+    return LogEntry(RUN, place, body, next_hash(ENTRIES[place - 1].hash if place else genesis_hash(RUN), body))
 
 
-def _insert(place: int) -> list[Entry]:
+def _insert(place: int) -> list[LogEntry]:
     return [*ENTRIES[:place], _forged(place), *ENTRIES[place:]]
 
 
-def _delete(place: int) -> list[Entry]:
+def _delete(place: int) -> list[LogEntry]:
     return [*ENTRIES[:place], *ENTRIES[place + 1 :]]
 
 
-def _reorder(place: int) -> list[Entry]:
+def _reorder(place: int) -> list[LogEntry]:
     other = place + 1 if place + 1 < len(ENTRIES) else 0
     swapped = list(ENTRIES)
     swapped[place], swapped[other] = swapped[other], swapped[place]
     return swapped
 
 
-def _truncate(place: int) -> list[Entry]:
+def _truncate(place: int) -> list[LogEntry]:
     return ENTRIES[: max(place, 1)] if place else []
 
 
-def _restamp(place: int) -> list[Entry]:
+def _restamp(place: int) -> list[LogEntry]:
     """All hashes made anew, so that the chain is unbroken."""
     if place == 0:
         bodies = [ENTRIES[0].body.replace(b"fixer", b"faker"), *(entry.body for entry in ENTRIES[1:])]
@@ -86,11 +88,11 @@ def _restamp(place: int) -> list[Entry]:
     return chain(bodies)
 
 
-def _splice(place: int) -> list[Entry]:
+def _splice(place: int) -> list[LogEntry]:
     return [*ENTRIES[:place], *OTHER[place:]]
 
 
-def _splice_one(place: int) -> list[Entry]:
+def _splice_one(place: int) -> list[LogEntry]:
     return [*ENTRIES[:place], OTHER[place], *ENTRIES[place + 1 :]]
 
 

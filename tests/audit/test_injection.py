@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from interlock import Rule, RulePolicy, ToolIntent, ToolRuntime, read_export, render_for_user, tool
-from interlock.domain.event import CallJudged, type_of
+from interlock.domain.event import PolicyEvaluated, event_type
 from tests.corpora.injection import MORE, load
 from tests.support import call, facts
 
@@ -47,7 +47,7 @@ async def story(words: str, argument: str, reason: str = "") -> tuple[list[Any],
     second = await runtime.execute([call("c4", "bash", command=argument), call("c5", "fetch", link=argument)])
     recorded = await facts(runtime)
     structure = [
-        (type_of(fact), getattr(fact, "call_id", ""), fact.decision if isinstance(fact, CallJudged) else None)
+        (event_type(fact), getattr(fact, "call_id", ""), fact.decision if isinstance(fact, PolicyEvaluated) else None)
         for fact in recorded
     ]
     audit = await runtime.verify()

@@ -23,7 +23,7 @@ from interlock import (
 from interlock.app import App
 from interlock.domain import event as facts_of
 from interlock.domain.event import (
-    CallJudged,
+    PolicyEvaluated,
     CallObserved,
     CallProposed,
     CallValidated,
@@ -31,8 +31,8 @@ from interlock.domain.event import (
     InvocationStarted,
 )
 from interlock.domain.ids import new_run_id
-from interlock.domain.tool import Situation
-from interlock.history.fold import fold
+from interlock.domain.tool import CallContext
+from interlock.history.fold import fold_entries
 from tests.patience import HANG_SECONDS
 from tests.support import call, facts
 
@@ -140,7 +140,7 @@ async def test_every_step_of_every_call_is_on_record() -> None:
         "failed": True,
         "invalid": False,
     }
-    assert {fact.call_id: fact.decision.verdict for fact in recorded if isinstance(fact, CallJudged)} == {
+    assert {fact.call_id: fact.decision.verdict for fact in recorded if isinstance(fact, PolicyEvaluated)} == {
         "fine": "allow",
         "failed": "allow",
     }
@@ -208,7 +208,7 @@ async def test_the_log_tells_the_whole_story_of_a_call() -> None:
     }
     result = await runtime.execute([wish])
 
-    found = {facts_of.type_of(fact): fact for fact in await facts(runtime)}
+    found = {facts_of.event_type(fact): fact for fact in await facts(runtime)}
     story: dict[str, Any] = found
     assert story["run.started"].agent == "fixer"
     assert story["tool.batch.started"].menu_digest == story["model.menu"].digest
@@ -246,7 +246,7 @@ async def test_the_log_has_the_arguments_that_really_ran_when_a_hook_changed_the
 @pytest.mark.requirement("R274")
 async def test_an_exception_is_an_observation_an_event_and_state_and_nothing_is_raised() -> None:
     app = App(tools=[broken])
-    run = await app.open(Situation(run_id=new_run_id()))
+    run = await app.open(CallContext(run_id=new_run_id()))
     outcome = await app.execute(run, [call("c1", "broken")])
 
     [observation] = outcome.outcomes
@@ -255,17 +255,17 @@ async def test_an_exception_is_an_observation_an_event_and_state_and_nothing_is_
     observed = [fact for event in await app.events(run) if isinstance(fact := event.fact, CallObserved)]
     assert [fact.observation for fact in observed] == [observation]
     assert (run.ledger.calls["c1"].state, run.ledger.calls["c1"].ok) == ("observed", False)
-    assert fold(run.ledger.run_id, entries) == run.ledger
+    assert fold_entries(run.ledger.run_id, entries) == run.ledger
 
 
 @pytest.mark.requirement("R253", "R256")
 async def test_messages_and_state_follow_from_the_events_alone() -> None:
     app = App(tools=[greet, broken], interaction=CallbackInteractionProvider(lambda _: None))
-    run = await app.open(Situation(run_id=new_run_id()))
+    run = await app.open(CallContext(run_id=new_run_id()))
     await app.execute(run, [call("c1", "greet", name="a"), call("c2", "broken"), call("c3", "greet")])
     await app.execute(run, [call("c1", "greet", name="a"), call("c4", "nobody")])
 
-    assert fold(run.ledger.run_id, await app.entries(run)) == run.ledger
+    assert fold_entries(run.ledger.run_id, await app.entries(run)) == run.ledger
 
 
 @pytest.mark.requirement("R253", "R255", "R256")
@@ -275,10 +275,10 @@ async def test_a_waiting_run_and_its_answer_are_rebuilt_from_the_log() -> None:
         return "edited"
 
     app = App(tools=[edit], interaction=CallbackInteractionProvider(lambda _: None))
-    run = await app.open(Situation(run_id=new_run_id()))
+    run = await app.open(CallContext(run_id=new_run_id()))
     await app.execute(run, [call("c1", "edit")])
     assert run.ledger.state is RunState.PAUSED_APPROVAL
-    assert fold(run.ledger.run_id, await app.entries(run)) == run.ledger
+    assert fold_entries(run.ledger.run_id, await app.entries(run)) == run.ledger
 
 
 @pytest.mark.requirement("R253", "R255")
@@ -335,7 +335,7 @@ async def test_there_is_no_door_around_the_pipeline() -> None:
     assert not callable(work)
     assert result.observations[0].failure is not None
     assert result.observations[0].failure.phase == "permit"
-    assert {facts_of.type_of(fact) for fact in await facts(runtime)} >= {
+    assert {facts_of.event_type(fact) for fact in await facts(runtime)} >= {
         "tool.intent",
         "tool.validation",
         "tool.permission",

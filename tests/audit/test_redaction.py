@@ -12,8 +12,8 @@ from interlock import (
     CallbackInteractionProvider,
     FailSafeConfig,
     FileArtifacts,
-    Normalized,
-    Problem,
+    NormalizedOutput,
+    CheckProblem,
     Rule,
     RulePolicy,
     SqliteLog,
@@ -152,8 +152,8 @@ async def test_no_part_of_a_secret_is_left_where_an_exception_text_is_cut(tmp_pa
     await assert_clean(runtime, tmp_path, result)
 
 
-def saying(said: dict[str, Any]) -> Callable[[Any], Normalized]:
-    return lambda _: Normalized(**said)
+def saying(said: dict[str, Any]) -> Callable[[Any], NormalizedOutput]:
+    return lambda _: NormalizedOutput(**said)
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def _refuse(value: Any) -> str:
 
 
 REFUSING: dict[str, ToolOptions] = {
-    "check": {"check": lambda arguments, _: Problem(message=f"no {arguments}")},
+    "check": {"check": lambda arguments, _: CheckProblem(message=f"no {arguments}")},
     "input guardrail": {"input_guardrails": [_refuse]},
     "pre-hook": {"pre_hooks": [_raise]},
     "output guardrail": {"output_guardrails": [_refuse]},

@@ -18,9 +18,9 @@ from interlock import (
     verify,
 )
 from interlock.audit.verify import Checkpoint
-from interlock.domain.chain import Entry
+from interlock.domain.chain import LogEntry
 from interlock.domain.event import InvocationStarted
-from interlock.history.run_handle_view import run_handle_events
+from interlock.history.run_handle_view import to_run_handle_events
 from tests.support import call
 
 ran: list[str] = []
@@ -101,23 +101,23 @@ async def test_an_export_is_complete_and_proves_itself(tmp_path: Path) -> None:
     assert Replay(entries).observations() == replay.observations()
 
 
-def edited(entries: list[Entry], at: int) -> list[Entry]:
+def edited(entries: list[LogEntry], at: int) -> list[LogEntry]:
     entry = entries[at]
     body = entry.body.replace(b'"seq"', b'"sEq"', 1)
-    return [*entries[:at], Entry(entry.run_id, entry.seq, body, entry.hash), *entries[at + 1 :]]
+    return [*entries[:at], LogEntry(entry.run_id, entry.seq, body, entry.hash), *entries[at + 1 :]]
 
 
-def removed(entries: list[Entry], at: int) -> list[Entry]:
+def removed(entries: list[LogEntry], at: int) -> list[LogEntry]:
     return [*entries[:at], *entries[at + 1 :]]
 
 
-def moved(entries: list[Entry], at: int) -> list[Entry]:
+def moved(entries: list[LogEntry], at: int) -> list[LogEntry]:
     return [*entries[:at], entries[at + 1], entries[at], *entries[at + 2 :]]
 
 
-def inserted(entries: list[Entry], at: int) -> list[Entry]:
+def inserted(entries: list[LogEntry], at: int) -> list[LogEntry]:
     entry = entries[at]
-    forged = Entry(entry.run_id, entry.seq, entry.body.replace(b"c1", b"c9"), bytes(32))
+    forged = LogEntry(entry.run_id, entry.seq, entry.body.replace(b"c1", b"c9"), bytes(32))
     return [*entries[:at], forged, *entries[at:]]
 
 
@@ -159,7 +159,7 @@ async def test_the_run_handle_shows_a_fixed_view_of_the_dotted_log() -> None:
     shown = [event async for event in runtime.events()]
 
     assert all("." in event.type or event.type == "warning" for event in log)
-    assert shown == [view for event in log for view in run_handle_events(event)]
+    assert shown == [view for event in log for view in to_run_handle_events(event)]
     assert [event.type for event in shown] == [
         "tool_batch_started",
         "policy_decision",

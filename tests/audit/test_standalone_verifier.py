@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.audit import standalone_verifier
-from interlock.audit.checkpoint import Statement
-from interlock.audit.standalone_verifier import BAD, PROVED, UNPROVED, check, is_signed
+from interlock.audit.checkpoint import CheckpointStatement
+from interlock.audit.standalone_verifier import INVALID, VERIFIED, UNVERIFIED, check, verify_signature
 
 from .tampering import ENTRIES, FORMS, KEY, OTHER, PLACES, PRIVATE, PUBLIC, TAMPERED, lines, sign
 
@@ -33,7 +33,7 @@ def signed_words(count: int) -> str:
 @pytest.mark.parametrize("form", FORMS)
 def test_a_signed_export_is_proved(form: str) -> None:
     assert COUNT >= 60
-    assert check(lines(form, ENTRIES), [KEY.public]) == (PROVED, f"OK: run_1: {signed_words(COUNT)}")
+    assert check(lines(form, ENTRIES), [KEY.public]) == (VERIFIED, f"OK: run_1: {signed_words(COUNT)}")
 
 
 @pytest.mark.requirement("P11")
@@ -43,7 +43,7 @@ def test_whatever_was_done_to_an_export_is_found_at_every_place(what: str, form:
     for place in PLACES:
         code, said = check(lines(form, TAMPERED[what](place)), [KEY.public])
 
-        assert code == BAD, (place, said)
+        assert code == INVALID, (place, said)
         assert said.startswith("NOT WHAT WAS WRITTEN: ")
 
 
@@ -60,19 +60,19 @@ def test_the_first_bad_event_is_named(what: str) -> None:
 def test_without_its_signature_an_export_is_not_proved(form: str) -> None:
     code, said = check(lines(form, ENTRIES, None), [KEY.public])
 
-    assert (code, said) == (UNPROVED, f"NOT PROVED: run_1: {COUNT} events in one unbroken chain, not signed")
+    assert (code, said) == (UNVERIFIED, f"NOT PROVED: run_1: {COUNT} events in one unbroken chain, not signed")
 
 
 def test_a_signature_of_an_unknown_key_proves_nothing() -> None:
     code, said = check(lines("ndjson", ENTRIES), [])
 
-    assert (code, KEY.key in said, "--key" in said) == (UNPROVED, True, True)
+    assert (code, KEY.key in said, "--key" in said) == (UNVERIFIED, True, True)
 
 
 def test_a_signature_of_another_run_is_found() -> None:
     code, said = check(lines("ndjson", ENTRIES, sign(OTHER)), [KEY.public])
 
-    assert (code, "is not about run_1" in said) == (BAD, True)
+    assert (code, "is not about run_1" in said) == (INVALID, True)
 
 
 @pytest.mark.requirement("P11")
@@ -81,7 +81,7 @@ def test_a_signature_of_an_older_state_says_how_far_it_goes() -> None:
         code, said = check(lines("ndjson", ENTRIES, sign(ENTRIES[:count])), [KEY.public])
 
         assert (code, said) == (
-            UNPROVED,
+            UNVERIFIED,
             f"NOT PROVED: run_1: {signed_words(count)}",
         )
 
@@ -91,22 +91,22 @@ def test_a_signature_by_somebody_else_in_the_name_of_the_key_is_found() -> None:
 
     code, said = check(lines("ndjson", TAMPERED["re-stamp"](7), forged), [KEY.public])
 
-    assert (code, said) == (BAD, f"NOT WHAT WAS WRITTEN: the signature of checkpoint 1 is not by key {KEY.key}")
+    assert (code, said) == (INVALID, f"NOT WHAT WAS WRITTEN: the signature of checkpoint 1 is not by key {KEY.key}")
 
 
 def test_a_checkpoint_that_was_kept_elsewhere_proves_an_export_without_one() -> None:
     kept = [sign(OTHER).line, sign(ENTRIES[:9], number=2).line, sign(ENTRIES, number=3).line]
 
-    assert check(lines("ndjson", ENTRIES, None), [KEY.public], kept)[0] == PROVED
-    assert check(lines("ndjson", ENTRIES[:-1], None), [KEY.public], kept)[0] == BAD
-    assert check(lines("ndjson", ENTRIES[:9], None), [KEY.public], kept[:2])[0] == PROVED
+    assert check(lines("ndjson", ENTRIES, None), [KEY.public], kept)[0] == VERIFIED
+    assert check(lines("ndjson", ENTRIES[:-1], None), [KEY.public], kept)[0] == INVALID
+    assert check(lines("ndjson", ENTRIES[:9], None), [KEY.public], kept[:2])[0] == VERIFIED
 
 
 def test_an_earlier_checkpoint_is_not_hidden_by_a_later_one() -> None:
     anew = TAMPERED["re-stamp"](5)
 
-    assert check(lines("ndjson", anew, sign(anew)), [KEY.public])[0] == PROVED
-    assert check(lines("ndjson", anew, sign(anew)), [KEY.public], [sign(ENTRIES[:9]).line])[0] == BAD
+    assert check(lines("ndjson", anew, sign(anew)), [KEY.public])[0] == VERIFIED
+    assert check(lines("ndjson", anew, sign(anew)), [KEY.public], [sign(ENTRIES[:9]).line])[0] == INVALID
 
 
 HOSTILE = [
@@ -125,8 +125,8 @@ HOSTILE = [
 
 @pytest.mark.parametrize("line", HOSTILE, ids=range(len(HOSTILE)))
 def test_no_line_makes_it_fall_over(line: bytes) -> None:
-    assert check([line], [KEY.public])[0] == BAD
-    assert check([*lines("ndjson", ENTRIES, None), line], [KEY.public])[0] in {BAD, UNPROVED}
+    assert check([line], [KEY.public])[0] == INVALID
+    assert check([*lines("ndjson", ENTRIES, None), line], [KEY.public])[0] in {INVALID, UNVERIFIED}
 
 
 @settings(deadline=None, max_examples=50)
@@ -138,7 +138,7 @@ def test_every_flipped_bit_of_a_signed_export_is_found(data: st.DataObject) -> N
 
     code, _ = check((written[:place] + bytes([flipped]) + written[place + 1 :]).splitlines(), [KEY.public])
 
-    assert code != PROVED
+    assert code != VERIFIED
 
 
 # From RFC 8032, section 7.1: secret key, message.
@@ -162,8 +162,8 @@ def test_signatures_of_the_standard_are_accepted(name: str) -> None:
     secret, message = map(bytes.fromhex, RFC8032[name])
     public = Ed25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
 
-    assert is_signed(public, message, bytes.fromhex(RFC8032_SIGNATURES[name]))
-    assert not is_signed(public, message + b"!", bytes.fromhex(RFC8032_SIGNATURES[name]))
+    assert verify_signature(public, message, bytes.fromhex(RFC8032_SIGNATURES[name]))
+    assert not verify_signature(public, message + b"!", bytes.fromhex(RFC8032_SIGNATURES[name]))
 
 
 @settings(deadline=None, max_examples=30)
@@ -172,18 +172,18 @@ def test_it_agrees_with_the_library_about_signatures(secret: bytes, message: byt
     private = Ed25519PrivateKey.from_private_bytes(secret)
     public, signature = private.public_key().public_bytes_raw(), bytearray(private.sign(message))
 
-    assert is_signed(public, message, bytes(signature))
+    assert verify_signature(public, message, bytes(signature))
     signature[bit // 8] ^= 1 << bit % 8
-    assert not is_signed(public, message, bytes(signature))
+    assert not verify_signature(public, message, bytes(signature))
 
 
 def test_a_signature_that_was_made_another_one_by_adding_the_order_is_refused() -> None:
     signature = PRIVATE.sign(b"once")
     again = int.from_bytes(signature[32:], "little") + standalone_verifier.ORDER
 
-    assert not is_signed(PUBLIC, b"once", signature[:32] + again.to_bytes(32, "little"))
-    assert not is_signed(PUBLIC, b"once", signature[:31])
-    assert not is_signed(b"", b"once", signature)
+    assert not verify_signature(PUBLIC, b"once", signature[:32] + again.to_bytes(32, "little"))
+    assert not verify_signature(PUBLIC, b"once", signature[:31])
+    assert not verify_signature(b"", b"once", signature)
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
@@ -217,7 +217,7 @@ def test_json_has_signing_time_and_number(tmp_path: Path) -> None:
 
     found = json.loads(run(older, "--key", KEY.public, "--json").stdout)
 
-    assert (found["code"], found["events"], found["signed_events"]) == (PROVED, 60, 60)
+    assert (found["code"], found["events"], found["signed_events"]) == (VERIFIED, 60, 60)
     assert (found["signed_at"], found["signed_checkpoint"]) == (said["at"], said["number"])
     assert found["signed_by"] == KEY.key
 
@@ -229,7 +229,7 @@ def test_a_nested_line_is_refused_in_words(deep: bytes) -> None:
 
     code, said = check([*lines("ndjson", ENTRIES), line], [KEY.public])
 
-    assert (code, "nested_too_deep" in said) == (BAD, True)
+    assert (code, "nested_too_deep" in said) == (INVALID, True)
 
 
 def test_it_is_short_and_imports_nothing_but_the_standard_library() -> None:
@@ -243,7 +243,10 @@ def test_it_is_short_and_imports_nothing_but_the_standard_library() -> None:
 
 
 def test_it_knows_the_schema_that_is_signed() -> None:
-    assert Statement(number=1, at="", key="", previous="", position=0, runs={}).schema == standalone_verifier.SCHEMA
+    assert (
+        CheckpointStatement(number=1, at="", key="", previous="", position=0, runs={}).schema
+        == standalone_verifier.SCHEMA
+    )
 
 
 def test_no_text_of_an_export_reaches_the_terminal_as_it_is(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from interlock import (
     HeadlessInteractionProvider,
     LogError,
     MemoryLog,
-    Mode,
+    PermissionMode,
     RulePolicy,
     ToolRuntime,
     tool,
@@ -48,7 +48,7 @@ async def test_a_mode_that_is_entered_while_the_run_is_opened_holds_for_its_firs
     runtime = ToolRuntime(tools=[write])
     opening = asyncio.ensure_future(runtime.state())
     await asyncio.wait({opening}, timeout=0)
-    runtime.enter(mode=Mode.READ_ONLY)
+    runtime.switch_mode(mode=PermissionMode.READ_ONLY)
     await opening
 
     result = await runtime.execute([call("c1", "write")])

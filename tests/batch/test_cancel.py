@@ -21,9 +21,9 @@ from interlock import (
     ToolRuntime,
     tool,
 )
-from interlock.domain.chain import Entry
+from interlock.domain.chain import LogEntry
 from interlock.domain.event import InvocationCompleted
-from interlock.storage.event_log import Claim
+from interlock.storage.event_log import Lease
 from tests.batch.stage import PATIENCE, Stage, codes, others_ran, walk
 from tests.patience import eventually
 from tests.support import call, facts
@@ -292,7 +292,7 @@ class HeldLog(MemoryLog):
         self.go_on = asyncio.Event()
 
     def append(  # pyright: ignore[reportIncompatibleMethodOverride] - the protocol allows both
-        self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None
+        self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None
     ) -> "asyncio.Future[None] | None":
         if not any(self.mark in entry.body for entry in entries):
             return super().append(run_id, entries, claim)

@@ -20,8 +20,8 @@ from interlock import (
     ToolRuntime,
     tool,
 )
-from interlock.domain.chain import Entry, decode_event
-from interlock.storage.event_log import Claim
+from interlock.domain.chain import LogEntry, decode_event
+from interlock.storage.event_log import Lease
 from interlock.telemetry.otel import OtelTelemetry
 from tests.batch.stage import PATIENCE, Stage, codes, others_ran, walk
 from tests.support import call
@@ -190,7 +190,7 @@ class TracedLog(MemoryLog):
         super().__init__()
         self.trace = trace
 
-    def append(self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None) -> None:
+    def append(self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None) -> None:
         super().append(run_id, entries, claim)
         self.trace.steps += [f"written: {decode_event(entry).type}" for entry in entries]
 

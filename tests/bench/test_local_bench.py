@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from bench.local_tools import FIGURES, SECTIONS, Caller, Series, Sizes, measure, render
-from interlock.sandbox.host.probe import choose
+from interlock.sandbox.host.probe import choose_sandbox
 
-pytestmark = pytest.mark.skipif(choose().confinement.degraded, reason="nothing holds commands back here")
+pytestmark = pytest.mark.skipif(choose_sandbox().confinement.degraded, reason="nothing holds commands back here")
 
 SMALL = Sizes(
     rounds=1,

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import pytest
 from typer.testing import CliRunner, Result
 
-from interlock import Entry, SqliteLog, to_ndjson
-from interlock.cli.config.places import Places, find_places
+from interlock import LogEntry, SqliteLog, to_ndjson
+from interlock.cli.config.places import UserPaths, find_user_paths
 from interlock.cli.main import app
 from tests.policy.recorded_runs import Says, record, yes
 
@@ -81,8 +81,8 @@ def project(home: Path) -> Path:
 
 
 @pytest.fixture
-def places(home: Path) -> Places:
-    return find_places({"HOME": str(home)})
+def places(home: Path) -> UserPaths:
+    return find_user_paths({"HOME": str(home)})
 
 
 def write(path: Path, text: str) -> Path:
@@ -105,7 +105,7 @@ def recorded_log(path: Path, *commands: str, says: Says = yes, **options: Any) -
 def exported(log_file: Path, to: Path) -> Path:
     """All runs of a log as one export."""
 
-    async def read() -> list[Entry]:
+    async def read() -> list[LogEntry]:
         async with SqliteLog(log_file) as log:
             return [entry for run_id in await log.run_ids() for entry in await log.read(run_id)]
 

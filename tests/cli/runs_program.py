@@ -20,11 +20,11 @@ from typing import Any
 
 from interlock import SqliteLog, tool
 from interlock.agent.agent import Agent
-from interlock.cli.display.follow import follow
+from interlock.cli.display.follow import follow_events
 from interlock.domain.call import Answer, Question
 from interlock.domain.ids import new_run_id
 from interlock.interaction.callback import CallbackInteractionProvider
-from interlock.models.scripted import ScriptedProvider, Turn, proposed
+from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
 from interlock.runs.result import AgentResult
 from interlock.runs.runner import Runner
 from tests.patience import HANG_SECONDS
@@ -55,8 +55,10 @@ def mailer(folder: Path, *calls: tuple[str, dict[str, Any]], text: str = TEXT, m
         return ""
 
     wanted = calls or (("add", {"a": 1, "b": 2}), ("send", {"to": "bob"}))
-    turns = [Turn(text=f"Step {at}.", calls=(proposed(*call, f"call_{at}"),)) for at, call in enumerate(wanted, 1)]
-    provider = ScriptedProvider([*turns, Turn(text=text)], by_position=True)
+    turns = [
+        ScriptedTurn(text=f"Step {at}.", calls=(tool_call(*call, f"call_{at}"),)) for at, call in enumerate(wanted, 1)
+    ]
+    provider = ScriptedModel([*turns, ScriptedTurn(text=text)], by_position=True)
     return Agent(name="mailer", provider=provider, tools=[add, send, hang, *more], instructions="Be good.")
 
 
@@ -117,7 +119,7 @@ def wait_for(folder: Path, run_id: str, kind: str) -> None:
 
     async def wait() -> None:
         async with SqliteLog(folder / "runs.db") as log, asyncio.timeout(HANG_SECONDS):
-            async for event in follow(log, run_id):
+            async for event in follow_events(log, run_id):
                 if event.type == kind:
                     return
         raise AssertionError(f"{run_id} ended without {kind}")

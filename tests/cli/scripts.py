@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from interlock.models.scripted import Turn, proposed, to_script
+from interlock.models.scripted import ScriptedTurn, tool_call, to_script
 from tests.approvals.person import Person, at_terminal
 from tests.patience import HANG_SECONDS
 
@@ -27,17 +27,17 @@ main()
 """
 
 
-def write_script(path: Path, *turns: Turn | str) -> Path:
+def write_script(path: Path, *turns: ScriptedTurn | str) -> Path:
     """A turn that is a text is a final answer."""
-    path.write_bytes(to_script(Turn(text=turn) if isinstance(turn, str) else turn for turn in turns))
+    path.write_bytes(to_script(ScriptedTurn(text=turn) if isinstance(turn, str) else turn for turn in turns))
     return path
 
 
-def calls(*named: tuple[str, dict[str, Any]], text: str = "") -> Turn:
-    return Turn(text=text, calls=tuple(proposed(tool, arguments) for tool, arguments in named))
+def calls(*named: tuple[str, dict[str, Any]], text: str = "") -> ScriptedTurn:
+    return ScriptedTurn(text=text, calls=tuple(tool_call(tool, arguments) for tool, arguments in named))
 
 
-def command(script: str) -> Turn:
+def command(script: str) -> ScriptedTurn:
     return calls(("bash", {"command": script}))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from interlock.cli.commands import accounts
-from interlock.server.core.audit.audit_log import TABLES, Journal
+from interlock.server.core.audit.audit_log import TABLES, AuditLog
 from interlock.server.core.database import Database
 from interlock.server.core.identity.accounts import Accounts
 
@@ -94,7 +94,7 @@ async def _right(log: Path, password: str) -> tuple[bool, list[str]]:
     database = Database(log.with_name(f"{log.name}.server") / "server.db", TABLES)
     try:
         found = await Accounts(database).authenticate("ada", password)
-        return found is not None, [entry.by for entry in await Journal(database).read()]
+        return found is not None, [entry.by for entry in await AuditLog(database).read()]
     finally:
         database.close()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.cli.config.logs import find_run
+from interlock.cli.config.logs import match_run
 from interlock.domain.errors import ConfigurationError
 
 from .conftest import Run, exported, recorded_log
@@ -142,7 +142,7 @@ def test_a_whole_log_is_verified_run_by_run(cli: Run, log: Path) -> None:
 def test_a_run_is_found_by_the_beginning_of_its_id_or_as_the_last() -> None:
     runs = ["run_abcd1", "run_abcd2", "run_c", "other"]
 
-    assert [find_run(runs, wanted) for wanted in ("run_abcd1", "abcd2", "c", "run_c", "othe", "last")] == [
+    assert [match_run(runs, wanted) for wanted in ("run_abcd1", "abcd2", "c", "run_c", "othe", "last")] == [
         "run_abcd1",
         "run_abcd2",
         "run_c",
@@ -151,19 +151,19 @@ def test_a_run_is_found_by_the_beginning_of_its_id_or_as_the_last() -> None:
         "other",
     ]
     with pytest.raises(ConfigurationError, match="abcd may be any of 2 runs: run_abcd2, run_abcd1"):
-        find_run(runs, "abcd")
+        match_run(runs, "abcd")
     with pytest.raises(ConfigurationError, match=r"There is no run 'zzzz'\. There are: other, run_c, run_abcd2"):
-        find_run(runs, "zzzz")
+        match_run(runs, "zzzz")
     with pytest.raises(ConfigurationError, match="There are no runs yet"):
-        find_run([], "last")
+        match_run([], "last")
     with pytest.raises(ConfigurationError, match="There is no run ''"):
-        find_run(runs, "")
+        match_run(runs, "")
 
 
 @pytest.mark.parametrize("wanted", ["r", "run", "run_", "run_abc", "abc", "oth"])
 def test_a_few_letters_name_no_run_even_where_only_one_begins_so(wanted: str) -> None:
     with pytest.raises(ConfigurationError, match=f"There is no run '{wanted}'. At least 4 letters of its id name one"):
-        find_run(["run_abcd", "other"], wanted)
+        match_run(["run_abcd", "other"], wanted)
 
 
 def test_looking_for_a_log_makes_none(cli: Run, home: Path) -> None:

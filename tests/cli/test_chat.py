@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from interlock.cli.exit_codes import ExitCode
-from interlock.cli.session.chat import COMMANDS
+from interlock.cli.session.chat import CHAT_COMMANDS
 
 from .conftest import Run, newest
 from .scripts import CTRL_C, CTRL_D, calls, command, on_terminal, write_script
@@ -70,7 +70,7 @@ def test_the_commands_are_listed_and_unknown_ones_are_told(cli: Run, script: Pat
 
     ended = cli("chat", "--script", script, input="/help\n/mod\n/mode\n/mode x\n/resume\n/runs\n/quit\n")
 
-    assert all(f"  {name} " in ended.output for name in COMMANDS)
+    assert all(f"  {name} " in ended.output for name in CHAT_COMMANDS)
     assert "There is no command /mod. /help lists them." in ended.output
     assert "The mode is default. There are: read_only, default, accept_edits, trusted." in ended.output
     assert "There is no mode 'x'." in ended.output

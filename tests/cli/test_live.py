@@ -12,13 +12,13 @@ from rich.console import Console
 
 from interlock.cli.display.live import LiveView
 from interlock.cli.display.live_calls import MAX_DIFF_LINES
-from interlock.cli.display.live_region import Region
+from interlock.cli.display.live_region import LiveRegion
 from interlock.domain import event as facts
 from interlock.domain.call import Answer
 from interlock.domain.event import Event
 from interlock.domain.observation import Content, Observation
 from interlock.domain.outcome import Failure
-from interlock.models.interface import Finished, Restarted, TextPiece
+from interlock.models.interface import StreamFinished, StreamRestarted, TextDelta
 from tests.approvals.person import make_question
 
 SECOND = 1_000_000_000
@@ -40,11 +40,11 @@ class Watching:
         console = Console(
             file=self._file, force_terminal=terminal, width=columns, color_system=None, highlight=False, soft_wrap=True
         )
-        self.view = LiveView(Region(console), now=lambda: self.now)
+        self.view = LiveView(LiveRegion(console), now=lambda: self.now)
 
     def happens(self, *happened: Any) -> None:
         for fact in happened:
-            self.view.event(Event(self._seq, "run_1", self.now, "", None, fact))
+            self.view.on_event(Event(self._seq, "run_1", self.now, "", None, fact))
             self._seq += 1
 
     @property
@@ -77,8 +77,8 @@ def seen(call_id: str = "c1", ok: bool = True, **fields: Any) -> facts.CallObser
     return facts.CallObserved(observation_id="o", observation=Observation(call_id=call_id, ok=ok, **given))
 
 
-def asked() -> facts.ModelAsked:
-    return facts.ModelAsked(menu_digest="", message_count=1)
+def asked() -> facts.ModelRequested:
+    return facts.ModelRequested(menu_digest="", message_count=1)
 
 
 def test_a_running_call_has_one_row_which_becomes_its_line() -> None:
@@ -87,8 +87,8 @@ def test_a_running_call_has_one_row_which_becomes_its_line() -> None:
     watching.happens(proposed(), started())
     assert watching.rows == ["  ⠋            0 s   bash make"]
     watching.now += 12 * SECOND
-    watching.view.progress("c1", "compiling 3 of 7")
-    watching.view.tick()
+    watching.view.on_progress("c1", "compiling 3 of 7")
+    watching.view.refresh()
     assert watching.rows == ["  ⠋           12 s   bash make", " " * 21 + "compiling 3 of 7"]
     watching.happens(seen())
 
@@ -97,15 +97,15 @@ def test_a_running_call_has_one_row_which_becomes_its_line() -> None:
 
 def test_what_became_of_a_call_is_one_word_and_the_reason_below() -> None:
     watching = Watching()
-    denied = Failure.of("policy_denied", "bash was refused by policy: no. Nothing was executed.")
+    denied = Failure.from_code("policy_denied", "bash was refused by policy: no. Nothing was executed.")
 
     watching.happens(
         proposed("c1"),
         seen("c1", ok=False, failure=denied, duration_ms=None),
         proposed("c2", command="pytest"),
-        seen("c2", ok=False, summary="pytest failed: 1 failed", failure=Failure.of("tool_failed", "x")),
+        seen("c2", ok=False, summary="pytest failed: 1 failed", failure=Failure.from_code("tool_failed", "x")),
         proposed("c3"),
-        seen("c3", ok=False, failure=Failure.of("cancelled", "The call was cancelled.")),
+        seen("c3", ok=False, failure=Failure.from_code("cancelled", "The call was cancelled.")),
     )
 
     assert watching.rows == [
@@ -133,12 +133,12 @@ def test_what_a_model_says_is_seen_while_it_says_it() -> None:
     watching = Watching()
     watching.happens(asked())
 
-    watching.view.heard(TextPiece("I look "))
+    watching.view.on_model_event(TextDelta("I look "))
     assert watching.rows == ["| I look"]
-    watching.view.heard(TextPiece("at it.\nThen"))
+    watching.view.on_model_event(TextDelta("at it.\nThen"))
     assert watching.rows == ["| I look at it.", "| Then"]
-    watching.view.heard(Finished(reason="stop"))
-    watching.happens(facts.ModelAnswered(text="I look at it.\nThen"))
+    watching.view.on_model_event(StreamFinished(reason="stop"))
+    watching.happens(facts.ModelResponded(text="I look at it.\nThen"))
 
     assert watching.rows == ["| I look at it.", "| Then"]
 
@@ -146,11 +146,11 @@ def test_what_a_model_says_is_seen_while_it_says_it() -> None:
 def test_what_is_heard_before_the_log_has_come_so_far_is_shown_after_what_happened_before() -> None:
     watching = Watching()
     watching.happens(asked())
-    watching.view.heard(TextPiece("First."))
-    watching.view.heard(Finished(reason="tool_calls"))
-    watching.view.heard(TextPiece("Second."))
+    watching.view.on_model_event(TextDelta("First."))
+    watching.view.on_model_event(StreamFinished(reason="tool_calls"))
+    watching.view.on_model_event(TextDelta("Second."))
 
-    watching.happens(facts.ModelAnswered(text="First.", call_count=1), proposed(), started(), seen(), asked())
+    watching.happens(facts.ModelResponded(text="First.", call_count=1), proposed(), started(), seen(), asked())
 
     assert watching.rows == ["| First.", "  ok         1.2 s   bash make", "| Second."]
 
@@ -161,7 +161,7 @@ def test_a_model_that_says_nothing_is_seen_to_be_waited_for() -> None:
     assert watching.rows == []
 
     watching.now += 3 * SECOND
-    watching.view.tick()
+    watching.view.refresh()
 
     assert watching.rows == ["  ⠋        3 s   waiting for the model"]
 
@@ -170,8 +170,8 @@ def test_an_answer_that_broke_off_is_told() -> None:
     watching = Watching()
     watching.happens(asked())
 
-    for event in (TextPiece("Half an"), Restarted("The connection was cut."), TextPiece("A whole answer.")):
-        watching.view.heard(event)
+    for event in (TextDelta("Half an"), StreamRestarted("The connection was cut."), TextDelta("A whole answer.")):
+        watching.view.on_model_event(event)
 
     assert watching.rows == [
         "| Half an",
@@ -183,7 +183,7 @@ def test_an_answer_that_broke_off_is_told() -> None:
 def test_an_answer_that_nobody_heard_is_shown_from_the_log() -> None:
     watching = Watching()
 
-    watching.happens(asked(), facts.ModelAnswered(text="Recorded."))
+    watching.happens(asked(), facts.ModelResponded(text="Recorded."))
 
     assert watching.rows == ["| Recorded."]
 
@@ -192,10 +192,10 @@ def test_while_a_person_is_asked_nothing_is_drawn_and_what_happens_is_told_after
     watching = Watching()
     watching.happens(proposed("c1"), proposed("c2", command="ls"), started("c2"))
 
-    with watching.view.held():
+    with watching.view.suspended():
         before = watching.written
         watching.happens(seen("c2"))
-        watching.view.tick()
+        watching.view.refresh()
         assert watching.written == before
 
     assert watching.rows == ["  ok         1.2 s   bash ls"]
@@ -210,7 +210,7 @@ def test_an_answer_from_elsewhere_is_told_and_one_from_here_is_not() -> None:
     watching.happens(proposed("c1"), facts.ApprovalRequested(call_id="c1", question=make_question()))
     assert watching.rows == ["  waits              bash make"]
 
-    watching.view.answered_here.add("act_3")
+    watching.view.answered_locally.add("act_3")
     watching.happens(granted, proposed("c2"), no)
     watching.happens(
         facts.ApprovalGranted(call_id="c2", action_id="act_3", answer=Answer(approved=True, by="terminal:me"))
@@ -226,17 +226,17 @@ async def test_a_question_waits_until_what_happened_before_it_is_shown() -> None
     watching = Watching()
     watching.happens(facts.ApprovalRequested(call_id="c1", question=make_question()))
 
-    await watching.view.has_shown("act_1")
+    await watching.view.wait_until_shown("act_1")
 
 
 def test_warnings_conflicts_and_failures_are_told() -> None:
     watching = Watching()
 
     watching.happens(
-        facts.Warned(message="An answer was not taken."),
+        facts.WarningRaised(message="An answer was not taken."),
         facts.ClaimContradicted(claim="passed", status="failed", message="Tests failed.", told=True),
-        facts.ActionVoided(call_id="c1", action_id="a", reason="a file changed"),
-        facts.AnswerRefused(message="It is no JSON."),
+        facts.ApprovalVoided(call_id="c1", action_id="a", reason="a file changed"),
+        facts.FinalAnswerRejected(message="It is no JSON."),
         facts.ModelFailed(message="No connection."),
     )
 
@@ -275,20 +275,22 @@ def test_nothing_that_comes_from_elsewhere_acts_on_the_terminal() -> None:
 def _every_way_in(watching: Watching, evil: str) -> list[Callable[[], None]]:
     view, happens = watching.view, watching.happens
     answer = Answer(approved=True, by=evil, reason=evil)
-    failed = Failure.of("tool_failed", evil)
+    failed = Failure.from_code("tool_failed", evil)
     return [
-        lambda: view.heard(TextPiece(evil)),
-        lambda: view.heard(Restarted(evil)),
-        lambda: happens(facts.ModelAnswered(text=evil)),
+        lambda: view.on_model_event(TextDelta(evil)),
+        lambda: view.on_model_event(StreamRestarted(evil)),
+        lambda: happens(facts.ModelResponded(text=evil)),
         lambda: happens(proposed(tool=evil, command=evil), started()),
-        lambda: view.progress("c1", evil),
+        lambda: view.on_progress("c1", evil),
         lambda: setattr(watching, "now", watching.now + 5 * SECOND),
-        view.tick,
+        view.refresh,
         lambda: happens(facts.ApprovalGranted(call_id="c1", action_id="a", answer=answer)),
         lambda: happens(seen(ok=False, summary=evil, failure=failed)),
         lambda: happens(seen("c2", tool=evil, content=Content(text=f"+{evil}", format="diff"))),
-        lambda: happens(facts.Warned(message=evil), facts.ModelFailed(message=evil), facts.AnswerRefused(message=evil)),
-        lambda: happens(facts.ActionVoided(call_id="c1", action_id="a", reason=evil)),
+        lambda: happens(
+            facts.WarningRaised(message=evil), facts.ModelFailed(message=evil), facts.FinalAnswerRejected(message=evil)
+        ),
+        lambda: happens(facts.ApprovalVoided(call_id="c1", action_id="a", reason=evil)),
         lambda: happens(facts.ClaimContradicted(claim=evil, status="failed", message=evil)),
     ]
 
@@ -296,11 +298,11 @@ def _every_way_in(watching: Watching, evil: str) -> list[Callable[[], None]]:
 def test_a_pipe_gets_plain_lines_and_nothing_that_is_drawn_anew() -> None:
     watching = Watching(terminal=False)
     watching.happens(asked())
-    watching.view.heard(TextPiece("I look at it.\nAnd "))
-    watching.view.heard(TextPiece("more."))
-    watching.view.heard(Finished(reason="tool_calls"))
+    watching.view.on_model_event(TextDelta("I look at it.\nAnd "))
+    watching.view.on_model_event(TextDelta("more."))
+    watching.view.on_model_event(StreamFinished(reason="tool_calls"))
 
-    watching.happens(facts.ModelAnswered(text="..."), proposed(), started(), seen())
+    watching.happens(facts.ModelResponded(text="..."), proposed(), started(), seen())
 
     assert watching.written == "| I look at it.\n| And more.\n  ok         1.2 s   bash make\n"
 
@@ -314,10 +316,10 @@ def test_what_a_model_says_never_begins_like_a_row_of_ours(terminal: bool, text:
     watching = Watching(terminal=terminal)
     watching.happens(asked())
     for piece in (text[:cut], text[cut:]):
-        watching.view.heard(TextPiece(piece))
-    watching.view.heard(Finished(reason="stop"))
+        watching.view.on_model_event(TextDelta(piece))
+    watching.view.on_model_event(StreamFinished(reason="stop"))
 
-    watching.happens(facts.ModelAnswered(text=text))
+    watching.happens(facts.ModelResponded(text=text))
 
     rows = watching.rows if terminal else watching.written.splitlines()
     assert [row for row in rows if not row.startswith("|")] == []
@@ -326,7 +328,7 @@ def test_what_a_model_says_never_begins_like_a_row_of_ours(terminal: bool, text:
 def test_a_note_that_takes_more_rows_has_none_that_looks_like_another_note() -> None:
     watching = Watching()
 
-    watching.happens(facts.Warned(message=f"{'a' * 60} ok         1.2 s   bash make"))
+    watching.happens(facts.WarningRaised(message=f"{'a' * 60} ok         1.2 s   bash make"))
 
     assert watching.rows[0].startswith("  warning: a")
     assert [row[:6] for row in watching.rows[1:]] == ["      "]
@@ -337,7 +339,7 @@ def test_a_frame_is_one_write_and_the_same_frame_is_none() -> None:
     watching.happens(proposed(), started())
     before = watching.written
 
-    watching.view.tick()
+    watching.view.refresh()
     assert watching.written == before
     watching.happens(seen())
 
@@ -355,10 +357,10 @@ def test_rows_are_cut_at_the_width_of_the_terminal() -> None:
 def test_a_note_in_the_middle_of_an_answer_comes_after_what_was_said_so_far() -> None:
     watching = Watching()
     watching.happens(asked())
-    watching.view.heard(TextPiece("Half a sen"))
+    watching.view.on_model_event(TextDelta("Half a sen"))
 
-    watching.view.say("The model is not listened to any more.")
-    watching.view.rest()
+    watching.view.print_note("The model is not listened to any more.")
+    watching.view.stop()
 
     assert watching.rows == ["| Half a sen", "The model is not listened to any more."]
 
@@ -375,9 +377,9 @@ def test_a_long_reason_is_cut_and_says_so() -> None:
 def test_what_a_call_says_before_the_log_has_come_to_it_is_not_lost() -> None:
     watching = Watching()
 
-    watching.view.progress("c1", "compiling")
+    watching.view.on_progress("c1", "compiling")
     watching.happens(proposed(), started())
     watching.now += 2 * SECOND
-    watching.view.tick()
+    watching.view.refresh()
 
     assert watching.rows[-1].strip() == "compiling"

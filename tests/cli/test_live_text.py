@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from interlock.cli.display.live_text import StreamedText, harmless, rows_of
+from interlock.cli.display.live_text import StreamedText, neutralize_text, wrap_line
 
 WIDTH = 30
 plain = st.text(st.sampled_from("ab cd\néß漢字 "), max_size=200)
@@ -21,7 +21,7 @@ def test_a_row_is_given_out_as_soon_as_it_cannot_change() -> None:
     text = StreamedText(WIDTH)
 
     assert text.add("a line\nand the beginning of") == ["a line"]
-    assert text.rest == "and the beginning of"
+    assert text.partial_row == "and the beginning of"
     assert text.add(" a longer one") == ["and the beginning of a longer"]
     assert text.end() == ["one"]
 
@@ -49,7 +49,7 @@ def test_no_row_is_wider_than_the_terminal_or_acts_on_it(text: str) -> None:
 def test_nothing_but_spaces_is_lost_at_the_end_of_rows(text: str) -> None:
     line = text.replace("\n", "")
 
-    assert "".join(rows_of(line, WIDTH)).replace(" ", "") == line.replace(" ", "")
+    assert "".join(wrap_line(line, WIDTH)).replace(" ", "") == line.replace(" ", "")
 
 
 def test_line_ends_of_windows_are_line_ends_even_in_two_pieces() -> None:
@@ -57,4 +57,4 @@ def test_line_ends_of_windows_are_line_ends_even_in_two_pieces() -> None:
 
 
 def test_escape_sequences_are_shown_as_what_they_are() -> None:
-    assert harmless("\x1b[2Jgone") == "\\u{1b}[2Jgone"
+    assert neutralize_text("\x1b[2Jgone") == "\\u{1b}[2Jgone"

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from interlock import __version__
 from interlock.cli.commands import doctor
 from interlock.cli.exit_codes import MEANINGS, ExitCode
-from interlock.cli.main import DOORS, app
+from interlock.cli.main import COMMAND_ENTRIES, app
 
 from .conftest import Run
 
@@ -87,7 +87,7 @@ def test_help_says_what_each_exit_code_means_and_cuts_no_line(cli: Run) -> None:
 
 
 def test_a_command_that_is_not_there_yet_is_not_offered(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(DOORS, "later", DOORS["doctor"]._replace(module="is_not_written"))
+    monkeypatch.setitem(COMMAND_ENTRIES, "later", COMMAND_ENTRIES["doctor"]._replace(module="is_not_written"))
 
     assert "later" not in cli("--help").stdout
     assert cli("later").exit_code == ExitCode.USAGE

@@ -5,26 +5,28 @@ from pathlib import Path
 
 import pytest
 
-from interlock.cli.config.places import Places, find_places, make_private
+from interlock.cli.config.places import UserPaths, find_user_paths, make_private_folder
 from interlock.domain.errors import ConfigurationError
 from tests.sandbox.ordinary_user import run_as_ordinary_user
 
 
 def test_folders_follow_the_rules_of_xdg_and_else_the_home(tmp_path: Path) -> None:
-    assert find_places({"HOME": str(tmp_path)}) == Places(
+    assert find_user_paths({"HOME": str(tmp_path)}) == UserPaths(
         tmp_path / ".config" / "interlock", tmp_path / ".local" / "state" / "interlock"
     )
-    assert find_places({"HOME": str(tmp_path), "XDG_CONFIG_HOME": "/c", "XDG_STATE_HOME": "/s"}) == Places(
+    assert find_user_paths({"HOME": str(tmp_path), "XDG_CONFIG_HOME": "/c", "XDG_STATE_HOME": "/s"}) == UserPaths(
         Path("/c/interlock"), Path("/s/interlock")
     )
 
 
 def test_a_folder_that_is_not_absolute_is_ignored(tmp_path: Path) -> None:
-    assert find_places({"HOME": str(tmp_path), "XDG_STATE_HOME": "state"}).state == tmp_path / ".local/state/interlock"
+    assert (
+        find_user_paths({"HOME": str(tmp_path), "XDG_STATE_HOME": "state"}).state == tmp_path / ".local/state/interlock"
+    )
 
 
 def test_without_a_home_there_is_a_place_for_nothing_and_it_says_so() -> None:
-    nowhere = Places(None, None)
+    nowhere = UserPaths(None, None)
 
     assert nowhere.own_paths == ()
     with pytest.raises(ConfigurationError, match=r"no place for runs.*XDG_STATE_HOME, or name a log with --log"):
@@ -34,30 +36,30 @@ def test_without_a_home_there_is_a_place_for_nothing_and_it_says_so() -> None:
 
 
 def test_a_home_that_does_not_exist_is_none() -> None:
-    assert find_places({"HOME": "/nonexistent"}) == Places(None, None)
+    assert find_user_paths({"HOME": "/nonexistent"}) == UserPaths(None, None)
 
 
 def test_folders_are_made_for_their_owner_alone(tmp_path: Path) -> None:
-    places = Places(None, tmp_path / "a" / "b" / "interlock")
+    places = UserPaths(None, tmp_path / "a" / "b" / "interlock")
 
-    made = places.make_state()
+    made = places.make_state_folder()
 
     assert [oct(folder.stat().st_mode & 0o777) for folder in (made, made.parent, made.parent.parent)] == ["0o700"] * 3
-    assert places.make_state() == made
+    assert places.make_state_folder() == made
 
 
 def test_a_folder_that_others_may_write_into_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
 
     with pytest.raises(ConfigurationError, match="Others may write into"):
-        make_private(tmp_path)
+        make_private_folder(tmp_path)
 
 
 def test_a_folder_that_cannot_be_made_is_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(ConfigurationError, match="cannot be used: Not a directory"):
-        make_private(tmp_path / "file" / "interlock")
+        make_private_folder(tmp_path / "file" / "interlock")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
@@ -65,7 +67,7 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
     os.chown(tmp_path, 65534, 65534)
 
     with pytest.raises(ConfigurationError, match="belongs to user 65534"):
-        make_private(tmp_path)
+        make_private_folder(tmp_path)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="this user may have a home")

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from interlock.models.scripted import Turn, proposed, to_script
+from interlock.models.scripted import ScriptedTurn, tool_call, to_script
 
 from .conftest import Run, recorded_log
 
 TURNS = (
-    Turn(calls=(proposed("read_file", {"path": "sum.py"}, "c1"), proposed("list_dir", {"path": "."}, "c2"))),
-    Turn(calls=(proposed("write_file", {"path": "new.txt", "content": "\x1b[2J new"}, "c3"),)),
-    Turn(text="Done."),
+    ScriptedTurn(calls=(tool_call("read_file", {"path": "sum.py"}, "c1"), tool_call("list_dir", {"path": "."}, "c2"))),
+    ScriptedTurn(calls=(tool_call("write_file", {"path": "new.txt", "content": "\x1b[2J new"}, "c3"),)),
+    ScriptedTurn(text="Done."),
 )
 POLICY = "version: 1\nrules:\n  - id: no-files\n    decision: deny\n    tools: write_file\n    reason: No files.\n"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.cli.config.model_keys import OWN_VARIABLE, VARIABLES
+from interlock.cli.config.model_keys import KEY_VARIABLE, PROVIDER_VARIABLES
 from interlock.cli.exit_codes import ExitCode
 
 from .conftest import Run, newest, write
@@ -153,7 +153,7 @@ def test_without_a_key_it_says_what_to_set_and_writes_nothing(cli: Run, home: Pa
     ended = cli("run", "Do it.", *words)
 
     assert ended.exit_code == ExitCode.USAGE
-    assert f"set {VARIABLES[words[1] if words else 'openai']} (or {OWN_VARIABLE})" in ended.output
+    assert f"set {PROVIDER_VARIABLES[words[1] if words else 'openai']} (or {KEY_VARIABLE})" in ended.output
     assert list(home.iterdir()) == []
 
 

@@ -4,8 +4,8 @@ import pytest
 from rich.console import Console
 
 from interlock.cli.display.live import LiveView
-from interlock.cli.display.live_region import Region
-from interlock.cli.session.interrupt import AGAIN_SECONDS, Interrupts
+from interlock.cli.display.live_region import LiveRegion
+from interlock.cli.session.interrupt import SECOND_INTERRUPT_SECONDS, InterruptHandler
 
 
 class Handle:
@@ -27,8 +27,8 @@ class Interrupting:
         self.handle = Handle(running)
         self.now = 0.0
         self.left: list[str] = []
-        view = LiveView(Region(Console(quiet=True)))
-        self.interrupts = Interrupts(view, None, leave_now=lambda: self.left.append("left"), now=lambda: self.now)
+        view = LiveView(LiveRegion(Console(quiet=True)))
+        self.interrupts = InterruptHandler(view, None, exit_now=lambda: self.left.append("left"), now=lambda: self.now)
         self.interrupts.attach(self.handle)
 
 
@@ -38,7 +38,7 @@ def test_the_first_cancels_the_calls_that_run_and_the_run_goes_on() -> None:
 
     here.interrupts.interrupt()
 
-    assert (here.handle.did, here.interrupts.stopped) == (["cancel 2"], False)
+    assert (here.handle.did, here.interrupts.is_stopped) == (["cancel 2"], False)
 
 
 def test_without_a_call_the_first_stops_the_run_here() -> None:
@@ -46,7 +46,7 @@ def test_without_a_call_the_first_stops_the_run_here() -> None:
 
     here.interrupts.interrupt()
 
-    assert here.interrupts.stopped
+    assert here.interrupts.is_stopped
     assert "pause" in here.handle.did
 
 
@@ -54,10 +54,10 @@ def test_a_second_one_soon_after_stops_the_run_here() -> None:
     here = Interrupting(running=1)
     here.interrupts.interrupt()
 
-    here.now += AGAIN_SECONDS - 0.1
+    here.now += SECOND_INTERRUPT_SECONDS - 0.1
     here.interrupts.interrupt()
 
-    assert here.interrupts.stopped
+    assert here.interrupts.is_stopped
     assert here.handle.did == ["cancel 1", "pause", "cancel 1"]
 
 
@@ -65,10 +65,10 @@ def test_a_second_one_much_later_is_a_first_one_again() -> None:
     here = Interrupting(running=1)
     here.interrupts.interrupt()
 
-    here.now += AGAIN_SECONDS
+    here.now += SECOND_INTERRUPT_SECONDS
     here.interrupts.interrupt()
 
-    assert (here.handle.did, here.interrupts.stopped) == (["cancel 1", "cancel 1"], False)
+    assert (here.handle.did, here.interrupts.is_stopped) == (["cancel 1", "cancel 1"], False)
 
 
 def test_one_more_leaves_at_once() -> None:
@@ -86,7 +86,7 @@ def test_a_signal_that_ends_processes_stops_the_run_here() -> None:
     here.interrupts.stop("This process received SIGTERM.")
     here.interrupts.stop("This process received SIGTERM.")
 
-    assert here.interrupts.stopped
+    assert here.interrupts.is_stopped
     assert here.handle.did == ["pause", "cancel 1"]
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from interlock import MemoryLog
 from interlock.agent.agent import Agent
-from interlock.cli.display.run_list import Which, list_runs
-from interlock.models.scripted import ScriptedProvider, Turn, proposed
+from interlock.cli.display.run_list import RunFilter, list_runs
+from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
 from interlock.runs.runner import Runner
 
 from .conftest import Run, newest
@@ -25,8 +25,11 @@ def log(tmp_path: Path) -> Path:
 
 def boss(folder: Path) -> Agent:
     """An agent that lets the mailer do it: a run inside a call."""
-    turns = [Turn(calls=(proposed("ask_mailer", {"task": "send it"}, "call_1"),)), Turn(text="It was sent.")]
-    return Agent(name="boss", provider=ScriptedProvider(turns, by_position=True), tools=[mailer(folder).as_tool()])
+    turns = [
+        ScriptedTurn(calls=(tool_call("ask_mailer", {"task": "send it"}, "call_1"),)),
+        ScriptedTurn(text="It was sent."),
+    ]
+    return Agent(name="boss", provider=ScriptedModel(turns, by_position=True), tools=[mailer(folder).as_tool()])
 
 
 def nested(folder: Path, cli: Run) -> str:
@@ -112,7 +115,7 @@ async def test_a_long_list_reads_only_the_runs_that_it_shows(tmp_path: Path) -> 
             await runner.run(TASK)
     log.reads = 0
 
-    listed = await list_runs(log, (), Which(limit=5))
+    listed = await list_runs(log, (), RunFilter(limit=5))
 
     assert (len(listed), log.reads) == (5, 5)
 

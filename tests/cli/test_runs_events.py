@@ -12,7 +12,7 @@ from typing import get_args
 import pyte
 import pytest
 
-from interlock.cli.display.events import WORDS
+from interlock.cli.display.events import EVENT_FORMATTERS
 from interlock.domain.event import Fact
 from tests.patience import HANG_SECONDS
 
@@ -50,7 +50,7 @@ def test_what_was_said_and_asked_is_told_in_words(tmp_path: Path, log: Path, cli
 def test_every_fact_has_words_of_its_own_but_the_one_that_says_nothing_more() -> None:
     kinds = {str(fact.__struct_config__.tag) for fact in get_args(Fact)}
 
-    assert kinds - WORDS.keys() == {"run.resumed"}
+    assert kinds - EVENT_FORMATTERS.keys() == {"run.resumed"}
 
 
 def test_events_can_begin_after_one(tmp_path: Path, log: Path, cli: Run) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from interlock.cli.config.places import Places
+from interlock.cli.config.places import UserPaths
 from interlock.cli.session import resume
-from interlock.cli.session.agent import Prepared, Wanted, prepare
-from interlock.models.scripted import Turn, proposed, to_script
+from interlock.cli.session.agent import PreparedRun, RunOptions, prepare_run
+from interlock.models.scripted import ScriptedTurn, tool_call, to_script
 from tests.approvals.person import at_terminal
 from tests.patience import HANG_SECONDS
 
@@ -26,8 +26,8 @@ TASK = "write hello"
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     """A model that writes a file, which is asked about, and is done."""
-    write = proposed("write_file", {"path": "hello.txt", "content": "hello\n"}, "call_1")
-    turns = [Turn(text="I write it.", calls=(write,)), Turn(text="It is written.")]
+    write = tool_call("write_file", {"path": "hello.txt", "content": "hello\n"}, "call_1")
+    turns = [ScriptedTurn(text="I write it.", calls=(write,)), ScriptedTurn(text="It is written.")]
     file = tmp_path / "script.json"
     file.write_bytes(to_script(turns))
     return file
@@ -82,8 +82,8 @@ def test_a_run_is_not_moved_to_another_folder(cli: Run, script: Path, waiting: s
 def test_an_answer_can_go_on_with_the_run_at_once(
     cli: Run, project: Path, script: Path, waiting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def with_script(wanted: Wanted) -> Prepared:
-        return prepare(msgspec.structs.replace(wanted, script=script))
+    def with_script(wanted: RunOptions) -> PreparedRun:
+        return prepare_run(msgspec.structs.replace(wanted, script=script))
 
     monkeypatch.setattr(resume, "prepare", with_script)
 
@@ -95,9 +95,11 @@ def test_an_answer_can_go_on_with_the_run_at_once(
     assert json.loads(cli("runs", "show", waiting, "--json").stdout)["state"] == "completed"
 
 
-def test_a_run_gets_no_freer_than_it_was_unless_somebody_says_so(cli: Run, places: Places, script: Path) -> None:
+def test_a_run_gets_no_freer_than_it_was_unless_somebody_says_so(cli: Run, places: UserPaths, script: Path) -> None:
     write(places.policy_file, "version: 1\nask:\n  - list_dir\n")
-    script.write_bytes(to_script([Turn(calls=(proposed("list_dir", {"path": "."}, "call_1"),)), Turn(text="Seen.")]))
+    script.write_bytes(
+        to_script([ScriptedTurn(calls=(tool_call("list_dir", {"path": "."}, "call_1"),)), ScriptedTurn(text="Seen.")])
+    )
     began = cli("run", TASK, "--script", script, "--headless", "--mode", "read_only")
 
     as_before = cli("runs", "resume", "last", "--script", script, "--headless")
@@ -127,7 +129,7 @@ def test_a_run_of_another_program_is_resumed_there(cli: Run, tmp_path: Path, hom
 
 
 def test_a_run_that_a_living_process_has_is_taken_only_by_force(
-    cli: Run, places: Places, script: Path, tmp_path: Path, project: Path
+    cli: Run, places: UserPaths, script: Path, tmp_path: Path, project: Path
 ) -> None:
     with at_terminal() as person:
         first = started("run", TASK, "--script", script, stdin=person.keys, stderr=person.output)
@@ -161,9 +163,9 @@ def test_all_that_stopped_and_wait_for_nobody_go_on_one_after_the_other(
 ) -> None:
     cli("approvals", "approve", waiting_question(cli))
     asked = json.loads(cli("run", TASK, "--script", script, "--headless", "--json").stdout)["run_id"]
-    cli("chat", "--script", to_file(script, Turn(text="Hello.")), input="hi\n")
+    cli("chat", "--script", to_file(script, ScriptedTurn(text="Hello.")), input="hi\n")
     stopped = json.loads(cli("run", TASK, "--script", to_file(script), "--headless", "--json").stdout)["run_id"]
-    usual = [Turn(calls=(proposed("list_dir", {"path": "."}, "call_9"),)), Turn(text="Seen.")]
+    usual = [ScriptedTurn(calls=(tool_call("list_dir", {"path": "."}, "call_9"),)), ScriptedTurn(text="Seen.")]
 
     ended = cli("runs", "resume", "--all", "--script", to_file(script, *usual), "--headless", "--json")
 
@@ -184,7 +186,7 @@ def test_what_cannot_go_on_is_told_and_the_next_one_does(
     cli("run", TASK, "--script", none, "--headless")
     gone.rmdir()
 
-    ended = cli("runs", "resume", "--all", "--script", to_file(script, Turn(text="Done.")), "--headless")
+    ended = cli("runs", "resume", "--all", "--script", to_file(script, ScriptedTurn(text="Done.")), "--headless")
 
     assert ended.exit_code == 1
     assert f"{gone} is not a folder" in ended.stderr
@@ -200,7 +202,7 @@ def test_one_run_is_named_or_all(cli: Run, project: Path) -> None:
 def test_a_new_run_is_told_of_those_that_stopped_in_its_folder(cli: Run, project: Path, script: Path) -> None:
     stopped = run_name(cli("run", TASK, "--script", to_file(script), "--headless").output)
 
-    here = cli("run", TASK, "--script", to_file(script, Turn(text="Done.")), "--headless")
+    here = cli("run", TASK, "--script", to_file(script, ScriptedTurn(text="Done.")), "--headless")
     elsewhere = cli("run", TASK, "--script", script, "--headless", "--workspace", project.parent)
 
     assert f"1 run stopped in this folder. `interlock runs resume {stopped}` goes on." in " ".join(here.stdout.split())
@@ -209,8 +211,8 @@ def test_a_new_run_is_told_of_those_that_stopped_in_its_folder(cli: Run, project
 
 @pytest.mark.requirement("P06")
 def test_after_a_crash_a_person_is_asked_whether_a_command_may_run_again(cli: Run, project: Path, script: Path) -> None:
-    hangs = proposed("bash", {"command": "echo once >> effects; sleep 50"}, "call_1")
-    to_file(script, Turn(calls=(hangs,)), Turn(text="Done."))
+    hangs = tool_call("bash", {"command": "echo once >> effects; sleep 50"}, "call_1")
+    to_file(script, ScriptedTurn(calls=(hangs,)), ScriptedTurn(text="Done."))
     with started("run", TASK, "--script", script, "--mode", "trusted", stdin=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -224,7 +226,7 @@ def test_after_a_crash_a_person_is_asked_whether_a_command_may_run_again(cli: Ru
     assert (project / "effects").read_text() == "once\n"
 
 
-def to_file(script: Path, *turns: Turn) -> Path:
+def to_file(script: Path, *turns: ScriptedTurn) -> Path:
     script.write_bytes(to_script(turns))
     return script
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from interlock.cli.config.server_files import server_files, the_only_server
+from interlock.cli.config.server_files import prepare_server_files, lock_server
 from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 
@@ -185,7 +185,7 @@ def test_a_port_that_is_taken_and_files_that_are_in_use_are_named(cli: Run, proj
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         busy = cli("serve", "--demo", "--port", port)
-    with the_only_server(server_files(None).state):
+    with lock_server(prepare_server_files(None).state):
         second = cli("serve", "--demo", "--port", 0)
 
     assert (busy.exit_code, second.exit_code) == (2, 2)

@@ -6,7 +6,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
-from interlock.cli.config.server_files import server_files
+from interlock.cli.config.server_files import prepare_server_files
 from tests.patience import HANG_SECONDS
 
 from .conftest import Run
@@ -50,7 +50,7 @@ def test_a_key_with_a_pass_phrase_is_refused_and_nobody_is_asked_for_it(cli: Run
 
 
 def test_files_that_nobody_can_open_start_nothing(cli: Run, home: Path) -> None:
-    state = server_files(None).state
+    state = prepare_server_files(None).state
     (state / "server.lock").mkdir()
 
     said = cli(*DEMO)
@@ -67,7 +67,7 @@ def test_files_that_nobody_can_open_start_nothing(cli: Run, home: Path) -> None:
 
 
 def test_no_account_is_made_by_a_start_that_fails(cli: Run, home: Path) -> None:
-    state = server_files(None).state
+    state = prepare_server_files(None).state
     (state / "index.db").mkdir()
 
     assert cli(*DEMO).exit_code != 0

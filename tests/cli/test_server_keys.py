@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from interlock.cli.config.server_people import with_database
+from interlock.cli.config.server_people import run_with_database
 from interlock.server.core.identity.api_keys import ApiKeys
 
 from .conftest import Run
@@ -22,7 +22,7 @@ def listed(cli: Run, log: Path) -> list[dict[str, Any]]:
 
 
 def is_good(log: Path, secret: str) -> bool:
-    return with_database(log, lambda database: ApiKeys(database).authenticate(secret)) is not None
+    return run_with_database(log, lambda database: ApiKeys(database).authenticate(secret)) is not None
 
 
 def test_a_key_is_shown_once_and_works(cli: Run, log: Path) -> None:

@@ -13,13 +13,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interlock.cli.config.model_keys import find_key
-from interlock.cli.config.places import Places
-from interlock.cli.config.policy_files import policy_here
-from interlock.cli.config.settings import ABOUT, PROJECT_MAY, TYPES, Loaded, Settings, load_settings
-from interlock.cli.config.settings_file import changed, read_values
-from interlock.cli.config.trusted import Trusted, Untrusted, remember, trusted_files
+from interlock.cli.config.places import UserPaths
+from interlock.cli.config.policy_files import load_policy
+from interlock.cli.config.settings import (
+    DESCRIPTIONS,
+    PROJECT_MERGES,
+    SETTING_TYPES,
+    LoadedSettings,
+    Settings,
+    load_settings,
+)
+from interlock.cli.config.settings_file import replace_setting, read_values
+from interlock.cli.config.trusted import TrustedProject, UntrustedProject, trust_project, check_trust
 from interlock.domain.errors import ConfigurationError
-from interlock.domain.tool import Mode
+from interlock.domain.tool import PermissionMode
 from interlock.policy.files.places import PolicyFileError
 
 from .conftest import write
@@ -27,23 +34,23 @@ from .conftest import write
 CONFIG = ".interlock/config.toml"
 
 
-def trust(root: Path, places: Places) -> Trusted:
-    found = trusted_files(root, places)
-    return remember(found, places) if isinstance(found, Untrusted) else found
+def trust(root: Path, places: UserPaths) -> TrustedProject:
+    found = check_trust(root, places)
+    return trust_project(found, places) if isinstance(found, UntrustedProject) else found
 
 
-def load(project: Path, places: Places, environ: dict[str, str] | None = None, **options: Any) -> Loaded:
+def load(project: Path, places: UserPaths, environ: dict[str, str] | None = None, **options: Any) -> LoadedSettings:
     return load_settings(places, trust(project, places), environ or {}, options)
 
 
-def test_without_any_file_everything_is_as_it_is_by_default(project: Path, places: Places) -> None:
+def test_without_any_file_everything_is_as_it_is_by_default(project: Path, places: UserPaths) -> None:
     loaded = load(project, places)
 
-    assert loaded == Loaded(Settings(), dict.fromkeys(ABOUT, "default"))
-    assert set(ABOUT) == {field.name for field in msgspec.structs.fields(Settings)}
+    assert loaded == LoadedSettings(Settings(), dict.fromkeys(DESCRIPTIONS, "default"))
+    assert set(DESCRIPTIONS) == {field.name for field in msgspec.structs.fields(Settings)}
 
 
-def test_the_nearest_source_counts_and_is_named(project: Path, places: Places) -> None:
+def test_the_nearest_source_counts_and_is_named(project: Path, places: UserPaths) -> None:
     user = write(places.settings_file, 'provider = "anthropic"\nmodel = "mine"\nmax_seconds = 100\nmax_cost = 9\n')
     theirs = write(project / CONFIG, 'model = "theirs"\nmax_seconds = 50\n')
 
@@ -61,13 +68,13 @@ def test_the_nearest_source_counts_and_is_named(project: Path, places: Places) -
     ]
 
 
-def test_a_project_that_is_not_trusted_says_nothing(project: Path, places: Places) -> None:
+def test_a_project_that_is_not_trusted_says_nothing(project: Path, places: UserPaths) -> None:
     write(project / CONFIG, 'model = "theirs"\n')
 
-    assert load_settings(places, Trusted(str(project)), {}).settings == Settings()
+    assert load_settings(places, TrustedProject(str(project)), {}).settings == Settings()
 
 
-def test_what_a_project_would_loosen_is_ignored_and_told(project: Path, places: Places) -> None:
+def test_what_a_project_would_loosen_is_ignored_and_told(project: Path, places: UserPaths) -> None:
     theirs = write(project / CONFIG, 'mode = "trusted"\nnetwork = true\nmax_tool_calls = 201\n')
 
     loaded = load(project, places)
@@ -80,9 +87,9 @@ def test_what_a_project_would_loosen_is_ignored_and_told(project: Path, places: 
     )
 
 
-@pytest.mark.parametrize("name", sorted(set(ABOUT) - set(PROJECT_MAY)))
+@pytest.mark.parametrize("name", sorted(set(DESCRIPTIONS) - set(PROJECT_MERGES)))
 def test_a_project_never_says_where_keys_go_who_decides_or_what_is_reached(
-    project: Path, places: Places, name: str
+    project: Path, places: UserPaths, name: str
 ) -> None:
     value = {"provider": '"anthropic"', "readable": '["/"]'}.get(name, '"/x"')
     file = write(project / CONFIG, f"\n{name} = {value}\n")
@@ -96,7 +103,7 @@ def test_a_project_never_says_where_keys_go_who_decides_or_what_is_reached(
 sources = st.fixed_dictionaries(
     {},
     optional={
-        "mode": st.sampled_from([str(mode) for mode in Mode]),
+        "mode": st.sampled_from([str(mode) for mode in PermissionMode]),
         "network": st.booleans(),
         "outside": st.booleans(),
         "max_model_calls": st.integers(1, 1_000),
@@ -109,11 +116,11 @@ sources = st.fixed_dictionaries(
 )
 
 
-def looseness(loaded: Loaded) -> dict[str, float]:
+def looseness(loaded: LoadedSettings) -> dict[str, float]:
     found = loaded.settings
-    numbers = {name: getattr(found, name) for name in ABOUT if name.startswith("max_")}
+    numbers = {name: getattr(found, name) for name in DESCRIPTIONS if name.startswith("max_")}
     return {
-        "mode": list(Mode).index(found.mode),
+        "mode": list(PermissionMode).index(found.mode),
         "network": found.network,
         "outside": found.outside,
         "approval": found.approval_timeout_seconds,
@@ -128,18 +135,18 @@ def toml(values: dict[str, Any]) -> str:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
 @given(user=sources, theirs=sources)
 def test_a_project_never_loosens_anything(
-    project: Path, places: Places, user: dict[str, Any], theirs: dict[str, Any]
+    project: Path, places: UserPaths, user: dict[str, Any], theirs: dict[str, Any]
 ) -> None:
     write(places.settings_file, toml(user))
     write(project / CONFIG, toml(theirs))
 
-    alone, together = load_settings(places, Trusted(str(project)), {}), load(project, places)
+    alone, together = load_settings(places, TrustedProject(str(project)), {}), load(project, places)
 
     before, after = looseness(alone), looseness(together)
     assert {name for name in before if after[name] > before[name]} == set()
 
 
-def test_everything_that_is_wrong_is_said_at_once_with_its_line(project: Path, places: Places) -> None:
+def test_everything_that_is_wrong_is_said_at_once_with_its_line(project: Path, places: UserPaths) -> None:
     file = write(
         places.settings_file,
         'modl = "x"\napi_key = "sk-1"\nmax_seconds = "3"\nmax_tool_calls = 0\nmode = "no"\nreadable = ["a"]\n'
@@ -163,7 +170,7 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_line(project: Path, p
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-1", "0", "x", "1e999", "9" * 400])
-def test_a_budget_in_a_variable_is_a_number_that_limits(project: Path, places: Places, value: str) -> None:
+def test_a_budget_in_a_variable_is_a_number_that_limits(project: Path, places: UserPaths, value: str) -> None:
     with pytest.raises(ConfigurationError, match="INTERLOCK_MAX_SECONDS: max_seconds"):
         load(project, places, {"INTERLOCK_MAX_SECONDS": value})
 
@@ -173,17 +180,17 @@ def test_a_budget_in_a_variable_is_a_number_that_limits(project: Path, places: P
 def test_no_file_of_settings_is_a_crash(text: str | bytes) -> None:
     content = text.encode(errors="surrogatepass") if isinstance(text, str) else text
     with suppress(PolicyFileError):
-        read_values("config.toml", TYPES, content)
+        read_values("config.toml", SETTING_TYPES, content)
 
 
 BEFORE = b'# mine\nmodel = "a"  # old\n\nmax_seconds = 3'
 
 
 def test_a_setting_is_changed_and_all_else_stays_as_it_was() -> None:
-    assert changed(BEFORE, "model", "b", "c.toml") == b'# mine\nmodel = "b"\n\nmax_seconds = 3'
-    assert changed(BEFORE, "network", True, "c.toml") == BEFORE + b"\nnetwork = true\n"
-    assert changed(BEFORE, "max_seconds", None, "c.toml") == b'# mine\nmodel = "a"  # old\n\n'
-    assert changed(b"", "readable", ("/a",), "c.toml") == b'readable = ["/a"]\n'
+    assert replace_setting(BEFORE, "model", "b", "c.toml") == b'# mine\nmodel = "b"\n\nmax_seconds = 3'
+    assert replace_setting(BEFORE, "network", True, "c.toml") == BEFORE + b"\nnetwork = true\n"
+    assert replace_setting(BEFORE, "max_seconds", None, "c.toml") == b'# mine\nmodel = "a"  # old\n\n'
+    assert replace_setting(b"", "readable", ("/a",), "c.toml") == b'readable = ["/a"]\n'
 
 
 @pytest.mark.parametrize(
@@ -191,16 +198,16 @@ def test_a_setting_is_changed_and_all_else_stays_as_it_was() -> None:
 )
 def test_what_takes_more_than_a_line_is_left_to_its_owner(before: bytes) -> None:
     with pytest.raises(ConfigurationError, match="change readable there yourself"):
-        changed(before, "readable", ("/b",), "c.toml")
+        replace_setting(before, "readable", ("/b",), "c.toml")
 
 
 @given(value=st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=40))
 def test_a_text_is_read_back_as_it_was_written(value: str) -> None:
     try:
-        content = changed(BEFORE, "model", value, "c.toml")
+        content = replace_setting(BEFORE, "model", value, "c.toml")
     except ConfigurationError:
         return
-    assert read_values("c.toml", TYPES, content)["model"].value == value
+    assert read_values("c.toml", SETTING_TYPES, content)["model"].value == value
 
 
 def test_a_key_is_for_whoever_issued_it() -> None:
@@ -235,17 +242,17 @@ def test_a_keyring_is_asked_where_there_is_one(monkeypatch: pytest.MonkeyPatch) 
     assert (find_key("anthropic", "", {}), find_key("broken", "", {})) == (None, None)
 
 
-def test_the_policy_of_a_run_is_that_of_the_user_and_of_the_trusted_project(project: Path, places: Places) -> None:
+def test_the_policy_of_a_run_is_that_of_the_user_and_of_the_trusted_project(project: Path, places: UserPaths) -> None:
     write(places.policy_file, "version: 1\nallow: [bash(make)]\n")
     write(project / ".interlock/policy.yaml", "version: 1\ndeny: [bash(git push:*)]\n")
 
-    trusted = policy_here(Settings(), places, trust(project, places), str(project))
-    alone = policy_here(Settings(), places, Trusted(str(project)), str(project))
+    trusted = load_policy(Settings(), places, trust(project, places), str(project))
+    alone = load_policy(Settings(), places, TrustedProject(str(project)), str(project))
 
     assert sorted(rule.layer for rule in trusted.rules) == ["project rule", "user rule"]
     assert [rule.layer for rule in alone.rules] == ["user rule"]
 
 
-def test_a_policy_that_was_named_and_is_missing_stops_everything(project: Path, places: Places) -> None:
+def test_a_policy_that_was_named_and_is_missing_stops_everything(project: Path, places: UserPaths) -> None:
     with pytest.raises(ConfigurationError, match="does not exist"):
-        policy_here(Settings(policy=str(project / "none.yaml")), places, Trusted(""), str(project))
+        load_policy(Settings(policy=str(project / "none.yaml")), places, TrustedProject(""), str(project))

@@ -12,16 +12,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interlock.cli.commands.config import project as looking
-from interlock.cli.config.places import Places
-from interlock.cli.config.project import find_root
+from interlock.cli.config.places import UserPaths
+from interlock.cli.config.project import find_project_root
 from interlock.cli.config.trusted import (
     FileChange,
-    Trusted,
-    Untrusted,
-    forget,
-    remember,
-    trusted_files,
-    trusted_projects,
+    TrustedProject,
+    UntrustedProject,
+    revoke_trust,
+    trust_project,
+    check_trust,
+    read_trust_records,
 )
 from interlock.domain.errors import ConfigurationError
 from tests.approvals.person import Person, at_terminal
@@ -32,34 +32,34 @@ from .conftest import Run, write
 CONFIG = ".interlock/config.toml"
 
 
-def untrusted(root: Path, places: Places) -> Untrusted:
-    found = trusted_files(root, places)
-    assert isinstance(found, Untrusted)
+def untrusted(root: Path, places: UserPaths) -> UntrustedProject:
+    found = check_trust(root, places)
+    assert isinstance(found, UntrustedProject)
     return found
 
 
-def test_a_project_that_brings_nothing_needs_no_trust(project: Path, places: Places) -> None:
-    assert trusted_files(project, places) == Trusted(str(project))
+def test_a_project_that_brings_nothing_needs_no_trust(project: Path, places: UserPaths) -> None:
+    assert check_trust(project, places) == TrustedProject(str(project))
     assert not (places.state or Path()).exists()
 
 
-def test_what_a_project_brings_is_not_trusted_until_somebody_said_so(project: Path, places: Places) -> None:
+def test_what_a_project_brings_is_not_trusted_until_somebody_said_so(project: Path, places: UserPaths) -> None:
     write(project / CONFIG, 'model = "m"')
     before = untrusted(project, places)
 
-    remember(before, places)
+    trust_project(before, places)
 
     assert (before.kind, [file.path for file in before.files]) == ("new", [CONFIG])
-    now = trusted_files(project, places)
-    assert isinstance(now, Trusted)
+    now = check_trust(project, places)
+    assert isinstance(now, TrustedProject)
     assert (now.content(CONFIG), now.content(".interlock/policy.yaml")) == (b'model = "m"', None)
     assert (now.path(CONFIG), now.path("other")) == (str(project / CONFIG), "")
 
 
-def test_a_change_is_asked_again_with_what_changed(project: Path, places: Places) -> None:
+def test_a_change_is_asked_again_with_what_changed(project: Path, places: UserPaths) -> None:
     for name in ("config.toml", "policy.yaml", "skills/a/SKILL.md"):
         write(project / ".interlock" / name, "1")
-    remember(untrusted(project, places), places)
+    trust_project(untrusted(project, places), places)
 
     write(project / CONFIG, "2")
     write(project / ".interlock/skills/b/SKILL.md", "1")
@@ -83,63 +83,63 @@ def test_files_are_trusted_only_as_they_were(
     tmp_path_factory: pytest.TempPathFactory, before: dict[str, bytes], after: dict[str, bytes]
 ) -> None:
     root = tmp_path_factory.mktemp("project")
-    places = Places(None, tmp_path_factory.mktemp("state") / "interlock")
+    places = UserPaths(None, tmp_path_factory.mktemp("state") / "interlock")
 
     def lay(files: dict[str, bytes]) -> None:
         for name, content in files.items():
             write(root / ".interlock" / name, "").write_bytes(content)
 
     lay(before)
-    remember(untrusted(root, places), places)
+    trust_project(untrusted(root, places), places)
     for name in before:
         (root / ".interlock" / name).unlink()
     lay(after)
 
-    assert isinstance(trusted_files(root, places), Trusted) == (before == after)
+    assert isinstance(check_trust(root, places), TrustedProject) == (before == after)
 
 
-def test_what_was_shown_is_trusted_and_not_what_lies_there_by_then(project: Path, places: Places) -> None:
+def test_what_was_shown_is_trusted_and_not_what_lies_there_by_then(project: Path, places: UserPaths) -> None:
     write(project / CONFIG, "shown")
     shown = untrusted(project, places)
     write(project / CONFIG, "swapped")
 
-    remember(shown, places)
+    trust_project(shown, places)
 
     assert untrusted(project, places).kind == "changed"
 
 
-def test_content_that_was_swapped_after_the_look_is_not_given_out(project: Path, places: Places) -> None:
+def test_content_that_was_swapped_after_the_look_is_not_given_out(project: Path, places: UserPaths) -> None:
     write(project / CONFIG, "good")
-    trusted = remember(untrusted(project, places), places)
+    trusted = trust_project(untrusted(project, places), places)
     write(project / CONFIG, "evil")
 
     with pytest.raises(ConfigurationError, match="was changed a moment ago"):
         trusted.content(CONFIG)
 
 
-def test_trust_is_in_the_real_directory_however_it_is_called(project: Path, places: Places, tmp_path: Path) -> None:
+def test_trust_is_in_the_real_directory_however_it_is_called(project: Path, places: UserPaths, tmp_path: Path) -> None:
     write(project / CONFIG, "1")
     (tmp_path / "link").symlink_to(project)
-    remember(untrusted(tmp_path / "link", places), places)
+    trust_project(untrusted(tmp_path / "link", places), places)
     other = write(tmp_path / "other" / CONFIG, "1").parents[1]
 
-    assert isinstance(trusted_files(project, places), Trusted)
+    assert isinstance(check_trust(project, places), TrustedProject)
     (tmp_path / "link").unlink()
     (tmp_path / "link").symlink_to(other)
     assert untrusted(tmp_path / "link", places).root == str(other)
 
 
-def test_a_parents_trust_does_not_cover_a_project_inside_of_it(project: Path, places: Places) -> None:
+def test_a_parents_trust_does_not_cover_a_project_inside_of_it(project: Path, places: UserPaths) -> None:
     write(project / CONFIG, "1")
-    remember(untrusted(project, places), places)
+    trust_project(untrusted(project, places), places)
     inner = write(project / "vendor/lib" / CONFIG, "1").parents[1]
     (project / "src/deep").mkdir(parents=True)
 
-    assert isinstance(trusted_files(find_root(project / "src/deep"), places), Trusted)
-    assert untrusted(find_root(inner), places).kind == "new"
+    assert isinstance(check_trust(find_project_root(project / "src/deep"), places), TrustedProject)
+    assert untrusted(find_project_root(inner), places).kind == "new"
 
 
-def test_what_cannot_be_told_for_sure_is_refused(project: Path, places: Places, tmp_path: Path) -> None:
+def test_what_cannot_be_told_for_sure_is_refused(project: Path, places: UserPaths, tmp_path: Path) -> None:
     file = write(project / CONFIG, "1")
     folder = file.parent
 
@@ -147,7 +147,7 @@ def test_what_cannot_be_told_for_sure_is_refused(project: Path, places: Places, 
         found = untrusted(project, places)
         assert found.kind == "refused"
         with pytest.raises(ConfigurationError, match="cannot be trusted"):
-            remember(found, places)
+            trust_project(found, places)
         return found.reason
 
     (folder / "link").symlink_to("/etc/passwd")
@@ -172,7 +172,7 @@ def test_what_cannot_be_told_for_sure_is_refused(project: Path, places: Places, 
 
 
 @pytest.mark.parametrize("name", [".", ".interlock", CONFIG])
-def test_what_everybody_may_change_is_refused(project: Path, places: Places, name: str) -> None:
+def test_what_everybody_may_change_is_refused(project: Path, places: UserPaths, name: str) -> None:
     write(project / CONFIG, "1")
     (project / name).chmod(0o777)
 
@@ -182,7 +182,7 @@ def test_what_everybody_may_change_is_refused(project: Path, places: Places, nam
 
 
 def test_more_than_anybody_would_read_is_refused(
-    project: Path, places: Places, monkeypatch: pytest.MonkeyPatch
+    project: Path, places: UserPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(project / CONFIG, "12345")
     write(project / ".interlock/b", "12345")
@@ -194,11 +194,11 @@ def test_more_than_anybody_would_read_is_refused(
     assert "or 9 bytes" in untrusted(project, places).reason
 
 
-def test_the_list_is_for_its_owner_alone(project: Path, places: Places) -> None:
+def test_the_list_is_for_its_owner_alone(project: Path, places: UserPaths) -> None:
     write(project / CONFIG, "1")
     usual = os.umask(0)
     try:
-        remember(untrusted(project, places), places)
+        trust_project(untrusted(project, places), places)
     finally:
         os.umask(usual)
 
@@ -208,9 +208,9 @@ def test_the_list_is_for_its_owner_alone(project: Path, places: Places) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b'{"version": 2}', b"[" * 100_000, b'{"x": 1}'])
-def test_a_list_that_is_not_ours_trusts_nothing(project: Path, places: Places, content: bytes) -> None:
+def test_a_list_that_is_not_ours_trusts_nothing(project: Path, places: UserPaths, content: bytes) -> None:
     write(project / CONFIG, "1")
-    remember(untrusted(project, places), places)
+    trust_project(untrusted(project, places), places)
     places.trust_file.write_bytes(content)
 
     found = untrusted(project, places)
@@ -218,32 +218,32 @@ def test_a_list_that_is_not_ours_trusts_nothing(project: Path, places: Places, c
     assert found.kind == "refused"
     assert "Move it away to begin anew" in found.reason
     with pytest.raises(ConfigurationError):
-        trusted_projects(places)
+        read_trust_records(places)
 
 
 @pytest.mark.parametrize("mode", [0o622, 0o640])
-def test_a_list_that_others_could_write_or_read_trusts_nothing(project: Path, places: Places, mode: int) -> None:
+def test_a_list_that_others_could_write_or_read_trusts_nothing(project: Path, places: UserPaths, mode: int) -> None:
     write(project / CONFIG, "1")
-    remember(untrusted(project, places), places)
+    trust_project(untrusted(project, places), places)
     places.trust_file.chmod(mode)
 
     assert "it is not a file for you alone" in untrusted(project, places).reason
 
 
-def test_trust_can_be_taken_back_also_from_what_is_gone(project: Path, places: Places) -> None:
+def test_trust_can_be_taken_back_also_from_what_is_gone(project: Path, places: UserPaths) -> None:
     write(project / CONFIG, "1")
-    remember(untrusted(project, places), places)
+    trust_project(untrusted(project, places), places)
     project.rename(project.with_name("moved"))
 
-    assert forget(project, places)
-    assert not forget(project, places)
-    assert trusted_projects(places) == {}
+    assert revoke_trust(project, places)
+    assert not revoke_trust(project, places)
+    assert read_trust_records(places) == {}
 
 
 def test_without_a_place_for_the_list_nothing_is_trusted(project: Path) -> None:
     write(project / CONFIG, "1")
 
-    assert untrusted(project, Places(None, None)).kind == "new"
+    assert untrusted(project, UserPaths(None, None)).kind == "new"
 
 
 def test_the_command_trusts_lists_and_revokes(cli: Run, project: Path) -> None:

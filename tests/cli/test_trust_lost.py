@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from interlock.cli.config.places import Places
-from interlock.cli.config.policy_files import policy_here
+from interlock.cli.config.places import UserPaths
+from interlock.cli.config.policy_files import load_policy
 from interlock.cli.config.settings import Settings
-from interlock.cli.config.trusted import Trusted, remember, trusted_files
-from interlock.cli.session.tools import skill_tools
+from interlock.cli.config.trusted import TrustedProject, trust_project, check_trust
+from interlock.cli.session.tools import load_skill_tools
 from interlock.policy.files.places import PolicyFileError
 from interlock.policy.files.policy_files import BROKEN_RULE_ID
 
@@ -22,8 +22,8 @@ POLICY = ".interlock/policy.yaml"
 NO_GREP = "version: 1\nrules:\n  - {id: no-grep, decision: deny, tools: grep}\n"
 
 
-def trust(project: Path, places: Places) -> Trusted:
-    return remember(untrusted(project, places), places)
+def trust(project: Path, places: UserPaths) -> TrustedProject:
+    return trust_project(untrusted(project, places), places)
 
 
 def changed(project: Path) -> None:
@@ -40,7 +40,7 @@ def refused(project: Path) -> None:
 
 @pytest.mark.parametrize("lose", [changed, gone, refused])
 def test_a_run_does_not_start_without_the_rules_that_a_trusted_project_had(
-    cli: Run, project: Path, places: Places, tmp_path: Path, lose: Callable[[Path], None]
+    cli: Run, project: Path, places: UserPaths, tmp_path: Path, lose: Callable[[Path], None]
 ) -> None:
     write(project / POLICY, NO_GREP)
     trust(project, places)
@@ -56,7 +56,7 @@ def test_a_run_does_not_start_without_the_rules_that_a_trusted_project_had(
 
 
 def test_in_a_folder_without_other_marks_a_trusted_project_that_is_gone_is_still_known(
-    cli: Run, project: Path, places: Places, tmp_path: Path
+    cli: Run, project: Path, places: UserPaths, tmp_path: Path
 ) -> None:
     (project / ".git").rmdir()
     write(project / POLICY, NO_GREP)
@@ -71,7 +71,7 @@ def test_in_a_folder_without_other_marks_a_trusted_project_that_is_gone_is_still
 
 @pytest.mark.parametrize("again", [("trust", "--yes"), ("trust", "revoke")])
 def test_after_somebody_looked_again_runs_start_again(
-    cli: Run, project: Path, places: Places, tmp_path: Path, again: tuple[str, ...]
+    cli: Run, project: Path, places: UserPaths, tmp_path: Path, again: tuple[str, ...]
 ) -> None:
     write(project / POLICY, NO_GREP)
     trust(project, places)
@@ -92,7 +92,7 @@ def test_a_project_that_was_never_trusted_is_ignored_with_a_line(cli: Run, proje
 
 
 def test_settings_and_tools_can_be_looked_at_while_the_project_is_not_trusted(
-    cli: Run, project: Path, places: Places
+    cli: Run, project: Path, places: UserPaths
 ) -> None:
     write(project / POLICY, NO_GREP)
     trust(project, places)
@@ -103,21 +103,21 @@ def test_settings_and_tools_can_be_looked_at_while_the_project_is_not_trusted(
     assert [(each.exit_code, "were ignored" in each.stderr) for each in looked] == [(0, True), (0, True)]
 
 
-def test_a_policy_that_is_swapped_after_it_was_trusted_denies_everything(project: Path, places: Places) -> None:
+def test_a_policy_that_is_swapped_after_it_was_trusted_denies_everything(project: Path, places: UserPaths) -> None:
     write(project / POLICY, NO_GREP)
     trusted = trust(project, places)
     write(project / POLICY, "version: 1\n")
 
-    policy = policy_here(Settings(), places, trusted, str(project))
+    policy = load_policy(Settings(), places, trusted, str(project))
 
     assert [rule.id for rule in policy.rules] == [BROKEN_RULE_ID]
     assert "not what was trusted any more" in str(policy.problems[0])
 
 
-def test_a_policy_that_is_swapped_later_changes_nothing_and_no_rule_is_kept(project: Path, places: Places) -> None:
+def test_a_policy_that_is_swapped_later_changes_nothing_and_no_rule_is_kept(project: Path, places: UserPaths) -> None:
     write(places.policy_file, "version: 1\n")
     write(project / POLICY, NO_GREP)
-    policy = policy_here(Settings(), places, trust(project, places), str(project))
+    policy = load_policy(Settings(), places, trust(project, places), str(project))
     write(project / POLICY, "version: 1\n")
 
     with pytest.raises(PolicyFileError, match="not what was trusted any more"):
@@ -129,12 +129,12 @@ def test_a_policy_that_is_swapped_later_changes_nothing_and_no_rule_is_kept(proj
     assert places.policy_file.read_text() == "version: 1\n"
 
 
-def test_skills_of_a_project_are_those_that_were_trusted(project: Path, places: Places) -> None:
+def test_skills_of_a_project_are_those_that_were_trusted(project: Path, places: UserPaths) -> None:
     skill = write(
         project / ".interlock/skills/review/SKILL.md", "---\nname: review\ndescription: Reviews.\n---\nGood\n"
     )
     write(skill.with_name("more.md"), "good")
     trusted = trust(project, places)
 
-    assert [tool.name for tool in skill_tools(places, trusted)] == ["skill_review"]
-    assert isinstance(trusted_files(project, places), Trusted)
+    assert [tool.name for tool in load_skill_tools(places, trusted)] == ["skill_review"]
+    assert isinstance(check_trust(project, places), TrustedProject)

@@ -1,29 +1,29 @@
 """Tokens and flows that are gone with the process."""
 
 from interlock.domain.tool import ConsentBinding
-from interlock.oauth.tokens import KeptFlow, KeptGrant, NoFlow
+from interlock.oauth.tokens import SealedFlow, SealedGrant, FlowMiss
 
 
 class MemoryTokens:
     def __init__(self) -> None:
-        self._grants: dict[ConsentBinding, KeptGrant] = {}
-        self._flows: dict[str, KeptFlow] = {}
-        self._used: dict[str, KeptFlow] = {}
+        self._grants: dict[ConsentBinding, SealedGrant] = {}
+        self._flows: dict[str, SealedFlow] = {}
+        self._used: dict[str, SealedFlow] = {}
 
-    async def load(self, binding: ConsentBinding) -> KeptGrant | None:
+    async def load(self, binding: ConsentBinding) -> SealedGrant | None:
         return self._grants.get(binding)
 
-    async def save(self, grant: KeptGrant) -> None:
+    async def save(self, grant: SealedGrant) -> None:
         self._grants[grant.binding] = grant
 
     async def forget(self, binding: ConsentBinding) -> bool:
         return self._grants.pop(binding, None) is not None
 
-    async def given(self, user: str) -> tuple[KeptGrant, ...]:
+    async def given(self, user: str) -> tuple[SealedGrant, ...]:
         theirs = [kept for kept in self._grants.values() if kept.binding.user == user]
         return tuple(sorted(theirs, key=lambda kept: (kept.binding.agent, kept.binding.tool, kept.since)))
 
-    async def put_flow(self, flow: KeptFlow, now: int, at_most: int) -> None:
+    async def put_flow(self, flow: SealedFlow, now: int, at_most: int) -> None:
         for flows in (self._flows, self._used):
             for over in [key for key, kept in flows.items() if kept.expires_at <= now]:
                 del flows[over]
@@ -32,7 +32,7 @@ class MemoryTokens:
         for oldest in theirs[:-at_most]:
             del self._flows[oldest]
 
-    async def take_flow(self, state_hash: str, now: int) -> KeptFlow | NoFlow:
+    async def take_flow(self, state_hash: str, now: int) -> SealedFlow | FlowMiss:
         if flow := self._flows.pop(state_hash, None):
             self._used[state_hash] = flow
             return flow if flow.expires_at > now else "unknown"

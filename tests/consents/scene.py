@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from interlock.domain.tool import Consent, ConsentBinding
-from interlock.oauth.consents import ConsentRequest, Finished, OAuthConsents
-from interlock.oauth.flow import Callback, Refused
+from interlock.oauth.consents import ConsentRequest, ConsentResult, OAuthConsents
+from interlock.oauth.flow import Callback, FlowRefusal
 from interlock.oauth.providers import OAuthProvider
 from interlock.oauth.tokens import TokenStore
 from interlock.server.core.sealing import SealingKeys
@@ -90,7 +90,7 @@ class Scene:
 
     async def consent(
         self, request: ConsentRequest = ADA, session: str = "session", code: str = "code"
-    ) -> Finished | Refused:
+    ) -> ConsentResult | FlowRefusal:
         begun = await self.consents.begin(request, REDIRECT, session)
         return await self.consents.finish(Callback(state=begun.state, code=code), request.binding.user, session)
 

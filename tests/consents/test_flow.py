@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from interlock import ConfigurationError
 from interlock.domain.errors import ConsentError
-from interlock.oauth.consents import Finished
-from interlock.oauth.flow import Callback, Refused
+from interlock.oauth.consents import ConsentResult
+from interlock.oauth.flow import Callback, FlowRefusal
 from interlock.oauth.tokens import TokenStore
 from interlock.server.core.database import Database
 from interlock.server.core.token_table import TABLES, TokenTable
@@ -28,13 +28,13 @@ def store(request: pytest.FixtureRequest) -> Iterator[TokenStore]:
     database.close()
 
 
-async def refusal(scene: Scene, callback: Callback, user: str = "user:ada", session: str = "session") -> Refused:
+async def refusal(scene: Scene, callback: Callback, user: str = "user:ada", session: str = "session") -> FlowRefusal:
     """Coming back like this leads to nothing, and nobody asked the provider anything."""
     asked = len(scene.endpoint.forms)
     came = await scene.consents.finish(callback, user, session)
-    assert isinstance(came, Refused)
+    assert isinstance(came, FlowRefusal)
     assert len(scene.endpoint.forms) == asked
-    assert await scene.consents.given("user:ada") == ()
+    assert await scene.consents.list_grants("user:ada") == ()
     return came
 
 
@@ -74,8 +74,8 @@ async def test_a_state_is_good_once(store: TokenStore) -> None:
             came = [group.create_task(scene.consents.finish(callback, "user:ada", "session")) for _ in range(5)]
         outcomes = [task.result() for task in came]
 
-        assert [type(outcome) for outcome in outcomes].count(Finished) == 1
-        assert {outcome.code for outcome in outcomes if isinstance(outcome, Refused)} == {"used_state"}
+        assert [type(outcome) for outcome in outcomes].count(ConsentResult) == 1
+        assert {outcome.code for outcome in outcomes if isinstance(outcome, FlowRefusal)} == {"used_state"}
         assert len(scene.endpoint.forms) == 1
 
 
@@ -89,7 +89,7 @@ async def test_a_state_is_good_for_ten_minutes(store: TokenStore) -> None:
         begun = await scene.consents.begin(ADA, REDIRECT, "session")
         scene.clock.forward(599)
         in_time = await scene.consents.finish(Callback(state=begun.state, code="code"), "user:ada", "session")
-        assert isinstance(in_time, Finished)
+        assert isinstance(in_time, ConsentResult)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ async def test_whatever_comes_with_a_right_state_raises_nothing(code: str, error
     async with at_provider() as scene:
         begun = await scene.consents.begin(ADA, REDIRECT, "session")
         came = await scene.consents.finish(Callback(state=begun.state, code=code, error=error), "user:ada", "session")
-        assert isinstance(came, Finished) or (came.reason.isascii() and came.reason.isprintable())
+        assert isinstance(came, ConsentResult) or (came.reason.isascii() and came.reason.isprintable())
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ async def test_an_answer_without_a_code_says_why_in_our_words(callback: Callback
 async def test_a_code_that_the_provider_does_not_take_leads_to_nothing() -> None:
     async with at_provider(answer=(400, {"error": "invalid_grant", "error_description": "code was stolen"})) as scene:
         came = await scene.consent()
-        assert isinstance(came, Refused)
+        assert isinstance(came, FlowRefusal)
         assert came.code == "failed"
         assert came.reason == "mail did not take its own code: invalid_grant. Begin again."
 
@@ -154,7 +154,7 @@ async def test_a_code_that_the_provider_does_not_take_leads_to_nothing() -> None
 async def test_a_provider_that_fails_meanwhile_is_said_to_be_unavailable() -> None:
     async with at_provider(answer=(502, b"")) as scene:
         came = await scene.consent()
-        assert isinstance(came, Refused)
+        assert isinstance(came, FlowRefusal)
         assert came.code == "unavailable"
 
 
@@ -164,7 +164,7 @@ async def test_less_than_what_was_asked_for_is_not_kept_and_does_not_replace_mor
         scene.answers(gives("less", scope="openid"))
         came = await scene.consent()
 
-        assert isinstance(came, Refused)
+        assert isinstance(came, FlowRefusal)
         assert came.code == "insufficient"
         assert "read_mail needs access to mail.read" in came.reason
         assert await scene.consents.token(BINDING, READ) == "access-1"
@@ -174,7 +174,7 @@ async def test_less_than_what_was_asked_for_is_not_kept_and_does_not_replace_mor
 async def test_an_identity_for_another_question_is_refused(id_token: str) -> None:
     async with at_provider(answer=gives(id_token=id_token[:60_000])) as scene:
         came = await scene.consent()
-        assert isinstance(came, Refused)
+        assert isinstance(came, FlowRefusal)
         assert came.code == "failed"
 
 
@@ -189,10 +189,12 @@ async def test_one_person_is_on_a_few_ways_at_most(store: TokenStore) -> None:
 
         assert (await refusal(scene, Callback(state=oldest.state, code="code"))).code == "unknown_state"
         assert isinstance(
-            await scene.consents.finish(Callback(state=others[0].state, code="code"), "user:bob", "session"), Finished
+            await scene.consents.finish(Callback(state=others[0].state, code="code"), "user:bob", "session"),
+            ConsentResult,
         )
         assert isinstance(
-            await scene.consents.finish(Callback(state=begun[0].state, code="code"), "user:ada", "session"), Finished
+            await scene.consents.finish(Callback(state=begun[0].state, code="code"), "user:ada", "session"),
+            ConsentResult,
         )
 
 

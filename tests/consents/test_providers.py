@@ -9,8 +9,8 @@ import pytest
 from interlock import ConfigurationError
 from interlock.domain.errors import ConsentError
 from interlock.domain.tool import Consent
-from interlock.oauth.endpoints import endpoints_of
-from interlock.oauth.providers import OAuthProvider, client_secret, url_problem
+from interlock.oauth.endpoints import resolve_endpoints
+from interlock.oauth.providers import OAuthProvider, load_client_secret, find_url_problem
 
 _MINIMAL: dict[str, Any] = {"name": "mail", "client_id": "us", "issuer": "https://provider.example"}
 
@@ -57,7 +57,7 @@ def test_a_field_of_a_wrong_type_is_named() -> None:
     ],
 )
 def test_https_and_this_host_are_fine(url: str) -> None:
-    assert url_problem(url) == ""
+    assert find_url_problem(url) == ""
 
 
 @pytest.mark.parametrize(
@@ -87,24 +87,24 @@ def test_https_and_this_host_are_fine(url: str) -> None:
     ],
 )
 def test_nothing_else_is(url: str) -> None:
-    assert url_problem(url)
+    assert find_url_problem(url)
 
 
 def test_scopes_are_asked_for_in_the_words_of_the_provider() -> None:
     mail = provider(scopes={"mail.read": "https://mail.example/read"}, always=("openid", "offline_access"))
     consent = Consent(provider="mail", scopes=("mail.read", "profile"))
 
-    assert mail.wanted(consent) == {"https://mail.example/read", "profile"}
-    assert mail.asked(consent) == ("openid", "offline_access", "https://mail.example/read", "profile")
+    assert mail.required_scopes(consent) == {"https://mail.example/read", "profile"}
+    assert mail.requested_scopes(consent) == ("openid", "offline_access", "https://mail.example/read", "profile")
 
 
 def test_the_secret_is_where_the_configuration_says(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("from the file\n")
 
-    assert client_secret(provider(client_secret_env="MAIL"), {"MAIL": "from the variable"}) == "from the variable"
-    assert client_secret(provider(client_secret_file=str(file)), {}) == "from the file"
-    assert client_secret(provider(), {"MAIL": "x"}) == ""
+    assert load_client_secret(provider(client_secret_env="MAIL"), {"MAIL": "from the variable"}) == "from the variable"
+    assert load_client_secret(provider(client_secret_file=str(file)), {}) == "from the file"
+    assert load_client_secret(provider(), {"MAIL": "x"}) == ""
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"x" * 5000, b"two\nlines"])
@@ -113,12 +113,12 @@ def test_a_secret_that_is_not_there_is_an_error_that_does_not_repeat_it(tmp_path
     file.write_bytes(content)
 
     with pytest.raises(ConfigurationError, match="mail") as raised:
-        client_secret(provider(client_secret_file=str(file)), {})
+        load_client_secret(provider(client_secret_file=str(file)), {})
     assert "two" not in str(raised.value)
     with pytest.raises(ConfigurationError, match="the variable MAIL"):
-        client_secret(provider(client_secret_env="MAIL"), {})
+        load_client_secret(provider(client_secret_env="MAIL"), {})
     with pytest.raises(ConfigurationError, match="cannot be read"):
-        client_secret(provider(client_secret_file=str(tmp_path / "none")), {})
+        load_client_secret(provider(client_secret_file=str(tmp_path / "none")), {})
 
 
 def test_a_configuration_shows_no_secret() -> None:
@@ -143,4 +143,4 @@ async def test_a_provider_elsewhere_cannot_lead_us_to_services_of_this_host(
     monkeypatch.setattr("interlock.oauth.endpoints.get_json", published)
 
     with pytest.raises(ConsentError, match="an endpoint is on this host, and its issuer is not"):
-        await endpoints_of(provider())
+        await resolve_endpoints(provider())

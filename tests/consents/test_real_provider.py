@@ -9,8 +9,8 @@ import pytest
 
 from interlock.domain.errors import ConsentError
 from interlock.domain.tool import Consent, ConsentBinding
-from interlock.oauth.consents import ConsentRequest, Finished, OAuthConsents
-from interlock.oauth.flow import Callback, Refused
+from interlock.oauth.consents import ConsentRequest, ConsentResult, OAuthConsents
+from interlock.oauth.flow import Callback, FlowRefusal
 from interlock.oauth.providers import OAuthProvider
 from interlock.server.core.sealing import SealingKeys
 from tests.consents.memory import MemoryTokens
@@ -59,7 +59,9 @@ def callback_of(said: Mapping[str, str]) -> Callback:
     return Callback(**{name: said.get(name, "") for name in ("state", "code", "error", "iss")})
 
 
-async def consent(consents: OAuthConsents, browser: Visitor, request: ConsentRequest = REQUEST) -> Finished | Refused:
+async def consent(
+    consents: OAuthConsents, browser: Visitor, request: ConsentRequest = REQUEST
+) -> ConsentResult | FlowRefusal:
     begun = await consents.begin(request, REDIRECT, "session")
     said = await asyncio.to_thread(browser.go, begun.url)
     return await consents.finish(callback_of(said), request.binding.user, "session")
@@ -70,7 +72,7 @@ async def test_a_token_that_a_user_consented_to_opens_what_they_consented_to(
 ) -> None:
     assert await consents.token(BINDING, READ) is None
 
-    assert await consent(consents, ada) == Finished(
+    assert await consent(consents, ada) == ConsentResult(
         binding=BINDING,
         provider="mail",
         scopes=("mail.read", "offline_access", "openid"),
@@ -107,7 +109,9 @@ async def test_who_cancels_at_the_provider_has_refused(
     said = await asyncio.to_thread(ada.go, begun.url, "Cancel")
     came = await consents.finish(callback_of(said), "user:ada", "session")
 
-    assert came == Refused(code="denied", reason="You did not give access at mail.", action_id="act_1", user="user:ada")
+    assert came == FlowRefusal(
+        code="denied", reason="You did not give access at mail.", action_id="act_1", user="user:ada"
+    )
 
 
 async def test_what_is_taken_back_here_is_worth_nothing_there(
@@ -129,7 +133,7 @@ async def test_what_is_taken_back_there_is_asked_for_again_here(
     clock.forward(HOUR)
 
     assert await consents.token(BINDING, READ) is None
-    assert isinstance(await consent(consents, ada), Finished)
+    assert isinstance(await consent(consents, ada), ConsentResult)
     assert await consents.token(BINDING, READ)
 
 
@@ -151,7 +155,7 @@ async def test_a_tool_that_wants_more_is_asked_for_again(consents: OAuthConsents
     both = Consent(provider="mail", scopes=("mail.read", "mail.send"))
     assert await consents.token(BINDING, both) is None
 
-    assert isinstance(await consent(consents, ada, REQUEST._replace(consent=both)), Finished)
+    assert isinstance(await consent(consents, ada, REQUEST._replace(consent=both)), ConsentResult)
     assert await consents.token(BINDING, both)
     assert await consents.token(BINDING, READ)
 
@@ -166,7 +170,7 @@ async def test_a_code_that_does_not_say_that_it_is_from_this_provider_is_not_use
 
     came = await consents.finish(callback_of({**said, "iss": iss}), "user:ada", "session")
 
-    assert isinstance(came, Refused)
+    assert isinstance(came, FlowRefusal)
     assert came.code == "other_issuer"
     assert oidc_server.requests() == before
 
@@ -179,6 +183,6 @@ async def test_a_code_of_one_way_cannot_be_used_on_another(consents: OAuthConsen
 
     came = await consents.finish(callback_of({**stolen, "state": other.state}), "user:eve", "hers")
 
-    assert isinstance(came, Refused)
+    assert isinstance(came, FlowRefusal)
     assert came.reason == "mail did not take its own code: invalid_grant. Begin again."
-    assert await consents.given("user:eve") == ()
+    assert await consents.list_grants("user:eve") == ()

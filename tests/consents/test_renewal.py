@@ -6,8 +6,8 @@ import pytest
 
 from interlock.domain.errors import ConsentError
 from interlock.domain.tool import Consent
-from interlock.oauth.consents import Finished
-from interlock.oauth.grants import Given
+from interlock.oauth.consents import ConsentResult
+from interlock.oauth.grants import GrantSummary
 
 from .scene import ADA, BINDING, READ, Answer, at_provider, bound_to, gives
 
@@ -17,7 +17,7 @@ HOUR = 3600
 async def test_a_token_that_is_good_is_given_without_asking_anybody() -> None:
     async with at_provider() as scene:
         assert await scene.consents.token(BINDING, READ) is None
-        assert isinstance(await scene.consent(), Finished)
+        assert isinstance(await scene.consent(), ConsentResult)
 
         assert await scene.consents.token(BINDING, READ) == "access-1"
         assert [form["grant_type"] for form in scene.endpoint.forms] == ["authorization_code"]
@@ -30,11 +30,11 @@ async def test_a_consent_is_of_one_user_to_one_tool_for_its_scopes() -> None:
         others = [{"user": "user:bob"}, {"agent": "other"}, {"tool": "send_mail"}, {"definition": "sha256:2"}]
         for other in others:
             assert await scene.consents.token(bound_to(**other), READ) is None
-            assert await scene.consents.needs(bound_to(**other), READ)
+            assert await scene.consents.needs_consent(bound_to(**other), READ)
         more = Consent(provider="mail", scopes=("mail.read", "mail.send"))
         assert await scene.consents.token(BINDING, more) is None
-        assert await scene.consents.needs(BINDING, more)
-        assert not await scene.consents.needs(BINDING, READ)
+        assert await scene.consents.needs_consent(BINDING, more)
+        assert not await scene.consents.needs_consent(BINDING, READ)
 
 
 async def test_a_provider_that_nobody_configured_is_an_error() -> None:
@@ -111,7 +111,7 @@ async def test_a_no_to_a_renewal_means_that_the_user_is_asked_again(error: str) 
         scene.clock.forward(HOUR)
 
         assert await scene.consents.token(BINDING, READ) is None
-        assert await scene.consents.given("user:ada") == ()
+        assert await scene.consents.list_grants("user:ada") == ()
         assert await scene.consents.token(BINDING, READ) is None
         assert len(scene.endpoint.forms) == 2
 
@@ -149,7 +149,7 @@ async def test_anything_else_fails_the_call_and_asks_nobody(answer: Answer, word
 
         assert "refresh-1" not in str(raised.value)
         assert "abc" not in str(raised.value)
-        assert not await scene.consents.needs(BINDING, READ)
+        assert not await scene.consents.needs_consent(BINDING, READ)
         scene.answers(gives("access-2"))
         assert await scene.consents.token(BINDING, READ) == "access-2"
 
@@ -171,7 +171,7 @@ async def test_how_long_a_token_is_good_is_what_the_provider_says(seconds: objec
         await scene.consent()
 
         assert (await scene.consents.token(BINDING, READ) == "access-1") is still_good
-        assert await scene.consents.needs(BINDING, READ) is not still_good
+        assert await scene.consents.needs_consent(BINDING, READ) is not still_good
 
 
 async def test_scopes_that_a_renewal_narrowed_are_asked_for_again() -> None:
@@ -181,15 +181,15 @@ async def test_scopes_that_a_renewal_narrowed_are_asked_for_again() -> None:
         scene.clock.forward(HOUR)
 
         assert await scene.consents.token(BINDING, READ) is None
-        assert await scene.consents.needs(BINDING, READ)
+        assert await scene.consents.needs_consent(BINDING, READ)
 
 
 async def test_what_was_given_is_listed_without_tokens() -> None:
     async with at_provider() as scene:
         await scene.consent()
 
-        (given,) = await scene.consents.given("user:ada")
-        assert given == Given(
+        (given,) = await scene.consents.list_grants("user:ada")
+        assert given == GrantSummary(
             provider="mail",
             agent="helper",
             tool="read_mail",

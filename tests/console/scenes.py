@@ -44,7 +44,7 @@ async def make_scene(house: House) -> Scene:
     done = await house.begin("Where is order A-1? Mia asks.", ("lookup_order", {"order": "A-1"}))
     refused = await house.begin("Refund the whole day.", ("refund", {"order": "all", "amount": 99999}))
     (question,) = await house.asked(refused)
-    await house.service.deciding.reject(OPERATOR, question.action_id, "Nobody asked for that.")
+    await house.service.approval_service.reject(OPERATOR, question.action_id, "Nobody asked for that.")
     wishes = {
         "refund": ("Give Mia her money back for order A-1042.", REFUND),
         "same": ("Mia wrote again: give her the money for A-1042.", REFUND),

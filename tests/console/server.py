@@ -22,7 +22,7 @@ from interlock import FileArtifacts, Rule, RulePolicy, SqliteLog, tool
 from interlock.agent.agent import Agent
 from interlock.domain.messages import AssistantMessage, UserMessage
 from interlock.models.interface import ModelRequest
-from interlock.models.scripted import ScriptedProvider, Turn, proposed
+from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
 from interlock.server.console.site import mount_console
 from interlock.server.core.identity import account_rows
 from interlock.server.core.identity.account_rows import Account
@@ -33,7 +33,7 @@ from interlock.server.core.runs.agents import ServedAgent
 from interlock.server.core.runs.starting import NewRun
 from interlock.server.core.service import Service
 from interlock.server.core.settings import ServerSettings, ServerTable
-from interlock.server.rest.app import make_api
+from interlock.server.rest.app import create_api
 from tests.patience import HANG_SECONDS
 
 PASSWORD = "correct horse battery"
@@ -104,12 +104,12 @@ POLICY = RulePolicy(
 )
 
 
-def _turn(request: ModelRequest) -> Turn:
+def _turn(request: ModelRequest) -> ScriptedTurn:
     said = [message.text for message in request.messages if isinstance(message, UserMessage)]
     calls = _PLANS.get(said[-1]) or tuple(_written(said[-1]))
     if not calls or any(isinstance(message, AssistantMessage) for message in request.messages):
-        return Turn(text="All done.")
-    return Turn(calls=tuple(proposed(name, arguments, f"c{at}") for at, (name, arguments) in enumerate(calls)))
+        return ScriptedTurn(text="All done.")
+    return ScriptedTurn(calls=tuple(tool_call(name, arguments, f"c{at}") for at, (name, arguments) in enumerate(calls)))
 
 
 def _written(task: str) -> Iterator[Call]:
@@ -124,7 +124,7 @@ def demo_agent(name: str = "shop", **declared: Any) -> Agent:
         "tools": (lookup_order, refund, publish, edit_page, keep, rename, fail),
         "policy": POLICY,
     }
-    return Agent(provider=ScriptedProvider([_turn] * _MAX_TURNS, by_position=True), name=name, **(given | declared))
+    return Agent(provider=ScriptedModel([_turn] * _MAX_TURNS, by_position=True), name=name, **(given | declared))
 
 
 class _Quiet(uvicorn.Server):
@@ -175,21 +175,21 @@ class House:
         who = Principal(name=by, kind="key", roles=frozenset((Role.AGENT,)), agents=frozenset((agent,)))
         _PLANS[words] = calls
         wish = NewRun(agent=agent, task=words, on_behalf_of=on_behalf_of)
-        return (await self.service.starting.create(who, wish))[0].run_id
+        return (await self.service.run_service.create(who, wish))[0].run_id
 
     async def asked(self, run_id: str, count: int = 1) -> tuple[ActionRow, ...]:
         """The open questions of a run, once there are so many."""
         query = ActionQuery(run_id=run_id, statuses=frozenset(("PENDING",)))
 
         async def enough() -> tuple[ActionRow, ...]:
-            rows = (await self.service.index.actions(query)).rows
+            rows = (await self.service.index.list_actions(query)).rows
             return rows if len(rows) >= count else ()
 
         return await self.until(enough)
 
     async def ended(self, run_id: str, state: str = "completed") -> RunRow:
         async def is_over() -> RunRow | None:
-            row = await self.service.index.run(run_id)
+            row = await self.service.index.get_run(run_id)
             return row if row is not None and row.state == state else None
 
         return await self.until(is_over)
@@ -197,7 +197,7 @@ class House:
     async def until(self, look: Any) -> Any:
         """What `look` finds, looked for again after every event."""
         changed = asyncio.Event()
-        end = self.service.hub.on_change(lambda _: changed.set())
+        end = self.service.hub.subscribe(lambda _: changed.set())
         try:
             async with asyncio.timeout(HANG_SECONDS):
                 while not (found := await look()):
@@ -217,8 +217,8 @@ def _hashed() -> str:
 def _add_people(connection: sqlite3.Connection) -> None:
     for name, roles in PEOPLE.items():
         new = Account(name=name, roles=roles, created_at=time_ns(), has_password=True)
-        if account_rows.by_name(connection, name) is None:
-            account_rows.insert(connection, new, _hashed(), "test")
+        if account_rows.find_by_name(connection, name) is None:
+            account_rows.insert_account(connection, new, _hashed(), "test")
 
 
 @asynccontextmanager
@@ -228,11 +228,11 @@ async def house(folder: Path, port: int = 0, served: Sequence[ServedAgent] = (),
     settings = ServerSettings(server=replace(ServerTable(port=port), **table))
     log, artifacts = SqliteLog(folder / "runs.db"), FileArtifacts(folder / "artifacts")
     demo = ServedAgent(agent=demo_agent(), description="Orders, refunds and the shop's pages.")
-    service = Service(settings, served or [demo], log=log, artifacts=artifacts, state=folder)
+    service = Service(settings, served or [demo], log=log, artifacts=artifacts, state_folder=folder)
     try:
         async with service:
             await service.database.run(_add_people)
-            app = make_api(service)
+            app = create_api(service)
             mount_console(app, service)
             served_here = House(service, app)
             async with served_here.listening(port):

@@ -40,7 +40,7 @@ async def _question(served: House, words: str, call: Call = REFUND) -> str:
 
 
 async def _status(served: House, action_id: str) -> str:
-    return (await served.service.reading.question(ADMIN, action_id)).row.status
+    return (await served.service.run_queries.get_question(ADMIN, action_id)).row.status
 
 
 async def _signed_in_anew(page: Page, served: House, name: str) -> None:
@@ -127,7 +127,7 @@ async def test_a_yes_for_a_time_ends_by_the_clock_of_the_server(program: Browser
             await page.get_by_role("button", name="Yes, run it").click()
             await expect(page.get_by_text("Approved.")).to_be_visible()
 
-        answer = (await served.service.reading.question(ADMIN, action_id)).action.answer
+        answer = (await served.service.run_queries.get_question(ADMIN, action_id)).action.answer
         assert answer is not None
         assert answer.scope == "window"
         assert 890 <= (answer.until - before) / 1e9 <= 960
@@ -157,7 +157,7 @@ async def test_a_yes_that_keeps_a_rule_keeps_the_one_that_was_shown(program: Bro
             await page.get_by_role("button", name="Yes, run it").click()
             await expect(page.get_by_text("Approved.")).to_be_visible()
 
-        answer = (await served.service.reading.question(ADMIN, action_id)).action.answer
+        answer = (await served.service.run_queries.get_question(ADMIN, action_id)).action.answer
         assert answer is not None
         assert (answer.scope, answer.rule) == ("rule", rule)
 
@@ -202,11 +202,11 @@ async def test_many_at_once_say_how_many_were_approved_before_one_was_not(on: St
         await is_live(page)
         await page.get_by_role("button", name="Approve all 3 that are identical").click()
         await expect(page.get_by_label("A yes to")).to_be_hidden()
-        await on.house.service.deciding.reject(ADMIN, two, "No.")
+        await on.house.service.approval_service.reject(ADMIN, two, "No.")
         await page.get_by_role("button", name="Yes, run it").click()
 
         await expect(page.get_by_text("1 of 3 were approved").first).to_be_visible()
-    answer = (await on.house.service.reading.question(ADMIN, one)).action.answer
+    answer = (await on.house.service.run_queries.get_question(ADMIN, one)).action.answer
     assert answer is not None
     assert answer.scope == "once"
     assert await _status(on.house, three) == "PENDING"
@@ -266,7 +266,7 @@ async def test_what_was_typed_outlives_the_sign_in_and_is_sent_after_the_next_on
         await form.get_by_role("button", name="Reject").click()
 
         await expect(page.get_by_text("Rejected.")).to_be_visible()
-    answer = (await on.house.service.reading.question(ADMIN, action_id)).action.answer
+    answer = (await on.house.service.run_queries.get_question(ADMIN, action_id)).action.answer
     assert answer is not None
     assert (answer.by, answer.reason) == ("user:olga", "A long and careful reason.")
 
@@ -298,7 +298,7 @@ async def test_two_clicks_begin_one_run(on: Stage) -> None:
         await page.get_by_label("Task").fill("Only once.")
         await page.get_by_role("button", name="Begin").dblclick()
         await expect(page).to_have_url(re.compile("/console/runs/run_"))
-    found = await on.house.service.index.runs(RunQuery(text="Only once."))
+    found = await on.house.service.index.list_runs(RunQuery(text="Only once."))
     assert len(found.rows) == 1
 
 
@@ -340,8 +340,8 @@ async def test_a_page_of_somebody_who_looks_at_a_decided_call_cannot_decide_anot
     first, second = [await _question(on.house, f"List {at}.") for at in range(2)]
     async with visit(on, "olga", f"/console/inbox/{first}") as (page, _):
         await is_live(page)
-        hash_ = (await on.house.service.reading.question(ADMIN, first)).action.payload_hash
-        await on.house.service.deciding.approve(ADMIN, first, Approval(payload_hash=hash_))
+        hash_ = (await on.house.service.run_queries.get_question(ADMIN, first)).action.payload_hash
+        await on.house.service.approval_service.approve(ADMIN, first, Approval(payload_hash=hash_))
         await expect(page.locator("[data-question]")).to_have_attribute("data-action-id", first)
         await expect(page.get_by_role("button", name="Approve")).to_have_count(0)
         await page.keyboard.press("a")

@@ -57,7 +57,7 @@ async def test_the_first_bad_event_is_named(on: Stage) -> None:
     run_id = await edited_refund(on.house)
     async with visit(on, "audrey", f"/console/audit?run={run_id}&verify=1") as (page, _):
         assert "in one unbroken chain" in await page.locator("#proof").inner_text()
-    await asyncio.to_thread(_damage, on.house.service.state / "runs.db", run_id)
+    await asyncio.to_thread(_damage, on.house.service.state_folder / "runs.db", run_id)
     async with visit(on, "audrey", "/console/audit") as (page, _):
         await page.locator("#verify-run").fill(run_id)
         await page.get_by_role("button", name="Verify this run").click()

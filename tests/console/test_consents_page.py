@@ -17,7 +17,7 @@ from interlock.server.console.site import mount_console
 from interlock.server.core.runs.agents import ServedAgent
 from interlock.server.core.service import Service
 from interlock.server.core.settings import ServerSettings, ServerTable
-from interlock.server.rest.app import make_api
+from interlock.server.rest.app import create_api
 from tests.console.browser import Watch, assert_accessible, assert_no_sideways, opened_as
 from tests.console.server import PASSWORD, House
 from tests.node.oidc_server import SECRETS, OidcServer, running_oidc_server
@@ -55,12 +55,14 @@ async def post_office(folder: Path, issuer: str) -> AsyncGenerator[House]:
     agent = agent_of(calls(("c0", "read_mail", {"folder": "in"})), "Done.", tools=[read_mail], name="shop")
     settings = ServerSettings(server=ServerTable(port=port), providers=(mail,))
     environ = {"SECRET": SECRETS["interlock"]}
-    service = Service(settings, [ServedAgent(agent=agent)], log=log, artifacts=artifacts, state=folder, environ=environ)
+    service = Service(
+        settings, [ServedAgent(agent=agent)], log=log, artifacts=artifacts, state_folder=folder, environ=environ
+    )
     try:
         async with service:
             for name in ("sam", "zoe"):
                 await service.accounts.create(name, PASSWORD, by="test")
-            app = make_api(service)
+            app = create_api(service)
             mount_console(app, service)
             served = House(service, app)
             async with served.listening(port):

@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
-from interlock.server.console.rendering import NAV
+from interlock.server.console.rendering import NAV_ENTRIES
 from interlock.server.core.runs.agents import ServedAgent
 from tests.console.browser import assert_no_sideways, browser, is_live
 from tests.console.server import demo_agent, house
@@ -20,7 +20,7 @@ _LONG = "W" * 180
 _CONSOLE = [attack.payload for attack in injection.load() if attack.target == "console"]
 _AGENT = "<img src=x onerror=alert(1)>{{7*7}} p\u0430ypal" + _LONG
 _PAGES = (
-    *(entry.path for entry in NAV),
+    *(entry.path for entry in NAV_ENTRIES),
     "/console/runs?q=%3Cb%3E&agent=%22%3E&status=%3Cscript%3E",
     "/console/inbox?agent=%3C/script%3E",
 )
@@ -45,7 +45,7 @@ async def test_hostile_names_stay_names_on_every_page_of_a_narrow_phone(on: Stag
     await on.house.ended(refused)
     rejected = await on.house.begin(words + "!", ("refund", {"order": words, "amount": 1}), agent=_AGENT)
     (no,) = await on.house.asked(rejected)
-    await on.house.service.deciding.reject(OPERATOR, no.action_id, words)
+    await on.house.service.approval_service.reject(OPERATOR, no.action_id, words)
     await on.house.ended(rejected, "failed")
     of_runs = [f"/console/runs/{run}{rest}" for run in (run_id, refused, rejected) for rest in ("", *_PARTS)]
     questions = [f"/console/inbox/{asked.action_id}", f"/console/inbox/{no.action_id}?all=1"]
@@ -61,7 +61,7 @@ async def test_hostile_names_stay_names_on_every_page_of_a_narrow_phone(on: Stag
                 "main => !/[\\u202a-\\u202e\\u2066-\\u2069\\u200b]/u.test(main.innerText)"
             )
             await assert_no_sideways(page)
-    assert (await on.house.service.reading.question(ADMIN, asked.action_id)).row.status == "PENDING"
+    assert (await on.house.service.run_queries.get_question(ADMIN, asked.action_id)).row.status == "PENDING"
 
 
 async def test_ten_thousand_fields_are_folded_and_all_there_before_a_yes(on: Stage) -> None:

@@ -27,20 +27,20 @@ async def _question(house: House, words: str, call: Call) -> tuple[str, str]:
 
 
 async def _answer(house: House, action_id: str) -> Answer:
-    answer = (await house.service.reading.question(ALEX, action_id)).action.answer
+    answer = (await house.service.run_queries.get_question(ALEX, action_id)).action.answer
     assert answer is not None
     return answer
 
 
 async def _ran(house: House, run_id: str) -> list[Any]:
     """The arguments that the run's first call ran with, for each time that it ran."""
-    return [ran.arguments for ran in (await house.service.reading.call(ALEX, run_id, "c0")).happened.runs]
+    return [ran.arguments for ran in (await house.service.run_queries.get_call(ALEX, run_id, "c0")).happened.runs]
 
 
 @pytest.mark.requirement("R148")
 async def test_a_question_says_who_asks_what_would_run_and_why_it_is_asked(operator: Page, served: House) -> None:
     run_id, action_id = await _question(served, "Give Mia her money back.", REFUND)
-    hash_ = (await served.service.reading.question(ALEX, action_id)).action.payload_hash
+    hash_ = (await served.service.run_queries.get_question(ALEX, action_id)).action.payload_hash
 
     await operator.goto("/console/inbox")
 
@@ -59,7 +59,7 @@ async def test_two_keys_approve_and_the_run_goes_on_by_itself(operator: Page, se
 
     await operator.keyboard.press("a")
     await expect(operator.get_by_role("dialog").locator(".hash-strong")).to_contain_text("sha256:")
-    assert (await served.service.reading.question(ALEX, action_id)).row.status == "PENDING"
+    assert (await served.service.run_queries.get_question(ALEX, action_id)).row.status == "PENDING"
     await operator.keyboard.press("Enter")
 
     await expect(operator.get_by_text("Approved.")).to_be_visible()
@@ -104,7 +104,7 @@ async def test_edited_arguments_are_checked_by_the_server_and_are_what_runs(oper
     await form.get_by_role("button", name="Go on").click()
     await form.get_by_role("button", name="Yes, run it").click()
     await expect(form.get_by_role("alert")).to_contain_text("amount")
-    assert (await served.service.reading.question(ALEX, action_id)).row.status == "PENDING"
+    assert (await served.service.run_queries.get_question(ALEX, action_id)).row.status == "PENDING"
     await operator.keyboard.press("Escape")
 
     await operator.keyboard.press("e")
@@ -118,7 +118,7 @@ async def test_edited_arguments_are_checked_by_the_server_and_are_what_runs(oper
     await operator.goto(f"/console/inbox/{edited.action_id}")
     await expect(operator.locator("[data-why-not]")).to_contain_text("edited by user:olga")
     assert await _ran(served, run_id) == []
-    await served.service.deciding.approve(ALEX, edited.action_id, Approval(payload_hash=edited.payload_hash))
+    await served.service.approval_service.approve(ALEX, edited.action_id, Approval(payload_hash=edited.payload_hash))
     await served.ended(run_id)
     assert await _ran(served, run_id) == [{"order": "A-1042", "amount": 1.0, "note": "half"}]
 
@@ -187,13 +187,13 @@ async def test_only_identical_questions_are_approved_at_once_and_each_is_answere
     for run_id, action_id in (one, two):
         await served.ended(run_id)
         assert (await _answer(served, action_id)).by == "user:olga"
-    assert (await served.service.reading.question(ALEX, three[1])).row.status == "PENDING"
+    assert (await served.service.run_queries.get_question(ALEX, three[1])).row.status == "PENDING"
 
 
 async def test_whoever_made_a_run_is_told_that_somebody_else_has_to_decide(operator: Page, served: House) -> None:
     olga = Principal(name="user:olga", kind="person", roles=frozenset((Role.OPERATOR,)))
     wish = NewRun(agent="shop", task='For myself.\n> refund {"order": "A-1", "amount": 1}')
-    row, _ = await served.service.starting.create(olga, wish)
+    row, _ = await served.service.run_service.create(olga, wish)
     (question,) = await served.asked(row.run_id)
 
     await operator.goto(f"/console/inbox/{question.action_id}")
@@ -225,8 +225,8 @@ async def test_new_questions_appear_and_one_that_somebody_else_answered_can_no_l
     _, second = await _question(served, "Change the page.", EDIT)
     await expect(operator.locator(f'.queue a[href*="{second}"]')).to_be_visible()
     await expect(operator.get_by_role("link", name="Inbox")).to_contain_text("2 waiting")
-    view = await served.service.reading.question(ALEX, first)
-    await served.service.deciding.approve(ALEX, first, Approval(payload_hash=view.action.payload_hash))
+    view = await served.service.run_queries.get_question(ALEX, first)
+    await served.service.approval_service.approve(ALEX, first, Approval(payload_hash=view.action.payload_hash))
 
     await expect(operator.locator("[data-question]")).to_contain_text("Executed")
     await expect(operator.locator("[data-question]")).to_contain_text("yes by user:alex")

@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from interlock.server.console.forms import MAX_FORM_BYTES
-from interlock.server.console.rendering import POLICY
+from interlock.server.console.rendering import CONTENT_SECURITY_POLICY
 from tests.console.browser import is_live, opened, opened_as, sign_in
 from tests.console.server import PASSWORD, House
 from tests.patience import HANG_SECONDS
@@ -79,7 +79,7 @@ async def test_every_page_has_the_content_policy_and_is_kept_nowhere(operator: P
     for path in ("/console/", "/console/runs", "/console/inbox", "/console/login", "/console/nothing"):
         response = await operator.request.get(path, max_redirects=0)
         if response.status != 303:
-            assert response.headers["content-security-policy"] == POLICY
+            assert response.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
             assert response.headers["cache-control"] == "no-store"
             assert response.headers["x-frame-options"] == "DENY"
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.server.console.session import HOME, safe_next
+from interlock.server.console.session import HOME_PATH, sanitize_next
 
 _ELSEWHERE = (
     "",
@@ -20,12 +20,12 @@ _ELSEWHERE = (
 
 @pytest.mark.parametrize("wanted", _ELSEWHERE)
 def test_what_is_no_page_of_the_console_leads_home(wanted: str) -> None:
-    assert safe_next(wanted) == HOME
+    assert sanitize_next(wanted) == HOME_PATH
 
 
 @given(st.one_of(st.text(), st.text().map(lambda end: f"/console/{end}")))
 def test_the_way_never_leaves_the_console(wanted: str) -> None:
-    way = safe_next(wanted)
+    way = sanitize_next(wanted)
     assert way.startswith("/console/")
     assert "//" not in way
     assert way.isprintable()

@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 import pytest
 import pytest_asyncio
 
-from interlock.domain.event import RunStarted, UserSaid
-from interlock.rendering.visible import unseen
+from interlock.domain.event import RunStarted, UserMessageReceived
+from interlock.rendering.visible import unescape_invisible
 from tests.console.browser import assert_accessible, assert_no_sideways
 from tests.console.visits import ADMIN, Stage, edited_refund, stage, visit, written
 
@@ -43,7 +43,7 @@ async def test_a_call_is_shown_in_three_lenses_that_do_not_mix(on: Stage) -> Non
 @pytest.mark.requirement("R164")
 async def test_every_id_has_an_address_that_leads_to_it(on: Stage) -> None:
     run_id = await edited_refund(on.house)
-    *_, action = await on.house.service.reading.actions(ADMIN, run_id)
+    *_, action = await on.house.service.run_queries.list_actions(ADMIN, run_id)
     async with visit(on) as (page, _):
         await page.goto(f"/console/runs/{run_id}?at=4")
         assert await page.locator("#details-title").inner_text() == "Event 4: Model answered: 1 call"
@@ -96,7 +96,7 @@ async def test_a_run_is_cancelled_with_a_reason_by_those_who_may(on: Stage) -> N
 
 async def test_artifacts_are_listed_shown_as_text_and_downloaded(on: Stage) -> None:
     run_id = await edited_refund(on.house)
-    (first, *_) = await on.house.service.reading.artifacts(ADMIN, run_id)
+    (first, *_) = await on.house.service.run_queries.list_artifacts(ADMIN, run_id)
     async with visit(on, path=f"/console/runs/{run_id}/artifacts") as (page, _):
         await page.get_by_role("link", name="View").first.click()
         assert "lookup_order" in await page.get_by_role("region", name="Content").inner_text()
@@ -130,10 +130,10 @@ async def test_hostile_text_stays_text_in_every_part_of_the_page(on: Stage) -> N
     async with visit(on) as (page, watch):
         await page.goto(f"/console/runs/{run_id}/actions/{asked.action_id}")
         shown = await page.locator("#lens-person .outline .text .rest").all_inner_texts()
-        assert [unseen(text) for text in shown] == list(HOSTILE)
+        assert [unescape_invisible(text) for text in shown] == list(HOSTILE)
         await page.goto(f"/console/runs/{run_id}/calls/c0")
         await page.get_by_role("tab", name="What happened").click()
-        for seq in range((await on.house.service.reading.run(ADMIN, run_id)).last_seq, 0, -4):
+        for seq in range((await on.house.service.run_queries.get_run(ADMIN, run_id)).last_seq, 0, -4):
             await page.locator("#place").fill(str(seq))
             await page.locator("#details-title", has_text=f"Event {seq}:").wait_for()
         links = await page.locator("main a").evaluate_all("all => all.map((each) => each.href)")
@@ -147,7 +147,7 @@ async def test_runs_inside_and_forks_are_linked_both_ways_as_far_as_the_log_says
     inside = RunStarted(schema=1, agent="shop", requester="user:sam", parent_run_id=parent, parent_call_id="c0")
     forked = RunStarted(schema=1, agent="shop", requester="user:sam", forked_from=parent, forked_at=4)
     for run_id, began in (("run_inside", inside), ("run_forked", forked)):
-        done = on.house.service.log.append(run_id, written(run_id, [began, UserSaid(text="Look.")]))
+        done = on.house.service.log.append(run_id, written(run_id, [began, UserMessageReceived(text="Look.")]))
         assert done is not None
         await done
     async with visit(on, path=f"/console/runs/{parent}") as (page, _):

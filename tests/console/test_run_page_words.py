@@ -12,8 +12,8 @@ from interlock.domain.call import Answer, Question
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.event import Event, Fact
 from interlock.domain.observation import Observation
-from interlock.server.console.views.diff import changed_lines, diff_lines
-from interlock.server.console.views.timeline import MAX_DETAIL_CHARS, excerpt, timeline_row
+from interlock.server.console.views.diff import diff_json, parse_unified_diff
+from interlock.server.console.views.timeline import MAX_DETAIL_CHARS, shorten, build_timeline_row
 
 QUESTION = Question(
     action_id="act_1",
@@ -68,38 +68,38 @@ def _event(kind: type[Fact]) -> Event:
 
 @pytest.mark.parametrize("kind", get_args(Fact), ids=lambda kind: kind.__name__)
 def test_every_fact_is_told_in_words_of_its_own(kind: type[Fact]) -> None:
-    row = timeline_row(_event(kind))
+    row = build_timeline_row(_event(kind))
     assert row.told.title
     assert row.told.title != row.type
     assert row.told.icon != "·"
 
 
 def test_a_row_knows_its_call_its_question_and_the_run_inside() -> None:
-    assert timeline_row(_event(facts.CallObserved)).call_id == "c"
-    assert timeline_row(_event(facts.ApprovalRequested)).action_id == "act_1"
-    assert timeline_row(_event(facts.InvocationSuspended)).child_run_id == "run_2"
+    assert build_timeline_row(_event(facts.CallObserved)).call_id == "c"
+    assert build_timeline_row(_event(facts.ApprovalRequested)).action_id == "act_1"
+    assert build_timeline_row(_event(facts.InvocationSuspended)).child_run_id == "run_2"
 
 
 @given(st.text(max_size=400))
 def test_an_excerpt_says_how_much_it_leaves_out(text: str) -> None:
-    shown = excerpt(text)
+    shown = shorten(text)
     more = len(text) - MAX_DETAIL_CHARS
     assert shown == text if more <= 0 else shown == f"{text[:MAX_DETAIL_CHARS]} [... {more:,} characters more]"
 
 
 @given(st.text(st.sampled_from("+- @\\a\n"), max_size=80))
 def test_no_line_of_a_diff_is_lost_whatever_it_holds(text: str) -> None:
-    lines = diff_lines(text)
+    lines = parse_unified_diff(text)
     whole = [line.text if line.kind == "place" else f"{line.sign}{line.text}" for line in lines]
     assert [each.rstrip(" ") for each in whole] == [each.rstrip(" ") for each in text.split("\n")]
 
 
 def test_a_changed_value_is_a_line_that_was_and_a_line_that_is() -> None:
-    lines = changed_lines({"order": "A", "amount": 10}, {"order": "A", "amount": 5})
+    lines = diff_json({"order": "A", "amount": 10}, {"order": "A", "amount": 5})
     changed = [(line.words, line.text.strip()) for line in lines if line.words]
     assert changed == [("removed", '"amount": 10,'), ("added", '"amount": 5,')]
-    assert changed_lines({"a": 1}, {"a": 1}) == []
+    assert diff_json({"a": 1}, {"a": 1}) == []
 
 
 def test_what_cannot_be_compared_in_time_is_not() -> None:
-    assert changed_lines({"a": list(range(2_000))}, {"a": list(range(2_001))}) == []
+    assert diff_json({"a": list(range(2_000))}, {"a": list(range(2_001))}) == []

@@ -39,7 +39,7 @@ async def test_runs_appear_and_change_their_status_while_somebody_looks(operator
     run_id = await served.begin("Give Mia her money back.", REFUND)
     row = operator.locator(f'tr[data-key="{run_id}"]')
     await expect(row).to_contain_text("Waits for approval")
-    await served.service.fleet.desk("shop").cancel(run_id, "Enough.", "user:olga")
+    await served.service.runners.get_inbox("shop").cancel(run_id, "Enough.", "user:olga")
 
     await expect(row).to_contain_text("Cancelled")
 
@@ -74,7 +74,7 @@ async def test_a_run_is_begun_from_the_console(operator: Page, served: House) ->
     await form.get_by_role("button", name="Begin").click()
 
     await expect(operator).to_have_url(re.compile("/console/runs/run_"))
-    (row,) = (await served.service.index.runs(RunQuery())).rows
+    (row,) = (await served.service.index.list_runs(RunQuery())).rows
     assert (row.task, row.created_by, row.requester) == ("Say hello.", "user:olga", "user:olga")
 
 
@@ -102,7 +102,7 @@ async def test_the_dashboard_counts_and_shows_what_happens(operator: Page, serve
 
     await expect(operator.locator(".tile", has_text="Wait for approval")).to_contain_text("1")
     await expect(operator.get_by_text("Asks for approval: refund")).to_be_visible()
-    await served.service.deciding.reject(_ALEX, question.action_id, "No.")
+    await served.service.approval_service.reject(_ALEX, question.action_id, "No.")
     await served.ended(run_id, RunState.FAILED)
 
     await expect(operator.locator(".tile", has_text="Failed")).to_contain_text("1")

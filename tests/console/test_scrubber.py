@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 import pytest
 import pytest_asyncio
 
-from interlock.domain.event import Fact, RunStarted, UserSaid, Warned
-from interlock.history.state_view import StateThen
+from interlock.domain.event import Fact, RunStarted, UserMessageReceived, WarningRaised
+from interlock.history.state_view import RunStateView
 from interlock.server.core.runs.approvals import Approval
 from tests.console.browser import browser, is_live
 from tests.console.server import House, house
@@ -27,12 +27,12 @@ async def on(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
 
 async def approve(served: House, run_id: str) -> None:
     (asked,) = await served.asked(run_id)
-    await served.service.deciding.approve(OPERATOR, asked.action_id, Approval(payload_hash=asked.payload_hash))
+    await served.service.approval_service.approve(OPERATOR, asked.action_id, Approval(payload_hash=asked.payload_hash))
 
 
 async def test_every_event_has_the_state_that_the_log_says_it_had(on: Stage) -> None:
     run_id = await edited_refund(on.house)
-    last = (await on.house.service.reading.run(ADMIN, run_id)).last_seq
+    last = (await on.house.service.run_queries.get_run(ADMIN, run_id)).last_seq
     seen: list[str] = []
     expected: list[str] = []
     async with visit(on, path=f"/console/runs/{run_id}") as (page, _):
@@ -41,7 +41,7 @@ async def test_every_event_has_the_state_that_the_log_says_it_had(on: Stage) -> 
         for seq in range(last + 1):
             await page.locator("#state-title", has_text=f"State after event {seq}").wait_for()
             seen.append(" ".join((await page.locator("#state").inner_text()).split()))
-            expected.append(_words(await on.house.service.reading.state(ADMIN, run_id, seq)))
+            expected.append(_words(await on.house.service.run_queries.get_state(ADMIN, run_id, seq)))
             await page.keyboard.press("ArrowRight")
         assert urlsplit(page.url).query == f"at={last}"
     assert [words in text for words, text in zip(expected, seen, strict=True)] == [True] * (last + 1)
@@ -69,7 +69,7 @@ async def test_it_can_be_done_with_the_keyboard_alone(on: Stage) -> None:
 async def test_a_run_that_goes_on_is_followed_and_whoever_reads_is_left_in_peace(on: Stage) -> None:
     run_id = await on.house.begin("Give it back.", ("refund", {"order": "D", "amount": 2.0}))
     await on.house.asked(run_id)
-    before = (await on.house.service.reading.run(ADMIN, run_id)).last_seq
+    before = (await on.house.service.run_queries.get_run(ADMIN, run_id)).last_seq
     async with visit(on, path=f"/console/runs/{run_id}") as (page, _), visit(on) as (reader, _):
         await reader.goto(f"/console/runs/{run_id}?at=2")
         await is_live(page)
@@ -113,8 +113,8 @@ async def test_nothing_is_missed_while_the_server_was_away(tmp_path: Path) -> No
 
 async def test_a_run_of_ten_thousand_events_is_shown_window_by_window(on: Stage) -> None:
     run_id, last = "run_long", 9_999
-    facts: list[Fact] = [RunStarted(schema=1, agent="shop", requester="user:sam"), UserSaid(text="Go on.")]
-    facts += [Warned(message=f"step {seq}") for seq in range(2, last + 1)]
+    facts: list[Fact] = [RunStarted(schema=1, agent="shop", requester="user:sam"), UserMessageReceived(text="Go on.")]
+    facts += [WarningRaised(message=f"step {seq}") for seq in range(2, last + 1)]
     done = on.house.service.log.append(run_id, written(run_id, facts))
     assert done is not None
     await done
@@ -137,5 +137,5 @@ async def test_a_run_of_ten_thousand_events_is_shown_window_by_window(on: Stage)
         assert await page.locator(f"#event-{last}").is_visible()
 
 
-def _words(state: StateThen) -> str:
+def _words(state: RunStateView) -> str:
     return f"State after event {state.at_seq} {_STATES[state.state]}"

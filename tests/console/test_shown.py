@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from interlock.server.console.markup import as_read
+from interlock.server.console.markup import parse_outline
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.index.rows import ActionQuery
 from tests.console.browser import is_live, opened_as
@@ -39,12 +39,12 @@ async def _read(page: Page) -> dict[str, Any]:
     lines = await page.locator("[data-arguments] .outline li").evaluate_all(
         "items => items.map((item) => [Number(item.dataset.depth), item.textContent])"
     )
-    return as_read((depth, text) for depth, text in lines)
+    return parse_outline((depth, text) for depth, text in lines)
 
 
 async def _facts(house: House) -> tuple[int, int]:
     """How much the log and the journal have."""
-    return len(await house.service.log.feed()), (await house.service.journal.head())[0]
+    return len(await house.service.log.feed()), (await house.service.audit_log.read_head())[0]
 
 
 async def test_hostile_arguments_read_back_from_the_page_exactly(operator: Page, served: House) -> None:
@@ -73,9 +73,9 @@ async def test_hostile_words_stay_words_on_every_page_and_decide_nothing(operato
         await served.asked(run_id)
     refused = await served.begin("Reject this.", ("refund", {"order": "A", "amount": 1}))
     (question,) = await served.asked(refused)
-    await served.service.deciding.reject(OLGA, question.action_id, "\n".join(_CONSOLE))
+    await served.service.approval_service.reject(OLGA, question.action_id, "\n".join(_CONSOLE))
     await served.ended(refused, "failed")
-    waiting = await served.service.index.actions(ActionQuery(statuses=frozenset(("PENDING",))))
+    waiting = await served.service.index.list_actions(ActionQuery(statuses=frozenset(("PENDING",))))
 
     pages = ["/console/", "/console/runs", "/console/inbox?all=1", f"/console/inbox/{question.action_id}"]
     for path in (*pages, *(f"/console/inbox/{row.action_id}" for row in waiting.rows)):
@@ -85,7 +85,7 @@ async def test_hostile_words_stay_words_on_every_page_and_decide_nothing(operato
         foreign = "main script, main iframe, main img, main meta, main style, main math, main form[action*=approvals]"
         await expect(operator.locator(foreign)).to_have_count(0)
 
-    assert (await served.service.index.actions(ActionQuery(statuses=frozenset(("PENDING",))))).rows == waiting.rows
+    assert (await served.service.index.list_actions(ActionQuery(statuses=frozenset(("PENDING",))))).rows == waiting.rows
     assert len(waiting.rows) == len(_CONSOLE)
 
 

@@ -9,9 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import DictLoader, Environment
 
-from interlock.rendering.visible import unseen, visible
-from interlock.server.console.markup import as_read, exact, finalized, outline, shown, shown_lines
-from interlock.server.console.views.question import editable
+from interlock.rendering.visible import unescape_invisible, escape_invisible
+from interlock.server.console.markup import (
+    parse_outline,
+    escape_exact,
+    finalize_value,
+    build_outline,
+    render_text,
+    render_lines,
+)
+from interlock.server.console.views.question import to_editable_json
 from tests.corpora import injection
 
 _TAG = re.compile(r'<span class="unseen">|</span>')
@@ -38,38 +45,38 @@ def _seen(html: str) -> str:
 
 @given(_texts)
 def test_shown_text_reads_back_and_has_no_markup_but_our_marks(text: str) -> None:
-    assert unseen(_seen(shown(text))) == text
+    assert unescape_invisible(_seen(render_text(text))) == text
 
 
 @given(_texts)
 def test_lines_are_all_there(text: str) -> None:
-    assert "\n".join(unseen(_seen(line)) for line in shown_lines(text)) == text
+    assert "\n".join(unescape_invisible(_seen(line)) for line in render_lines(text)) == text
 
 
 @given(st.dictionaries(_texts, _values, max_size=4))
 def test_an_outline_reads_back_as_the_same_arguments(arguments: dict[str, object]) -> None:
-    assert as_read((line.depth, line.text) for line in outline(arguments)) == arguments
+    assert parse_outline((line.depth, line.text) for line in build_outline(arguments)) == arguments
 
 
 @given(_texts)
 def test_what_a_template_puts_out_without_a_word_is_visible_and_escaped(text: str) -> None:
-    environment = Environment(loader=DictLoader({"t": "{{ text }}"}), autoescape=True, finalize=finalized)
+    environment = Environment(loader=DictLoader({"t": "{{ text }}"}), autoescape=True, finalize=finalize_value)
     html = environment.get_template("t").render(text=text)
     assert "<" not in html
-    assert unescape(html) == visible(text)
+    assert unescape(html) == escape_invisible(text)
 
 
 @given(_texts)
 def test_an_attribute_gives_the_text_back_exactly(text: str) -> None:
-    assert unescape(exact(text)) == text
-    assert not set('"<>') & set(exact(text))
+    assert unescape(escape_exact(text)) == text
+    assert not set('"<>') & set(escape_exact(text))
 
 
 @given(st.dictionaries(_texts, _values, max_size=3))
 def test_arguments_to_be_edited_are_the_arguments_and_hide_nothing(arguments: dict[str, object]) -> None:
-    text = editable(arguments)
+    text = to_editable_json(arguments)
     assert json.loads(text) == arguments
-    assert all(visible(character) == character for character in text if not character.isascii())
+    assert all(escape_invisible(character) == character for character in text if not character.isascii())
 
 
 @pytest.mark.parametrize("depth", [1, 6, 7, 60])
@@ -77,4 +84,4 @@ def test_what_is_deep_reads_back(depth: int) -> None:
     arguments: dict[str, object] = {"end": "here | there"}
     for _ in range(depth):
         arguments = {"in": arguments}
-    assert as_read((line.depth, line.text) for line in outline(arguments)) == arguments
+    assert parse_outline((line.depth, line.text) for line in build_outline(arguments)) == arguments

@@ -9,9 +9,9 @@ from starlette.requests import Request
 
 from interlock.domain.errors import IllegalTransitionError, LogCorruptError, LogError
 from interlock.server.console.assets import Assets
-from interlock.server.console.markup import segment
-from interlock.server.console.rendering import Pages
-from interlock.server.core.errors import BusyError
+from interlock.server.console.markup import quote_segment
+from interlock.server.console.rendering import PageRenderer
+from interlock.server.core.errors import UnavailableError
 from tests.console.server import House
 from tests.patience import HANG_SECONDS
 
@@ -52,9 +52,9 @@ async def test_a_page_cannot_put_something_in_the_place_of_its_frame(served: Hou
     visitor = await served.service.sessions.authenticate(new.token)
     assert visitor is not None
     request = Request({"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""})
-    pages = Pages(served.service, Assets("/console/static"))
+    pages = PageRenderer(served.service, Assets("/console/static"))
     with pytest.raises(ValueError, match="csrf, me"):
-        await pages.page(request, visitor, "base_problem.html", me="mallory", csrf="x")
+        await pages.render_page(request, visitor, "base_problem.html", me="mallory", csrf="x")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ async def test_a_page_cannot_put_something_in_the_place_of_its_frame(served: Hou
     [
         (LogCorruptError("Event 3 of run_1 is not what was written"), 409, "the audit page can verify it"),
         (IllegalTransitionError("run_1 cannot go from <b>"), 409, "&lt;b&gt;"),
-        (BusyError("busy", "Too many at once."), 429, "Too many at once."),
+        (UnavailableError("busy", "Too many at once."), 429, "Too many at once."),
         (LogError("The log is busy"), 503, "Nothing is known to be done. Try again."),
     ],
 )
@@ -72,7 +72,7 @@ async def test_what_went_wrong_is_a_page_in_words(
     async def broken(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(served.service.reading, "overview", broken)
+    monkeypatch.setattr(served.service.run_queries, "overview", broken)
     new = await served.service.sessions.start("olga")
     assert new is not None
     async with httpx2.AsyncClient(
@@ -99,5 +99,5 @@ async def test_a_form_that_comes_after_the_sign_in_ended_leads_to_a_page_that_ca
 
 
 async def test_no_id_leads_to_another_address_than_its_own() -> None:
-    assert segment('../..?a=b#c/"<') == "..%2F..%3Fa%3Db%23c%2F%22%3C"
-    assert segment("\ud800") == "%3F"
+    assert quote_segment('../..?a=b#c/"<') == "..%2F..%3Fa%3Db%23c%2F%22%3C"
+    assert quote_segment("\ud800") == "%3F"

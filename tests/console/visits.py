@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from playwright.async_api import Browser, Page
 
-from interlock.domain.chain import Entry, encode_event, genesis, link
+from interlock.domain.chain import LogEntry, encode_event, genesis_hash, next_hash
 from interlock.domain.event import Event, Fact
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.runs.approvals import Approval
@@ -45,19 +45,19 @@ async def edited_refund(served: House) -> str:
     less = Approval(
         payload_hash=asked.payload_hash, reason="Half is enough.", arguments={"order": "B-7", "amount": 5.0, "note": ""}
     )
-    await served.service.deciding.approve(OPERATOR, asked.action_id, less)
+    await served.service.approval_service.approve(OPERATOR, asked.action_id, less)
     (edited,) = await served.asked(run_id)
-    await served.service.deciding.approve(ADMIN, edited.action_id, Approval(payload_hash=edited.payload_hash))
+    await served.service.approval_service.approve(ADMIN, edited.action_id, Approval(payload_hash=edited.payload_hash))
     await served.ended(run_id)
     return run_id
 
 
-def written(run_id: str, facts: list[Fact]) -> list[Entry]:
+def written(run_id: str, facts: list[Fact]) -> list[LogEntry]:
     """Events as a log has them."""
-    entries: list[Entry] = []
-    head = genesis(run_id)
+    entries: list[LogEntry] = []
+    head = genesis_hash(run_id)
     for seq, fact in enumerate(facts):
         body = encode_event(Event(seq, run_id, 1_700_000_000_000_000_000 + seq, run_id, None, fact))
-        head = link(head, body)
-        entries.append(Entry(run_id, seq, body, head))
+        head = next_hash(head, body)
+        entries.append(LogEntry(run_id, seq, body, head))
     return entries

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Sequence
 
 from interlock import EventLog, LogWriteError
-from interlock.domain.chain import Entry
-from interlock.storage.event_log import Claim, Snapshot
+from interlock.domain.chain import LogEntry
+from interlock.storage.event_log import Lease, Snapshot
 from tests.log_around import LogAround
 
 FAULTS = ("refused", "lost", "lied")
@@ -26,7 +26,7 @@ class FaultyLog(LogAround):
         self._number = number
 
     def append(
-        self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None
+        self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None
     ) -> "asyncio.Future[None] | None":
         if self.failed:
             raise LogWriteError("the log failed before: reopen the run")

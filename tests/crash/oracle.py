@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 
 from interlock import FileArtifacts, Observation, SqliteLog, verify
-from interlock.domain.chain import Entry, decode_event
+from interlock.domain.chain import LogEntry, decode_event
 from interlock.domain.event import ApprovalGranted, CallObserved, Fact, InvocationStarted
 from interlock.domain.state.lifecycle import CallState
-from interlock.history.fold import fold
+from interlock.history.fold import fold_entries
 
 from .lives import Lives
 from .scripted import (
@@ -33,7 +33,7 @@ from .scripted import (
 class Record(msgspec.Struct, frozen=True):
     """What a run has left behind: its log, and its effects on the world."""
 
-    entries: list[Entry]
+    entries: list[LogEntry]
     facts: list[Fact]
     effects: Counter[str]
 
@@ -48,7 +48,7 @@ class Record(msgspec.Struct, frozen=True):
     @property
     def interrupted(self) -> set[str]:
         """Calls that started and have no end."""
-        calls = fold(RUN_ID, self.entries).calls
+        calls = fold_entries(RUN_ID, self.entries).calls
         return {call_id for call_id, entry in calls.items() if entry.state is CallState.RUNNING}
 
 
@@ -63,7 +63,7 @@ def record_of(folder: Path) -> Record:
     return Record(entries, [decode_event(entry).fact for entry in entries], Counter(lines))
 
 
-async def _read(path: Path) -> list[Entry]:
+async def _read(path: Path) -> list[LogEntry]:
     log = SqliteLog(path)
     try:
         return await log.read(RUN_ID)

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from threading import Lock
 
 from interlock import FileArtifacts, SqliteLog
-from interlock.domain.chain import Entry
-from interlock.storage.event_log import Claim, Snapshot
+from interlock.domain.chain import LogEntry
+from interlock.storage.event_log import Lease, Snapshot
 from tests.log.watched import watched
 from tests.log_around import LogAround
 
@@ -51,7 +51,7 @@ class DeadlyLog(LogAround):
         self._points = points
 
     def append(
-        self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None
+        self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None
     ) -> "asyncio.Future[None] | None":
         self._points.reach("append")
         written = self._log.append(run_id, entries, claim)

@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from interlock.server.core.audit_sinks.destination import WebhookDestination
-from interlock.server.core.identity.api_keys import NewKey
+from interlock.server.core.identity.api_keys import NewApiKey
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.runs.agent_loading import load_agents
 from interlock.server.core.runs.approvals import Approval
@@ -67,21 +67,21 @@ async def shop_server(folder: Path, monkeypatch: pytest.MonkeyPatch, receiver: s
 
 async def key(server: Running, name: str, *roles: Role, agents: Sequence[str] | None = None) -> str:
     owned = None if agents is None else frozenset(agents)
-    made = await server.service.keys.create(name, roles=roles, agents=owned, by="test")
-    assert isinstance(made, NewKey)
+    made = await server.service.api_keys.create(name, roles=roles, agents=owned, by="test")
+    assert isinstance(made, NewApiKey)
     return made.secret
 
 
 async def begun(server: Running, agent: str) -> str:
     """A run of the server itself."""
     who = Principal(name="system:test", kind="system", roles=frozenset((Role.OPERATOR,)))
-    return (await server.service.starting.create(who, NewRun(agent=agent, task="Go.")))[0].run_id
+    return (await server.service.run_service.create(who, NewRun(agent=agent, task="Go.")))[0].run_id
 
 
 async def approve(server: Running, action_id: str) -> None:
     who = Principal(name="user:olga", kind="person", roles=frozenset((Role.OPERATOR,)))
-    question = (await server.service.reading.question(who, action_id)).action.question
-    await server.service.deciding.approve(who, action_id, Approval(payload_hash=question.payload_hash))
+    question = (await server.service.run_queries.get_question(who, action_id)).action.question
+    await server.service.approval_service.approve(who, action_id, Approval(payload_hash=question.payload_hash))
 
 
 @asynccontextmanager
@@ -142,7 +142,7 @@ class Terminal:
     async def type(self, exchange: Exchange) -> str:
         """What it answers, once that fits what the page shows: a run takes its time."""
         changed = asyncio.Event()
-        end = self._server.service.hub.on_change(lambda _: changed.set())
+        end = self._server.service.hub.subscribe(lambda _: changed.set())
         answer = ""
         try:
             async with asyncio.timeout(HANG_SECONDS):

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from interlock.cli.main import DOORS
+from interlock.cli.main import COMMAND_ENTRIES
 from scripts.docs import cli_help
 
 from .cli_session import PAGE, session, shown_in
@@ -20,12 +20,12 @@ def test_the_page_shows_what_the_commands_really_print() -> None:
 
 def test_the_reference_has_every_command() -> None:
     reference = section(CLI, "Reference")
-    assert [name for name in DOORS if f"### interlock {name}\n" not in reference] == []
+    assert [name for name in COMMAND_ENTRIES if f"### interlock {name}\n" not in reference] == []
 
 
 def test_help_of_every_command_fits_a_small_terminal() -> None:
     texts = re.findall(r"^```text\n(.*?)^```$", section(CLI, "Reference"), re.MULTILINE | re.DOTALL)
-    assert len(texts) > len(DOORS)
+    assert len(texts) > len(COMMAND_ENTRIES)
     assert [line for text in texts for line in text.splitlines() if len(line) > 80] == []
 
 

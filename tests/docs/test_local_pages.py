@@ -11,8 +11,8 @@ import pytest
 from interlock import LocalTools, ToolRuntime
 from interlock.sandbox.commands.landlock import LandlockSandbox
 from interlock.sandbox.commands.unconfined import UnconfinedSandbox
-from interlock.sandbox.host.landlock import SCOPED_SINCE, abi
-from interlock.sandbox.host.probe import LADDER, choose
+from interlock.sandbox.host.landlock import MIN_SCOPED_ABI, get_abi
+from interlock.sandbox.host.probe import BACKENDS, choose_sandbox
 from interlock.sandbox.interface import CAPABILITIES
 from tests.support import call
 
@@ -24,7 +24,7 @@ SANDBOX = text_of("docs/sandbox.md")
 
 
 def test_the_page_shows_what_the_tools_really_say() -> None:
-    if choose().confinement.backend != "bubblewrap":
+    if choose_sandbox().confinement.backend != "bubblewrap":
         pytest.skip("the page shows answers of another backend")
     assert shown_in(TOOLS) == samples(), f"run {sys.executable} -m tests.docs.local_samples"
 
@@ -58,10 +58,10 @@ async def test_the_page_names_the_timeouts(tmp_path: Path) -> None:
 def test_the_sandbox_page_lists_every_capability_of_every_backend() -> None:
     rows = table_rows(section(SANDBOX, "Backends"))
     assert {name.strip("`"): words for name, *_, words in rows} == dict(CAPABILITIES)
-    said = {backend: {row[0].strip("`") for row in rows if row[1 + place]} for place, backend in enumerate(LADDER)}
+    said = {backend: {row[0].strip("`") for row in rows if row[1 + place]} for place, backend in enumerate(BACKENDS)}
     landlock = set(LandlockSandbox().confinement.capabilities)
     assert said["bubblewrap"] == set(CAPABILITIES)
-    assert said["landlock"] == (landlock if abi() >= SCOPED_SINCE else landlock | {"kill_tree"})
+    assert said["landlock"] == (landlock if get_abi() >= MIN_SCOPED_ABI else landlock | {"kill_tree"})
     assert said["none"] == set(UnconfinedSandbox().confinement.capabilities)
 
 
@@ -77,7 +77,7 @@ def test_the_doctor_says_it_in_the_words_of_the_page() -> None:
     command = [str(Path(sys.executable).with_name("interlock")), "doctor"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     page = section(SANDBOX, "`interlock doctor`")
-    assert said.returncode == (1 if choose().confinement.degraded else 0)
+    assert said.returncode == (1 if choose_sandbox().confinement.degraded else 0)
     starts = [line.partition(":")[0] for line in said.stdout.splitlines() if re.match(r"[a-z]+: ", line)]
     assert starts
     assert [start for start in starts if f"\n{start}: " not in page] == []

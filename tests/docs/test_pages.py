@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from interlock import Mode, load_policy
+from interlock import PermissionMode, load_policy
 from interlock.cli.commands.policy import app
 from interlock.domain.outcome import Phase
 from interlock.policy.files.document import RuleEntry
 from interlock.registry.decorator import ToolOptions
-from interlock.runtime import RunOptions
+from interlock.runtime import RuntimeOptions
 from tests.patience import HANG_SECONDS
 
 from .pages import (
@@ -61,7 +61,7 @@ def test_the_policy_page_lists_every_command_key_and_mode_and_nothing_else() -> 
     commands = [name for row in table_rows(section(page, "Trying policies")) for name in _COMMAND.findall(row[0])]
     assert sorted(commands) == sorted(_commands())
     assert set(_names(table_rows(section(page, "What a rule can say")))) == set(RuleEntry.model_fields)
-    assert _names(table_rows(section(page, "Permission modes"))) == sorted(Mode)
+    assert _names(table_rows(section(page, "Permission modes"))) == sorted(PermissionMode)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -106,7 +106,7 @@ def test_the_guide_lists_every_option_of_a_tool() -> None:
 
 def test_the_guide_lists_every_option_of_a_runtime() -> None:
     rows = table_rows(section(text_of("docs/guide.md"), "The loop"))
-    assert _names(rows) == sorted(RunOptions.__annotations__)
+    assert _names(rows) == sorted(RuntimeOptions.__annotations__)
 
 
 def _names(rows: list[list[str]]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from interlock import CODES, CallbackInteractionProvider, Observation, Rule, RulePolicy, ToolRuntime, tool
+from interlock import ERROR_CODES, CallbackInteractionProvider, Observation, Rule, RulePolicy, ToolRuntime, tool
 from interlock.domain.outcome import Phase
 from tests.test_requirements import marks, proofs
 
@@ -142,7 +142,7 @@ BAD_CALLS: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
 def test_every_bad_call_of_the_readme_is_tried_here() -> None:
     rows = table_rows(section(README, "What happens to a bad call"))
     assert [row[1].strip("`") for row in rows] == list(BAD_CALLS)
-    assert set(BAD_CALLS) | {"outcome_unknown"} <= set(CODES)
+    assert set(BAD_CALLS) | {"outcome_unknown"} <= set(ERROR_CODES)
 
 
 @pytest.mark.parametrize("code", BAD_CALLS)

@@ -6,15 +6,15 @@ from types import FunctionType
 
 import pytest
 
-from interlock import Agent, AgentResult, Budgets, Desk, Runner
+from interlock import Agent, AgentResult, Budgets, Inbox, Runner
 from interlock.domain.state.lifecycle import RUN_STATUS
-from interlock.domain.state.verification import Status
+from interlock.domain.state.verification import VerificationStatus
 from interlock.models.calls import MAX_ARGUMENTS_BYTES, MAX_CALLS
 from interlock.models.connection import DEFAULT_TIMEOUTS, MAX_ANSWER_BYTES, MAX_LINE_BYTES
 from interlock.models.text import MAX_TEXT_BYTES
 from interlock.runs.runner import RunnerOptions
-from interlock.verification.claims import claim_in
-from interlock.verification.sentences import sentences
+from interlock.verification.claims import find_claim
+from interlock.verification.sentences import split_sentences
 
 from .pages import section, table_rows, text_of
 
@@ -54,13 +54,13 @@ def test_the_page_lists_every_budget_with_its_default() -> None:
 
 
 def test_the_page_lists_every_method_of_a_desk_for_people() -> None:
-    public = {name for name, value in vars(Desk).items() if isinstance(value, FunctionType) and name[0] != "_"}
+    public = {name for name, value in vars(Inbox).items() if isinstance(value, FunctionType) and name[0] != "_"}
     listed = [
         re.findall(r"`(\w+)\(([\w, ]*)\)`", row[0])[0] for row in table_rows(section(RUNS, "Answers from elsewhere"))
     ]
     assert public - {"close", "end_children", "take_notes"} == {name for name, _ in listed}
     for name, arguments in listed:
-        assert list(inspect.signature(getattr(Desk, name)).parameters)[1:] == arguments.split(", ")
+        assert list(inspect.signature(getattr(Inbox, name)).parameters)[1:] == arguments.split(", ")
 
 
 def test_the_page_names_the_limits_of_an_answer() -> None:
@@ -79,14 +79,14 @@ def test_the_page_names_the_limits_of_an_answer() -> None:
 
 def test_the_page_has_every_status_of_a_verification() -> None:
     rows = table_rows(section(VERIFICATION, "What a result says"))
-    assert {row[0].strip("`") for row in rows} == set(Status.__args__)
+    assert {row[0].strip("`") for row in rows} == set(VerificationStatus.__args__)
 
 
 @pytest.mark.parametrize(("claim", "no_claim"), table_rows(section(VERIFICATION, "What counts as a claim")))
 def test_the_sentences_of_the_page_are_claims_or_none(claim: str, no_claim: str) -> None:
-    assert claim_in(claim)
-    assert not claim_in(no_claim)
-    assert list(sentences(claim))
+    assert find_claim(claim)
+    assert not find_claim(no_claim)
+    assert list(split_sentences(claim))
 
 
 def test_the_page_has_every_way_to_replay_under_its_own_heading() -> None:

@@ -16,17 +16,17 @@ from interlock import (
     AgentResult,
     Answer,
     ConfigurationError,
-    Desk,
-    Entry,
+    Inbox,
+    LogEntry,
     MemoryArtifacts,
     MemoryLog,
     ModelRequest,
     Rule,
     RulePolicy,
     Runner,
-    ScriptedProvider,
-    Turn,
-    proposed,
+    ScriptedModel,
+    ScriptedTurn,
+    tool_call,
 )
 from interlock import tool as declared
 from interlock.domain.chain import decode_event
@@ -51,18 +51,18 @@ class Life:
         policy = RulePolicy([Rule(id="delegate", verdict="allow", tools="delegate")])
         return Agent(provider=self.model(self.tool_name), tools=tools, policy=policy)
 
-    def model(self, tool_name: str) -> ScriptedProvider:
+    def model(self, tool_name: str) -> ScriptedModel:
         arguments = {"task": "pay"} if tool_name == "delegate" else {}
 
-        def call(request: ModelRequest) -> Turn:
+        def call(request: ModelRequest) -> ScriptedTurn:
             self.did["asked"] += 1
-            return Turn(calls=(proposed(tool_name, arguments),))
+            return ScriptedTurn(calls=(tool_call(tool_name, arguments),))
 
-        def end(request: ModelRequest) -> Turn:
+        def end(request: ModelRequest) -> ScriptedTurn:
             self.did["asked"] += 1
-            return Turn(text="Done.")
+            return ScriptedTurn(text="Done.")
 
-        return ScriptedProvider([call, end], by_position=True)
+        return ScriptedModel([call, end], by_position=True)
 
     def tool(self, name: str) -> Any:
         reconcile: dict[str, Callable[[Any], bool]] = {
@@ -155,7 +155,7 @@ async def _left_by(death: Death) -> MemoryLog:
     return left
 
 
-def _until(entries: list[Entry], last: str, number: int = 1) -> list[Entry]:
+def _until(entries: list[LogEntry], last: str, number: int = 1) -> list[LogEntry]:
     places = [place for place, entry in enumerate(entries, 1) if decode_event(entry).type == last]
     return entries[: places[number - 1]]
 
@@ -238,8 +238,8 @@ async def test_an_approved_call_goes_on_as_the_page_says_when_something_changed(
     log, artifacts, life = MemoryLog(), MemoryArtifacts(), Life("pay")
     async with Runner(unchanged(life), log=log, artifacts=artifacts) as runner:
         waiting = await runner.run("Pay.")
-    desk = Desk(log, artifacts)
-    await desk.decide(waiting.run_id, waiting.questions[0].action_id, Answer(approved=True, by="ana"))
+    desk = Inbox(log, artifacts)
+    await desk.answer(waiting.run_id, waiting.questions[0].action_id, Answer(approved=True, by="ana"))
     await desk.close()
 
     if changed is None:

@@ -18,7 +18,7 @@ from interlock.history.run_view import RunEventType
 from interlock.server.core.audit_sinks.destination import Destination
 from interlock.server.core.identity.permissions import FourEyes
 from interlock.server.core.identity.principal import Role
-from interlock.server.core.runs.agent_loading import GROUP
+from interlock.server.core.runs.agent_loading import ENTRY_POINT_GROUP
 from interlock.server.core.settings import ServerSettings, read_settings
 from tests.patience import HANG_SECONDS
 
@@ -118,7 +118,7 @@ async def test_an_export_is_verified_as_the_page_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", [block for page in (SERVER, CONSENT) for block in toml_blocks(page)])
 def test_the_settings_of_the_pages_can_be_read(text: str, tmp_path: Path) -> None:
     if "entry-points" in text:
-        assert tomllib.loads(text)["project"]["entry-points"] == {GROUP: {"support": "shop_agents:support"}}
+        assert tomllib.loads(text)["project"]["entry-points"] == {ENTRY_POINT_GROUP: {"support": "shop_agents:support"}}
         return
     (tmp_path / "serve.toml").write_text(text, "utf-8")
     assert read_settings(tmp_path / "serve.toml") != ServerSettings()

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.domain.chain import Entry, decode_event, encode_event, genesis, link
+from interlock.domain.chain import LogEntry, decode_event, encode_event, genesis_hash, next_hash
 from interlock.domain.errors import LogCorruptError
-from interlock.domain.event import CallProposed, Event, Fact, RunStarted, Warned
+from interlock.domain.event import CallProposed, Event, Fact, RunStarted, WarningRaised
 
 
 def event_of(fact: Fact, seq: int = 3, run_id: str = "run_1") -> Event:
     return Event(seq, run_id, 1_700_000_000_000_000_000, "c", 2, fact)
 
 
-def entry_of(body: bytes, seq: int = 3, run_id: str = "run_1") -> Entry:
-    return Entry(run_id, seq, body, b"")
+def entry_of(body: bytes, seq: int = 3, run_id: str = "run_1") -> LogEntry:
+    return LogEntry(run_id, seq, body, b"")
 
 
 def test_the_bytes_of_an_event_hold_every_field() -> None:
@@ -33,7 +33,7 @@ def test_the_bytes_of_an_event_hold_every_field() -> None:
 
 @given(st.text(), st.text())
 def test_an_event_is_read_back_as_it_was_written(message: str, correlation_id: str) -> None:
-    event = Event(3, "run_1", 1, correlation_id, None, Warned(message=message))
+    event = Event(3, "run_1", 1, correlation_id, None, WarningRaised(message=message))
 
     assert decode_event(entry_of(encode_event(event))) == event
 
@@ -47,14 +47,14 @@ def test_an_event_is_one_line_for_every_reader(text: str) -> None:
 
 
 def test_a_hash_covers_the_hash_before_it_and_the_bytes() -> None:
-    head = genesis("run_1")
+    head = genesis_hash("run_1")
 
     assert head == sha256(b"interlock/log/v1\nrun_1").digest()
-    assert link(head, b"body") == sha256(head + b"body").digest()
+    assert next_hash(head, b"body") == sha256(head + b"body").digest()
 
 
 def test_two_runs_have_different_chains() -> None:
-    assert genesis("run_1") != genesis("run_2")
+    assert genesis_hash("run_1") != genesis_hash("run_2")
 
 
 DEEP = encode_event(event_of(CallProposed(call_id="c", tool="t", raw_input=0))).replace(
@@ -70,8 +70,8 @@ DEEP = encode_event(event_of(CallProposed(call_id="c", tool="t", raw_input=0))).
         b"\xff",
         b'{"seq":3,"run_id":"\xff"}',
         b'{"seq":3,"run_id":"run_1"}',
-        encode_event(event_of(Warned(message="m"))).replace(b'"warning"', b'"no.such.fact"'),
-        encode_event(event_of(Warned(message="m"))).replace(b'"m"', b"7"),
+        encode_event(event_of(WarningRaised(message="m"))).replace(b'"warning"', b'"no.such.fact"'),
+        encode_event(event_of(WarningRaised(message="m"))).replace(b'"m"', b"7"),
         DEEP,
     ],
     ids=["empty", "text", "bytes", "text that is not utf-8", "no fact", "unknown fact", "wrong type", "too deep"],
@@ -83,7 +83,7 @@ def test_an_event_that_cannot_be_read_is_named(body: bytes) -> None:
 
 @pytest.mark.parametrize(("seq", "run_id"), [(4, "run_1"), (3, "run_2")])
 def test_an_event_that_says_it_is_another_is_refused(seq: int, run_id: str) -> None:
-    body = encode_event(event_of(Warned(message="m")))
+    body = encode_event(event_of(WarningRaised(message="m")))
 
     with pytest.raises(LogCorruptError, match=f"event {seq} of {run_id} says it is 3 of run_1"):
         decode_event(entry_of(body, seq, run_id))

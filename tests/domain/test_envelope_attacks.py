@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.audit.export import to_ndjson
-from interlock.domain.chain import Entry, decode_event, encode_event, genesis, link
-from interlock.domain.event import CallObserved, Event, Warned
-from interlock.domain.json import without_surrogates
+from interlock.domain.chain import LogEntry, decode_event, encode_event, genesis_hash, next_hash
+from interlock.domain.event import CallObserved, Event, WarningRaised
+from interlock.domain.json import escape_surrogates
 from interlock.domain.observation import Content, Observation
 from interlock.domain.outcome import Failure
 from interlock.domain.rendering import neutralize, render_for_model, render_for_user, render_untrusted_tool_message
@@ -84,7 +84,7 @@ def test_no_tool_name_can_leave_the_opening_of_an_envelope_that_stands_alone(nam
 
 @given(hostile_text)
 def test_no_message_can_leave_the_line_of_facts(payload: str) -> None:
-    failure = Failure.of("tool_failed", payload)
+    failure = Failure.from_code("tool_failed", payload)
     text = render_for_model(Observation(call_id="c", tool=payload, ok=False, summary=payload, failure=failure))
 
     assert text.splitlines() == [text]
@@ -133,16 +133,16 @@ def test_every_letter_number_mark_and_sign_of_unicode_passes() -> None:
 
 def recorded(payload: str) -> list[bytes]:
     """The stored bytes of a warning and an observation that say it."""
-    facts = (Warned(message=payload), CallObserved(observation_id="o", observation=observed(payload)))
+    facts = (WarningRaised(message=payload), CallObserved(observation_id="o", observation=observed(payload)))
     return [encode_event(Event(seq, "run_1", 0, payload, None, fact)) for seq, fact in enumerate(facts)]
 
 
 def exported(bodies: list[bytes]) -> bytes:
-    entries: list[Entry] = []
-    previous = genesis("run_1")
+    entries: list[LogEntry] = []
+    previous = genesis_hash("run_1")
     for seq, body in enumerate(bodies):
-        previous = link(previous, body)
-        entries.append(Entry("run_1", seq, body, previous))
+        previous = next_hash(previous, body)
+        entries.append(LogEntry("run_1", seq, body, previous))
     return b"".join(to_ndjson(entries))
 
 
@@ -150,13 +150,13 @@ def exported(bodies: list[bytes]) -> bytes:
 def test_what_is_recorded_is_one_line_of_json_and_reads_back_as_it_was(payload: str) -> None:
     bodies = recorded(payload)
     # No UTF-8 has a lone surrogate: it is recorded as an escape.
-    written = without_surrogates(payload)
+    written = escape_surrogates(payload)
 
     for body in bodies:
         assert body.splitlines() == [body]
         assert body.decode().splitlines() == [body.decode()]
     assert json.loads(bodies[0])["fact"] == {"type": "warning", "message": written}
-    assert decode_event(Entry("run_1", 0, bodies[0], b"")).fact == Warned(message=written)
+    assert decode_event(LogEntry("run_1", 0, bodies[0], b"")).fact == WarningRaised(message=written)
     assert json.loads(bodies[1])["fact"]["observation"]["content"]["text"] == written
 
 

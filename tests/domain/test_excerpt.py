@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.rendering.excerpt import MIN_EXCERPT_CHARS, Excerpt, Span, apply_tool_output_limits, excerpt_of_bytes
+from interlock.rendering.excerpt import MIN_EXCERPT_CHARS, Excerpt, TextSpan, apply_tool_output_limits, excerpt_bytes
 
 MARKER = re.compile(r"\[\.\.\. ([\d,]+) bytes omitted \(bytes ([\d,]+)-([\d,]+)\) \.\.\.\]")
 MEBIBYTE = 2**20
@@ -207,12 +207,12 @@ def test_ten_mebibytes_are_cut_in_bounded_time(hostile: str) -> None:
 
 @given(output.map(lambda text: text.encode(errors="replace")), st.integers(MIN_EXCERPT_CHARS, 1_500))
 def test_bytes_that_are_text_are_cut_as_the_text_is(content: bytes, limit: int) -> None:
-    assert excerpt_of_bytes(content, limit) == apply_tool_output_limits(content.decode(), limit)
+    assert excerpt_bytes(content, limit) == apply_tool_output_limits(content.decode(), limit)
 
 
 @given(st.lists(st.binary(max_size=60), max_size=60).map(b"\n".join), st.integers(MIN_EXCERPT_CHARS, 1_500))
 def test_bytes_that_are_no_text_are_counted_as_they_are(content: bytes, limit: int) -> None:
-    excerpt = excerpt_of_bytes(content, limit)
+    excerpt = excerpt_bytes(content, limit)
 
     assert len(excerpt.text) <= limit
     assert excerpt.produced == len(content) == excerpt.shown + excerpt.omitted
@@ -224,10 +224,10 @@ def test_bytes_that_are_no_text_are_counted_as_they_are(content: bytes, limit: i
 def test_markers_name_places_in_the_artifact_that_holds_the_output() -> None:
     content = b"a" * 10_000
 
-    def twice(start: int, end: int) -> Span:
-        return Span(2 * start, 2 * end)
+    def twice(start: int, end: int) -> TextSpan:
+        return TextSpan(2 * start, 2 * end)
 
-    excerpt = excerpt_of_bytes(content, 1_000, places=twice, artifact_bytes=20_000)
+    excerpt = excerpt_bytes(content, 1_000, places=twice, artifact_bytes=20_000)
 
     (start, _), (_, end) = excerpt.ranges[0], excerpt.ranges[-1]
     (size, first, last) = MARKER.findall(excerpt.text)[0]

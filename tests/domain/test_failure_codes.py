@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from interlock.domain.outcome import CODES, NONE, UNKNOWN, Failure, Phase
+from interlock.domain.outcome import ERROR_CODES, NO_SIDE_EFFECTS, UNKNOWN_SIDE_EFFECTS, Failure, Phase
 
 BEFORE_EXECUTION = {Phase.ACCEPT, Phase.LOOKUP, Phase.VALIDATE, Phase.PERMIT, Phase.SCHEDULE}
 
@@ -24,17 +24,17 @@ def test_the_phases_are_the_stages_in_order() -> None:
 
 
 @pytest.mark.requirement("R275")
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", ERROR_CODES)
 def test_a_failure_takes_its_phase_from_its_code(code: str) -> None:
-    failure = Failure.of(code, "Message.")
-    row = CODES[code]
+    failure = Failure.from_code(code, "Message.")
+    row = ERROR_CODES[code]
 
     assert (failure.phase, failure.retryable, failure.side_effects) == (row.phase, row.retryable, row.side_effects)
 
 
 @pytest.mark.requirement("R275")
 def test_observations_use_the_words_of_the_field_for_phases() -> None:
-    assert {phase.word for phase in Phase} >= {
+    assert {phase.label for phase in Phase} >= {
         "lookup",
         "validate",
         "permission",
@@ -58,32 +58,34 @@ def test_observations_use_the_words_of_the_field_for_phases() -> None:
     ],
 )
 def test_a_validation_code_means_that_nothing_happened(code: str) -> None:
-    assert CODES[code].side_effects == NONE
-    assert CODES[code].retryable
-    assert CODES[code].phase in {Phase.LOOKUP, Phase.VALIDATE}
+    assert ERROR_CODES[code].side_effects == NO_SIDE_EFFECTS
+    assert ERROR_CODES[code].retryable
+    assert ERROR_CODES[code].phase in {Phase.LOOKUP, Phase.VALIDATE}
 
 
-@pytest.mark.parametrize("code", [code for code, row in CODES.items() if row.phase in BEFORE_EXECUTION])
+@pytest.mark.parametrize("code", [code for code, row in ERROR_CODES.items() if row.phase in BEFORE_EXECUTION])
 def test_a_code_from_before_execution_has_no_side_effects(code: str) -> None:
-    assert CODES[code].side_effects == NONE
+    assert ERROR_CODES[code].side_effects == NO_SIDE_EFFECTS
 
 
-@pytest.mark.parametrize("code", [code for code, row in CODES.items() if row.side_effects == UNKNOWN])
+@pytest.mark.parametrize(
+    "code", [code for code, row in ERROR_CODES.items() if row.side_effects == UNKNOWN_SIDE_EFFECTS]
+)
 def test_a_call_that_may_have_had_effects_is_not_offered_again_unless_the_tool_itself_failed(code: str) -> None:
-    assert CODES[code].retryable is (code == "tool_failed")
+    assert ERROR_CODES[code].retryable is (code == "tool_failed")
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", ERROR_CODES)
 def test_a_code_is_a_plain_word_with_a_sentence(code: str) -> None:
     assert re.fullmatch("[a-z]+(_[a-z]+)*", code)
-    assert re.fullmatch(r"[A-Z].*\.", CODES[code].meaning)
+    assert re.fullmatch(r"[A-Z].*\.", ERROR_CODES[code].meaning)
 
 
 def test_what_is_known_about_effects_replaces_what_the_code_assumes() -> None:
-    assert Failure.of("timed_out", "Message.", side_effects=NONE).side_effects == NONE
-    assert Failure.of("timed_out", "Message.").side_effects == UNKNOWN
+    assert Failure.from_code("timed_out", "Message.", side_effects=NO_SIDE_EFFECTS).side_effects == NO_SIDE_EFFECTS
+    assert Failure.from_code("timed_out", "Message.").side_effects == UNKNOWN_SIDE_EFFECTS
 
 
 def test_a_code_that_is_not_in_the_list_is_a_bug() -> None:
     with pytest.raises(KeyError):
-        Failure.of("no_such_code", "Message.")
+        Failure.from_code("no_such_code", "Message.")

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from interlock.domain.json import (
     MAX_DEPTH,
     MAX_INTEGER,
-    BadJson,
+    InvalidJsonError,
     Json,
     JsonObject,
-    check,
+    check_value,
     encode,
     encode_sorted,
     is_too_deep,
@@ -38,7 +38,7 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_plain_json_is_parsed_as_it_is(value: Json) -> None:
-    check(value)
+    check_value(value)
 
     assert parse(encode(value).decode()) == value
     assert parse(json.dumps(value)) == value
@@ -53,19 +53,19 @@ def test_plain_json_is_parsed_as_it_is(value: Json) -> None:
     ],
 )
 def test_an_object_with_a_key_twice_is_refused(text: str) -> None:
-    with pytest.raises(BadJson, match="duplicate key"):
+    with pytest.raises(InvalidJsonError, match="duplicate key"):
         parse(text)
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", '{"a": NaN}', "[1, Infinity]"])
 def test_words_for_numbers_that_json_has_not_are_refused(text: str) -> None:
-    with pytest.raises(BadJson):
+    with pytest.raises(InvalidJsonError):
         parse(text)
 
 
 @pytest.mark.parametrize("text", ["1e400", "-1e400", '{"a": [1E+309]}', "1.0e00400", "1" * 400 + ".0"])
 def test_a_number_beyond_a_float_is_refused(text: str) -> None:
-    with pytest.raises(BadJson, match="not finite"):
+    with pytest.raises(InvalidJsonError, match="not finite"):
         parse(text)
 
 
@@ -77,7 +77,7 @@ def test_the_largest_integer_that_every_reader_keeps_is_allowed(number: int) -> 
 
 @pytest.mark.parametrize("number", [2**53, -(2**53), 10**20, -(10**400)])
 def test_an_integer_that_some_readers_round_is_refused(number: int) -> None:
-    with pytest.raises(BadJson, match=r"beyond 2\^53-1"):
+    with pytest.raises(InvalidJsonError, match=r"beyond 2\^53-1"):
         parse(f'{{"n": [{number}]}}')
 
 
@@ -89,7 +89,7 @@ def test_64_levels_are_allowed_and_65_are_not(inner: str, opening: str, closing:
     parse(nested(depth, innermost, opening, closing))
 
     assert MAX_DEPTH == 64
-    with pytest.raises(BadJson, match="nested deeper than 64 levels"):
+    with pytest.raises(InvalidJsonError, match="nested deeper than 64 levels"):
         parse(nested(depth + 1, innermost, opening, closing))
 
 
@@ -117,7 +117,7 @@ def test_depth_of_broken_text_is_found(text: bytes) -> None:
 
 
 def test_depth_that_would_break_a_parser_is_refused() -> None:
-    with pytest.raises(BadJson):
+    with pytest.raises(InvalidJsonError):
         parse(nested(1_000_000))
 
 
@@ -127,7 +127,7 @@ def test_brackets_in_text_are_not_depth() -> None:
 
 @pytest.mark.parametrize("text", ['"\\ud800"', '"\\udc00"', '{"\\ud800": 1}', '"\ud800"'], ids=ascii)
 def test_half_of_a_surrogate_pair_is_refused(text: str) -> None:
-    with pytest.raises(BadJson):
+    with pytest.raises(InvalidJsonError):
         parse(text)
 
 
@@ -139,7 +139,7 @@ def test_a_whole_surrogate_pair_is_a_character() -> None:
     "text", ["", "{", "[1,]", '{"a": 1} {"b": 2}', "{'a': 1}", '"\n"', "// no\n1", "\ufeff1"], ids=ascii
 )
 def test_what_is_almost_json_is_refused(text: str) -> None:
-    with pytest.raises(BadJson):
+    with pytest.raises(InvalidJsonError):
         parse(text)
 
 
@@ -160,8 +160,8 @@ def test_what_is_almost_json_is_refused(text: str) -> None:
     ids=ascii,
 )
 def test_a_value_that_is_not_plain_json_is_refused(value: Json, why: str) -> None:
-    with pytest.raises(BadJson, match=why):
-        check(value)
+    with pytest.raises(InvalidJsonError, match=why):
+        check_value(value)
 
 
 @given(st.dictionaries(st.text(), JSON))

@@ -11,20 +11,20 @@ from interlock.domain.call import Answer
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.errors import IllegalTransitionError
 from interlock.domain.event import (
-    ActionVoided,
+    ApprovalVoided,
     ApprovalExpired,
     ApprovalGranted,
     ApprovalRejected,
     ApprovalRequested,
     BatchStarted,
-    CallJudged,
+    PolicyEvaluated,
     CallProposed,
     CallValidated,
     Fact,
     InputProvided,
     InputRefused,
     InputRequested,
-    MenuShown,
+    ToolsOffered,
     RunCancelled,
     RunCompleted,
     RunDegraded,
@@ -32,8 +32,8 @@ from interlock.domain.event import (
     RunPaused,
     RunResumed,
     RunStarted,
-    Warned,
-    type_of,
+    WarningRaised,
+    event_type,
 )
 from interlock.domain.observation import ArtifactRef, Observation
 from interlock.domain.state.ledger import Ledger
@@ -70,7 +70,7 @@ def asked(call_id: str = "write") -> list[Fact]:
         BatchStarted(call_count=1),
         proposed(call_id, "write_file"),
         CallValidated(call_id=call_id, ok=True),
-        CallJudged(call_id=call_id, tool="write_file", decision=ASK),
+        PolicyEvaluated(call_id=call_id, tool="write_file", decision=ASK),
         ApprovalRequested(call_id=call_id, question=question(call_id)),
     ]
 
@@ -78,7 +78,7 @@ def asked(call_id: str = "write") -> list[Fact]:
 GRANTED = ApprovalGranted(call_id="write", action_id="act_1", answer=YES)
 REJECTED = ApprovalRejected(call_id="write", action_id="act_1", answer=NO)
 EXPIRED = ApprovalExpired(call_id="write", action_id="act_1", answer=NO)
-VOIDED = ActionVoided(call_id="write", action_id="act_1", reason="The file changed.")
+VOIDED = ApprovalVoided(call_id="write", action_id="act_1", reason="The file changed.")
 START = started("write", "write_file", 7, action_id="act_1")
 
 # Any fact, about few enough calls and actions that they meet.
@@ -97,15 +97,15 @@ ANY_FACT: st.SearchStrategy[Fact] = st.one_of(
     st.sampled_from([RunResumed(), RunCompleted(), RunCancelled(), RunFailed(message=""), RunDegraded(message="")]),
     st.sampled_from(
         [
-            MenuShown(digest="m", versions={}, artifact_id="sha256:m"),
+            ToolsOffered(digest="m", versions={}, artifact_id="sha256:m"),
             BatchStarted(call_count=1),
-            Warned(message="Careful."),
+            WarningRaised(message="Careful."),
         ]
     ),
     st.builds(proposed, CALL_IDS, st.just("write_file")),
     st.builds(CallValidated, call_id=CALL_IDS, ok=st.booleans()),
     st.builds(
-        CallJudged,
+        PolicyEvaluated,
         call_id=CALL_IDS,
         tool=st.just("write_file"),
         decision=st.builds(Decision, verdict=st.sampled_from(Verdict), reason=st.just("")),
@@ -115,7 +115,7 @@ ANY_FACT: st.SearchStrategy[Fact] = st.one_of(
         for kind in (ApprovalRequested, InputRequested)
     ),
     *(st.builds(kind, call_id=CALL_IDS, action_id=ACTION_IDS, answer=st.sampled_from([YES, NO])) for kind in ANSWERED),
-    st.builds(ActionVoided, call_id=CALL_IDS, action_id=ACTION_IDS, reason=st.just("")),
+    st.builds(ApprovalVoided, call_id=CALL_IDS, action_id=ACTION_IDS, reason=st.just("")),
     st.builds(started, CALL_IDS, st.just("write_file"), st.just(1), ACTION_IDS | st.just("")),
     st.builds(ended, CALL_IDS, st.just(1)),
     CALL_IDS.map(lambda call_id: observed(observation(call_id))),
@@ -161,26 +161,26 @@ def test_an_event_out_of_its_order_is_refused(seq: int) -> None:
     ledger = ledger_of(RunStarted(schema=1))
 
     with pytest.raises(IllegalTransitionError, match=f"event {seq} of run_1 is not the next one, 1"):
-        ledger.apply(event(seq, Warned(message="Careful.")))
+        ledger.apply(event(seq, WarningRaised(message="Careful.")))
     assert ledger == ledger_of(RunStarted(schema=1))
 
 
 ABOUT_NOTHING: list[Fact] = [
     CallValidated(call_id="never", ok=True),
-    CallJudged(call_id="never", tool="write_file", decision=ALLOW),
+    PolicyEvaluated(call_id="never", tool="write_file", decision=ALLOW),
     ApprovalRequested(call_id="never", question=question("never", "act_2")),
     InputRequested(call_id="never", question=question("never", "act_2", "input")),
     ApprovalGranted(call_id="never", action_id="act_1", answer=YES),
     ApprovalGranted(call_id="write", action_id="act_2", answer=YES),
-    ActionVoided(call_id="never", action_id="act_1", reason=""),
-    ActionVoided(call_id="write", action_id="act_2", reason=""),
+    ApprovalVoided(call_id="never", action_id="act_1", reason=""),
+    ApprovalVoided(call_id="write", action_id="act_2", reason=""),
     started("never", "write_file", 1),
     ended("never", 1),
     observed(observation("never")),
 ]
 
 
-@pytest.mark.parametrize("fact", ABOUT_NOTHING, ids=type_of)
+@pytest.mark.parametrize("fact", ABOUT_NOTHING, ids=event_type)
 def test_a_fact_about_a_call_or_question_that_is_not_there_is_refused(fact: Fact) -> None:
     ledger = ledger_of(*asked())
 
@@ -200,11 +200,11 @@ def test_a_granted_call_starts_once_and_uses_its_approval_up() -> None:
 
 
 @pytest.mark.requirement("P02")
-@pytest.mark.parametrize("answer", [REJECTED, EXPIRED], ids=type_of)
+@pytest.mark.parametrize("answer", [REJECTED, EXPIRED], ids=event_type)
 @pytest.mark.parametrize(
     "later",
-    [GRANTED, CallJudged(call_id="write", tool="write_file", decision=ALLOW), START, VOIDED],
-    ids=type_of,
+    [GRANTED, PolicyEvaluated(call_id="write", tool="write_file", decision=ALLOW), START, VOIDED],
+    ids=event_type,
 )
 def test_a_refusal_stands_whatever_is_said_later(answer: Fact, later: Fact) -> None:
     ledger = ledger_of(*asked(), answer)
@@ -215,7 +215,7 @@ def test_a_refusal_stands_whatever_is_said_later(answer: Fact, later: Fact) -> N
     assert ledger.actions["act_1"].answer == NO
 
 
-@pytest.mark.parametrize("later", [GRANTED, REJECTED, EXPIRED], ids=type_of)
+@pytest.mark.parametrize("later", [GRANTED, REJECTED, EXPIRED], ids=event_type)
 def test_a_question_is_answered_once(later: Fact) -> None:
     ledger = ledger_of(*asked(), GRANTED)
 
@@ -278,7 +278,7 @@ def test_open_calls_are_in_model_order_and_end_with_their_observation() -> None:
 def test_the_ledger_knows_every_artifact_of_its_run() -> None:
     kept = ArtifactRef(id="sha256:1", kind="output", size_bytes=1)
     seen = msgspec.structs.replace(observation("write"), artifacts=(kept,))
-    menu = MenuShown(digest="m", versions={}, artifact_id="sha256:m")
+    menu = ToolsOffered(digest="m", versions={}, artifact_id="sha256:m")
 
     assert ledger_of(menu, proposed("write", "grep"), observed(seen)).artifact_ids == {"sha256:m", "sha256:1"}
 

@@ -17,7 +17,7 @@ from interlock.domain.state.lifecycle import (
     ActionState,
     CallState,
     RunState,
-    step,
+    next_state,
 )
 
 Table = Mapping[Any, Mapping[str, Any]]
@@ -115,7 +115,7 @@ def test_a_run_has_exactly_these_transitions() -> None:
 )
 def test_every_other_transition_of_a_run_is_refused(state: RunState, word: str) -> None:
     with pytest.raises(IllegalTransitionError, match=f"RunState '{state.value}' has no transition '{word}'"):
-        step(RUN_TRANSITIONS, state, word)
+        next_state(RUN_TRANSITIONS, state, word)
 
 
 @pytest.mark.requirement("D11")
@@ -136,7 +136,7 @@ def test_an_action_has_exactly_these_transitions() -> None:
 @pytest.mark.parametrize("state", [ActionState.REJECTED, ActionState.EXPIRED, ActionState.EXECUTED, ActionState.VOID])
 def test_an_answered_action_is_never_answered_or_used_again(state: ActionState, word: str) -> None:
     with pytest.raises(IllegalTransitionError):
-        step(ACTION_TRANSITIONS, state, word)
+        next_state(ACTION_TRANSITIONS, state, word)
 
 
 def test_only_a_permitted_call_may_start_or_one_that_started_before_and_was_suspended() -> None:

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from interlock.domain.call import Answer
 from interlock.domain.commands import (
-    MAX_NOTE_BYTES,
-    AnswerNote,
-    CancelNote,
-    NoteBody,
-    decode_note,
-    encode_note,
-    storable,
+    MAX_COMMAND_BYTES,
+    AnswerCommand,
+    CancelCommand,
+    Command,
+    decode_command,
+    encode_command,
+    redact_command,
 )
 from interlock.domain.errors import AnswerRefusedError
 
@@ -31,12 +31,12 @@ def answer_with(value: bytes) -> bytes:
 
 
 def test_a_secret_is_taken_out_of_what_people_say() -> None:
-    said = AnswerNote("act_1", Answer(approved=False, by=f"me {SECRET}", reason=f"since {SECRET}"), "hash")
+    said = AnswerCommand("act_1", Answer(approved=False, by=f"me {SECRET}", reason=f"since {SECRET}"), "hash")
 
-    assert storable(said, redact) == AnswerNote(
+    assert redact_command(said, redact) == AnswerCommand(
         "act_1", Answer(approved=False, by="me [redacted]", reason="since [redacted]"), "hash"
     )
-    assert storable(CancelNote(f"since {SECRET}"), redact) == CancelNote("since [redacted]")
+    assert redact_command(CancelCommand(f"since {SECRET}"), redact) == CancelCommand("since [redacted]")
 
 
 @pytest.mark.parametrize(
@@ -50,15 +50,17 @@ def test_a_secret_is_taken_out_of_what_people_say() -> None:
 )
 def test_what_is_to_be_run_is_not_left_without_its_secret_but_refused(answer: Answer) -> None:
     with pytest.raises(AnswerRefusedError, match=r"Nothing was changed. Leave the secret out") as refused:
-        storable(AnswerNote("act_1", answer), redact)
+        redact_command(AnswerCommand("act_1", answer), redact)
 
     assert SECRET not in str(refused.value)
 
 
-@pytest.mark.parametrize("arguments", [{"a": "\ud800"}, {"a": float("inf")}, {"a": 2**60}, {"a": "x" * MAX_NOTE_BYTES}])
+@pytest.mark.parametrize(
+    "arguments", [{"a": "\ud800"}, {"a": float("inf")}, {"a": 2**60}, {"a": "x" * MAX_COMMAND_BYTES}]
+)
 def test_what_could_not_be_read_again_is_not_left(arguments: dict[str, object]) -> None:
     with pytest.raises(AnswerRefusedError, match="Nothing was changed"):
-        storable(AnswerNote("act_1", Answer(approved=True, arguments=arguments)), redact)
+        redact_command(AnswerCommand("act_1", Answer(approved=True, arguments=arguments)), redact)
 
 
 json_values = st.recursive(
@@ -78,17 +80,17 @@ answers = st.builds(
 )
 
 
-@given(st.builds(AnswerNote, st.just("act_1"), answers) | st.builds(CancelNote, any_text))
-def test_a_note_that_is_left_is_read_as_it_was_left(note: NoteBody) -> None:
-    left = storable(note, redact)
+@given(st.builds(AnswerCommand, st.just("act_1"), answers) | st.builds(CancelCommand, any_text))
+def test_a_note_that_is_left_is_read_as_it_was_left(note: Command) -> None:
+    left = redact_command(note, redact)
 
-    assert decode_note(encode_note(left)) == left
+    assert decode_command(encode_command(left)) == left
 
 
 def test_the_end_of_a_window_in_nanoseconds_is_read() -> None:
-    note = AnswerNote("act_1", Answer(approved=True, scope="window", until=1_900_000_000_000_000_000))
+    note = AnswerCommand("act_1", Answer(approved=True, scope="window", until=1_900_000_000_000_000_000))
 
-    assert decode_note(encode_note(storable(note, redact))) == note
+    assert decode_command(encode_command(redact_command(note, redact))) == note
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_the_end_of_a_window_in_nanoseconds_is_read() -> None:
         b"\xff",
         b'{"type":"later"}',
         b'{"type":"cancel","message":"\xff"}',
-        b'{"type":"cancel","message":"' + b"x" * MAX_NOTE_BYTES + b'"}',
+        b'{"type":"cancel","message":"' + b"x" * MAX_COMMAND_BYTES + b'"}',
         answer_with(b'"value":' + b"[" * 3000 + b"]" * 3000),
         answer_with(b'"arguments":{"to":' + b"[" * 900 + b"]" * 900 + b"}"),
         answer_with(b'"arguments":{"to":1e999}'),
@@ -107,10 +109,10 @@ def test_the_end_of_a_window_in_nanoseconds_is_read() -> None:
 )
 def test_a_note_that_nobody_left_so_cannot_be_read(body: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
-        decode_note(body)
+        decode_command(body)
 
 
 @given(st.binary(max_size=40) | st.binary(max_size=20).map(lambda inner: answer_with(b'"value":' + inner)))
 def test_reading_a_note_never_raises_anything_else(body: bytes) -> None:
     with suppress(msgspec.MsgspecError):
-        decode_note(body)
+        decode_command(body)

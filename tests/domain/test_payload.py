@@ -8,16 +8,16 @@ import pytest
 
 from interlock.domain import json
 from interlock.domain.payload import (
-    Bound,
-    Change,
+    ApprovalBinding,
+    BindingChange,
     FileOperand,
     Payload,
-    Surroundings,
-    arguments_of,
+    ExecutionEnvironment,
+    read_canonical_arguments,
     canonical_payload,
-    changes,
+    diff_bindings,
     definition_digest,
-    grant_key,
+    compute_grant_key,
     hash_payload,
 )
 from interlock.registry.decorator import tool
@@ -34,9 +34,9 @@ def canonical(**arguments: Any) -> bytes:
 @pytest.mark.requirement("D12")
 @pytest.mark.parametrize("integer", [2**53, 2**53 + 1, -(2**53), 10**30])
 def test_an_integer_that_not_every_reader_can_hold_has_no_canonical_form(integer: int) -> None:
-    with pytest.raises(json.BadJson):
+    with pytest.raises(json.InvalidJsonError):
         canonical(amount=integer)
-    with pytest.raises(json.BadJson):
+    with pytest.raises(json.InvalidJsonError):
         json.parse(f'{{"amount": {integer}}}')
 
 
@@ -45,32 +45,32 @@ def test_numbers_that_are_the_same_have_the_same_bytes_and_are_read_back_as_one_
     first, second = canonical(n=json.parse(one)), canonical(n=json.parse(other))
 
     assert first == second
-    assert repr(arguments_of(first)) == repr(arguments_of(second))
+    assert repr(read_canonical_arguments(first)) == repr(read_canonical_arguments(second))
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e400", "-1e400"])
 def test_a_number_that_is_none_is_neither_read_nor_hashed(text: str) -> None:
-    with pytest.raises(json.BadJson):
+    with pytest.raises(json.InvalidJsonError):
         json.parse(f'{{"n": {text}}}')
-    with pytest.raises(json.BadJson):
+    with pytest.raises(json.InvalidJsonError):
         canonical(n=float(text))
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '{"b": {"a": 1, "a": 1}}', '[{"a": 1, "\\u0061": 2}]'])
 def test_a_key_that_comes_twice_is_not_read(text: str) -> None:
-    with pytest.raises(json.BadJson):
+    with pytest.raises(json.InvalidJsonError):
         json.parse(text)
 
 
 @pytest.mark.parametrize("key", [1, 1.5, True, None, b"a", ("a",)])
 def test_a_key_that_is_no_string_has_no_canonical_form(key: Any) -> None:
-    with pytest.raises(json.BadJson):
+    with pytest.raises(json.InvalidJsonError):
         canonical(inner={key: 1})
 
 
 @pytest.mark.parametrize("arguments", [{"a": "\ud800"}, {"\udfff": "a"}, {"a": {"\ud83d": 1}}, {"a": ["\ude00\ud83d"]}])
 def test_half_a_character_has_no_canonical_form_as_value_or_as_key(arguments: dict[str, Any]) -> None:
-    with pytest.raises(json.BadJson):
+    with pytest.raises(json.InvalidJsonError):
         canonical(**arguments)
 
 
@@ -79,12 +79,12 @@ def test_half_a_character_has_no_canonical_form_as_value_or_as_key(arguments: di
 )
 def test_text_that_only_looks_alike_has_different_hashes(one: str, other: str) -> None:
     assert hash_payload(canonical(text=one)) != hash_payload(canonical(text=other))
-    assert arguments_of(canonical(text=one)) == {"text": one}
+    assert read_canonical_arguments(canonical(text=one)) == {"text": one}
 
 
 @pytest.mark.parametrize("text", ["\u2028", "\u2029", "\u202e", "\x7f", "</script>", "\u0085", "\ufeff", "\x00\x1f"])
 def test_characters_that_do_something_to_a_screen_are_kept_as_they_are(text: str) -> None:
-    assert arguments_of(canonical(text=text)) == {"text": text}
+    assert read_canonical_arguments(canonical(text=text)) == {"text": text}
 
 
 def test_nesting_is_bounded_before_anything_is_hashed() -> None:
@@ -93,21 +93,21 @@ def test_nesting_is_bounded_before_anything_is_hashed() -> None:
 
     assert json.parse(nested(json.MAX_DEPTH))
     for depth in (json.MAX_DEPTH + 1, 950, 1_500, 100_000):
-        with pytest.raises(json.BadJson):
+        with pytest.raises(json.InvalidJsonError):
             json.parse(nested(depth))
 
 
 @pytest.mark.parametrize("value", [Decimal("1.1"), b"bytes", datetime(2026, 1, 1, tzinfo=UTC), {1, 2}, object(), 1j])
 def test_what_is_not_json_has_no_canonical_form(value: Any) -> None:
-    with pytest.raises(json.BadJson):
+    with pytest.raises(json.InvalidJsonError):
         canonical(value=value)
 
 
 def test_the_document_binds_everything_and_names_its_own_form() -> None:
-    surroundings = Surroundings(
+    surroundings = ExecutionEnvironment(
         cwd="/work", environment={"A": "1"}, sandbox="none/async", files=(FileOperand("f", "ab" * 32),)
     )
-    bound = Bound(
+    bound = ApprovalBinding(
         tool_origin="mcp",
         tool_source="server",
         tool_version="2",
@@ -170,44 +170,50 @@ def test_a_parameter_more_is_another_definition() -> None:
 
 
 def test_changes_name_what_is_different_with_both_its_states() -> None:
-    was = Bound(
+    was = ApprovalBinding(
         tool_version="1",
         policy="p1",
-        surroundings=Surroundings(
+        surroundings=ExecutionEnvironment(
             cwd="/a", environment={"X": "1", "GONE": "1"}, files=(FileOperand("f", "aa"), FileOperand("new"))
         ),
     )
-    now = Bound(
+    now = ApprovalBinding(
         tool_version="2",
         policy="p1",
-        surroundings=Surroundings(
+        surroundings=ExecutionEnvironment(
             cwd="/a", environment={"X": "2"}, files=(FileOperand("f", unbound="a folder"), FileOperand("new", "bb"))
         ),
     )
 
-    assert changes(was, now) == (
-        Change("tool version", "1", "2"),
-        Change("variable X", "1", "2"),
-        Change("variable GONE", "1", "not there"),
-        Change("file f", "sha256:aa", "cannot be bound: a folder"),
-        Change("file new", "missing", "sha256:bb"),
+    assert diff_bindings(was, now) == (
+        BindingChange("tool version", "1", "2"),
+        BindingChange("variable X", "1", "2"),
+        BindingChange("variable GONE", "1", "not there"),
+        BindingChange("file f", "sha256:aa", "cannot be bound: a folder"),
+        BindingChange("file new", "missing", "sha256:bb"),
     )
-    assert changes(was, was) == ()
+    assert diff_bindings(was, was) == ()
 
 
 def test_a_grant_is_known_by_the_call_its_surroundings_its_requester_and_the_rules_that_asked() -> None:
-    bound = Bound(requester="ada", surroundings=Surroundings(cwd="/a", files=(FileOperand("f", "aa"),)))
-    elsewhere = Bound(requester="ada", surroundings=Surroundings(cwd="/b", files=(FileOperand("f", "aa"),)))
-    other_file = Bound(requester="ada", surroundings=Surroundings(cwd="/a", files=(FileOperand("f", "bb"),)))
+    bound = ApprovalBinding(
+        requester="ada", surroundings=ExecutionEnvironment(cwd="/a", files=(FileOperand("f", "aa"),))
+    )
+    elsewhere = ApprovalBinding(
+        requester="ada", surroundings=ExecutionEnvironment(cwd="/b", files=(FileOperand("f", "aa"),))
+    )
+    other_file = ApprovalBinding(
+        requester="ada", surroundings=ExecutionEnvironment(cwd="/a", files=(FileOperand("f", "bb"),))
+    )
     keys = [
-        grant_key("edit", {"a": 1}, bound, ("r",)),
-        grant_key("edit", {"a": 2}, bound, ("r",)),
-        grant_key("write", {"a": 1}, bound, ("r",)),
-        grant_key("edit", {"a": 1}, Bound(requester="bob", surroundings=bound.surroundings), ("r",)),
-        grant_key("edit", {"a": 1}, elsewhere, ("r",)),
-        grant_key("edit", {"a": 1}, other_file, ("r",)),
-        grant_key("edit", {"a": 1}, bound, ("r", "s")),
+        compute_grant_key("edit", {"a": 1}, bound, ("r",)),
+        compute_grant_key("edit", {"a": 2}, bound, ("r",)),
+        compute_grant_key("write", {"a": 1}, bound, ("r",)),
+        compute_grant_key("edit", {"a": 1}, ApprovalBinding(requester="bob", surroundings=bound.surroundings), ("r",)),
+        compute_grant_key("edit", {"a": 1}, elsewhere, ("r",)),
+        compute_grant_key("edit", {"a": 1}, other_file, ("r",)),
+        compute_grant_key("edit", {"a": 1}, bound, ("r", "s")),
     ]
 
     assert len(set(keys)) == len(keys)
-    assert grant_key("edit", {"a": 1.0}, bound, ("r",)) == keys[0]
+    assert compute_grant_key("edit", {"a": 1.0}, bound, ("r",)) == keys[0]

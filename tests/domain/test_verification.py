@@ -8,8 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.observation import Observation
-from interlock.domain.outcome import NONE, UNKNOWN, SideEffect, SideEffects
-from interlock.domain.state.verification import MAX_CHECKS, Change, Check, Checks, Evidence, Verification
+from interlock.domain.outcome import NO_SIDE_EFFECTS, UNKNOWN_SIDE_EFFECTS, SideEffect, SideEffects
+from interlock.domain.state.verification import (
+    MAX_CHECKS,
+    WorkspaceChange,
+    CheckResult,
+    VerificationState,
+    Evidence,
+    Verification,
+)
 
 EDIT: SideEffects = (SideEffect(kind="modified", target="shop.py"),)
 MAIL: SideEffects = (SideEffect(kind="sent", target="ada@example.org"),)
@@ -19,21 +26,21 @@ class Run:
     """A run in short: one call after the other, each with the events that it leaves."""
 
     def __init__(self) -> None:
-        self.checks = Checks()
+        self.checks = VerificationState()
         self.seq = 0
 
     def _call(self, tool: str, effects: SideEffects, **told: Any) -> None:
         call_id = f"c{self.seq}"
-        self.checks.started(call_id, self.seq)
-        self.checks.changed(self.seq + 1, effects, call_id, tool)
+        self.checks.record_start(call_id, self.seq)
+        self.checks.record_change(self.seq + 1, effects, call_id, tool)
         observation = Observation(call_id=call_id, tool=tool, side_effects=effects, summary="", **told)
-        self.checks.observed(observation, self.seq + 2)
+        self.checks.record_observation(observation, self.seq + 2)
         self.seq += 3
 
     def edit(self, effects: SideEffects = EDIT, tool: str = "edit_file") -> None:
         self._call(tool, effects, ok=True)
 
-    def check(self, command: str, ok: bool | None = True, effects: SideEffects = NONE, **facts: Any) -> None:
+    def check(self, command: str, ok: bool | None = True, effects: SideEffects = NO_SIDE_EFFECTS, **facts: Any) -> None:
         """As `bash` tells of a test or check command."""
         program = next(word for word in ("pytest", "ruff", "mypy", "go", "make", "npm", "cargo") if word in command)
         exit_code = 1 if ok is False else 0
@@ -44,11 +51,11 @@ class Run:
 
     def own(self, tool: str, ok: bool, **facts: Any) -> None:
         """As a developer's tool may tell of its check."""
-        self._call(tool, NONE, ok=ok, kind="verification", facts=facts)
+        self._call(tool, NO_SIDE_EFFECTS, ok=ok, kind="verification", facts=facts)
 
     @property
     def status(self) -> str:
-        return self.checks.verdict().status
+        return self.checks.summarize().status
 
 
 def counts(passed: int, failed: int = 0) -> dict[str, int]:
@@ -58,22 +65,22 @@ def counts(passed: int, failed: int = 0) -> dict[str, int]:
 def test_a_run_that_checked_nothing_has_no_verification() -> None:
     run = Run()
     run.edit()
-    assert run.checks.verdict() == Verification(status="none", message="No test or check was run.")
+    assert run.checks.summarize() == Verification(status="none", message="No test or check was run.")
 
 
 @pytest.mark.requirement("R183")
 def test_only_an_observation_of_the_kind_verification_is_evidence() -> None:
-    checks = Checks()
+    checks = VerificationState()
     facts = {"verification": {"program": "pytest", "command": "pytest", "ok": True}}
-    checks.observed(Observation(call_id="c1", tool="bash", ok=True, summary="5 passed", facts=facts), 1)
-    assert checks.verdict().status == "none"
+    checks.record_observation(Observation(call_id="c1", tool="bash", ok=True, summary="5 passed", facts=facts), 1)
+    assert checks.summarize().status == "none"
 
 
 def test_a_pass_after_the_last_change_is_passed_and_says_by_what() -> None:
     run = Run()
     run.edit()
     run.check("pytest -q", counts=counts(12))
-    verification = run.checks.verdict()
+    verification = run.checks.summarize()
     (evidence,) = verification.evidence
     assert (verification.status, evidence.change) == ("passed", None)
     assert (evidence.check.command, evidence.check.call_id, evidence.check.seq) == ("pytest -q", "c3", 5)
@@ -84,7 +91,7 @@ def test_a_pass_after_the_last_change_is_passed_and_says_by_what() -> None:
 def test_a_failure_is_failed_with_its_exit_code_and_counts() -> None:
     run = Run()
     run.check("pytest -q", ok=False, counts=counts(3, 1))
-    verification = run.checks.verdict()
+    verification = run.checks.summarize()
     assert verification.status == "failed"
     assert verification.evidence[0].check.exit_code == 1
     assert verification.message == "`pytest -q` failed (exit code 1, 3 passed, 1 failed)."
@@ -94,7 +101,7 @@ def test_a_failure_before_the_last_change_is_still_a_failure() -> None:
     run = Run()
     run.check("pytest -q", ok=False)
     run.edit()
-    verification = run.checks.verdict()
+    verification = run.checks.summarize()
     assert verification.status == "failed"
     assert verification.message == (
         "`pytest -q` failed (exit code 1), and was not run again after edit_file changed shop.py (event 5)."
@@ -106,9 +113,9 @@ def test_a_pass_before_the_last_change_is_stale_and_says_which_change() -> None:
     run = Run()
     run.check("pytest -q")
     run.edit()
-    verification = run.checks.verdict()
+    verification = run.checks.summarize()
     assert verification.status == "stale"
-    assert verification.evidence[0].change == Change(5, "c3", "edit_file", "shop.py")
+    assert verification.evidence[0].change == WorkspaceChange(5, "c3", "edit_file", "shop.py")
     assert verification.message == (
         "`pytest -q` passed (exit code 0), and after that edit_file changed shop.py (event 5)."
     )
@@ -117,15 +124,15 @@ def test_a_pass_before_the_last_change_is_stale_and_says_which_change() -> None:
 def test_a_call_with_unknown_effects_makes_a_pass_stale() -> None:
     run = Run()
     run.check("pytest -q")
-    run.edit(UNKNOWN, tool="deploy")
+    run.edit(UNKNOWN_SIDE_EFFECTS, tool="deploy")
     assert run.status == "stale"
-    assert "deploy may have changed something (event 5)" in run.checks.verdict().message
+    assert "deploy may have changed something (event 5)" in run.checks.summarize().message
 
 
 def test_reading_and_sending_leave_a_pass_as_it_is() -> None:
     run = Run()
     run.check("pytest -q")
-    run.edit(NONE, tool="read_file")
+    run.edit(NO_SIDE_EFFECTS, tool="read_file")
     run.edit(MAIL, tool="send_mail")
     assert run.status == "passed"
 
@@ -136,7 +143,7 @@ def test_a_linter_that_passes_after_an_edit_leaves_the_tests_stale() -> None:
     run.edit()
     run.check("ruff check .")
     assert run.status == "stale"
-    assert [one.change is None for one in run.checks.verdict().evidence] == [False, True]
+    assert [one.change is None for one in run.checks.summarize().evidence] == [False, True]
     run.check("pytest")
     assert run.status == "passed"
 
@@ -146,34 +153,34 @@ def test_what_a_check_writes_itself_makes_other_checks_stale_and_not_its_own() -
     run.check("pytest", effects=EDIT)
     assert run.status == "passed"
     run.check("ruff check --fix .", effects=EDIT)
-    assert [one.change is None for one in run.checks.verdict().evidence] == [False, True]
+    assert [one.change is None for one in run.checks.summarize().evidence] == [False, True]
 
 
 def test_a_change_while_a_check_ran_makes_it_stale() -> None:
-    checks = Checks()
-    checks.started("tests", 1)
-    checks.started("edit", 2)
-    checks.changed(3, EDIT, "edit", "edit_file")
-    checks.changed(5, UNKNOWN, "tests", "run_tests")
+    checks = VerificationState()
+    checks.record_start("tests", 1)
+    checks.record_start("edit", 2)
+    checks.record_change(3, EDIT, "edit", "edit_file")
+    checks.record_change(5, UNKNOWN_SIDE_EFFECTS, "tests", "run_tests")
     told = Observation(
-        call_id="tests", tool="run_tests", ok=True, summary="", kind="verification", side_effects=UNKNOWN
+        call_id="tests", tool="run_tests", ok=True, summary="", kind="verification", side_effects=UNKNOWN_SIDE_EFFECTS
     )
-    checks.observed(told, 6)
-    assert checks.verdict().evidence[0].change == Change(3, "edit", "edit_file", "shop.py")
+    checks.record_observation(told, 6)
+    assert checks.summarize().evidence[0].change == WorkspaceChange(3, "edit", "edit_file", "shop.py")
 
 
 def test_an_observation_without_an_end_of_its_own_tells_of_a_change() -> None:
     run = Run()
     run.check("pytest")
-    lost = Observation(call_id="lost", tool="bash", ok=False, summary="It stopped.", side_effects=UNKNOWN)
-    run.checks.observed(lost, 20)
+    lost = Observation(call_id="lost", tool="bash", ok=False, summary="It stopped.", side_effects=UNKNOWN_SIDE_EFFECTS)
+    run.checks.record_observation(lost, 20)
     assert run.status == "stale"
 
 
 def test_an_equal_digest_later_proves_that_nothing_changed() -> None:
     run = Run()
     run.check("pytest", workspace="aaaa")
-    run.edit(UNKNOWN, tool="bash")
+    run.edit(UNKNOWN_SIDE_EFFECTS, tool="bash")
     assert run.status == "stale"
     run.check("ruff check", workspace="aaaa")
     assert run.status == "passed"
@@ -185,7 +192,7 @@ def test_another_digest_later_shows_a_change_that_no_call_told_of() -> None:
     run = Run()
     run.check("pytest", workspace="aaaa")
     run.check("ruff check", workspace="bbbb")
-    verification = run.checks.verdict()
+    verification = run.checks.summarize()
     assert verification.status == "stale"
     assert "and after that something changed that no call told of (seen at event 5)" in verification.message
 
@@ -196,7 +203,7 @@ def test_a_digest_of_a_part_proves_nothing(digest: str) -> None:
     run.check("pytest", workspace=digest)
     run.check("ruff check", workspace=digest)
     assert run.status == "passed"
-    run.edit(UNKNOWN)
+    run.edit(UNKNOWN_SIDE_EFFECTS)
     run.check("ruff check", workspace=digest)
     assert run.status == "stale"
 
@@ -298,7 +305,7 @@ def test_a_result_that_cannot_be_told_changes_nothing_and_is_no_pass() -> None:
     run = Run()
     run.check("pytest || true", ok=None)
     assert run.status == "none"
-    assert run.checks.verdict().message == "`pytest || true` ran, but whether it passed cannot be told."
+    assert run.checks.summarize().message == "`pytest || true` ran, but whether it passed cannot be told."
     run.check("pytest", ok=False)
     run.check("pytest || true", ok=None)
     assert run.status == "failed"
@@ -307,7 +314,7 @@ def test_a_result_that_cannot_be_told_changes_nothing_and_is_no_pass() -> None:
 def test_a_tool_of_a_developer_needs_nothing_but_the_kind() -> None:
     run = Run()
     run.own("check_invoices", ok=True)
-    assert run.checks.verdict().message == "check_invoices passed, and nothing changed after that."
+    assert run.checks.summarize().message == "check_invoices passed, and nothing changed after that."
     run.own("check_invoices", ok=False)
     assert run.status == "failed"
     run.own("check_invoices", ok=True)
@@ -319,7 +326,7 @@ def test_a_tool_can_name_its_goals_apart() -> None:
     run.own("run_suite", ok=False, goal="unit")
     run.own("run_suite", ok=True, goal="end to end")
     assert run.status == "failed"
-    assert run.checks.verdict().message == "unit failed."
+    assert run.checks.summarize().message == "unit failed."
 
 
 def test_a_tool_that_says_it_failed_is_believed_over_its_facts() -> None:
@@ -339,7 +346,7 @@ def test_several_failures_are_told_of_by_the_newest() -> None:
     run = Run()
     run.check("ruff check", ok=False)
     run.check("mypy src", ok=False)
-    assert run.checks.verdict().message == "`mypy src` failed (exit code 1) (and 1 more like this)."
+    assert run.checks.summarize().message == "`mypy src` failed (exit code 1) (and 1 more like this)."
 
 
 def test_many_passes_are_told_of_by_the_first_ones() -> None:
@@ -347,7 +354,7 @@ def test_many_passes_are_told_of_by_the_first_ones() -> None:
     for name in "abcde":
         run.own(f"check_{name}", ok=True)
     message = "check_a, check_b, check_c and 2 more passed, and nothing changed after that."
-    assert run.checks.verdict().message == message
+    assert run.checks.summarize().message == message
 
 
 def test_any_number_of_goals_keeps_the_failure_and_stays_small() -> None:
@@ -391,21 +398,21 @@ _FACTS = st.fixed_dictionaries(
         "cwd": st.sampled_from(["", ".", "a"]) | _JSON,
     },
 )
-_EFFECTS = st.sampled_from([NONE, UNKNOWN, EDIT])
+_EFFECTS = st.sampled_from([NO_SIDE_EFFECTS, UNKNOWN_SIDE_EFFECTS, EDIT])
 _STEP = st.tuples(st.sampled_from(["bash", "mine"]), st.booleans(), st.booleans(), _EFFECTS, _FACTS)
 
 
 @given(st.lists(_STEP, max_size=8))
 def test_whatever_tools_say_it_is_passed_only_where_nothing_failed_or_changed(steps: list[Any]) -> None:
-    checks = Checks()
+    checks = VerificationState()
     for seq, (tool, ok, is_check, effects, facts) in enumerate(steps):
         kind = "verification" if is_check else "tool"
         told = Observation(
             call_id=f"c{seq}", tool=tool, ok=ok, summary="", kind=kind, side_effects=effects, facts=facts
         )
-        checks.observed(told, seq)
-    verification = checks.verdict()
-    assert msgspec.json.decode(msgspec.json.encode(checks), type=Checks) == checks
+        checks.record_observation(told, seq)
+    verification = checks.summarize()
+    assert msgspec.json.decode(msgspec.json.encode(checks), type=VerificationState) == checks
     assert "\n" not in verification.message
     assert len(verification.message) < 1_000
     if verification.status == "passed":
@@ -436,7 +443,7 @@ def test_evidence_and_checks_are_plain_data() -> None:
     run = Run()
     run.check("pytest", counts=counts(2), workspace="aaaa")
     run.edit()
-    verification = run.checks.verdict()
+    verification = run.checks.summarize()
     assert msgspec.json.decode(msgspec.json.encode(verification), type=Verification) == verification
     assert isinstance(verification.evidence[0], Evidence)
-    assert isinstance(verification.evidence[0].check, Check)
+    assert isinstance(verification.evidence[0].check, CheckResult)

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import pytest
 
 import interlock
-from interlock import Entry, MemoryLog, SqliteLog
+from interlock import LogEntry, MemoryLog, SqliteLog
 from tests.crash.lives import KILLED, Lives
 from tests.crash.scripted import FINISHED, LOG
 from tests.patience import HANG_SECONDS
@@ -110,12 +110,12 @@ class _Kept:
         """Remove nothing: the log is read later."""
 
 
-async def _read(log: MemoryLog | SqliteLog) -> dict[str, list[Entry]]:
+async def _read(log: MemoryLog | SqliteLog) -> dict[str, list[LogEntry]]:
     return {run_id: await log.read(run_id) for run_id in await log.run_ids()}
 
 
-def _runs_in(path: Path) -> dict[str, list[Entry]]:
-    async def read() -> dict[str, list[Entry]]:
+def _runs_in(path: Path) -> dict[str, list[LogEntry]]:
+    async def read() -> dict[str, list[LogEntry]]:
         async with SqliteLog(path) as log:
             return await _read(log)
 

@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from interlock import Entry, Replay, read_export, render_for_model, render_for_user, run_events
-from interlock.audit.schemas import SCHEMAS, export
-from interlock.history.run_handle_view import run_handle_events
-from interlock.history.state_view import state_as_of
+from interlock import LogEntry, Replay, read_export, render_for_model, render_for_user, to_run_events
+from interlock.audit.schemas import SCHEMAS, export_run
+from interlock.history.run_handle_view import to_run_handle_events
+from interlock.history.state_view import build_state_at
 
 LOGS = Path(__file__).parent / "logs"
 #: The folder of every golden run, as long as the one that it really had: the size of an output depends on it.
@@ -25,14 +25,14 @@ WORKSPACE = b"/tmp/golden-00000000"
 _ROOT = Path(__file__).parents[2]
 _FIRST_TIME = 1_650_000_000_000_000_000
 
-Runs: TypeAlias = Mapping[str, Sequence[Entry]]
+Runs: TypeAlias = Mapping[str, Sequence[LogEntry]]
 
 
 def log_names() -> list[str]:
     return sorted(path.stem for path in LOGS.glob("*.ndjson"))
 
 
-def read_log(name: str) -> list[Entry]:
+def read_log(name: str) -> list[LogEntry]:
     return read_export((LOGS / f"{name}.ndjson").read_bytes().splitlines())
 
 
@@ -40,18 +40,21 @@ def read_summary(name: str) -> dict[str, Any]:
     return json.loads((LOGS / f"{name}.json").read_text())
 
 
-def summarize(entries: Sequence[Entry]) -> dict[str, Any]:
+def summarize(entries: Sequence[LogEntry]) -> dict[str, Any]:
     """Return what the package makes of a log, as JSON that a person can compare."""
     return {name: part(entries) for name, part in PARTS.items()}
 
 
-def outline(entries: Sequence[Entry]) -> list[str]:
+def outline(entries: Sequence[LogEntry]) -> list[str]:
     """Return one line for each event: its place, what happened, how it was decided or ended, and the run's state."""
     replay = Replay(entries)
-    return [f"{_line(entry)} -> {replay.at(step.event.seq).state}" for entry, step in zip(entries, replay, strict=True)]
+    return [
+        f"{_line(entry)} -> {replay.state_at(step.event.seq).state}"
+        for entry, step in zip(entries, replay, strict=True)
+    ]
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: LogEntry) -> str:
     event = msgspec.json.decode(entry.body)
     fact = event["fact"]
     observation = fact.get("observation", {})
@@ -75,9 +78,9 @@ def _word(name: str, value: Any) -> str:
     return f"{name}={value if isinstance(value, str) else json.dumps(value)}"
 
 
-def final_state(entries: Sequence[Entry]) -> dict[str, Any]:
+def final_state(entries: Sequence[LogEntry]) -> dict[str, Any]:
     """Return the fold of the whole log under names of its own, so that a renamed attribute is one edit here."""
-    state = state_as_of(entries[0].run_id, entries)
+    state = build_state_at(entries[0].run_id, entries)
     moment = Replay(entries).moment(len(entries) - 1)
     return {
         "run": [state.run_id, state.status, state.state, state.message, state.agent, state.speaker],
@@ -106,27 +109,27 @@ def final_state(entries: Sequence[Entry]) -> dict[str, Any]:
     }
 
 
-def observations(entries: Sequence[Entry]) -> list[list[str]]:
+def observations(entries: Sequence[LogEntry]) -> list[list[str]]:
     """Return call id, text for the model and text for the user of every observation, in the order of the log."""
     return [[seen.call_id, render_for_model(seen), render_for_user(seen)] for seen in Replay(entries).observations()]
 
 
-def view_digests(entries: Sequence[Entry]) -> dict[str, str]:
+def view_digests(entries: Sequence[LogEntry]) -> dict[str, str]:
     """Return digests of the run as operators and clients of a run handle see it."""
     events = [step.event for step in Replay(entries)]
-    views: dict[str, Callable[[Any], Iterable[Any]]] = {"run": run_events, "run_handle": run_handle_events}
+    views: dict[str, Callable[[Any], Iterable[Any]]] = {"run": to_run_events, "run_handle": to_run_handle_events}
     return {
         name: sha256(msgspec.json.encode([list(view(event)) for event in events])).hexdigest()
         for name, view in views.items()
     }
 
 
-def export_digests(entries: Sequence[Entry]) -> dict[str, str]:
+def export_digests(entries: Sequence[LogEntry]) -> dict[str, str]:
     """Return the digest of the export in each schema."""
-    return {name: sha256(b"".join(export(entries, name, host="host-1"))).hexdigest() for name in sorted(SCHEMAS)}
+    return {name: sha256(b"".join(export_run(entries, name, host="host-1"))).hexdigest() for name in sorted(SCHEMAS)}
 
 
-PARTS: Mapping[str, Callable[[Sequence[Entry]], Any]] = {
+PARTS: Mapping[str, Callable[[Sequence[LogEntry]], Any]] = {
     "outline": outline,
     "state": final_state,
     "observations": observations,
@@ -135,7 +138,7 @@ PARTS: Mapping[str, Callable[[Sequence[Entry]], Any]] = {
 }
 
 
-def chain_hashes(entries: Sequence[Entry]) -> list[bytes]:
+def chain_hashes(entries: Sequence[LogEntry]) -> list[bytes]:
     """Compute the hashes as the format says, without the package's own code."""
     hashes, head = list[bytes](), sha256(b"interlock/log/v1\n" + entries[0].run_id.encode()).digest()
     for entry in entries:
@@ -144,7 +147,7 @@ def chain_hashes(entries: Sequence[Entry]) -> list[bytes]:
     return hashes
 
 
-def neutralize(runs: Runs, folder: Path | None = None) -> dict[str, list[Entry]]:
+def neutralize(runs: Runs, folder: Path | None = None) -> dict[str, list[LogEntry]]:
     """Return the runs with everything replaced that differs from one recording to the next, and chained again.
 
     Of runs in a folder of this host, the paths are replaced and the digests are numbered, because they are over content
@@ -188,15 +191,15 @@ _REPLACED = (
 )
 
 
-def _chain(bodies: Sequence[bytes]) -> list[Entry]:
+def _chain(bodies: Sequence[bytes]) -> list[LogEntry]:
     places = [msgspec.json.decode(body) for body in bodies]
-    entries = [Entry(place["run_id"], place["seq"], body, b"") for place, body in zip(places, bodies, strict=True)]
+    entries = [LogEntry(place["run_id"], place["seq"], body, b"") for place, body in zip(places, bodies, strict=True)]
     return [
         msgspec.structs.replace(entry, hash=hash) for entry, hash in zip(entries, chain_hashes(entries), strict=True)
     ]
 
 
-def facts(entries: Sequence[Entry]) -> list[str]:
+def facts(entries: Sequence[LogEntry]) -> list[str]:
     """Return every event whole, except for digests, which are over texts that may change by themselves."""
     return [without_digests(entry.body.decode()) for entry in entries]
 

@@ -11,7 +11,7 @@ from interlock import (
     Clock,
     Consent,
     ConsentBinding,
-    Entry,
+    LogEntry,
     FailSafeConfig,
     HeadlessInteractionProvider,
     Limits,
@@ -20,17 +20,17 @@ from interlock import (
     Rule,
     RulePolicy,
     Runner,
-    ScriptedProvider,
+    ScriptedModel,
     ToolContext,
     ToolIntent,
     ToolRuntime,
-    Turn,
+    ScriptedTurn,
     fork,
-    proposed,
+    tool_call,
     tool,
 )
 
-Runs: TypeAlias = dict[str, list[Entry]]
+Runs: TypeAlias = dict[str, list[LogEntry]]
 SECOND = 1_000_000_000
 HANG_SECONDS = 30
 
@@ -249,13 +249,15 @@ async def recovered() -> Runs:
     return {"recovered": await second.read(run.run_id), "recovered.asked": await asked.read(run.run_id)}
 
 
-def agent(name: str, *turns: Turn, **declared: Any) -> Agent:
+def agent(name: str, *turns: ScriptedTurn, **declared: Any) -> Agent:
     about: dict[str, Any] = {"policy": RulePolicy(RULES), **declared}
-    return Agent(name=name, provider=ScriptedProvider(turns, by_position=True), **about)
+    return Agent(name=name, provider=ScriptedModel(turns, by_position=True), **about)
 
 
-def turn(*calls: tuple[str, str, dict[str, Any]], text: str = "") -> Turn:
-    return Turn(text=text, calls=tuple(proposed(name, arguments, call_id) for call_id, name, arguments in calls))
+def turn(*calls: tuple[str, str, dict[str, Any]], text: str = "") -> ScriptedTurn:
+    return ScriptedTurn(
+        text=text, calls=tuple(tool_call(name, arguments, call_id) for call_id, name, arguments in calls)
+    )
 
 
 class Access:
@@ -282,7 +284,7 @@ def mailer() -> Agent:
         return f"written to {to}"
 
     calls = turn(("granted", "read_mail", {}), ("refused", "write_mail", {"to": "bob"}))
-    return agent("mailer", calls, Turn(text="Done."), tools=[read_mail, write_mail])
+    return agent("mailer", calls, ScriptedTurn(text="Done."), tools=[read_mail, write_mail])
 
 
 async def consents() -> Runs:
@@ -300,9 +302,11 @@ async def consents() -> Runs:
 
 
 def boss() -> Agent:
-    helper = agent("helper", turn(("inner", "send", {"to": "bob"})), Turn(text="Bob has it."), tools=[send, wipe])
+    helper = agent(
+        "helper", turn(("inner", "send", {"to": "bob"})), ScriptedTurn(text="Bob has it."), tools=[send, wipe]
+    )
     asks = turn(("outer", "ask_helper", {"task": "Write to Bob."}), ("own", "look", {"what": "tea"}))
-    rest = Turn(text="It is done.")
+    rest = ScriptedTurn(text="It is done.")
     return agent("boss", asks, turn(("last", "wipe", {"what": "tea"})), rest, tools=[look, wipe, helper.as_tool()])
 
 
@@ -321,7 +325,10 @@ async def nested() -> Runs:
 
 def reception() -> Agent:
     turns = (turn(("over", "handoff_to_billing", {"reason": "Money."}), text="One moment."),)
-    rest = (turn(("looked", "look", {"what": "invoice"}), ("gone", "wipe", {"what": "invoice"})), Turn(text="Paid."))
+    rest = (
+        turn(("looked", "look", {"what": "invoice"}), ("gone", "wipe", {"what": "invoice"})),
+        ScriptedTurn(text="Paid."),
+    )
     billing = agent("billing", *turns, *rest, tools=[look, wipe], instructions="You know them.", policy=None)
     return agent("reception", *turns, *rest, handoffs=(billing,), instructions="Find out what it is about.")
 
@@ -340,7 +347,11 @@ async def handoff() -> Runs:
 def sender() -> Agent:
     first = turn(("looked", "look", {"what": "tea"}), ("sent", "send", {"to": "bob"}), text="I look first.")
     return agent(
-        "sender", first, Turn(text="All tests pass. Bob has it."), Turn(text="Bob has it."), tools=[look, send]
+        "sender",
+        first,
+        ScriptedTurn(text="All tests pass. Bob has it."),
+        ScriptedTurn(text="Bob has it."),
+        tools=[look, send],
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from interlock import Entry, Replay, dry_run, read_export, replay_model, to_json, to_ndjson, verify
+from interlock import LogEntry, Replay, dry_run, read_export, replay_model, to_json, to_ndjson, verify
 
 from .reading import LOGS, PARTS, chain_hashes, log_names, read_log, read_summary
 from .scenes import AGENTS
@@ -82,7 +82,7 @@ def test_recorded_calls_are_judged_as_they_were(name: str) -> None:
     assert [row.call_id for row in judged.rows] == _proposed(read_log(name))
 
 
-def _proposed(entries: Sequence[Entry]) -> list[str]:
+def _proposed(entries: Sequence[LogEntry]) -> list[str]:
     facts = [json.loads(entry.body)["fact"] for entry in entries]
     return list(dict.fromkeys(fact["call_id"] for fact in facts if fact["type"] == "tool.intent"))
 

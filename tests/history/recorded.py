@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Sequence
 
 from interlock.domain.call import Answer, Question
-from interlock.domain.chain import Entry, encode_event, genesis, link
+from interlock.domain.chain import LogEntry, encode_event, genesis_hash, next_hash
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.event import (
     ApprovalGranted,
     ApprovalRequested,
     BatchStarted,
-    CallJudged,
+    PolicyEvaluated,
     CallObserved,
     CallProposed,
     CallValidated,
@@ -17,16 +17,16 @@ from interlock.domain.event import (
     Fact,
     InvocationCompleted,
     InvocationStarted,
-    MenuShown,
+    ToolsOffered,
     RunCompleted,
     RunPaused,
     RunResumed,
     RunStarted,
-    Warned,
+    WarningRaised,
 )
 from interlock.domain.observation import ArtifactRef, Content, Observation, OutputSize
 from interlock.domain.outcome import Failure
-from interlock.storage.event_log import Claim, Snapshot
+from interlock.storage.event_log import Lease, Snapshot
 from interlock.storage.memory import MemoryLog
 from tests.log_around import LogAround
 
@@ -42,17 +42,17 @@ def event(seq: int, fact: Fact, run_id: str = RUN) -> Event:
     return Event(seq, run_id, 1_700_000_000_000_000_000 + seq, run_id, seq - 1 if seq else None, fact)
 
 
-def record(facts: Iterable[Fact], run_id: str = RUN) -> list[Entry]:
+def record(facts: Iterable[Fact], run_id: str = RUN) -> list[LogEntry]:
     """The entries of a run that consists of these facts."""
     return chain([encode_event(event(seq, fact, run_id)) for seq, fact in enumerate(facts)], run_id)
 
 
-def chain(bodies: Iterable[bytes], run_id: str = RUN) -> list[Entry]:
-    entries: list[Entry] = []
-    head = genesis(run_id)
+def chain(bodies: Iterable[bytes], run_id: str = RUN) -> list[LogEntry]:
+    entries: list[LogEntry] = []
+    head = genesis_hash(run_id)
     for seq, body in enumerate(bodies):
-        head = link(head, body)
-        entries.append(Entry(run_id, seq, body, head))
+        head = next_hash(head, body)
+        entries.append(LogEntry(run_id, seq, body, head))
     return entries
 
 
@@ -110,14 +110,14 @@ PUSHED = Observation(
     tool="git_push",
     ok=False,
     summary="Denied by policy.",
-    failure=Failure.of("policy_denied", "Denied by policy: Never. Nothing was executed."),
+    failure=Failure.from_code("policy_denied", "Denied by policy: Never. Nothing was executed."),
 )
 INVALID = Observation(
     call_id="invalid",
     tool="read_file",
     ok=False,
     summary="The arguments do not fit.",
-    failure=Failure.of("schema_invalid", "path: Field required"),
+    failure=Failure.from_code("schema_invalid", "path: Field required"),
 )
 WRITTEN = Observation(call_id="write", tool="write_file", ok=True, summary="Wrote notes.txt.", duration_ms=1.5)
 
@@ -125,7 +125,7 @@ WRITTEN = Observation(call_id="write", tool="write_file", ok=True, summary="Wrot
 #: observation of `write` is recorded last, and that of `invalid` first.
 FACTS: tuple[Fact, ...] = (
     RunStarted(schema=1, agent="fixer"),
-    MenuShown(digest="menu1", versions={"read_file": "v1", "write_file": "v1"}, artifact_id="sha256:menu"),
+    ToolsOffered(digest="menu1", versions={"read_file": "v1", "write_file": "v1"}, artifact_id="sha256:menu"),
     BatchStarted(call_count=4, menu_digest="menu1"),
     proposed("read", "read_file", path="a.txt"),
     proposed("push", "git_push", remote="origin"),
@@ -135,9 +135,9 @@ FACTS: tuple[Fact, ...] = (
     CallValidated(call_id="push", ok=True),
     CallValidated(call_id="invalid", ok=False, errors=("path: Field required",)),
     CallValidated(call_id="write", ok=True),
-    CallJudged(call_id="read", tool="read_file", decision=ALLOW),
-    CallJudged(call_id="push", tool="git_push", decision=DENY),
-    CallJudged(call_id="write", tool="write_file", decision=ASK),
+    PolicyEvaluated(call_id="read", tool="read_file", decision=ALLOW),
+    PolicyEvaluated(call_id="push", tool="git_push", decision=DENY),
+    PolicyEvaluated(call_id="write", tool="write_file", decision=ASK),
     observed(INVALID),
     observed(PUSHED),
     ApprovalRequested(call_id="write", question=question()),
@@ -150,7 +150,7 @@ FACTS: tuple[Fact, ...] = (
     started("write", "write_file", 23, action_id="act_1"),
     ended("write", 23),
     observed(WRITTEN),
-    Warned(message="The sandbox refused a write to /etc.", call_id="write"),
+    WarningRaised(message="The sandbox refused a write to /etc.", call_id="write"),
     RunCompleted(message="Done."),
 )
 
@@ -158,17 +158,17 @@ FACTS: tuple[Fact, ...] = (
 class ListLog(LogAround):
     """A log whose stored entries a test may reach into."""
 
-    def __init__(self, entries: Sequence[Entry] = (), snapshot: Snapshot | None = None) -> None:
+    def __init__(self, entries: Sequence[LogEntry] = (), snapshot: Snapshot | None = None) -> None:
         super().__init__(MemoryLog())
         self.entries = list(entries)
         self.snapshot = snapshot
         #: The `after_seq` of every read.
         self.reads: list[int] = []
 
-    def append(self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None) -> None:
+    def append(self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None) -> None:
         self.entries.extend(entries)
 
-    async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[Entry]:
+    async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[LogEntry]:
         self.reads.append(after_seq)
         found = [entry for entry in self.entries if entry.run_id == run_id and entry.seq > after_seq]
         return found[:limit]

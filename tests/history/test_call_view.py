@@ -7,7 +7,7 @@ from interlock import MemoryLog, Rule, RulePolicy, ToolDefinition, tool
 from interlock.domain.call import Answer
 from interlock.domain.chain import decode_event
 from interlock.domain.event import Event
-from interlock.history.call_view import CallView, call_view
+from interlock.history.call_view import CallView, build_call_view
 from interlock.runs.runner import Runner
 from tests.runs.support import agent_of, asked_of, calls
 
@@ -43,7 +43,7 @@ async def events_of(tool_: ToolDefinition, arguments: Any, answer: Mapping[str, 
 
 
 async def view_of(*given: Any) -> CallView:
-    found = call_view(await events_of(*given), "c1")
+    found = build_call_view(await events_of(*given), "c1")
     assert found is not None
     return found
 
@@ -117,12 +117,12 @@ async def test_a_failed_call_says_how_it_failed_and_what_may_have_happened() -> 
 
 
 async def test_a_call_that_nobody_proposed_is_none() -> None:
-    assert call_view(await events_of(fail, {"why": "x"}), "c2") is None
+    assert build_call_view(await events_of(fail, {"why": "x"}), "c2") is None
 
 
 async def test_the_view_is_of_every_prefix_of_a_run() -> None:
     events = await events_of(change, {"what": "x"}, {"approved": True, "by": "user:olga"})
-    views = [call_view(events[:at], "c1") for at in range(len(events) + 1)]
+    views = [build_call_view(events[:at], "c1") for at in range(len(events) + 1)]
     known = [view for view in views if view is not None]
     assert views.index(known[0]) == known[0].proposed_seq + 1
     statuses = [asked.status for view in known for asked in view.person_saw.questions]

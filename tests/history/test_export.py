@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 
 from interlock.audit.export import read_export, to_json, to_ndjson
 from interlock.audit.verify import verify
-from interlock.domain.chain import Entry
+from interlock.domain.chain import LogEntry
 from interlock.domain.errors import LogCorruptError
-from interlock.domain.event import RunStarted, Warned
+from interlock.domain.event import RunStarted, WarningRaised
 
 from .recorded import FACTS, RUN, record
 
-Form = Callable[[Iterable[Entry]], Iterator[bytes]]
+Form = Callable[[Iterable[LogEntry]], Iterator[bytes]]
 
 ENTRIES = record(FACTS)
 
 
-def ndjson(entries: list[Entry]) -> bytes:
+def ndjson(entries: list[LogEntry]) -> bytes:
     return b"".join(to_ndjson(entries))
 
 
@@ -78,7 +78,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_no_text_in_an_event_makes_another_line(text: str) -> None:
-    entries = record([RunStarted(schema=1, agent=text), Warned(message=text), Warned(message=text)])
+    entries = record([RunStarted(schema=1, agent=text), WarningRaised(message=text), WarningRaised(message=text)])
     exported = ndjson(entries)
 
     assert len(exported.splitlines()) == 3
@@ -89,7 +89,7 @@ def test_no_text_in_an_event_makes_another_line(text: str) -> None:
 
 @given(st.text())
 def test_any_text_stays_on_the_line_of_its_event(text: str) -> None:
-    entries = record([RunStarted(schema=1), Warned(message=text)])
+    entries = record([RunStarted(schema=1), WarningRaised(message=text)])
     exported = ndjson(entries)
 
     assert len(exported.decode().splitlines()) == 2

@@ -9,12 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.audit.export import event_line, read_export
-from interlock.audit.records import KINDS
-from interlock.audit.schemas import MEDIA_TYPES, SCHEMAS, FormName, SchemaName, export, render, renderers
+from interlock.audit.export import format_event_line, read_export
+from interlock.audit.records import EVENT_DESCRIPTORS
+from interlock.audit.schemas import (
+    MEDIA_TYPES,
+    SCHEMAS,
+    ExportFormat,
+    SchemaName,
+    export_run,
+    render_event,
+    build_renderers,
+)
 from interlock.audit.verify import verify
-from interlock.domain.chain import Entry, decode_event, link
-from interlock.domain.event import Fact, RunStarted, Warned
+from interlock.domain.chain import LogEntry, decode_event, next_hash
+from interlock.domain.event import Fact, RunStarted, WarningRaised
 
 from .recorded import FACTS, RUN, chain, record
 from .test_export import HOSTILE
@@ -22,12 +30,12 @@ from .test_export import HOSTILE
 ENTRIES = record(FACTS)
 GRANTED = 21
 DENIED = 12
-FORMS: tuple[FormName, ...] = ("json", "ndjson")
+FORMS: tuple[ExportFormat, ...] = ("json", "ndjson")
 OTHERS: tuple[SchemaName, ...] = ("splunk_hec", "ecs", "ocsf", "cef")
 
 
-def written(schema: SchemaName, form: FormName = "ndjson", entries: list[Entry] = ENTRIES) -> bytes:
-    return b"".join(export(entries, schema, form, host="host-1"))
+def written(schema: SchemaName, form: ExportFormat = "ndjson", entries: list[LogEntry] = ENTRIES) -> bytes:
+    return b"".join(export_run(entries, schema, form, host="host-1"))
 
 
 def line(schema: SchemaName, seq: int) -> Any:
@@ -62,7 +70,7 @@ def original(schema: SchemaName, text: str) -> Any:
 @pytest.mark.requirement("R173")
 @pytest.mark.parametrize("schema", SCHEMAS)
 @pytest.mark.parametrize("form", FORMS)
-def test_every_event_is_in_every_schema_and_nothing_of_it_is_lost(schema: SchemaName, form: FormName) -> None:
+def test_every_event_is_in_every_schema_and_nothing_of_it_is_lost(schema: SchemaName, form: ExportFormat) -> None:
     text = written(schema, form).decode()
     lines = text.splitlines() if form == "ndjson" else [_as_line(schema, each) for each in json.loads(text)]
 
@@ -104,11 +112,11 @@ def _fields(seq: int) -> dict[str, Any]:
 
 
 def test_splunk_envelopes_still_hold_the_chain() -> None:
-    head, entries = b"", list[Entry]()
+    head, entries = b"", list[LogEntry]()
     for text in written("splunk_hec").splitlines():
         body = text[text.index(b'"event":') + 8 : text.index(b',"fields":')]
-        entries.append(Entry(RUN, len(entries), body, bytes.fromhex(json.loads(text)["fields"]["hash"])))
-        assert not head or link(head, body) == entries[-1].hash
+        entries.append(LogEntry(RUN, len(entries), body, bytes.fromhex(json.loads(text)["fields"]["hash"])))
+        assert not head or next_hash(head, body) == entries[-1].hash
         head = entries[-1].hash
 
     assert verify(entries, RUN).ok
@@ -161,7 +169,7 @@ def test_cef_has_a_header_and_labelled_fields() -> None:
 
 def test_in_cef_no_value_ends_the_header_a_field_or_the_line() -> None:
     text = "a|b\\c=d suser=mallory\ncs1=x\r\u2028y\x85\x1b[2J"
-    entries = record([RunStarted(schema=1, agent=text), Warned(message=text)])
+    entries = record([RunStarted(schema=1, agent=text), WarningRaised(message=text)])
 
     lines = written("cef", entries=entries).decode().splitlines()
 
@@ -176,7 +184,7 @@ def test_in_cef_no_value_ends_the_header_a_field_or_the_line() -> None:
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_no_text_makes_another_line_in_any_schema(schema: SchemaName, text: str) -> None:
-    entries = record([RunStarted(schema=1, agent=text), Warned(message=text)])
+    entries = record([RunStarted(schema=1, agent=text), WarningRaised(message=text)])
     exported = written(schema, entries=entries).decode()
 
     assert len(exported.splitlines()) == 2
@@ -185,8 +193,8 @@ def test_no_text_makes_another_line_in_any_schema(schema: SchemaName, text: str)
 
 @settings(deadline=None, max_examples=60)
 @given(st.text(), st.sampled_from(list(SCHEMAS)), st.sampled_from(FORMS))
-def test_any_text_is_kept_in_any_schema(text: str, schema: SchemaName, form: FormName) -> None:
-    entries = record([RunStarted(schema=1, agent=text, requester=text), Warned(message=text)])
+def test_any_text_is_kept_in_any_schema(text: str, schema: SchemaName, form: ExportFormat) -> None:
+    entries = record([RunStarted(schema=1, agent=text, requester=text), WarningRaised(message=text)])
     exported = written(schema, form, entries).decode()
 
     lines = exported.splitlines() if form == "ndjson" else [_as_line(schema, each) for each in json.loads(exported)]
@@ -212,11 +220,11 @@ ODD = [
 def test_an_event_that_makes_no_sense_is_exported_all_the_same(schema: SchemaName, body: bytes) -> None:
     (entry,) = chain([body])
 
-    text = render(entry, schema)
+    text = render_event(entry, schema)
 
     assert len(text.decode().splitlines()) == 1
     assert original(schema, text.decode()) is not None
-    assert b"".join(export([entry], schema, "json"))
+    assert b"".join(export_run([entry], schema, "json"))
 
 
 @settings(deadline=None, max_examples=60)
@@ -240,20 +248,20 @@ def test_an_event_that_makes_no_sense_is_exported_all_the_same(schema: SchemaNam
 def test_nothing_in_an_event_makes_a_schema_raise(fact: Any, schema: SchemaName) -> None:
     body = json.dumps({"seq": 0, "run_id": RUN, "at": 1, "fact": fact}).encode()
 
-    assert render(chain([body])[0], schema, host="h")
+    assert render_event(chain([body])[0], schema, host="h")
 
 
 def test_the_table_of_kinds_has_every_event() -> None:
     types = {str(fact.__struct_config__.tag) for fact in get_args(Fact)}
 
-    assert types <= KINDS.keys()
+    assert types <= EVENT_DESCRIPTORS.keys()
 
 
 def test_who_sends_events_one_by_one_gets_the_same_lines() -> None:
-    senders = renderers("host-1")
+    senders = build_renderers("host-1")
 
     assert senders.keys() == SCHEMAS.keys()
-    assert senders["interlock"](ENTRIES[0], decode_event(ENTRIES[0]), "") == event_line(ENTRIES[0])
+    assert senders["interlock"](ENTRIES[0], decode_event(ENTRIES[0]), "") == format_event_line(ENTRIES[0])
     assert json.loads(senders["ecs"](ENTRIES[3], decode_event(ENTRIES[3]), "a"))["event"]["sequence"] == 3
 
 
@@ -266,10 +274,10 @@ def test_each_schema_has_the_form_that_its_readers_take() -> None:
         "cef": "ndjson",
     }
     assert MEDIA_TYPES.keys() == set(FORMS)
-    assert read_export(b"".join(export(ENTRIES)).splitlines()) == ENTRIES
+    assert read_export(b"".join(export_run(ENTRIES)).splitlines()) == ENTRIES
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_a_run_without_events_is_an_empty_export(schema: SchemaName) -> None:
-    assert json.loads(b"".join(export([], schema, "json"))) == []
-    assert b"".join(export([], schema, "ndjson")) == b""
+    assert json.loads(b"".join(export_run([], schema, "json"))) == []
+    assert b"".join(export_run([], schema, "ndjson")) == b""

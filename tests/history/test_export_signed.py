@@ -3,12 +3,20 @@
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from interlock.audit.checkpoint import Doubt, Followed, Head, Statement, canonical, follow, read_statement
-from interlock.audit.export import read_export, read_signatures
-from interlock.audit.keys import PublicKey, key_id, named_key, read_keys
-from interlock.audit.proof import Proof, prove
+from interlock.audit.checkpoint import (
+    UntrustedCheckpoint,
+    CheckpointSequence,
+    ChainHead,
+    CheckpointStatement,
+    canonicalize_statement,
+    verify_sequence,
+    read_statement,
+)
+from interlock.audit.export import read_export, read_checkpoints
+from interlock.audit.keys import PublicKey, derive_key_id, parse_public_key, read_keys
+from interlock.audit.proof import SignedVerification, verify_signed
 from interlock.audit.signed_line import SignedCheckpoint
-from interlock.domain.chain import Entry
+from interlock.domain.chain import LogEntry
 from interlock.domain.errors import LogCorruptError
 from tests.audit.tampering import (
     ENTRIES,
@@ -27,23 +35,23 @@ from tests.audit.tampering import (
 SAID = read_statement(SIGNED, KEYS)
 
 
-def proof(entries: list[Entry], *said: Statement | Doubt) -> Proof:
-    return prove(entries, "run_1", said)
+def proof(entries: list[LogEntry], *said: CheckpointStatement | UntrustedCheckpoint) -> SignedVerification:
+    return verify_signed(entries, "run_1", said)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_signed_export_is_read_back_with_its_signature(form: str) -> None:
     written = lines(form, ENTRIES)
 
-    assert (read_export(written), read_signatures(written)) == (ENTRIES, [SIGNED])
-    assert read_signatures(lines(form, ENTRIES, None)) == []
+    assert (read_export(written), read_checkpoints(written)) == (ENTRIES, [SIGNED])
+    assert read_checkpoints(lines(form, ENTRIES, None)) == []
 
 
 def test_a_damaged_signature_is_refused_in_words() -> None:
     written = [*lines("ndjson", ENTRIES, None), SIGNED.line[:-3]]
 
     with pytest.raises(LogCorruptError, match="the checkpoint in the export is damaged"):
-        read_signatures(written)
+        read_checkpoints(written)
 
 
 def test_what_was_signed_as_a_whole_is_complete() -> None:
@@ -87,7 +95,7 @@ def test_what_nobody_known_signed_is_a_doubt_and_what_was_forged_is_wrong() -> N
     forged = read_statement(sign(ENTRIES, private=Ed25519PrivateKey.generate()), KEYS)
     odd = read_statement(SignedCheckpoint(b'{"schema":"interlock/checkpoint/v2"}', bytes(64)), KEYS)
 
-    assert [each.problem for each in (unknown, forged, odd) if isinstance(each, Doubt)] == [
+    assert [each.problem for each in (unknown, forged, odd) if isinstance(each, UntrustedCheckpoint)] == [
         "unknown_key",
         "forged",
         "unreadable",
@@ -104,7 +112,9 @@ def test_what_is_said_about_other_runs_says_nothing() -> None:
 
 
 NEW = Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33)))
-NEW_KEY = PublicKey(key=key_id(NEW.public_key().public_bytes_raw()), public=NEW.public_key().public_bytes_raw().hex())
+NEW_KEY = PublicKey(
+    key=derive_key_id(NEW.public_key().public_bytes_raw()), public=NEW.public_key().public_bytes_raw().hex()
+)
 BOTH = {**KEYS, NEW_KEY.key: NEW_KEY}
 
 
@@ -118,17 +128,17 @@ def chained(*statements: dict[str, object]) -> list[SignedCheckpoint]:
             "key": KEY.key,
             "previous": found[-1].digest if found else "",
             "position": number,
-            "runs": {"run_1": Head(number, "00")},
+            "runs": {"run_1": ChainHead(number, "00")},
         }
-        said = Statement(**{**usual, **own})  # pyright: ignore[reportArgumentType]
+        said = CheckpointStatement(**{**usual, **own})  # pyright: ignore[reportArgumentType]
         private = NEW if said.key == NEW_KEY.key else PRIVATE
-        found.append(SignedCheckpoint(canonical(said), private.sign(canonical(said))))
+        found.append(SignedCheckpoint(canonicalize_statement(said), private.sign(canonicalize_statement(said))))
     return found
 
 
 def flaw(checkpoints: list[SignedCheckpoint]) -> str:
     page = [(signed, read_statement(signed, BOTH)) for signed in checkpoints]
-    so_far, _ = follow(Followed(), page, BOTH)
+    so_far, _ = verify_sequence(CheckpointSequence(), page, BOTH)
     return so_far.flaw.message if so_far.flaw else ""
 
 
@@ -151,7 +161,7 @@ def test_what_is_wrong_with_a_row_of_checkpoints_is_said() -> None:
     assert "which was replaced before it" in flaw(chained({}, {"key": NEW_KEY.key}, {}))
     assert "is of another log" in flaw(chained({"position": 9}, {"position": 8}))
     assert "the journal was shorter at checkpoint 3" in flaw(
-        chained({"journal": Head(5, "")}, {}, {"journal": Head(4, "")})
+        chained({"journal": ChainHead(5, "")}, {}, {"journal": ChainHead(4, "")})
     )
     assert "is unknown" in flaw(chained({"key": "0" * 16}))
 
@@ -160,8 +170,8 @@ def test_keys_are_read_as_they_are_kept_and_as_people_have_them() -> None:
     written = b'{"key":"%s","public":"%s","since":"s","until":""}\n' % (KEY.key.encode(), KEY.public.encode())
 
     assert [key.public for key in read_keys(written)] == [KEY.public]
-    assert named_key(f" {KEY.public.upper()}\n") == KEY
-    assert (named_key("xyz"), named_key("00")) == (None, None)
+    assert parse_public_key(f" {KEY.public.upper()}\n") == KEY
+    assert (parse_public_key("xyz"), parse_public_key("00")) == (None, None)
     for odd in (b"{}\n", b"nonsense\n", written.replace(KEY.key.encode(), b"0" * 16), written[:20]):
         with pytest.raises(ValueError, match="line 2 is no public key"):
             read_keys(written + odd)

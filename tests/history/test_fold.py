@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.domain.chain import Entry, genesis
+from interlock.domain.chain import LogEntry, genesis_hash
 from interlock.domain.errors import IllegalTransitionError, LogCorruptError
-from interlock.domain.event import RunCompleted, RunStarted, Warned
+from interlock.domain.event import RunCompleted, RunStarted, WarningRaised
 from interlock.domain.state.conversation import Dialogue
 from interlock.domain.state.ledger import ActionEntry, CallEntry, Grant, Ledger
 from interlock.domain.state.lifecycle import ActionState, CallState, RunState
-from interlock.domain.state.verification import Change, Check, Checks
+from interlock.domain.state.verification import WorkspaceChange, CheckResult, VerificationState
 from interlock.history import fold as module
-from interlock.history.fold import Loaded, extend, fold, load, snapshot_of
+from interlock.history.fold import LoadedRun, fold_more, fold_entries, load_run, build_snapshot
 from interlock.storage.event_log import Snapshot
 
 from .recorded import FACTS, RUN, ListLog, record
@@ -26,12 +26,12 @@ COUNT = len(ENTRIES)
 
 
 def snapshot_at(count: int) -> Snapshot:
-    return snapshot_of(fold(RUN, ENTRIES[:count]), ENTRIES[count - 1].hash)
+    return build_snapshot(fold_entries(RUN, ENTRIES[:count]), ENTRIES[count - 1].hash)
 
 
 @pytest.mark.requirement("R256")
 def test_the_state_of_a_run_comes_from_its_events_alone() -> None:
-    ledger = fold(RUN, ENTRIES)
+    ledger = fold_entries(RUN, ENTRIES)
 
     assert ledger.state is RunState.COMPLETED
     assert ledger.next_seq == COUNT
@@ -52,12 +52,12 @@ def test_the_state_of_a_run_comes_from_its_events_alone() -> None:
 @pytest.mark.requirement("R256")
 @given(cuts=st.sets(st.integers(0, COUNT)))
 def test_folding_in_any_pieces_gives_the_same_ledger(cuts: set[int]) -> None:
-    loaded = Loaded(Ledger(run_id=RUN), genesis(RUN))
+    loaded = LoadedRun(Ledger(run_id=RUN), genesis_hash(RUN))
     edges = [0, *sorted(cuts), COUNT]
     for start, end in pairwise(edges):
-        loaded = extend(loaded, ENTRIES[start:end])
+        loaded = fold_more(loaded, ENTRIES[start:end])
 
-    assert loaded == (fold(RUN, ENTRIES), ENTRIES[-1].hash)
+    assert loaded == (fold_entries(RUN, ENTRIES), ENTRIES[-1].hash)
 
 
 @pytest.mark.requirement("R256")
@@ -65,28 +65,28 @@ def test_folding_in_any_pieces_gives_the_same_ledger(cuts: set[int]) -> None:
 async def test_a_snapshot_anywhere_gives_the_same_ledger_and_spares_what_is_before_it(count: int) -> None:
     log = ListLog(ENTRIES, snapshot_at(count))
 
-    loaded = await load(log, RUN)
+    loaded = await load_run(log, RUN)
 
-    assert loaded == (fold(RUN, ENTRIES), ENTRIES[-1].hash)
+    assert loaded == (fold_entries(RUN, ENTRIES), ENTRIES[-1].hash)
     assert min(log.reads) == count - 2  # the event it was taken after is looked up, nothing before it
 
 
 async def test_a_run_without_a_snapshot_is_folded_from_its_first_event() -> None:
     log = ListLog(ENTRIES)
 
-    assert await load(log, RUN) == (fold(RUN, ENTRIES), ENTRIES[-1].hash)
+    assert await load_run(log, RUN) == (fold_entries(RUN, ENTRIES), ENTRIES[-1].hash)
     assert log.reads[0] == -1
 
 
 async def test_an_unknown_run_has_the_state_before_its_first_event() -> None:
-    assert await load(ListLog(), RUN) == (Ledger(run_id=RUN), genesis(RUN))
+    assert await load_run(ListLog(), RUN) == (Ledger(run_id=RUN), genesis_hash(RUN))
 
 
 async def test_a_long_run_is_read_in_pages() -> None:
-    entries = record([RunStarted(schema=1), *[Warned(message="slow")] * 2500, RunCompleted()])
+    entries = record([RunStarted(schema=1), *[WarningRaised(message="slow")] * 2500, RunCompleted()])
     log = ListLog(entries)
 
-    loaded = await load(log, RUN)
+    loaded = await load_run(log, RUN)
 
     assert loaded.ledger.next_seq == 2502
     assert log.reads == [-1, 999, 1999, 2501]
@@ -105,49 +105,49 @@ BAD_SNAPSHOTS = [
     Case(Snapshot(GOOD.seq, GOOD.hash, GOOD.state.replace(b"observed", b"proposed")), "edited"),
     Case(Snapshot(GOOD.seq, bytes(32), GOOD.state), "another hash"),
     Case(Snapshot(GOOD.seq - 1, ENTRIES[GOOD.seq - 1].hash, GOOD.state), "another place"),
-    Case(snapshot_of(fold(RUN, ENTRIES[:20]), bytes(32)), "sealed, but of another chain"),
-    Case(snapshot_of(fold(RUN, ENTRIES[:20]), ENTRIES[18].hash), "sealed under the hash of another event"),
-    Case(snapshot_of(Ledger(run_id="run_2", next_seq=20), GOOD.hash), "of another run"),
-    Case(snapshot_of(Ledger(run_id=RUN, next_seq=99), GOOD.hash), "of an event that is not there"),
-    Case(snapshot_of(Ledger(run_id=RUN), genesis(RUN)), "before the first event"),
+    Case(build_snapshot(fold_entries(RUN, ENTRIES[:20]), bytes(32)), "sealed, but of another chain"),
+    Case(build_snapshot(fold_entries(RUN, ENTRIES[:20]), ENTRIES[18].hash), "sealed under the hash of another event"),
+    Case(build_snapshot(Ledger(run_id="run_2", next_seq=20), GOOD.hash), "of another run"),
+    Case(build_snapshot(Ledger(run_id=RUN, next_seq=99), GOOD.hash), "of an event that is not there"),
+    Case(build_snapshot(Ledger(run_id=RUN), genesis_hash(RUN)), "before the first event"),
 ]
 
 
 @pytest.mark.parametrize("case", BAD_SNAPSHOTS, ids=lambda case: case.why)
 async def test_a_bad_snapshot_is_ignored(case: Case) -> None:
-    loaded = await load(ListLog(ENTRIES, case.snapshot), RUN)
+    loaded = await load_run(ListLog(ENTRIES, case.snapshot), RUN)
 
-    assert loaded == (fold(RUN, ENTRIES), ENTRIES[-1].hash)
+    assert loaded == (fold_entries(RUN, ENTRIES), ENTRIES[-1].hash)
 
 
 async def test_a_snapshot_of_an_older_version_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     older = Ledger(run_id=RUN, state=RunState.FAILED, next_seq=20)
-    snapshot = snapshot_of(older, GOOD.hash)
+    snapshot = build_snapshot(older, GOOD.hash)
     monkeypatch.setattr(module, "SNAPSHOT_VERSION", module.SNAPSHOT_VERSION + 1)
 
-    loaded = await load(ListLog(ENTRIES, snapshot), RUN)
+    loaded = await load_run(ListLog(ENTRIES, snapshot), RUN)
 
     assert loaded.ledger.state is RunState.COMPLETED
 
 
 async def test_a_sealed_snapshot_that_is_no_ledger_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_encode", lambda ledger: b'{"run_id": 7}')  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
-    snapshot = snapshot_of(fold(RUN, ENTRIES[:20]), GOOD.hash)
+    snapshot = build_snapshot(fold_entries(RUN, ENTRIES[:20]), GOOD.hash)
 
-    loaded = await load(ListLog(ENTRIES, snapshot), RUN)
+    loaded = await load_run(ListLog(ENTRIES, snapshot), RUN)
 
-    assert loaded.ledger == fold(RUN, ENTRIES)
+    assert loaded.ledger == fold_entries(RUN, ENTRIES)
 
 
 async def test_a_snapshot_beyond_a_log_that_lost_its_tail_is_ignored() -> None:
-    loaded = await load(ListLog(ENTRIES[:10], GOOD), RUN)
+    loaded = await load_run(ListLog(ENTRIES[:10], GOOD), RUN)
 
-    assert loaded == (fold(RUN, ENTRIES[:10]), ENTRIES[9].hash)
+    assert loaded == (fold_entries(RUN, ENTRIES[:10]), ENTRIES[9].hash)
 
 
 def test_a_change_of_what_a_ledger_holds_needs_a_new_snapshot_version() -> None:
     """When this fails: raise `SNAPSHOT_VERSION`, then write the new fields here."""
-    kinds = (Ledger, CallEntry, ActionEntry, Grant, Dialogue, Checks, Check, Change)
+    kinds = (Ledger, CallEntry, ActionEntry, Grant, Dialogue, VerificationState, CheckResult, WorkspaceChange)
     held = {kind.__name__: kind.__struct_fields__ for kind in kinds}
 
     assert module.SNAPSHOT_VERSION == 8
@@ -234,7 +234,7 @@ async def test_an_edited_event_stops_the_load_and_is_named(seq: int) -> None:
     damaged[seq] = msgspec.structs.replace(damaged[seq], body=damaged[seq].body.replace(b"run_1", b"run_2"))
 
     with pytest.raises(LogCorruptError, match=f"event {seq} of run_1 is not what was written"):
-        await load(ListLog(damaged), RUN)
+        await load_run(ListLog(damaged), RUN)
 
 
 @pytest.mark.parametrize(
@@ -242,16 +242,16 @@ async def test_an_edited_event_stops_the_load_and_is_named(seq: int) -> None:
     [ENTRIES[:5] + ENTRIES[6:], [*ENTRIES[:5], *reversed(ENTRIES[5:7])], [*ENTRIES[:5], *record(FACTS, "run_2")[5:]]],
     ids=["missing", "reordered", "of another run"],
 )
-def test_a_broken_chain_is_refused_where_it_breaks(entries: list[Entry]) -> None:
+def test_a_broken_chain_is_refused_where_it_breaks(entries: list[LogEntry]) -> None:
     with pytest.raises(LogCorruptError, match="event 5 of run_1 is not what was written"):
-        fold(RUN, entries)
+        fold_entries(RUN, entries)
 
 
 def test_a_fact_that_does_not_fit_the_tables_is_refused() -> None:
     with pytest.raises(IllegalTransitionError):
-        fold(RUN, record([RunStarted(schema=1), RunCompleted(), RunCompleted()]))
+        fold_entries(RUN, record([RunStarted(schema=1), RunCompleted(), RunCompleted()]))
 
 
 def test_a_run_of_a_newer_schema_is_refused_in_words() -> None:
     with pytest.raises(IllegalTransitionError, match="event schema 99; this version reads up to 1"):
-        fold(RUN, record([RunStarted(schema=99)]))
+        fold_entries(RUN, record([RunStarted(schema=99)]))

@@ -12,7 +12,7 @@ from interlock.domain.observation import Observation
 from interlock.domain.outcome import Failure
 from interlock.domain.rendering import render_for_model
 from interlock.domain.state.lifecycle import CallState, RunState
-from interlock.history.fold import fold
+from interlock.history.fold import fold_entries
 from interlock.replay.trace import Replay
 
 from .recorded import FACTS, INVALID, PUSHED, READ, RUN, WRITTEN, observed, proposed, record
@@ -35,22 +35,22 @@ def test_a_replay_steps_through_every_event() -> None:
 
 def test_every_step_has_the_state_right_after_its_event() -> None:
     for step in Replay(ENTRIES):
-        assert step.ledger == fold(RUN, ENTRIES[: step.event.seq + 1])
+        assert step.ledger == fold_entries(RUN, ENTRIES[: step.event.seq + 1])
 
 
 def test_the_state_at_any_event_can_be_looked_at() -> None:
     replay = Replay(ENTRIES)
 
-    assert replay.at(20).state is RunState.PAUSED_APPROVAL
-    assert replay.at(20).calls["write"].state is CallState.WAITING
-    assert replay.at(22).state is RunState.RUNNING
-    assert replay.at(22).calls["write"].state is CallState.PERMITTED
+    assert replay.state_at(20).state is RunState.PAUSED_APPROVAL
+    assert replay.state_at(20).calls["write"].state is CallState.WAITING
+    assert replay.state_at(22).state is RunState.RUNNING
+    assert replay.state_at(22).calls["write"].state is CallState.PERMITTED
 
 
 @pytest.mark.parametrize("seq", [-1, len(ENTRIES)])
 def test_there_is_no_state_at_an_event_that_is_not_there(seq: int) -> None:
     with pytest.raises(IndexError, match="run_1 has events 0 to 27"):
-        Replay(ENTRIES).at(seq)
+        Replay(ENTRIES).state_at(seq)
 
 
 def test_changing_the_state_of_a_step_touches_no_other() -> None:
@@ -58,7 +58,7 @@ def test_changing_the_state_of_a_step_touches_no_other() -> None:
     step = list(first)[10]
     step.ledger.calls.clear()
 
-    assert step.ledger == second.at(10)
+    assert step.ledger == second.state_at(10)
 
 
 @pytest.mark.requirement("R255")
@@ -95,7 +95,7 @@ def test_a_run_whose_tools_no_longer_exist_shows_the_definitions_it_had() -> Non
     menu = list(Replay(ENTRIES))[1]
 
     assert menu.ledger.menu_digest == "menu1"
-    assert {name: call.tool_version for name, call in Replay(ENTRIES).at(6).calls.items()} == {
+    assert {name: call.tool_version for name, call in Replay(ENTRIES).state_at(6).calls.items()} == {
         "read": "v1",
         "push": "v1",
         "invalid": "v1",
@@ -105,7 +105,7 @@ def test_a_run_whose_tools_no_longer_exist_shows_the_definitions_it_had() -> Non
 
 @pytest.mark.requirement("R270")
 def test_a_call_that_was_refused_in_validation_is_replayed_as_it_is() -> None:
-    failure = Failure.of("unknown_tool", "There is no tool 'gone'.")
+    failure = Failure.from_code("unknown_tool", "There is no tool 'gone'.")
     refused = Observation(call_id="c", tool="gone", ok=False, summary="Unknown tool.", failure=failure)
     facts = [
         RunStarted(schema=1),
@@ -119,7 +119,7 @@ def test_a_call_that_was_refused_in_validation_is_replayed_as_it_is() -> None:
 
     assert replay.observations() == (refused,)
     assert replay.messages() == (("c", render_for_model(refused)),)
-    assert replay.at(4).calls["c"].started_seq == -1
+    assert replay.state_at(4).calls["c"].started_seq == -1
 
 
 def test_nothing_is_no_run_to_replay() -> None:

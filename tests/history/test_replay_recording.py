@@ -11,23 +11,23 @@ from interlock.domain.event import (
     ApprovalGranted,
     ApprovalRequested,
     BatchStarted,
-    CallJudged,
+    PolicyEvaluated,
     CallProposed,
     CallValidated,
     Fact,
-    ModelAnswered,
-    ModelAsked,
+    ModelResponded,
+    ModelRequested,
     ModelFailed,
     RunCompleted,
     RunPaused,
     RunResumed,
     RunStarted,
-    UserSaid,
+    UserMessageReceived,
 )
 from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessage, UserMessage
 from interlock.domain.observation import Observation
 from interlock.domain.state.lifecycle import RunState
-from interlock.replay.differences import differences
+from interlock.replay.differences import compare_recordings
 from interlock.replay.read_recording import read_recording
 from interlock.replay.recording import MAX_RECORDING_BYTES, Recording, from_json, to_json
 from interlock.replay.trace import Replay
@@ -37,23 +37,23 @@ from .recorded import ASK, FACTS, observed, question, record, started
 SENT = Observation(call_id="write", tool="write_file", ok=True, summary="Written.", duration_ms=4.0)
 TOLD: list[Fact] = [
     RunStarted(schema=1, agent="writer", workspace="/w"),
-    UserSaid(text="Write it."),
-    ModelAsked(menu_digest="m", message_count=1, agent="writer"),
+    UserMessageReceived(text="Write it."),
+    ModelRequested(menu_digest="m", message_count=1, agent="writer"),
     ModelFailed(message="busy", retryable=True),
-    ModelAsked(menu_digest="m", message_count=1, agent="writer"),
-    ModelAnswered(text="So be it.", call_count=1),
+    ModelRequested(menu_digest="m", message_count=1, agent="writer"),
+    ModelResponded(text="So be it.", call_count=1),
     BatchStarted(call_count=1),
     CallProposed(call_id="write", tool="write_file", raw_input={"path": "notes.txt"}, raw_bytes=20),
     CallValidated(call_id="write", ok=True),
-    CallJudged(call_id="write", tool="write_file", decision=ASK),
+    PolicyEvaluated(call_id="write", tool="write_file", decision=ASK),
     ApprovalRequested(call_id="write", question=question()),
     RunPaused(kind="approval", waiting=("write",)),
     ApprovalGranted(call_id="write", action_id="act_1", answer=Answer(approved=True, by="ann")),
     RunResumed(),
     started("write", "write_file", 14, "act_1"),
     observed(SENT),
-    ModelAsked(menu_digest="m", message_count=3, agent="writer"),
-    ModelAnswered(text="Done."),
+    ModelRequested(menu_digest="m", message_count=3, agent="writer"),
+    ModelResponded(text="Done."),
     RunCompleted(message="Done."),
 ]
 ENTRIES = record(TOLD)
@@ -81,7 +81,7 @@ def test_a_recording_survives_being_written_and_read() -> None:
     recording = read_recording(ENTRIES)
 
     assert from_json(to_json(recording)) == recording
-    assert differences(recording, from_json(to_json(recording))) == ()
+    assert compare_recordings(recording, from_json(to_json(recording))) == ()
 
 
 @given(st.text() | st.binary())
@@ -117,7 +117,7 @@ def test_a_difference_says_which_event_would_be_another_one() -> None:
     call = was.calls["write"]
     changed = msgspec.structs.replace(call, observation=msgspec.structs.replace(SENT, summary="Lost."))
 
-    (found,) = differences(was, msgspec.structs.replace(was, calls={"write": changed}))
+    (found,) = compare_recordings(was, msgspec.structs.replace(was, calls={"write": changed}))
 
     assert (found.seq, found.kind, found.call_id) == (15, "observation", "write")
     assert "Written." in found.was

@@ -8,24 +8,24 @@ from interlock.domain.call import Answer
 from interlock.domain.chain import decode_event
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.event import (
-    ActionVoided,
+    ApprovalVoided,
     ApprovalExpired,
     ApprovalGranted,
     ApprovalRejected,
     ApprovalRequested,
     BatchStarted,
-    CallJudged,
+    PolicyEvaluated,
     Fact,
     InputProvided,
     InputRefused,
     InputRequested,
-    Warned,
-    type_of,
+    WarningRaised,
+    event_type,
 )
 from interlock.domain.json import Json
 from interlock.domain.observation import Content, Observation, OutputSize
 from interlock.domain.outcome import Failure
-from interlock.history.run_handle_view import AgentRunEvent, run_handle_events
+from interlock.history.run_handle_view import AgentRunEvent, to_run_handle_events
 
 from .recorded import FACTS, event, observed, question, record
 
@@ -34,11 +34,11 @@ TYPES = {kind: str(kind.__struct_config__.tag) for kind in get_args(Fact)}
 
 
 def shown(fact: Fact) -> list[tuple[str, dict[str, Json]]]:
-    return [(one.type, one.data) for one in run_handle_events(event(0, fact))]
+    return [(one.type, one.data) for one in to_run_handle_events(event(0, fact))]
 
 
-def judged(verdict: Verdict) -> CallJudged:
-    return CallJudged(call_id="c", tool="grep", decision=Decision(verdict=verdict, reason="Because."))
+def judged(verdict: Verdict) -> PolicyEvaluated:
+    return PolicyEvaluated(call_id="c", tool="grep", decision=Decision(verdict=verdict, reason="Because."))
 
 
 def completed(**fields: Json) -> dict[str, Json]:
@@ -49,7 +49,7 @@ def completed(**fields: Json) -> dict[str, Json]:
 
 
 def failed(code: str, message: str = "Message.") -> dict[str, Json]:
-    return completed(ok=False, failure=Failure.of(code, message))
+    return completed(ok=False, failure=Failure.from_code(code, message))
 
 
 @pytest.mark.requirement("D01", "R001", "R010", "R012")
@@ -87,12 +87,12 @@ def failed(code: str, message: str = "Message.") -> dict[str, Json]:
             ApprovalExpired(call_id="c", action_id="a", answer=Answer(approved=False, expired=True)),
             ("run_resumed", {"approved": False}),
         ),
-        (Warned(message="Careful."), ("warning", {"message": "Careful."})),
+        (WarningRaised(message="Careful."), ("warning", {"message": "Careful."})),
     ],
-    ids=lambda value: type_of(value) if type(value) in TYPES else "",
+    ids=lambda value: event_type(value) if type(value) in TYPES else "",
 )
 def test_a_fact_shows_exactly_this(fact: Fact, view: tuple[str, dict[str, Json]]) -> None:
-    assert run_handle_events(event(0, fact)) == (AgentRunEvent(*view),)
+    assert to_run_handle_events(event(0, fact)) == (AgentRunEvent(*view),)
 
 
 @pytest.mark.requirement("R008", "R009")
@@ -118,16 +118,18 @@ def test_every_verdict_is_a_policy_decision(verdict: Verdict, action: str) -> No
         InputRequested(call_id="write", question=question(kind="input")),
         InputProvided(call_id="write", action_id="act_1", answer=ANSWER),
         InputRefused(call_id="write", action_id="act_1", answer=Answer(approved=False)),
-        ActionVoided(call_id="write", action_id="act_1", reason="The file changed."),
+        ApprovalVoided(call_id="write", action_id="act_1", reason="The file changed."),
     ],
-    ids=type_of,
+    ids=event_type,
 )
 def test_a_question_for_a_value_pauses_and_resumes_without_an_event(fact: Fact) -> None:
     assert shown(fact) == []
 
 
 def test_only_these_facts_show_something() -> None:
-    shown_types = {fact_event.type for fact_event in map(decode_event, record(FACTS)) if run_handle_events(fact_event)}
+    shown_types = {
+        fact_event.type for fact_event in map(decode_event, record(FACTS)) if to_run_handle_events(fact_event)
+    }
 
     assert shown_types == {
         "tool.batch.started",
@@ -199,7 +201,7 @@ def test_cut_json_stays_text() -> None:
 
 @pytest.mark.requirement("R013", "R014")
 def test_a_recorded_run_shows_this_sequence() -> None:
-    shown_events = [one for entry in record(FACTS) for one in run_handle_events(decode_event(entry))]
+    shown_events = [one for entry in record(FACTS) for one in to_run_handle_events(decode_event(entry))]
 
     assert [(one.type, one.data.get("tool_name", "")) for one in shown_events] == [
         ("tool_batch_started", ""),

@@ -7,7 +7,7 @@ import pytest
 from interlock.domain.call import Answer
 from interlock.domain.chain import decode_event
 from interlock.domain.event import (
-    ActionVoided,
+    ApprovalVoided,
     ApprovalExpired,
     ApprovalGranted,
     ApprovalRejected,
@@ -20,14 +20,14 @@ from interlock.domain.event import (
     RunCompleted,
     RunDegraded,
     RunFailed,
-    type_of,
+    event_type,
 )
 from interlock.domain.json import Json
 from interlock.domain.observation import Observation
-from interlock.domain.outcome import CODES, Failure
+from interlock.domain.outcome import ERROR_CODES, Failure
 from interlock.domain.state.ledger import Ledger
 from interlock.domain.state.lifecycle import RunState
-from interlock.history.run_view import RunEvent, RunEventType, RunStatus, run_events, status
+from interlock.history.run_view import RunEvent, RunEventType, RunStatus, to_run_events, build_run_status
 
 from .recorded import FACTS, event, observed, question, record, started
 
@@ -50,7 +50,7 @@ def ask_shown(kind: str) -> dict[str, Json]:
 
 
 def unknown_outcome() -> Fact:
-    failure = Failure.of("outcome_unknown", "It started, and nothing recorded its end.")
+    failure = Failure.from_code("outcome_unknown", "It started, and nothing recorded its end.")
     return observed(Observation(call_id="c", tool="bash", ok=False, summary="Unknown.", failure=failure))
 
 
@@ -104,7 +104,7 @@ def unknown_outcome() -> Fact:
             },
         ),
         (
-            ActionVoided(call_id="write", action_id="act_1", reason="The file changed."),
+            ApprovalVoided(call_id="write", action_id="act_1", reason="The file changed."),
             "ERROR",
             {
                 "code": "approval_voided",
@@ -127,25 +127,25 @@ def unknown_outcome() -> Fact:
         (RunCompleted(message="Done."), "COMPLETED", {"message": "Done.", "degraded": False}),
         (RunDegraded(message="Partly."), "COMPLETED", {"message": "Partly.", "degraded": True}),
     ],
-    ids=lambda value: type_of(value) if isinstance(value, KINDS) else "",
+    ids=lambda value: event_type(value) if isinstance(value, KINDS) else "",
 )
 def test_a_fact_shows_exactly_this(fact: Fact, kind: RunEventType, shown: dict[str, Json]) -> None:
     shown_event = event(7, fact)
 
-    assert run_events(shown_event) == (RunEvent(kind, 7, shown_event.at, shown),)
+    assert to_run_events(shown_event) == (RunEvent(kind, 7, shown_event.at, shown),)
 
 
-@pytest.mark.parametrize("code", sorted(set(CODES) - {"outcome_unknown"}))
+@pytest.mark.parametrize("code", sorted(set(ERROR_CODES) - {"outcome_unknown"}))
 def test_a_call_that_failed_is_no_error_of_the_run(code: str) -> None:
-    failure = Failure.of(code, "Message.")
+    failure = Failure.from_code(code, "Message.")
     fact = observed(Observation(call_id="c", tool="bash", ok=False, summary="Failed.", failure=failure))
 
-    assert run_events(event(0, fact)) == ()
+    assert to_run_events(event(0, fact)) == ()
 
 
 @pytest.mark.requirement("R138")
 def test_a_recorded_run_shows_this_sequence() -> None:
-    shown = [one for entry in record(FACTS) for one in run_events(decode_event(entry))]
+    shown = [one for entry in record(FACTS) for one in to_run_events(decode_event(entry))]
 
     assert [(one.seq, one.type) for one in shown] == [
         (16, "APPROVAL_REQUIRED"),
@@ -185,9 +185,9 @@ def test_there_are_exactly_eight_types() -> None:
     ],
 )
 def test_every_state_has_one_of_five_words(state: RunState, shown: RunStatus) -> None:
-    assert status(Ledger(run_id="run_1", state=state)) == shown
+    assert build_run_status(Ledger(run_id="run_1", state=state)) == shown
 
 
 @pytest.mark.requirement("R124")
 def test_a_run_starts_running() -> None:
-    assert status(Ledger(run_id="run_1")) == RunStatus(status="RUNNING")
+    assert build_run_status(Ledger(run_id="run_1")) == RunStatus(status="RUNNING")

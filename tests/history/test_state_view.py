@@ -2,8 +2,8 @@
 
 from interlock import MemoryLog, Rule, RulePolicy, tool
 from interlock.domain.call import Answer
-from interlock.domain.chain import Entry, decode_event
-from interlock.history.state_view import state_as_of
+from interlock.domain.chain import LogEntry, decode_event
+from interlock.history.state_view import build_state_at
 from interlock.runs.runner import Runner
 from tests.runs.support import agent_of, calls
 
@@ -20,7 +20,7 @@ def look(what: str) -> str:
     return f"seen {what}"
 
 
-async def a_run() -> list[Entry]:
+async def a_run() -> list[LogEntry]:
     """Looks, changes with a yes, is done."""
     policy = RulePolicy([Rule(id="ask", verdict="ask", tools="change")], default="allow")
     turns = (calls(("c1", "look", {"what": "x"}), ("c2", "change", {"what": "x"})), "Done.")
@@ -37,7 +37,7 @@ async def a_run() -> list[Entry]:
 async def test_the_status_goes_from_running_over_paused_to_completed() -> None:
     entries = await a_run()
     run_id = entries[0].run_id
-    states = [state_as_of(run_id, entries[: at + 1]) for at in range(len(entries))]
+    states = [build_state_at(run_id, entries[: at + 1]) for at in range(len(entries))]
 
     assert [state.at_seq for state in states] == list(range(len(entries)))
     assert list(dict.fromkeys(state.status for state in states)) == ["RUNNING", "PAUSED_APPROVAL", "COMPLETED"]
@@ -55,7 +55,7 @@ async def test_the_status_goes_from_running_over_paused_to_completed() -> None:
 
 
 async def test_before_its_first_event_a_run_has_nothing() -> None:
-    state = state_as_of("run_none", [])
+    state = build_state_at("run_none", [])
     assert (state.at_seq, state.calls, state.questions, state.message_count) == (-1, (), (), 0)
 
 
@@ -63,7 +63,7 @@ async def test_nothing_that_comes_later_is_known_earlier() -> None:
     entries = await a_run()
     run_id = entries[0].run_id
     for at in range(len(entries)):
-        state = state_as_of(run_id, entries[: at + 1])
+        state = build_state_at(run_id, entries[: at + 1])
         seqs = [call.proposed_seq for call in state.calls] + [call.observed_seq for call in state.calls]
         seqs += [question.asked_seq for question in state.questions]
         seqs += [max(question.answered_seq, question.executed_seq) for question in state.questions]

@@ -2,24 +2,24 @@
 
 import pytest
 
-from interlock.audit.verify import Checkpoint, Flaw, Trace, verify
+from interlock.audit.verify import Checkpoint, ChainFlaw, ProgressTrace, verify
 
 from .recorded import FACTS, RUN, record
 
 ENTRIES = record(FACTS)
 COUNT = len(ENTRIES)
-LATE = Trace(COUNT - 1, ENTRIES[COUNT - 2].hash)
+LATE = ProgressTrace(COUNT - 1, ENTRIES[COUNT - 2].hash)
 
 
 def test_a_run_that_is_known_and_has_no_events_is_a_flaw() -> None:
-    for trace in (Trace(), LATE):
+    for trace in (ProgressTrace(), LATE):
         flaw = verify([], RUN, trace=trace).flaw
-        assert flaw == Flaw(0, "missing", "the log knows this run, and none of its events is there")
+        assert flaw == ChainFlaw(0, "missing", "the log knows this run, and none of its events is there")
     assert verify([], RUN).ok
 
 
-@pytest.mark.parametrize("trace", [Trace(), LATE, Trace(COUNT, ENTRIES[-1].hash)])
-def test_a_whole_run_agrees_with_its_traces(trace: Trace) -> None:
+@pytest.mark.parametrize("trace", [ProgressTrace(), LATE, ProgressTrace(COUNT, ENTRIES[-1].hash)])
+def test_a_whole_run_agrees_with_its_traces(trace: ProgressTrace) -> None:
     assert verify(ENTRIES, RUN, trace=trace).ok
 
 
@@ -40,7 +40,7 @@ def test_what_was_cut_off_after_the_snapshot_needs_a_checkpoint() -> None:
 
 
 def test_a_snapshot_of_another_event_shows_that_the_chain_was_made_anew() -> None:
-    flaw = verify(ENTRIES, RUN, trace=Trace(2, b"another hash")).flaw
+    flaw = verify(ENTRIES, RUN, trace=ProgressTrace(2, b"another hash")).flaw
 
     assert flaw is not None
     assert (flaw.seq, flaw.problem) == (1, "rewritten")

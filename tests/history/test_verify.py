@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.audit.verify import Audit, Checkpoint, Flaw, verify
-from interlock.domain.chain import Entry, encode_event, genesis, link
-from interlock.domain.event import RunCompleted, RunStarted, Warned
+from interlock.audit.verify import ChainVerification, Checkpoint, ChainFlaw, verify
+from interlock.domain.chain import LogEntry, encode_event, genesis_hash, next_hash
+from interlock.domain.event import RunCompleted, RunStarted, WarningRaised
 
 from .recorded import FACTS, RUN, chain, event, record
 
@@ -20,7 +20,7 @@ PLACES = range(COUNT)
 WHOLE = Checkpoint(COUNT, ENTRIES[-1].hash)
 
 
-def flaw_of(entries: list[Entry], expected: Checkpoint | None = None) -> tuple[int, str]:
+def flaw_of(entries: list[LogEntry], expected: Checkpoint | None = None) -> tuple[int, str]:
     audit = verify(entries, RUN, expected)
     assert audit.flaw is not None
     assert not audit.ok
@@ -28,15 +28,15 @@ def flaw_of(entries: list[Entry], expected: Checkpoint | None = None) -> tuple[i
     return audit.flaw.seq, audit.flaw.problem
 
 
-def with_body(seq: int, body: bytes) -> list[Entry]:
+def with_body(seq: int, body: bytes) -> list[LogEntry]:
     return [*ENTRIES[:seq], msgspec.structs.replace(ENTRIES[seq], body=body), *ENTRIES[seq + 1 :]]
 
 
-def renumbered(entries: list[Entry]) -> list[Entry]:
+def renumbered(entries: list[LogEntry]) -> list[LogEntry]:
     return [msgspec.structs.replace(entry, seq=seq) for seq, entry in enumerate(entries)]
 
 
-def rehashed(entries: list[Entry]) -> list[Entry]:
+def rehashed(entries: list[LogEntry]) -> list[LogEntry]:
     return chain([entry.body for entry in entries])
 
 
@@ -64,17 +64,17 @@ def edits(value: Any) -> Iterator[Any]:
 
 def test_a_log_that_is_what_was_written_verifies() -> None:
     assert COUNT >= 15
-    assert verify(ENTRIES, RUN) == Audit(COUNT, ENTRIES[-1].hash)
+    assert verify(ENTRIES, RUN) == ChainVerification(COUNT, ENTRIES[-1].hash)
     assert verify(ENTRIES, RUN, WHOLE).ok
 
 
 def test_a_log_that_went_on_after_the_checkpoint_verifies() -> None:
     assert all(verify(ENTRIES, RUN, Checkpoint(seq + 1, ENTRIES[seq].hash)).ok for seq in PLACES)
-    assert verify(ENTRIES, RUN, Checkpoint(0, genesis(RUN))).ok
+    assert verify(ENTRIES, RUN, Checkpoint(0, genesis_hash(RUN))).ok
 
 
 def test_an_empty_log_verifies_until_a_checkpoint_says_otherwise() -> None:
-    assert verify([], RUN) == Audit(0, genesis(RUN))
+    assert verify([], RUN) == ChainVerification(0, genesis_hash(RUN))
     assert flaw_of([], WHOLE) == (0, "cut")
 
 
@@ -144,24 +144,24 @@ def test_every_copied_event_is_found(seq: int) -> None:
         assert flaw_of(copied) == (min(seq, place), "inserted")
 
 
-FORGED = Warned(message="All good.")
+FORGED = WarningRaised(message="All good.")
 
 
 @pytest.mark.requirement("P11")
 @pytest.mark.parametrize("place", range(COUNT))
-@pytest.mark.parametrize("number", [list[Entry], renumbered], ids=["as numbered", "renumbered"])
-def test_every_inserted_event_is_found(place: int, number: Callable[[list[Entry]], list[Entry]]) -> None:
+@pytest.mark.parametrize("number", [list[LogEntry], renumbered], ids=["as numbered", "renumbered"])
+def test_every_inserted_event_is_found(place: int, number: Callable[[list[LogEntry]], list[LogEntry]]) -> None:
     body = encode_event(event(place, FORGED))
-    head = ENTRIES[place - 1].hash if place else genesis(RUN)
-    for forged_hash in (link(head, body), bytes(32)):
-        inserted = [*ENTRIES[:place], Entry(RUN, place, body, forged_hash), *ENTRIES[place:]]
+    head = ENTRIES[place - 1].hash if place else genesis_hash(RUN)
+    for forged_hash in (next_hash(head, body), bytes(32)):
+        inserted = [*ENTRIES[:place], LogEntry(RUN, place, body, forged_hash), *ENTRIES[place:]]
 
         assert flaw_of(number(inserted)) in {(place, "inserted"), (place, "edited")}
 
 
 def test_an_event_forged_into_the_chain_is_told_from_an_edit() -> None:
     body = encode_event(event(9, FORGED))
-    inserted = [*ENTRIES[:9], Entry(RUN, 9, body, link(ENTRIES[8].hash, body)), *ENTRIES[9:]]
+    inserted = [*ENTRIES[:9], LogEntry(RUN, 9, body, next_hash(ENTRIES[8].hash, body)), *ENTRIES[9:]]
 
     assert flaw_of(inserted) == (9, "inserted")
     assert flaw_of(renumbered(inserted)) == (9, "inserted")
@@ -185,11 +185,11 @@ def test_an_event_of_another_run_is_found(seq: int) -> None:
 @pytest.mark.parametrize("seq", range(COUNT - 1))
 def test_an_edited_event_with_a_new_hash_breaks_at_the_event_after_it(seq: int) -> None:
     edited = with_body(seq, encode_event(event(seq, FORGED)) if seq else ENTRIES[0].body.replace(b"fixer", b"fixed"))
-    head = ENTRIES[seq - 1].hash if seq else genesis(RUN)
-    edited[seq] = msgspec.structs.replace(edited[seq], hash=link(head, edited[seq].body))
+    head = ENTRIES[seq - 1].hash if seq else genesis_hash(RUN)
+    edited[seq] = msgspec.structs.replace(edited[seq], hash=next_hash(head, edited[seq].body))
     audit = verify(edited, RUN)
 
-    assert audit.flaw == Flaw(
+    assert audit.flaw == ChainFlaw(
         seq + 1,
         "edited",
         f"event {seq + 1} breaks the chain: it was edited, or event {seq} was and its hash was made anew",
@@ -221,9 +221,9 @@ def test_no_body_makes_verify_raise(body: bytes) -> None:
 
 
 def test_a_log_that_leaves_the_tables_is_named_where_it_does() -> None:
-    entries = record([RunStarted(schema=1), RunCompleted(), Warned(message="late"), RunCompleted()])
+    entries = record([RunStarted(schema=1), RunCompleted(), WarningRaised(message="late"), RunCompleted()])
 
-    assert verify(entries, RUN).flaw == Flaw(
+    assert verify(entries, RUN).flaw == ChainFlaw(
         3,
         "illegal",
         "event 3 cannot follow: RunState 'completed' has no transition 'run.completed'",
@@ -231,17 +231,17 @@ def test_a_log_that_leaves_the_tables_is_named_where_it_does() -> None:
 
 
 SOME_ENTRIES = st.builds(
-    Entry,
+    LogEntry,
     run_id=st.sampled_from([RUN, "run_2"]),
     seq=st.integers(-2, COUNT + 2),
     body=st.sampled_from([b"", *(entry.body for entry in ENTRIES)]),
-    hash=st.sampled_from([b"", genesis(RUN), *(entry.hash for entry in ENTRIES)]),
+    hash=st.sampled_from([b"", genesis_hash(RUN), *(entry.hash for entry in ENTRIES)]),
 )
 
 
 @given(st.lists(st.sampled_from(ENTRIES) | SOME_ENTRIES), st.none() | st.just(WHOLE))
 @settings(deadline=None)
-def test_nothing_but_the_log_verifies(entries: list[Entry], expected: Checkpoint | None) -> None:
+def test_nothing_but_the_log_verifies(entries: list[LogEntry], expected: Checkpoint | None) -> None:
     is_written = entries == ENTRIES[: len(entries)] and (expected is None or len(entries) == COUNT)
 
     assert verify(entries, RUN, expected).ok is is_written

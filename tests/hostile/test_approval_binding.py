@@ -17,8 +17,8 @@ from interlock import (
     tool,
 )
 from interlock.domain.decision import Decision, Verdict
-from interlock.domain.tool import JsonObject, Situation, ToolDefinition
-from interlock.interaction.terminal_keys import explain
+from interlock.domain.tool import JsonObject, CallContext, ToolDefinition
+from interlock.interaction.terminal_keys import render_explanation
 from tests.patience import HANG_SECONDS
 from tests.support import call
 
@@ -94,7 +94,7 @@ async def test_a_yes_for_the_run_does_not_cover_a_script_that_changed(
 def test_the_rule_to_keep_does_not_reach_into_other_folders(tmp_path: Path, command: str) -> None:
     (tmp_path / "user.yaml").write_text("version: 1\n")
     policy = PolicyFiles(user=tmp_path / "user.yaml")
-    situation = Situation(run_id="run_1", workspace=str(tmp_path))
+    situation = CallContext(run_id="run_1", workspace=str(tmp_path))
 
     def judged(text: str) -> Decision:
         return policy.evaluate(hypothetical("bash", {"command": text}, situation))
@@ -109,14 +109,14 @@ def test_an_allowed_command_is_not_allowed_in_a_folder_that_the_rule_does_not_na
     (tmp_path / "user.yaml").write_text("version: 1\nallow: [bash(npm test)]\n")
     policy = load_policy(tmp_path / "user.yaml")
     command = "cd node_modules/other && npm test"
-    event = hypothetical("bash", {"command": command}, Situation(run_id="run_1", workspace=str(tmp_path)))
+    event = hypothetical("bash", {"command": command}, CallContext(run_id="run_1", workspace=str(tmp_path)))
     assert policy.evaluate(event).verdict == "ask"
 
 
 async def test_a_tool_that_wants_to_be_asked_each_time_is_asked_each_time() -> None:
     asked: list[Question] = []
 
-    def opinion(_arguments: JsonObject, _situation: Situation) -> Decision:
+    def opinion(_arguments: JsonObject, _situation: CallContext) -> Decision:
         return Decision(verdict=Verdict.ASK, reason="Money moves.", scope="once")
 
     @tool(risk="network", authorize=opinion)
@@ -140,5 +140,5 @@ async def test_who_asks_why_is_told_that_nothing_holds_the_call_back(workspace: 
     waiting = HeadlessInteractionProvider("wait")
     runtime = ToolRuntime(tools=[bash], workspace=str(workspace), interaction=waiting)
     [question] = (await runtime.execute([call("c1", "bash", command="make")])).questions
-    told = " ".join(line.text for line in explain(question, 100))
+    told = " ".join(line.text for line in render_explanation(question, 100))
     assert "everything that this process may do" in told

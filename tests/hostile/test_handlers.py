@@ -13,10 +13,10 @@ from pydantic import BaseModel
 from interlock import (
     Failure,
     Limits,
-    Normalized,
+    NormalizedOutput,
     Observation,
     Phase,
-    Problem,
+    CheckProblem,
     SideEffect,
     ToolContext,
     ToolRuntime,
@@ -137,8 +137,8 @@ RETURNED: dict[str, Any] = {
     "nulls": "\x00" * 100,
     "10 MiB": "漢" * (10 * 1024 * 1024 // 3),
     "10 MiB of lines": "x\n" * (5 * 1024 * 1024),
-    "normalized": Normalized(text="a"),
-    "problem": Problem(message="a"),
+    "normalized": NormalizedOutput(text="a"),
+    "problem": CheckProblem(message="a"),
     "observation": Observation(call_id="x", tool="y", ok=True, summary="z"),
 }
 
@@ -188,8 +188,8 @@ async def test_a_number_that_json_does_not_know_is_shown_and_not_lost() -> None:
 async def test_a_tool_that_ran_cannot_pass_for_one_that_was_refused(code: str, way: str) -> None:
     ran: list[int] = []
 
-    def said(_: Any) -> Normalized:
-        return Normalized(ok=False, code=code, summary="Nothing was executed.")
+    def said(_: Any) -> NormalizedOutput:
+        return NormalizedOutput(ok=False, code=code, summary="Nothing was executed.")
 
     async def work() -> Any:
         ran.append(1)

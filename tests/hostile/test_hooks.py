@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from interlock import Limits, Normalized, Rule, RulePolicy, SideEffect, ToolContext, ToolRuntime, tool
+from interlock import Limits, NormalizedOutput, Rule, RulePolicy, SideEffect, ToolContext, ToolRuntime, tool
 from interlock.registry.decorator import ToolOptions
 from tests.hostile.runs import (
     NoText,
@@ -242,25 +242,27 @@ SHAPES: dict[str, Any] = {
     "None": saying(None),
     "str": saying("text"),
     "dict": saying({"ok": True}),
-    "class": saying(Normalized),
-    "text": making(lambda: Normalized(text=5)),  # pyright: ignore
-    "bytes": making(lambda: Normalized(text=b"x")),  # pyright: ignore
-    "ok": making(lambda: Normalized(ok="yes")),  # pyright: ignore
-    "code": making(lambda: Normalized(ok=False, code=5)),  # pyright: ignore
-    "summary": making(lambda: Normalized(summary=object())),  # pyright: ignore
-    "user text": making(lambda: Normalized(user_text=b"x")),  # pyright: ignore
-    "exit code": making(lambda: Normalized(exit_code="one")),  # pyright: ignore
-    "huge exit code": making(lambda: Normalized(exit_code=2**80)),
-    "format": making(lambda: Normalized(text="x", format="exe")),  # pyright: ignore
-    "effects": making(lambda: Normalized(side_effects=("x",))),  # pyright: ignore
-    "effects word": making(lambda: Normalized(side_effects="none")),  # pyright: ignore
-    "effect field": making(lambda: Normalized(side_effects=(SideEffect(kind=5, target=object()),))),  # pyright: ignore
-    "retryable": making(lambda: Normalized(ok=False, retryable="x")),  # pyright: ignore
-    "facts list": making(lambda: Normalized(facts=[1])),  # pyright: ignore
-    "facts recursive": making(lambda: Normalized(facts={"a": RECURSIVE})),
-    "facts object": making(lambda: Normalized(facts={"a": object(), "b": float("nan"), "c": 2**80})),
-    "facts deep": making(lambda: Normalized(facts={"a": [[[[[[[[[[1]]]]]]]]]]})),
-    "surrogates": making(lambda: Normalized(summary="\ud800", text="\ud800", user_text="\ud800", facts={"\ud800": 1})),
+    "class": saying(NormalizedOutput),
+    "text": making(lambda: NormalizedOutput(text=5)),  # pyright: ignore
+    "bytes": making(lambda: NormalizedOutput(text=b"x")),  # pyright: ignore
+    "ok": making(lambda: NormalizedOutput(ok="yes")),  # pyright: ignore
+    "code": making(lambda: NormalizedOutput(ok=False, code=5)),  # pyright: ignore
+    "summary": making(lambda: NormalizedOutput(summary=object())),  # pyright: ignore
+    "user text": making(lambda: NormalizedOutput(user_text=b"x")),  # pyright: ignore
+    "exit code": making(lambda: NormalizedOutput(exit_code="one")),  # pyright: ignore
+    "huge exit code": making(lambda: NormalizedOutput(exit_code=2**80)),
+    "format": making(lambda: NormalizedOutput(text="x", format="exe")),  # pyright: ignore
+    "effects": making(lambda: NormalizedOutput(side_effects=("x",))),  # pyright: ignore
+    "effects word": making(lambda: NormalizedOutput(side_effects="none")),  # pyright: ignore
+    "effect field": making(lambda: NormalizedOutput(side_effects=(SideEffect(kind=5, target=object()),))),  # pyright: ignore
+    "retryable": making(lambda: NormalizedOutput(ok=False, retryable="x")),  # pyright: ignore
+    "facts list": making(lambda: NormalizedOutput(facts=[1])),  # pyright: ignore
+    "facts recursive": making(lambda: NormalizedOutput(facts={"a": RECURSIVE})),
+    "facts object": making(lambda: NormalizedOutput(facts={"a": object(), "b": float("nan"), "c": 2**80})),
+    "facts deep": making(lambda: NormalizedOutput(facts={"a": [[[[[[[[[[1]]]]]]]]]]})),
+    "surrogates": making(
+        lambda: NormalizedOutput(summary="\ud800", text="\ud800", user_text="\ud800", facts={"\ud800": 1})
+    ),
 }
 
 

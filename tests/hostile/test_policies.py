@@ -13,15 +13,15 @@ from interlock import (
     LogError,
     LogWriteError,
     MemoryLog,
-    Problem,
+    CheckProblem,
     Question,
     ToolContext,
     ToolRuntime,
     tool,
 )
-from interlock.domain.chain import Entry
+from interlock.domain.chain import LogEntry
 from interlock.domain.decision import Decision, Verdict
-from interlock.storage.event_log import Claim
+from interlock.storage.event_log import Lease
 from tests.hostile.runs import (
     NoText,
     Unprintable,
@@ -143,12 +143,12 @@ CHECKS: dict[str, Any] = {
     "False": saying(False),
     "str": saying("no"),
     "async str": answering("no"),
-    "class": saying(Problem),
-    "unknown code": making(lambda: Problem(message="no", code="bogus")),  # pyright: ignore
-    "code of a success": making(lambda: Problem(message="no", code="ok")),  # pyright: ignore
-    "code of an execution": making(lambda: Problem(message="no", code="tool_failed")),  # pyright: ignore
-    "message": making(lambda: Problem(message=NoText())),  # pyright: ignore
-    "surrogate": making(lambda: Problem(message="\ud800")),
+    "class": saying(CheckProblem),
+    "unknown code": making(lambda: CheckProblem(message="no", code="bogus")),  # pyright: ignore
+    "code of a success": making(lambda: CheckProblem(message="no", code="ok")),  # pyright: ignore
+    "code of an execution": making(lambda: CheckProblem(message="no", code="tool_failed")),  # pyright: ignore
+    "message": making(lambda: CheckProblem(message=NoText())),  # pyright: ignore
+    "surrogate": making(lambda: CheckProblem(message="\ud800")),
     "hangs": hanging,
 }
 
@@ -261,7 +261,7 @@ class FailingLog(MemoryLog):
         super().__init__()
         self._left = appends
 
-    def append(self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None) -> Any:
+    def append(self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None) -> Any:
         self._left -= 1
         if self._left < 0:
             raise LogWriteError("the disk is full")
@@ -304,7 +304,7 @@ async def test_calls_of_all_kinds_side_by_side_each_get_what_is_theirs() -> None
     tools = [
         tool(work, name="denied", authorize=making(lambda: _allow(verdict=Verdict.DENY))),
         tool(work, name="hidden", visible=saying(False)),
-        tool(work, name="blocked", check=saying(Problem(message="no"))),
+        tool(work, name="blocked", check=saying(CheckProblem(message="no"))),
         tool(_broken, name="broken"),
         sibling,
     ]

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock import PolicyFileError, PolicyFiles, check_file, hypothetical, load_policy
-from interlock.domain.tool import JsonObject, Situation
+from interlock.domain.tool import JsonObject, CallContext
 from interlock.policy.engine.rule_policy import RulePolicy
-from interlock.policy.shell.bash import read_script
+from interlock.policy.shell.bash import parse_script
 
 MAX_SECONDS = 1.0
 _PIECES = ["<<", "$(", "|", "&", "!", " ", "\n", "h", "'", '"', "\u2028", "\u00e9", "\U0001f600", "\u0080"]
 
 
 def seconds(policy: RulePolicy, workspace: Path, tool: str, arguments: JsonObject) -> float:
-    situation = Situation(run_id="run_1", workspace=str(workspace))
+    situation = CallContext(run_id="run_1", workspace=str(workspace))
     started = process_time()
     policy.evaluate(hypothetical(tool, arguments, situation))
     return process_time() - started
@@ -58,12 +58,12 @@ def test_no_condition_keeps_a_decision_busy(tmp_path: Path) -> None:
 
 
 def test_a_character_cut_in_two_by_a_parser_does_not_raise() -> None:
-    assert read_script("\u2028<<\u2028 h$(!| &\U0001f600").opaque
+    assert parse_script("\u2028<<\u2028 h$(!| &\U0001f600").opaque
 
 
 @given(st.lists(st.sampled_from(_PIECES), max_size=24).map("".join))
 def test_no_text_beyond_ascii_raises(text: str) -> None:
-    read_script(text)
+    parse_script(text)
 
 
 def test_patterns_that_cannot_be_used_together_are_refused_when_the_file_is_checked(tmp_path: Path) -> None:

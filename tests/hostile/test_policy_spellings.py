@@ -6,7 +6,7 @@ import pytest
 
 from interlock import hypothetical, load_policy
 from interlock.domain.decision import Decision
-from interlock.domain.tool import Mode, Situation
+from interlock.domain.tool import PermissionMode, CallContext
 from interlock.policy.engine.rule_policy import RulePolicy
 
 PATHS = """version: 1
@@ -44,8 +44,10 @@ def load(workspace: Path, text: str) -> RulePolicy:
     return load_policy(file)
 
 
-def judged(policy: RulePolicy, workspace: Path, command: str, mode: Mode = Mode.DEFAULT) -> Decision:
-    situation = Situation(run_id="run_1", workspace=str(workspace), mode=mode)
+def judged(
+    policy: RulePolicy, workspace: Path, command: str, mode: PermissionMode = PermissionMode.DEFAULT
+) -> Decision:
+    situation = CallContext(run_id="run_1", workspace=str(workspace), mode=mode)
     return policy.evaluate(hypothetical("bash", {"command": command}, situation))
 
 
@@ -68,7 +70,7 @@ def test_a_folder_changed_behind_a_wrapper_does_not_make_a_protected_file_an_edi
     workspace: Path, command: str
 ) -> None:
     policy = load(workspace, "version: 1\n")
-    assert judged(policy, workspace, command, Mode.ACCEPT_EDITS).verdict != "allow"
+    assert judged(policy, workspace, command, PermissionMode.ACCEPT_EDITS).verdict != "allow"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from interlock import (
 )
 from interlock.domain.event import InvocationStarted
 from interlock.sandbox.commands.unconfined import UnconfinedSandbox
-from interlock.sandbox.interface import Command, CommandSandbox, Confinement, OnOutput, Running
+from interlock.sandbox.interface import CommandSpec, CommandSandbox, Confinement, OutputHandler, RunningCommand
 from tests.support import call, facts
 
 from .toolbox import Box, box, commands_of
@@ -45,7 +45,7 @@ class Swapped:
     def confinement(self) -> Confinement:
         return msgspec.structs.replace(self._commands.confinement, **self._confinement)
 
-    async def start(self, command: Command, on_output: OnOutput) -> Running:
+    async def start(self, command: CommandSpec, on_output: OutputHandler) -> RunningCommand:
         return await self._commands.start(command, on_output)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from interlock import CallbackInteractionProvider, LocalTools, Observation, RulePolicy, ToolRuntime
-from interlock.sandbox.commands.landlock import why_not
+from interlock.sandbox.commands.landlock import find_unavailable_reason
 from interlock.sandbox.commands.unconfined import UnconfinedSandbox
-from interlock.sandbox.host.probe import choose
+from interlock.sandbox.host.probe import choose_sandbox
 from interlock.sandbox.interface import CommandSandbox
 from tests.support import call
 
@@ -78,9 +78,9 @@ def commands_of(backend: str) -> CommandSandbox:
     """The backend, or the test is skipped where it cannot work."""
     if backend == "none":
         return UnconfinedSandbox()
-    if backend == "landlock" and (problem := why_not()):
+    if backend == "landlock" and (problem := find_unavailable_reason()):
         pytest.skip(f"Landlock: {problem}")
-    return choose("landlock" if backend == "landlock" else "bubblewrap")
+    return choose_sandbox("landlock" if backend == "landlock" else "bubblewrap")
 
 
 def processes_with(word: str) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.tools.search.output import shown_name
+from interlock.tools.search.output import display_name
 from tests.local.toolbox import box, commands_of, text_of
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 
@@ -90,10 +90,10 @@ async def test_searches_find_what_a_plain_search_finds(workspace: Path, seed: in
         grepped = {each: text_of(await run.call("grep", pattern=each, limit=1_000)) for each in _REGEXES}
 
     for pattern, found in globbed.items():
-        assert found.splitlines() == [shown_name(path.encode()) for path in ordered if _meant(pattern, path)], pattern
+        assert found.splitlines() == [display_name(path.encode()) for path in ordered if _meant(pattern, path)], pattern
     for regex, found in grepped.items():
         expected = [
-            f"{shown_name(path.encode())}:{number}: {line}"
+            f"{display_name(path.encode())}:{number}: {line}"
             for path in ordered
             for number, line in enumerate(files[path], 1)
             if re.search(regex, line)
@@ -132,7 +132,7 @@ async def test_a_name_like_a_message_of_the_search_is_a_name(workspace: Path) ->
     async with box(workspace, commands=commands_of("bubblewrap")) as run:
         said = await run.call("grep", pattern="one")
 
-    assert text_of(said) == f"{shown_name(name.encode())}:1: one"
+    assert text_of(said) == f"{display_name(name.encode())}:1: one"
 
 
 async def test_a_match_in_a_binary_file_only_is_not_called_none(workspace: Path) -> None:

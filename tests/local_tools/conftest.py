@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.host.probe import choose
+from interlock.sandbox.host.probe import choose_sandbox
 
 from .signals import Pipe
 
@@ -47,7 +47,7 @@ def _nothing_is_left() -> Iterator[None]:
 @pytest.fixture
 def confined() -> None:
     """For tests of what a command does: where it is not held back, each one is a question."""
-    held = choose().confinement
+    held = choose_sandbox().confinement
     if held.degraded:
         pytest.skip(f"only {held.backend} works here")
 

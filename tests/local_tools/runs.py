@@ -17,7 +17,14 @@ from interlock import (
     Question,
     ToolRuntime,
 )
-from interlock.domain.event import CallJudged, CallObserved, Fact, InvocationCompleted, InvocationStarted, Warned
+from interlock.domain.event import (
+    PolicyEvaluated,
+    CallObserved,
+    Fact,
+    InvocationCompleted,
+    InvocationStarted,
+    WarningRaised,
+)
 from tests.batch.stage import others_ran
 from tests.patience import HANG_SECONDS
 from tests.support import call, facts
@@ -75,11 +82,11 @@ class LocalRun:
         [fact] = await self.facts(InvocationCompleted, call_id)
         return fact
 
-    async def judged(self, call_id: str) -> CallJudged:
-        return (await self.facts(CallJudged, call_id))[-1]
+    async def judged(self, call_id: str) -> PolicyEvaluated:
+        return (await self.facts(PolicyEvaluated, call_id))[-1]
 
     async def warnings(self, call_id: str) -> list[str]:
-        return [fact.message for fact in await self.facts(Warned, call_id)]
+        return [fact.message for fact in await self.facts(WarningRaised, call_id)]
 
 
 def _call_of(fact: Fact) -> str:

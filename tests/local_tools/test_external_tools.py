@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from interlock import FileArtifacts, LocalTools, Normalized, Rule, RulePolicy, ToolDefinition, ToolRuntime, tool
+from interlock import FileArtifacts, LocalTools, NormalizedOutput, Rule, RulePolicy, ToolDefinition, ToolRuntime, tool
 from interlock.domain.event import ApprovalRequested, InvocationStarted
 from tests.patience import HANG_SECONDS
 from tests.support import call, facts
@@ -71,12 +71,12 @@ def server() -> Iterator[TicketServer]:
         thread.join(HANG_SECONDS)
 
 
-def shaped(answer: list[dict[str, Any]]) -> Normalized:
+def shaped(answer: list[dict[str, Any]]) -> NormalizedOutput:
     """The protocol's own errors are failures of the call."""
     error = answer[0].get("error")
     if error is not None:
-        return Normalized(ok=False, code="mcp_error", summary=error["message"], retryable=False, facts=error)
-    return Normalized(summary=f"{len(answer)} tickets", side_effects=())
+        return NormalizedOutput(ok=False, code="mcp_error", summary=error["message"], retryable=False, facts=error)
+    return NormalizedOutput(summary=f"{len(answer)} tickets", side_effects=())
 
 
 def find_ticket(**options: Any) -> ToolDefinition:

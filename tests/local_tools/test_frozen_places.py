@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from interlock import FileArtifacts, SqliteLog, ToolRuntime
-from interlock.cli.config.places import Places
+from interlock.cli.config.places import UserPaths
 from interlock.cli.config.settings import Settings
-from interlock.cli.session.tools import local_tools
+from interlock.cli.session.tools import make_local_tools
 from interlock.policy.files.policy_files import PolicyFiles
 from tests.sandbox.ordinary_user import ROOT, pytest_as_ordinary_user
 
@@ -110,8 +110,8 @@ async def test_log_artifacts_and_policy_are_not_written(root: Path) -> None:
 
 
 async def test_settings_and_state_of_the_command_are_not_written(root: Path) -> None:
-    places = Places(config=root / "config", state=root / "state")
-    box = local_tools(str(root), Settings(), places)
+    places = UserPaths(config=root / "config", state=root / "state")
+    box = make_local_tools(str(root), Settings(), places)
     async with ToolRuntime(tools=box, mode="accept_edits") as runtime:
         run = LocalRun(root, box, runtime)
         for path in ("config/config.toml", "config/policy.yaml", "state/runs.db", "state/trust.json"):

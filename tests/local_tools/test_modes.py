@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from interlock import Rule, RulePolicy
-from interlock.domain.event import CallJudged, InvocationStarted
+from interlock.domain.event import PolicyEvaluated, InvocationStarted
 
 from .runs import LocalRun, Person, local_run, text_of
 from .signals import Pipe
@@ -51,7 +51,7 @@ async def test_a_run_that_only_reads_is_held_by_the_kernel_even_where_a_rule_all
 async def test_tools_that_write_are_not_on_the_menu_of_a_run_that_only_reads(root: Path) -> None:
     async with local_run(root, mode="read_only") as run:
         shown = _menu(run)
-        run.runtime.enter(mode="default")
+        run.runtime.switch_mode(mode="default")
         shown_later = _menu(run)
 
     assert {"write_file", "edit_file"} == {"write_file", "edit_file"} & (shown_later - shown)
@@ -95,11 +95,11 @@ async def test_accepted_edits_need_no_question_but_commands_and_settings_do(root
 async def test_a_mode_that_changes_between_turns_holds_for_the_next_command(root: Path) -> None:
     async with local_run(root, mode="trusted") as run:
         await run.bash("touch first")
-        run.runtime.enter(mode="read_only")
+        run.runtime.switch_mode(mode="read_only")
         refused = await run.bash("touch second")
         looked = await run.bash("ls")
         profiles = [fact.profile for fact in await run.facts(InvocationStarted)]
-        layers = [fact.decision.layer for fact in await run.facts(CallJudged)]
+        layers = [fact.decision.layer for fact in await run.facts(PolicyEvaluated)]
 
     assert (refused.code, text_of(looked).split()[0]) == ("policy_denied", "first")
     assert profiles == ["workspace-write", "read-only"]

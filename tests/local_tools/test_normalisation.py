@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from interlock import FileArtifacts, Normalized, Observation, render_for_user, tool
+from interlock import FileArtifacts, NormalizedOutput, Observation, render_for_user, tool
 from interlock.domain.event import CallObserved
 from interlock.tools.shell.command_result import CommandResult
 
@@ -226,8 +226,8 @@ async def test_a_long_file_is_read_part_by_part_as_the_hints_say_and_not_twice(r
 
 @pytest.mark.requirement("R243")
 async def test_a_failed_read_command_and_remote_call_have_the_same_shape(root: Path) -> None:
-    def rpc(result: dict[str, Any]) -> Normalized:
-        return Normalized(ok=False, code="mcp_error", summary=result["error"]["message"], text="")
+    def rpc(result: dict[str, Any]) -> NormalizedOutput:
+        return NormalizedOutput(ok=False, code="mcp_error", summary=result["error"]["message"], text="")
 
     @tool(origin="mcp", source="tickets", normalize=rpc)
     async def find_ticket() -> dict[str, Any]:

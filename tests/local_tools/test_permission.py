@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from interlock import Mode, Rule, RulePolicy
-from interlock.domain.event import ApprovalRequested, CallJudged, InvocationStarted
+from interlock import PermissionMode, Rule, RulePolicy
+from interlock.domain.event import ApprovalRequested, PolicyEvaluated, InvocationStarted
 from tests.policy.test_sample_policy import POLICY
 
 from .runs import OPEN, Person, local_run, text_of
@@ -36,18 +36,18 @@ def project(root: Path) -> Path:
     [
         (tool, arguments, mode, verdict)
         for tool, arguments, verdicts in TABLE
-        for mode, verdict in zip(Mode, verdicts.split(), strict=True)
+        for mode, verdict in zip(PermissionMode, verdicts.split(), strict=True)
     ],
 )
 async def test_the_sample_policy_decides_about_the_real_tools_as_its_table_says(
-    project: Path, tool: str, arguments: dict[str, Any], mode: Mode, verdict: str
+    project: Path, tool: str, arguments: dict[str, Any], mode: PermissionMode, verdict: str
 ) -> None:
     person = Person(approves=False)
 
     async with local_run(project, policy=POLICY, mode=mode, interaction=person) as run:
         await run.do("read_file", path="package.json")
         observed = await run.do(tool, **arguments)
-        decided = [fact.decision.verdict for fact in await run.facts(CallJudged, "c2")]
+        decided = [fact.decision.verdict for fact in await run.facts(PolicyEvaluated, "c2")]
         started = [fact.call_id for fact in await run.facts(InvocationStarted)]
 
     assert decided == ([] if verdict == "hidden" else [verdict])

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from interlock import Rule, RulePolicy
-from interlock.domain.event import CallJudged, InvocationStarted
+from interlock.domain.event import PolicyEvaluated, InvocationStarted
 from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
-from interlock.sandbox.commands.landlock import LandlockSandbox, why_not
+from interlock.sandbox.commands.landlock import LandlockSandbox, find_unavailable_reason
 from interlock.sandbox.commands.unconfined import UnconfinedSandbox
 from interlock.sandbox.interface import CAPABILITIES
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
@@ -130,7 +130,7 @@ async def test_without_a_sandbox_every_command_is_a_question_whatever_rules_and_
         done = await run.bash(command)
         again = await run.bash(command)
         started = await run.started("c1")
-        reasons = [fact.decision.reason for fact in await run.facts(CallJudged)]
+        reasons = [fact.decision.reason for fact in await run.facts(PolicyEvaluated)]
 
     assert (done.ok, again.ok, len(person.asked)) == (True, True, 2)
     assert all(question.scope == "once" for question in person.asked)
@@ -169,7 +169,7 @@ async def test_a_run_that_only_reads_starts_no_command_where_that_cannot_be_held
 @pytest.mark.skipif(os.geteuid() == 0, reason="Landlock does not hold root; an ordinary user runs this file, too")
 @pytest.mark.requirement("R216", "R230", "R232")
 async def test_landlock_is_announced_and_asked_about_and_still_holds_commands_back(root: Path, tmp_path: Path) -> None:
-    if problem := why_not():
+    if problem := find_unavailable_reason():
         pytest.skip(problem)
     person = Person()
     (tmp_path / "secret.txt").write_text("hunter2")

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("confined")
 @pytest.mark.requirement("R217", "R219", "R218")
 def test_each_tool_says_what_may_run_beside_it_and_how_long_it_may_take(root: Path) -> None:
     box = LocalTools(root)
-    box.hide(lambda tool: ())
+    box.set_masks(lambda tool: ())
     tools = {tool.name: tool for tool in box}
     concurrency = {name: tool.concurrency for name, tool in tools.items()}
     edit = tools["edit_file"]

@@ -18,16 +18,16 @@ from interlock import (
     PolicyFiles,
     Rule,
     RulePolicy,
-    Situation,
+    CallContext,
     ToolRegistry,
     ToolRuntime,
     hypothetical,
-    prefixed,
-    renamed,
+    prefix_tools,
+    rename_tools,
     tool,
 )
 from interlock.domain.tool import JsonObject
-from interlock.policy.analysis.example_event import FAMILIES
+from interlock.policy.analysis.example_event import TOOL_DEFAULTS
 from interlock.policy.interface import PolicyEvent
 from tests.support import call
 
@@ -121,7 +121,7 @@ async def test_a_second_toolbox_in_another_folder_is_a_mistake_that_is_told(root
     boxes = [LocalTools(root), LocalTools(tmp_path / "docs")]
 
     with pytest.raises(ConfigurationError, match="several folders"):
-        ToolRuntime(tools=[boxes[0], *prefixed(boxes[1], "docs_")])
+        ToolRuntime(tools=[boxes[0], *prefix_tools(boxes[1], "docs_")])
 
     for box in boxes:
         await box.close()
@@ -249,12 +249,12 @@ async def test_what_may_not_be_written_can_be_read_and_stays_as_it_is(project: P
 
 @pytest.mark.requirement("R213")
 async def test_examples_of_policies_speak_of_the_tools_that_there_are(root: Path) -> None:
-    box = LocalTools(root, outside=True)
+    box = LocalTools(root, allow_unsandboxed=True)
     await box.close()
     tools = {tool.name: tool for tool in box}
 
-    assert set(FAMILIES) <= set(tools)
-    for name, family in FAMILIES.items():
+    assert set(TOOL_DEFAULTS) <= set(tools)
+    for name, family in TOOL_DEFAULTS.items():
         assert (dict(tools[name].resources), tools[name].risk) == (dict(family.resources), family.risk)
 
 
@@ -290,10 +290,10 @@ _SAMPLES: dict[str, JsonObject] = {
 async def test_a_policy_decides_about_an_example_as_it_does_about_the_real_tool(
     root: Path, name: str, rules: list[Rule]
 ) -> None:
-    box, policy = LocalTools(root, outside=True), RulePolicy(rules)
+    box, policy = LocalTools(root, allow_unsandboxed=True), RulePolicy(rules)
     await box.close()
     real = next(tool for tool in box if tool.name == name)
-    situation = Situation(run_id="run_1", workspace=str(root))
+    situation = CallContext(run_id="run_1", workspace=str(root))
 
     event = PolicyEvent("c1", real, real.args_model.model_validate(_SAMPLES[name]), situation)
 
@@ -301,7 +301,7 @@ async def test_a_policy_decides_about_an_example_as_it_does_about_the_real_tool(
 
 
 def test_all_tools_of_the_box_have_a_sample(root: Path) -> None:
-    box = LocalTools(root, outside=True)
+    box = LocalTools(root, allow_unsandboxed=True)
     asyncio.run(box.close())
 
     assert [tool.name for tool in box if tool.name not in _SAMPLES] == []
@@ -323,7 +323,7 @@ def one_by_one(box: LocalTools) -> Any:
 
 
 def under_other_names(box: LocalTools) -> Any:
-    return renamed(prefixed(box, "my_"), {"my_bash": "bash"})
+    return rename_tools(prefix_tools(box, "my_"), {"my_bash": "bash"})
 
 
 @pytest.mark.requirement("R232")

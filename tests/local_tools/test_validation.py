@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from interlock import CODES, Phase
-from interlock.domain.event import CallJudged, CallValidated, InvocationStarted
+from interlock import ERROR_CODES, Phase
+from interlock.domain.event import PolicyEvaluated, CallValidated, InvocationStarted
 
 from .runs import Person, local_run, text_of
 
@@ -46,10 +46,10 @@ async def test_a_call_that_cannot_be_done_is_told_so_before_anybody_is_asked(
 
     async with local_run(root, mode="default", interaction=person) as run:
         refused = await run.do(tool, **arguments)
-        judged, started = await run.facts(CallJudged), await run.facts(InvocationStarted)
+        judged, started = await run.facts(PolicyEvaluated), await run.facts(InvocationStarted)
 
     assert refused.failure is not None
-    assert (refused.code, refused.failure.phase) == (code, CODES[code].phase)
+    assert (refused.code, refused.failure.phase) == (code, ERROR_CODES[code].phase)
     assert (refused.side_effects, refused.failure.side_effects, refused.failure.retryable) == ((), (), True)
     assert (judged, started, person.asked) == ([], [], [])
     assert every_file(root) == before
@@ -128,7 +128,7 @@ async def test_the_log_has_the_checks_before_the_gate(root: Path) -> None:
         await run.do("read_file", path="notes.txt")
         order = [type(step.event.fact) for step in await run.runtime.replay()]
 
-    assert order.index(CallValidated) < order.index(CallJudged) < order.index(InvocationStarted)
+    assert order.index(CallValidated) < order.index(PolicyEvaluated) < order.index(InvocationStarted)
 
 
 @pytest.mark.requirement("R205", "R211")

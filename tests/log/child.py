@@ -62,7 +62,7 @@ async def append_and_leave(path: str) -> None:
 async def hold_until_killed(path: str) -> None:
     """Claim the run, append to it, and then do nothing."""
     log = SqliteLog(path)
-    claim = await log.claim("run")
+    claim = await log.acquire("run")
     await append(log, "run", chained("run", 1), claim)
     say(claim.token)
     await asyncio.Event().wait()
@@ -72,7 +72,7 @@ async def try_claim(path: str) -> None:
     """Say the token, or why there is none."""
     log = SqliteLog(path)
     try:
-        say((await log.claim("run")).token)
+        say((await log.acquire("run")).token)
     except RunClaimedError as error:
         say(error)
     await log.close()
@@ -81,7 +81,7 @@ async def try_claim(path: str) -> None:
 async def append_until_fenced(path: str) -> None:
     """Claim the run and append to it; say the token, every event that is written, and why no more can be."""
     log, run = SqliteLog(path), chained("run", 50_000)
-    claim = await log.claim("run")
+    claim = await log.acquire("run")
     say(claim.token)
     for seq, entry in enumerate(run):
         try:
@@ -98,7 +98,7 @@ async def upgrade(path: str) -> None:
     say("ready")
     sys.stdin.readline()
     log = SqliteLog(path)
-    await log.claim("run", force=True)
+    await log.acquire("run", force=True)
     say(len(await log.read("run")))
     await log.close()
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from interlock.domain.chain import Entry
+from interlock.domain.chain import LogEntry
 from interlock.domain.errors import LogFencedError, LogWriteError
 from interlock.storage.event_log import EventLog, Snapshot
 
@@ -192,7 +192,7 @@ class LogConformance:
         log = open_log(f"example {self.examples}")
         bodies: dict[str, list[bytes]] = {}
         for wave in waves:
-            appends: list[tuple[str, list[Entry]]] = []
+            appends: list[tuple[str, list[LogEntry]]] = []
             for run_id, more in wave:
                 known = bodies.setdefault(run_id, [])
                 known += more

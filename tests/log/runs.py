@@ -2,26 +2,26 @@
 
 from collections.abc import Iterable, Sequence
 
-from interlock.domain.chain import Entry, encode_event, genesis, link
-from interlock.domain.event import Event, Warned
-from interlock.storage.event_log import Claim, EventLog
+from interlock.domain.chain import LogEntry, encode_event, genesis_hash, next_hash
+from interlock.domain.event import Event, WarningRaised
+from interlock.storage.event_log import Lease, EventLog
 
 
-def chained(run_id: str, count: int, message: str = "a fact") -> list[Entry]:
+def chained(run_id: str, count: int, message: str = "a fact") -> list[LogEntry]:
     """The first `count` entries of a run."""
     return chain(run_id, (encode_event(_event(run_id, seq, message)) for seq in range(count)))
 
 
-def chain(run_id: str, bodies: Iterable[bytes]) -> list[Entry]:
-    entries: list[Entry] = []
-    head = genesis(run_id)
+def chain(run_id: str, bodies: Iterable[bytes]) -> list[LogEntry]:
+    entries: list[LogEntry] = []
+    head = genesis_hash(run_id)
     for seq, body in enumerate(bodies):
-        head = link(head, body)
-        entries.append(Entry(run_id, seq, body, head))
+        head = next_hash(head, body)
+        entries.append(LogEntry(run_id, seq, body, head))
     return entries
 
 
-async def append(log: EventLog, run_id: str, entries: Sequence[Entry], claim: Claim | None = None) -> None:
+async def append(log: EventLog, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None) -> None:
     """Return when the entries are durable."""
     written = log.append(run_id, entries, claim)
     if written is not None:
@@ -35,5 +35,5 @@ def _event(run_id: str, seq: int, message: str) -> Event:
         at=1_700_000_000_000_000_000 + seq,
         correlation_id=run_id,
         causation_id=seq - 1 if seq else None,
-        fact=Warned(message=message),
+        fact=WarningRaised(message=message),
     )

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from interlock.domain.errors import LogError, LogFencedError, RunClaimedError
-from interlock.storage.event_log import Claim, EventLog, Note
+from interlock.storage.event_log import Lease, EventLog, QueuedCommand
 from interlock.storage.memory import MemoryLog
-from interlock.storage.process import Process
+from interlock.storage.process import ProcessIdentity
 from interlock.storage.sqlite import leases
 from interlock.storage.sqlite.log import SqliteLog
 
@@ -33,12 +33,12 @@ class Expected(msgspec.Struct):
 
     count: int = 0
     token: int = 0
-    holder: Process | None = None
-    claims: list[Claim | None] = msgspec.field(default_factory=lambda: [None])
-    notes: dict[str, Note] = msgspec.field(default_factory=dict[str, Note])
+    holder: ProcessIdentity | None = None
+    claims: list[Lease | None] = msgspec.field(default_factory=lambda: [None])
+    notes: dict[str, QueuedCommand] = msgspec.field(default_factory=dict[str, QueuedCommand])
 
     @property
-    def in_force(self) -> Claim | None:
+    def in_force(self) -> Lease | None:
         return self.claims[-1] if self.holder else None
 
 
@@ -50,7 +50,7 @@ class ClaimRules(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.processes = {host: Process(host, "boot 1", 1, 1) for host in HOSTS}
+        self.processes = {host: ProcessIdentity(host, "boot 1", 1, 1) for host in HOSTS}
         self.runs = {run_id: Expected() for run_id in RUNS}
         self.logs = self.open_logs()
 
@@ -68,7 +68,7 @@ class ClaimRules(RuleBasedStateMachine):
     @rule(host=st.sampled_from(HOSTS))
     def reboot(self, host: str) -> None:
         old = self.processes[host]
-        self.processes[host] = Process(host, f"{old.boot}1", 1, 1)
+        self.processes[host] = ProcessIdentity(host, f"{old.boot}1", 1, 1)
 
     @rule(run_id=st.sampled_from("aab"), host=st.sampled_from(HOSTS), force=st.booleans())
     def claim(self, run_id: str, host: str, force: bool) -> None:
@@ -77,7 +77,7 @@ class ClaimRules(RuleBasedStateMachine):
         alive = run.holder is not None and (run.holder == here or run.holder.host != host or not self.refusing)
         refused = alive and not force
         with patch.object(leases, "this_process", lambda: here):
-            claiming = self.log(host).claim(run_id, force=force)
+            claiming = self.log(host).acquire(run_id, force=force)
             if refused:
                 with pytest.raises(RunClaimedError, match="Nothing was written"):
                     self.loop.run_until_complete(claiming)
@@ -120,8 +120,8 @@ class ClaimRules(RuleBasedStateMachine):
         body=st.binary(max_size=2),
     )
     def post(self, run_id: str, host: str, key: str, body: bytes) -> None:
-        run, note = self.runs[run_id], Note(key, body)
-        posting = self.log(host).post(run_id, note)
+        run, note = self.runs[run_id], QueuedCommand(key, body)
+        posting = self.log(host).enqueue(run_id, note)
         if not run.count:
             with pytest.raises(LogError, match="there is no run"):
                 self.loop.run_until_complete(posting)
@@ -132,7 +132,7 @@ class ClaimRules(RuleBasedStateMachine):
     @precondition(lambda self: any(run.notes for run in self.runs.values()))
     @rule(run_id=st.sampled_from("aab"), host=st.sampled_from(HOSTS), key=st.sampled_from(KEYS))
     def take_away(self, run_id: str, host: str, key: str) -> None:
-        self.loop.run_until_complete(self.log(host).take_away(run_id, key))
+        self.loop.run_until_complete(self.log(host).ack(run_id, key))
         self.runs[run_id].notes.pop(key, None)
 
     @invariant()
@@ -140,7 +140,7 @@ class ClaimRules(RuleBasedStateMachine):
         for run_id, run in self.runs.items():
             for log in self.logs:
                 assert self.loop.run_until_complete(log.read(run_id)) == EVENTS[run_id][: run.count]
-                assert self.loop.run_until_complete(log.notes(run_id)) == list(run.notes.values())
+                assert self.loop.run_until_complete(log.queued_commands(run_id)) == list(run.notes.values())
 
 
 class SqliteClaimRules(ClaimRules):

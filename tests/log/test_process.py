@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from interlock.storage import process
-from interlock.storage.process import Process, is_gone, this_process
+from interlock.storage.process import ProcessIdentity, is_dead, this_process
 from tests.patience import HANG_SECONDS
 
 HERE = this_process()
@@ -31,9 +31,9 @@ def child() -> "Iterator[subprocess.Popen[bytes]]":
         sleeping.kill()
 
 
-def known_as(pid: int) -> Process:
+def known_as(pid: int) -> ProcessIdentity:
     started = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
-    return Process(HERE.host, HERE.boot, pid, started)
+    return ProcessIdentity(HERE.host, HERE.boot, pid, started)
 
 
 @needs_proc
@@ -41,7 +41,7 @@ def test_this_process_is_known_by_its_host_its_boot_its_number_and_its_start() -
     assert this_process() == known_as(os.getpid())
     assert HERE.boot
     assert HERE.started > 0
-    assert not is_gone(HERE, HERE)
+    assert not is_dead(HERE, HERE)
 
 
 @needs_proc
@@ -49,14 +49,14 @@ def test_a_process_is_gone_when_it_was_killed_even_before_its_parent_collects_it
     child: "subprocess.Popen[bytes]",
 ) -> None:
     running = known_as(child.pid)
-    assert not is_gone(running, HERE)
+    assert not is_dead(running, HERE)
 
     os.kill(child.pid, SIGKILL)
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert is_gone(running, HERE)
+    assert is_dead(running, HERE)
 
     child.wait()
-    assert is_gone(running, HERE)
+    assert is_dead(running, HERE)
 
 
 @needs_proc
@@ -64,7 +64,7 @@ def test_a_stopped_process_is_alive(child: "subprocess.Popen[bytes]") -> None:
     os.kill(child.pid, SIGSTOP)
     os.waitid(os.P_PID, child.pid, os.WSTOPPED)
 
-    assert not is_gone(known_as(child.pid), HERE)
+    assert not is_dead(known_as(child.pid), HERE)
 
 
 @needs_proc
@@ -80,7 +80,7 @@ def test_a_stopped_process_is_alive(child: "subprocess.Popen[bytes]") -> None:
     ],
 )
 def test_what_was_known_decides(changed: dict[str, str | int], gone: bool) -> None:
-    assert is_gone(msgspec.structs.replace(HERE, **changed), HERE) is gone
+    assert is_dead(msgspec.structs.replace(HERE, **changed), HERE) is gone
 
 
 def test_where_the_system_says_nothing_about_processes_their_numbers_decide(
@@ -88,14 +88,14 @@ def test_where_the_system_says_nothing_about_processes_their_numbers_decide(
 ) -> None:
     monkeypatch.setattr(process, "PROC", tmp_path / "nowhere")
     here = this_process()
-    running = Process(here.host, "", child.pid, 0)
+    running = ProcessIdentity(here.host, "", child.pid, 0)
 
-    assert here == Process(HERE.host, "", os.getpid(), 0)
-    assert not is_gone(running, here)
-    assert not is_gone(Process(here.host, "", 1, 0), here), "a process of somebody else"
+    assert here == ProcessIdentity(HERE.host, "", os.getpid(), 0)
+    assert not is_dead(running, here)
+    assert not is_dead(ProcessIdentity(here.host, "", 1, 0), here), "a process of somebody else"
     child.kill()
     child.wait()
-    assert is_gone(running, here)
+    assert is_dead(running, here)
 
 
 FORK = """

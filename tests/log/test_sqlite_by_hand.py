@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.storage.event_log import Note
+from interlock.storage.event_log import QueuedCommand
 from interlock.storage.sqlite.log import SqliteLog
 
 from .runs import append, chained
@@ -24,12 +24,12 @@ from .runs import append, chained
 async def test_whatever_stands_in_it_comes_out_as_what_it_should_be(tmp_path: Path, statement: str) -> None:
     async with SqliteLog(tmp_path / "log") as log:
         await append(log, "run", chained("run", 3))
-        await log.post("run", Note("stop", b"now"))
+        await log.enqueue("run", QueuedCommand("stop", b"now"))
         with closing(sqlite3.connect(tmp_path / "log")) as connection, connection:
             connection.execute(statement)
 
-        (ends,) = await log.ends()
-        notes = [note for run_id in await log.run_ids() for note in await log.notes(run_id)]
+        (ends,) = await log.list_runs()
+        notes = [note for run_id in await log.run_ids() for note in await log.queued_commands(run_id)]
 
     for entry in (ends.first, ends.last):
         kinds = [type(part) for part in (entry.run_id, entry.seq, entry.body, entry.hash)]

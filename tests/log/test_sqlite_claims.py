@@ -10,7 +10,7 @@ from signal import SIGCONT, SIGSTOP
 import pytest
 
 from interlock.domain.errors import LogError, LogFencedError, LogWriteError, RunClaimedError
-from interlock.storage.event_log import Claim
+from interlock.storage.event_log import Lease
 from interlock.storage.sqlite.log import SqliteLog
 from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
@@ -71,7 +71,7 @@ async def test_a_process_that_was_stopped_and_lost_its_run_is_fenced_and_writes_
         assert [int(hear(child)) for _ in range(3)] == [0, 1, 2]
         stop_between_writes(child, tmp_path / "log")
 
-        claim = await log.claim("run", force=True)
+        claim = await log.acquire("run", force=True)
         before = await log.read("run")
         after = chained("run", len(before) + more)
         await append(log, "run", after[len(before) :], claim)
@@ -93,9 +93,9 @@ async def test_a_run_whose_process_was_killed_can_be_claimed_at_once(tmp_path: P
         token = int(hear(child))
         kill(child, collected)
 
-        claim = await log.claim("run")
+        claim = await log.acquire("run")
         with pytest.raises(LogFencedError):
-            await append(log, "run", run[1:], Claim("run", token))
+            await append(log, "run", run[1:], Lease("run", token))
         await append(log, "run", run[1:], claim)
 
     assert claim.token > token
@@ -108,12 +108,12 @@ async def test_a_run_of_a_living_process_is_refused_in_words_and_taken_over_by_f
     with start("hold_until_killed", tmp_path / "log") as child:
         token = int(hear(child))
         with pytest.raises(RunClaimedError) as refused:
-            await log.claim("run")
+            await log.acquire("run")
         with pytest.raises(LogFencedError, match=f"is claimed by process {child.pid}"):
             await append(log, "run", run[1:])
         version = log.version()
 
-        claim = await log.claim("run", force=True)
+        claim = await log.acquire("run", force=True)
         await append(log, "run", run[1:], claim)
         child.kill()
 
@@ -136,12 +136,12 @@ def rewrite_claim(path: Path, **values: str | int) -> None:
 
 async def test_a_run_of_another_host_is_taken_over_only_by_force(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / "log")
-    lost = await log.claim("run")
+    lost = await log.acquire("run")
     rewrite_claim(tmp_path / "log", host="elsewhere", pid=2**22 + 1)
 
     with pytest.raises(RunClaimedError, match="on elsewhere, which is on another host, where it cannot be seen"):
-        await log.claim("run")
-    claim = await log.claim("run", force=True)
+        await log.acquire("run")
+    claim = await log.acquire("run", force=True)
 
     assert claim.token == lost.token + 1
     await log.close()
@@ -152,10 +152,10 @@ async def test_a_run_from_before_a_restart_or_of_a_number_that_is_used_again_can
     tmp_path: Path, changed: dict[str, str | int]
 ) -> None:
     log = SqliteLog(tmp_path / "log")
-    await log.claim("run")
+    await log.acquire("run")
     rewrite_claim(tmp_path / "log", **{"pid": os.getppid(), **changed})
 
-    assert (await log.claim("run")).token == 2
+    assert (await log.acquire("run")).token == 2
     await log.close()
 
 
@@ -167,17 +167,17 @@ async def test_a_claim_of_a_log_that_failed_is_free_for_this_very_process_and_fo
             raise sqlite3.OperationalError("database or disk is full")
 
     failing, run = SqliteLog(tmp_path / "log", factory=watched(see)), chained("run", 2)
-    lost = await failing.claim("run")
+    lost = await failing.acquire("run")
     await append(failing, "run", run[:1], lost)
     full = True
     with pytest.raises(LogWriteError, match="disk is full"):
         await append(failing, "run", run[1:], lost)
 
     async with SqliteLog(tmp_path / "log") as log:
-        assert await log.holders() == {}
+        assert await log.lease_holders() == {}
         with start("try_claim", tmp_path / "log") as other:
             assert "is alive" in hear(other)
-        claim = await log.claim("run")
+        claim = await log.acquire("run")
         await append(log, "run", run[1:], claim)
 
         assert claim.token > lost.token
@@ -188,19 +188,19 @@ async def test_a_claim_of_a_log_that_failed_is_free_for_this_very_process_and_fo
 async def test_a_claim_of_another_open_log_of_this_process_is_in_force_until_that_is_closed(tmp_path: Path) -> None:
     async with SqliteLog(tmp_path / "log") as ours:
         async with SqliteLog(tmp_path / "log") as theirs:
-            await theirs.claim("run")
+            await theirs.acquire("run")
             with pytest.raises(RunClaimedError, match="this very process"):
-                await ours.claim("run")
-            assert list(await ours.holders()) == ["run"]
+                await ours.acquire("run")
+            assert list(await ours.lease_holders()) == ["run"]
 
-        await ours.claim("run")
+        await ours.acquire("run")
 
 
 async def test_a_claim_made_by_somebody_else_between_two_appends_is_seen_although_heads_are_remembered(
     tmp_path: Path,
 ) -> None:
     log, run = SqliteLog(tmp_path / "log"), chained("run", 3)
-    claim = await log.claim("run")
+    claim = await log.acquire("run")
     await append(log, "run", run[:1], claim)
     await append(log, "run", run[1:2], claim)
     rewrite_claim(tmp_path / "log", token=claim.token + 1)
@@ -214,13 +214,13 @@ async def test_a_claim_made_by_somebody_else_between_two_appends_is_seen_althoug
 
 async def test_a_claim_whose_caller_stopped_waiting_is_given_back(tmp_path: Path) -> None:
     log, run = SqliteLog(tmp_path / "log"), chained("run", 2)
-    caller = asyncio.ensure_future(log.claim("run"))
+    caller = asyncio.ensure_future(log.acquire("run"))
     await asyncio.wait({caller}, timeout=0)
 
     caller.cancel()
     await asyncio.wait({caller})
     await append(log, "run", run[:1])
-    newest = await log.claim("run")
+    newest = await log.acquire("run")
 
     assert caller.cancelled()
     assert newest.token == 2

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from interlock.domain.chain import Entry, decode_event, genesis, link
+from interlock.domain.chain import LogEntry, decode_event, genesis_hash, next_hash
 from interlock.domain.errors import LogError, LogWriteError
-from interlock.domain.event import Warned
+from interlock.domain.event import WarningRaised
 from interlock.storage.event_log import Snapshot
 from interlock.storage.sqlite.log import SqliteLog
 from tests.patience import HANG_SECONDS
@@ -22,8 +22,8 @@ from .runs import append, chained
 from .watched import watched
 
 
-def read(path: Path, run_id: str) -> list[Entry]:
-    async def reopen_and_read() -> list[Entry]:
+def read(path: Path, run_id: str) -> list[LogEntry]:
+    async def reopen_and_read() -> list[LogEntry]:
         log = SqliteLog(path)
         try:
             return await log.read(run_id)
@@ -33,11 +33,11 @@ def read(path: Path, run_id: str) -> list[Entry]:
     return asyncio.run(reopen_and_read())
 
 
-def assert_chained(run_id: str, entries: list[Entry]) -> None:
-    head = genesis(run_id)
+def assert_chained(run_id: str, entries: list[LogEntry]) -> None:
+    head = genesis_hash(run_id)
     for seq, entry in enumerate(entries):
-        head = link(head, entry.body)
-        assert entry == Entry(run_id, seq, entry.body, head)
+        head = next_hash(head, entry.body)
+        assert entry == LogEntry(run_id, seq, entry.body, head)
 
 
 @pytest.mark.parametrize("acknowledged", [1, 7, 300])
@@ -85,7 +85,7 @@ def test_of_two_processes_that_race_for_a_run_one_wins_each_place(tmp_path: Path
     winners = {int(seq): f"from {process}" for seq, process in map(str.split, said.splitlines())}
     facts = [decode_event(entry).fact for entry in read(tmp_path / "log", "run")]
     assert len(said.splitlines()) == EVENTS
-    assert facts == [Warned(message=winners[seq]) for seq in range(EVENTS)]
+    assert facts == [WarningRaised(message=winners[seq]) for seq in range(EVENTS)]
 
 
 class Fault:

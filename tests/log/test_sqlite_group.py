@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.errors import LogFencedError, LogWriteError
-from interlock.storage.event_log import Claim, Snapshot
+from interlock.storage.event_log import Lease, Snapshot
 from interlock.storage.sqlite import writer
 from interlock.storage.sqlite.log import SqliteLog
 
@@ -73,13 +73,13 @@ async def test_appends_before_and_after_a_claim_share_a_commit(tmp_path: Path) -
     first = await hold_first_commit(log, gate)
 
     before = asyncio.ensure_future(append(log, "run", run[:2]))
-    claiming = asyncio.ensure_future(log.claim("run"))
-    after = [asyncio.ensure_future(append(log, "run", run[2:], claim)) for claim in (None, Claim("run", 1))]
+    claiming = asyncio.ensure_future(log.acquire("run"))
+    after = [asyncio.ensure_future(append(log, "run", run[2:], claim)) for claim in (None, Lease("run", 1))]
     await asyncio.wait({claiming}, timeout=0)
     gate.open()
     outcomes = await asyncio.gather(first, before, *after, return_exceptions=True)
 
-    assert await claiming == Claim("run", 1)
+    assert await claiming == Lease("run", 1)
     assert [type(outcome) for outcome in outcomes] == [type(None), type(None), LogFencedError, type(None)]
     assert await log.read("run") == run
     assert gate.commits == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.errors import LogError
-from interlock.storage.event_log import Ends, Note, Snapshot
+from interlock.storage.event_log import RunSummary, QueuedCommand, Snapshot
 from interlock.storage.sqlite import file
 from interlock.storage.sqlite.file import SCHEMA_VERSION
 from interlock.storage.sqlite.log import SqliteLog
@@ -56,12 +56,12 @@ def version(path: Path) -> int:
 
 async def test_a_log_of_version_1_keeps_its_events_and_can_be_claimed(old: Path) -> None:
     async with SqliteLog(old) as log:
-        claim = await log.claim("run")
+        claim = await log.acquire("run")
         await append(log, "run", RUN[3:], claim)
 
-        assert await log.post("run", Note("stop", b""))
+        assert await log.enqueue("run", QueuedCommand("stop", b""))
         assert await log.read("run") == RUN
-        assert await log.ends() == [Ends(RUN[0], RUN[3])]
+        assert await log.list_runs() == [RunSummary(RUN[0], RUN[3])]
         assert await log.load_snapshot("run") == Snapshot(2, RUN[2].hash, b"state")
 
     assert version(old) == SCHEMA_VERSION == 2

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.errors import ModelError
-from interlock.domain.ids import is_name
+from interlock.domain.ids import is_valid_name
 from interlock.domain.json import parse
 from interlock.domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
 from interlock.models.anthropic.request import messages_body
-from interlock.models.anthropic.stream import AnthropicAnswer
-from interlock.models.calls import WrittenCalls
-from interlock.models.conversation import NO_RESULT, tidy
-from interlock.models.interface import Finished, ModelRequest
+from interlock.models.anthropic.stream import AnthropicResponse
+from interlock.models.calls import CallAssembler
+from interlock.models.conversation import NO_RESULT, sanitize_messages
+from interlock.models.interface import StreamFinished, ModelRequest
 from interlock.models.openai.request import chat_body
-from interlock.models.openai.stream import OpenAIAnswer
-from interlock.models.text import SpokenText
+from interlock.models.openai.stream import OpenAIResponse
+from interlock.models.text import TextAssembler
 
 texts = st.text(st.characters(codec=None), max_size=12)
 few_ids = st.sampled_from(["", "a", "b", "call_1", "call_2", "no good id \ud800", "x" * 300])
@@ -35,13 +35,13 @@ def call(call_id: str, tool: str = "read", arguments: str = "{}") -> ProposedCal
 def test_calls_always_have_ids_that_can_be_used_and_that_are_new(
     written: list[tuple[int | None, str, str, str]], earlier: set[str], cut: bool
 ) -> None:
-    calls = WrittenCalls([AssistantMessage(calls=tuple(map(call, earlier)))])
+    calls = CallAssembler([AssistantMessage(calls=tuple(map(call, earlier)))])
     for piece in written:
-        calls.piece(*piece)
+        calls.add_delta(*piece)
 
-    done = calls.written(cut=cut)
+    done = calls.finish(cut=cut)
 
-    assert all(is_name(each.call_id) and each.call_id not in earlier for each in done)
+    assert all(is_valid_name(each.call_id) and each.call_id not in earlier for each in done)
     assert all(each.arguments for each in done)
     msgspec.json.encode(done)
 
@@ -52,18 +52,18 @@ def test_text_that_was_cut_anywhere_is_the_same_text(text: str, cuts: list[int])
     units = text.encode("utf-16-le")
     edges = [0, *sorted(min(2 * cut, len(units)) for cut in cuts), len(units)]
     parts = [units[start:end] for start, end in pairwise(edges)]
-    spoken = SpokenText()
+    spoken = TextAssembler()
 
-    heard = [spoken.piece(part.decode("utf-16-le", "surrogatepass")) for part in parts]
+    heard = [spoken.add_delta(part.decode("utf-16-le", "surrogatepass")) for part in parts]
 
-    assert "".join(heard) + spoken.end() == text
+    assert "".join(heard) + spoken.finish() == text
 
 
 @given(st.lists(texts, max_size=6))
 def test_any_text_can_be_stored(parts: list[str]) -> None:
-    spoken = SpokenText()
+    spoken = TextAssembler()
 
-    "".join([*(spoken.piece(part) for part in parts), spoken.end()]).encode()
+    "".join([*(spoken.add_delta(part) for part in parts), spoken.finish()]).encode()
 
 
 proposed_calls = st.builds(ProposedCall, call_id=few_ids | texts, tool=texts, arguments=texts | st.just('{"a": 1}'))
@@ -77,7 +77,7 @@ conversations = st.lists(messages, max_size=8)
 
 @given(conversations)
 def test_a_tidy_conversation_has_every_call_once_with_its_result_directly_after_it(told: list[Message]) -> None:
-    tidied = tidy(told)
+    tidied = sanitize_messages(told)
 
     owed: list[str] = []
     for message in tidied:
@@ -122,7 +122,7 @@ def test_results_go_to_their_calls_and_a_result_for_nobody_goes_to_a_call_withou
         ToolMessage("a", "done"),
     ]
 
-    _, first, second, third, last = tidy(told)
+    _, first, second, third, last = sanitize_messages(told)
 
     assert first == ToolMessage("a", "done\n\nThat id was used before.")
     assert isinstance(second, ToolMessage)
@@ -135,7 +135,7 @@ def test_results_go_to_their_calls_and_a_result_for_nobody_goes_to_a_call_withou
     ("tool", "sent"), [("read_file", "read_file"), ("", "unnamed"), ("a b/ü", "a_b__"), ("x" * 99, "x" * 64)]
 )
 def test_a_name_that_no_provider_takes_is_sent_as_one_that_they_take(tool: str, sent: str) -> None:
-    (message, _) = tidy([AssistantMessage(calls=(call("a", tool),))])
+    (message, _) = sanitize_messages([AssistantMessage(calls=(call("a", tool),))])
 
     assert isinstance(message, AssistantMessage)
     assert message.calls[0].tool == sent
@@ -174,12 +174,12 @@ def as_objects(document: Any) -> Any:
 
 @given(st.lists(st.tuples(events, kinds), max_size=6))
 def test_no_event_of_any_shape_does_more_than_be_refused(heard: list[tuple[dict[str, Any], str]]) -> None:
-    for answer in (OpenAIAnswer(), AnthropicAnswer()):
+    for answer in (OpenAIResponse(), AnthropicResponse()):
         for event, kind in heard:
             try:
                 answer.add(as_objects({**event, "type": kind}))
             except (msgspec.ValidationError, ModelError):
                 continue
-        ended = answer.end()
-        assert isinstance(ended[-1], Finished)
+        ended = answer.finish()
+        assert isinstance(ended[-1], StreamFinished)
         msgspec.json.encode(ended)

@@ -7,7 +7,7 @@ from interlock.domain.errors import ModelError
 from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
 from interlock.domain.tool import ToolSpec
 from interlock.models.anthropic.messages import AnthropicMessages
-from interlock.models.interface import Finished, ModelRequest, TextPiece
+from interlock.models.interface import StreamFinished, ModelRequest, TextDelta
 from tests.models.loopback import Reply, serving
 from tests.models.wire import (
     ANTHROPIC_START,
@@ -187,7 +187,7 @@ async def test_cached_input_is_counted_as_input() -> None:
         ),
     )
 
-    assert events == [Finished(reason="stop", usage=Usage(input_tokens=50, output_tokens=9, cached_tokens=40))]
+    assert events == [StreamFinished(reason="stop", usage=Usage(input_tokens=50, output_tokens=9, cached_tokens=40))]
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ async def test_a_client_of_ones_own_is_used_and_stays_open() -> None:
     async with serving(Reply(HELLO["anthropic"]), Reply(HELLO["anthropic"])) as server:
         client = anthropic.AsyncAnthropic(base_url=server.url, api_key=KEY)
         provider = AnthropicMessages("m", client=client, prompt_cache=False)
-        assert (await answer(provider))[0] == TextPiece("Hi")
+        assert (await answer(provider))[0] == TextDelta("Hi")
         await provider.close()
 
         assert text_of(await answer(provider)) == "Hi"

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from interlock.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from interlock.models.anthropic.request import messages_body
-from interlock.models.anthropic.thinking import MAX_PRIVATE_BYTES, Thoughts
+from interlock.models.anthropic.thinking import MAX_PRIVATE_BYTES, ThinkingBlocks
 from interlock.models.interface import ModelEvent, ModelRequest
 from interlock.models.openai.request import chat_body
-from interlock.models.recorder import Recorder
-from interlock.models.scripted import ScriptedProvider
+from interlock.models.recorder import ModelRecorder
+from interlock.models.scripted import ScriptedModel
 from tests.models.loopback import Reply
 from tests.models.wire import (
     ANTHROPIC_START,
@@ -115,29 +115,29 @@ async def test_an_answer_that_was_cut_while_thinking_goes_back_without_the_thoug
 
 
 def test_thoughts_that_are_too_long_to_keep_are_not_kept() -> None:
-    thoughts = Thoughts()
+    thoughts = ThinkingBlocks()
     thoughts.begin(0)
     for _ in range(3):
         thoughts.add(0, "x" * (MAX_PRIVATE_BYTES // 2), "s")
 
-    assert thoughts.private(MODEL) == ""
+    assert thoughts.encode_private(MODEL) == ""
 
 
 @pytest.mark.parametrize("text", ["half \ud800 a character", "\udfff"])
 def test_a_thought_that_cannot_be_written_down_is_not_kept(text: str) -> None:
-    thoughts = Thoughts()
+    thoughts = ThinkingBlocks()
     thoughts.begin(0)
     thoughts.add(0, text, "s")
 
-    assert thoughts.private(MODEL) == ""
+    assert thoughts.encode_private(MODEL) == ""
 
 
 async def test_a_recorded_answer_has_its_thoughts_when_it_is_given_again() -> None:
     async with talking("anthropic", Reply(THOUGHTFUL)) as (provider, _):
-        recorder = Recorder(provider)
+        recorder = ModelRecorder(provider)
         first = await answer(recorder)
 
-    again = await answer(ScriptedProvider(recorder.turns))
+    again = await answer(ScriptedModel(recorder.turns))
 
     assert remembered(again) == remembered(first)
 

@@ -13,9 +13,9 @@ import pytest
 from interlock.domain.errors import ModelError
 from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
 from interlock.domain.tool import ToolSpec
-from interlock.models.interface import ModelProvider, ModelRequest, Restarted
-from interlock.models.retry import retrying
-from interlock.models.scripted import Fault, ScriptedProvider, Turn, proposed
+from interlock.models.interface import ModelProvider, ModelRequest, StreamRestarted
+from interlock.models.retry import with_retries
+from interlock.models.scripted import ScriptedFault, ScriptedModel, ScriptedTurn, tool_call
 from tests.models.aimock.server import Aimock, running_aimock
 from tests.models.wire import answer, calls_of, end_of, provider_at, text_of
 
@@ -29,17 +29,17 @@ USAGE = Usage(input_tokens=11, output_tokens=7)
 _numbers = count()
 
 TURNS = {
-    "text": Turn(text="It is a small file.", usage=USAGE),
-    "one call": Turn(calls=(proposed("read_file", {"path": "a.txt"}, "call_a"),), usage=USAGE),
-    "several calls": Turn(
-        calls=tuple(proposed("read_file", {"path": f"{name}.txt"}, f"call_{name}") for name in "abc"), usage=USAGE
+    "text": ScriptedTurn(text="It is a small file.", usage=USAGE),
+    "one call": ScriptedTurn(calls=(tool_call("read_file", {"path": "a.txt"}, "call_a"),), usage=USAGE),
+    "several calls": ScriptedTurn(
+        calls=tuple(tool_call("read_file", {"path": f"{name}.txt"}, f"call_{name}") for name in "abc"), usage=USAGE
     ),
-    "text and calls": Turn(
-        text="Let me look.", calls=(proposed("read_file", {"path": "a.txt"}, "call_a"),), usage=USAGE
+    "text and calls": ScriptedTurn(
+        text="Let me look.", calls=(tool_call("read_file", {"path": "a.txt"}, "call_a"),), usage=USAGE
     ),
-    "unicode": Turn(
+    "unicode": ScriptedTurn(
         text="Größe: 3 👩‍👩‍👧 \u2028 \x07 שלום",
-        calls=(proposed("read_file", {"path": "naïve/👩‍👩‍👧 \u2028.txt"}, "call_a"),),
+        calls=(tool_call("read_file", {"path": "naïve/👩‍👩‍👧 \u2028.txt"}, "call_a"),),
         usage=USAGE,
     ),
 }
@@ -69,17 +69,17 @@ class Said:
             model="some-model", instructions="Be brief.", messages=(UserMessage(self.word), *more), tools=(READ,)
         )
 
-    def answers(self, *turns: Turn, **options: Any) -> ModelProvider:
+    def answers(self, *turns: ScriptedTurn, **options: Any) -> ModelProvider:
         """Somebody who gives these answers in this order."""
         if self.kind == "scripted":
-            return ScriptedProvider(turns)
+            return ScriptedModel(turns)
         for position, turn in enumerate(turns):
             match = {"userMessage": self.word, "sequenceIndex": position}
             self.aimock.teach({"match": match, **_fixture(turn), **options})
         return provider_at(self.kind, self.aimock.url)
 
 
-def _fixture(turn: Turn) -> dict[str, Any]:
+def _fixture(turn: ScriptedTurn) -> dict[str, Any]:
     if turn.fault:
         error = {"error": {"message": turn.fault.message}, "status": 429, "retryAfter": turn.fault.retry_after_seconds}
         return {"response": error}
@@ -112,7 +112,7 @@ async def test_an_answer_means_the_same_whoever_gives_it(said: Said, name: str) 
 
 async def test_what_tools_returned_is_told_in_the_next_turn_in_the_order_of_the_calls(said: Said) -> None:
     asked = TURNS["several calls"]
-    provider = said.answers(asked, Turn(text="Three files."))
+    provider = said.answers(asked, ScriptedTurn(text="Three files."))
     calls = calls_of(await answer(provider, said.request()))
     results = [ToolMessage(call.call_id, f"content of {call.call_id}") for call in reversed(calls)]
 
@@ -130,7 +130,7 @@ async def test_what_tools_returned_is_told_in_the_next_turn_in_the_order_of_the_
 
 @pytest.mark.parametrize("broken", ["", "{", '{"path": ', "[1]", "\ud800"])
 async def test_a_run_goes_on_after_a_broken_call(said: Said, broken: str) -> None:
-    provider = said.answers(Turn(text="I shall try again."))
+    provider = said.answers(ScriptedTurn(text="I shall try again."))
     nonsense = AssistantMessage(calls=(ProposedCall(call_id="no id! \ud800", tool="", arguments=broken),))
 
     events = await answer(provider, said.request(nonsense, ToolMessage("invalid_1", "There is no such tool.")))
@@ -140,13 +140,13 @@ async def test_a_run_goes_on_after_a_broken_call(said: Said, broken: str) -> Non
 
 
 async def test_a_rate_limit_is_waited_for_and_the_answer_comes(said: Said) -> None:
-    limited = Turn(fault=Fault(message="Too many requests.", retryable=True, retry_after_seconds=3.0))
+    limited = ScriptedTurn(fault=ScriptedFault(message="Too many requests.", retryable=True, retry_after_seconds=3.0))
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    provider = retrying(said.answers(limited, TURNS["text"]), sleep=sleep)
+    provider = with_retries(said.answers(limited, TURNS["text"]), sleep=sleep)
 
     events = await answer(provider, said.request())
 
@@ -175,10 +175,10 @@ async def test_after_chaos_the_answer_is_asked_for_again_and_is_whole(said: Said
     async def sleep(seconds: float) -> None:
         pass
 
-    provider = retrying(broken, sleep=sleep)
+    provider = with_retries(broken, sleep=sleep)
     events = await answer(provider, said.request())
 
-    restarts = [position for position, event in enumerate(events) if isinstance(event, Restarted)]
+    restarts = [position for position, event in enumerate(events) if isinstance(event, StreamRestarted)]
     counted = events[restarts[-1] + 1 :] if restarts else events
     assert (text_of(counted), calls_of(counted)) == (whole.text, list(whole.calls))
     assert len(said.aimock.requests(said.word)) == 2
@@ -187,14 +187,14 @@ async def test_after_chaos_the_answer_is_asked_for_again_and_is_whole(said: Said
 
 async def test_a_request_that_is_wrong_is_not_repeated(said: Said) -> None:
     if said.kind == "scripted":
-        provider = said.answers(Turn(fault=Fault(message="No such model.")))
+        provider = said.answers(ScriptedTurn(fault=ScriptedFault(message="No such model.")))
     else:
         error = {"error": {"message": "No such model.", "type": "not_found_error"}, "status": 404}
         said.aimock.teach({"match": {"userMessage": said.word}, "response": error})
         provider = provider_at(said.kind, said.aimock.url)
 
     with pytest.raises(ModelError, match="No such model") as refused:
-        await answer(retrying(provider, sleep=_never), said.request())
+        await answer(with_retries(provider, sleep=_never), said.request())
 
     assert not refused.value.retryable
     await provider.close()

@@ -10,9 +10,9 @@ import pytest
 from interlock.domain.errors import ModelError
 from interlock.models import calls, connection, text
 from interlock.models.connection import Timeouts
-from interlock.models.interface import TextPiece
-from interlock.models.recorder import Recorder
-from interlock.models.retry import retrying
+from interlock.models.interface import TextDelta
+from interlock.models.recorder import ModelRecorder
+from interlock.models.retry import with_retries
 from tests.models.loopback import Reply
 from tests.models.wire import (
     ANTHROPIC_START,
@@ -66,7 +66,7 @@ async def test_who_is_cancelled_hangs_up_at_once(kind: str) -> None:
         begun = asyncio.Event()
 
         async def listen() -> None:
-            async for _ in retrying(Recorder(provider)).stream(ASKED):
+            async for _ in with_retries(ModelRecorder(provider)).stream(ASKED):
                 begun.set()
 
         listening = asyncio.create_task(listen())
@@ -81,10 +81,10 @@ async def test_who_is_cancelled_hangs_up_at_once(kind: str) -> None:
 @both
 async def test_who_leaves_early_hangs_up_at_once(kind: str) -> None:
     async with talking(kind, Reply(HALF[kind], end="hang")) as (provider, server):
-        events = retrying(Recorder(provider)).stream(ASKED)
+        events = with_retries(ModelRecorder(provider)).stream(ASKED)
         async with asyncio.timeout(HANG_SECONDS):
             async with aclosing(events):
-                assert await anext(events) == TextPiece("Hi")
+                assert await anext(events) == TextDelta("Hi")
             await server.left.wait()
 
 

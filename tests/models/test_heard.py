@@ -6,22 +6,22 @@ import pytest
 
 from interlock.domain.errors import ModelError
 from interlock.domain.messages import ProposedCall
-from interlock.models.accumulator import MAX_CALLS, Heard
+from interlock.models.accumulator import MAX_CALLS, StreamAccumulator
 from interlock.models.interface import (
     MAX_ANSWER_CHARS,
-    CallWritten,
-    Finished,
+    ToolCallDelta,
+    StreamFinished,
     ModelEvent,
     ModelRequest,
-    Restarted,
-    TextPiece,
+    StreamRestarted,
+    TextDelta,
 )
-from interlock.models.recorder import Recorder
+from interlock.models.recorder import ModelRecorder
 from interlock.models.text import MAX_TEXT_BYTES
 
 from .wire import answer
 
-CALL = CallWritten(ProposedCall(call_id="a", tool="read", arguments="{}"))
+CALL = ToolCallDelta(ProposedCall(call_id="a", tool="read", arguments="{}"))
 LONG = "x" * (MAX_ANSWER_CHARS // 4)
 
 
@@ -32,38 +32,38 @@ class Endless:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         while True:
-            yield TextPiece(LONG)
+            yield TextDelta(LONG)
 
     async def close(self) -> None: ...
 
 
-def heard(events: Iterable[ModelEvent]) -> Heard:
-    made = Heard()
+def heard(events: Iterable[ModelEvent]) -> StreamAccumulator:
+    made = StreamAccumulator()
     for event in events:
         made.add(event)
     return made
 
 
 def test_text_and_calls_are_kept_up_to_the_limit() -> None:
-    full = heard([TextPiece(LONG)] * 4 + [CALL] * MAX_CALLS + [Finished(reason="stop")])
+    full = heard([TextDelta(LONG)] * 4 + [CALL] * MAX_CALLS + [StreamFinished(reason="stop")])
 
     assert (len(full.text), len(full.calls)) == (MAX_ANSWER_CHARS, MAX_CALLS)
 
 
-@pytest.mark.parametrize("events", [[TextPiece(LONG)] * 4 + [TextPiece("x")], [CALL] * (MAX_CALLS + 1)])
+@pytest.mark.parametrize("events", [[TextDelta(LONG)] * 4 + [TextDelta("x")], [CALL] * (MAX_CALLS + 1)])
 def test_more_than_that_is_refused_in_words(events: list[ModelEvent]) -> None:
     with pytest.raises(ModelError, match=r"in one answer\. Nothing was executed"):
         heard(events)
 
 
 def test_what_was_said_before_a_restart_does_not_count() -> None:
-    again = heard([TextPiece(LONG)] * 4 + [CALL, Restarted("cut")] + [TextPiece(LONG)] * 4)
+    again = heard([TextDelta(LONG)] * 4 + [CALL, StreamRestarted("cut")] + [TextDelta(LONG)] * 4)
 
     assert (len(again.text), again.calls) == (MAX_ANSWER_CHARS, [])
 
 
 async def test_an_answer_that_never_ends_is_left() -> None:
-    recorder = Recorder(Endless())
+    recorder = ModelRecorder(Endless())
 
     with pytest.raises(ModelError, match=f"more than {MAX_ANSWER_CHARS} characters"):
         await answer(recorder)

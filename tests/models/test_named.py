@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.errors import ConfigurationError
-from interlock.models.named import NAMES, provider_named
-from interlock.models.scripted import Turn, to_script
+from interlock.models.named import PROVIDER_NAMES, create_provider
+from interlock.models.scripted import ScriptedTurn, to_script
 from tests.models.loopback import Reply, serving
 from tests.models.wire import ASKED, HELLO, KEY, answer, text_of
 
@@ -24,7 +24,7 @@ async def test_a_provider_asks_the_given_address_with_the_given_key_only(
 ) -> None:
     monkeypatch.setenv(VARIABLES[name], "sk-of-somebody-else")
     async with serving(Reply(HELLO[name])) as server:
-        provider = provider_named(name, base_url=f"{server.url}/v1" if name == "openai" else server.url, key=key)
+        provider = create_provider(name, base_url=f"{server.url}/v1" if name == "openai" else server.url, key=key)
         events = await answer(provider, ASKED)
         await provider.close()
 
@@ -36,7 +36,7 @@ async def test_a_provider_asks_the_given_address_with_the_given_key_only(
 @both
 def test_without_a_key_it_says_which_variable_is_looked_at(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"Nothing was asked; set {VARIABLES[name]}"):
-        provider_named(name)
+        create_provider(name)
 
 
 @both
@@ -45,19 +45,19 @@ def test_without_a_key_it_says_which_variable_is_looked_at(name: str) -> None:
 )
 def test_an_address_elsewhere_needs_a_key(name: str, base_url: str) -> None:
     with pytest.raises(ConfigurationError, match="only a server on this host needs none"):
-        provider_named(name, base_url=base_url)
+        create_provider(name, base_url=base_url)
 
 
 @pytest.mark.parametrize("name", ["", "openai ", "ollama", "\ud800" * 1000])
 def test_a_name_that_nobody_knows_is_refused_with_those_that_are_known(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"There are: {', '.join(NAMES)}."):
-        provider_named(name)
+    with pytest.raises(ConfigurationError, match=f"There are: {', '.join(PROVIDER_NAMES)}."):
+        create_provider(name)
 
 
 async def test_a_script_answers_by_position(tmp_path: Path) -> None:
     script = tmp_path / "script.json"
-    script.write_bytes(to_script([Turn(text="One.")]))
-    provider = provider_named("scripted", script=script)
+    script.write_bytes(to_script([ScriptedTurn(text="One.")]))
+    provider = create_provider("scripted", script=script)
 
     assert [text_of(await answer(provider)) for _ in range(2)] == ["One.", "One."]
 
@@ -69,7 +69,7 @@ def test_a_script_that_cannot_be_read_is_refused_in_words(tmp_path: Path, writte
     os.mkfifo(tmp_path / "pipe")
 
     with pytest.raises(ConfigurationError, match="script"):
-        provider_named("scripted", script=tmp_path / written if written else "")
+        create_provider("scripted", script=tmp_path / written if written else "")
 
 
 @both
@@ -81,7 +81,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
         monkeypatch.delitem(sys.modules, f"interlock.models.{module}", raising=False)
 
     with pytest.raises(ConfigurationError, match=rf"pip install 'interlock\[{name}\]'"):
-        provider_named(name, key=KEY)
+        create_provider(name, key=KEY)
 
 
 def test_no_sdk_is_imported_before_it_is_asked_for() -> None:

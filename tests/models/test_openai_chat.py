@@ -6,7 +6,7 @@ import pytest
 from interlock.domain.errors import ConfigurationError, ModelError
 from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
 from interlock.domain.tool import ToolSpec
-from interlock.models.interface import Finished, ModelRequest, TextPiece
+from interlock.models.interface import StreamFinished, ModelRequest, TextDelta
 from interlock.models.openai.chat import OpenAIChat
 from interlock.models.usage import Prices
 from tests.models.loopback import Reply, serving
@@ -197,7 +197,7 @@ async def test_counts_are_taken_from_the_last_chunk_and_have_their_price() -> No
         await provider.close()
 
     usage = Usage(input_tokens=1000, output_tokens=100, cached_tokens=600, cost=0.0096)
-    assert events == [TextPiece("Hi"), Finished(reason="stop", usage=usage)]
+    assert events == [TextDelta("Hi"), StreamFinished(reason="stop", usage=usage)]
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ async def test_an_empty_answer_is_an_answer() -> None:
         "openai", *openai_chunks(openai_delta({"content": ""}), openai_delta(finish_reason="stop"))
     )
 
-    assert events == [Finished(reason="stop")]
+    assert events == [StreamFinished(reason="stop")]
 
 
 async def test_what_is_not_known_is_passed_over() -> None:

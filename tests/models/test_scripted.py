@@ -7,27 +7,29 @@ from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError, ModelError
 from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessage, Usage, UserMessage
-from interlock.models.interface import CallWritten, Finished, ModelRequest, Restarted, TextPiece
-from interlock.models.recorder import Recorder
-from interlock.models.retry import retrying
-from interlock.models.scripted import Fault, ScriptedProvider, Turn, from_script, proposed, to_script
+from interlock.models.interface import ToolCallDelta, StreamFinished, ModelRequest, StreamRestarted, TextDelta
+from interlock.models.recorder import ModelRecorder
+from interlock.models.retry import with_retries
+from interlock.models.scripted import ScriptedFault, ScriptedModel, ScriptedTurn, from_script, tool_call, to_script
 from tests.models.wire import ASKED, answer, calls_of, text_of
 
 
 async def test_turns_are_given_in_their_order() -> None:
-    call = proposed("read_file", {"path": "a"}, "c1")
-    provider = ScriptedProvider([Turn(text="First.", calls=(call,), usage=Usage(input_tokens=2)), Turn(text="Second.")])
+    call = tool_call("read_file", {"path": "a"}, "c1")
+    provider = ScriptedModel(
+        [ScriptedTurn(text="First.", calls=(call,), usage=Usage(input_tokens=2)), ScriptedTurn(text="Second.")]
+    )
 
     assert await answer(provider) == [
-        TextPiece("First."),
-        CallWritten(call),
-        Finished(reason="tool_calls", usage=Usage(input_tokens=2)),
+        TextDelta("First."),
+        ToolCallDelta(call),
+        StreamFinished(reason="tool_calls", usage=Usage(input_tokens=2)),
     ]
-    assert await answer(provider) == [TextPiece("Second."), Finished(reason="stop")]
+    assert await answer(provider) == [TextDelta("Second."), StreamFinished(reason="stop")]
 
 
 async def test_a_script_that_is_over_says_so() -> None:
-    provider = ScriptedProvider([Turn(text="Only this.")])
+    provider = ScriptedModel([ScriptedTurn(text="Only this.")])
     await answer(provider)
 
     with pytest.raises(ModelError, match=r"has 1 turns and was asked for turn 2\. Nothing was executed") as error:
@@ -37,7 +39,7 @@ async def test_a_script_that_is_over_says_so() -> None:
 
 
 async def test_a_turn_may_depend_on_the_request() -> None:
-    provider = ScriptedProvider([lambda request: Turn(text=f"You asked {len(request.messages)} things.")])
+    provider = ScriptedModel([lambda request: ScriptedTurn(text=f"You asked {len(request.messages)} things.")])
 
     assert text_of(await answer(provider)) == "You asked 1 things."
 
@@ -45,7 +47,7 @@ async def test_a_turn_may_depend_on_the_request() -> None:
 async def test_a_call_without_an_id_is_given_one_that_is_free() -> None:
     earlier = AssistantMessage(calls=(ProposedCall(call_id="call_1", tool="a", arguments="{}"),))
     request = ModelRequest(model="", messages=(earlier, ToolMessage("call_1", "done")))
-    provider = ScriptedProvider([Turn(calls=(proposed("a"), proposed("b", "{", "mine"), proposed("a")))])
+    provider = ScriptedModel([ScriptedTurn(calls=(tool_call("a"), tool_call("b", "{", "mine"), tool_call("a")))])
 
     events = await answer(provider, request)
 
@@ -57,62 +59,67 @@ async def test_a_call_without_an_id_is_given_one_that_is_free() -> None:
 
 
 async def test_what_a_turn_says_before_its_fault_is_said() -> None:
-    provider = ScriptedProvider([Turn(text="Half a", fault=Fault(message="Cut.", retryable=True)), Turn(text="Whole.")])
+    provider = ScriptedModel(
+        [ScriptedTurn(text="Half a", fault=ScriptedFault(message="Cut.", retryable=True)), ScriptedTurn(text="Whole.")]
+    )
 
-    events = await answer(retrying(provider, first_wait_seconds=0))
+    events = await answer(with_retries(provider, first_wait_seconds=0))
 
-    assert events == [TextPiece("Half a"), Restarted("Cut."), TextPiece("Whole."), Finished(reason="stop")]
+    assert events == [TextDelta("Half a"), StreamRestarted("Cut."), TextDelta("Whole."), StreamFinished(reason="stop")]
 
 
 async def test_by_position_a_new_provider_goes_on_where_the_last_one_stopped() -> None:
-    turns = [Turn(text="One."), Turn(text="Two.")]
+    turns = [ScriptedTurn(text="One."), ScriptedTurn(text="Two.")]
     later = ModelRequest(model="", messages=(UserMessage("Go."), AssistantMessage("One."), UserMessage("On.")))
 
-    assert text_of(await answer(ScriptedProvider(turns, by_position=True), later)) == "Two."
+    assert text_of(await answer(ScriptedModel(turns, by_position=True), later)) == "Two."
 
 
 async def test_a_recorded_run_is_a_script_that_says_the_same() -> None:
     turns = [
-        Turn(
+        ScriptedTurn(
             text="Let me look.",
-            calls=(proposed("read_file", '{"path": "a', "c1"),),
+            calls=(tool_call("read_file", '{"path": "a', "c1"),),
             reason="length",
             usage=Usage(cost=0.5),
         ),
-        Turn(text="Done."),
+        ScriptedTurn(text="Done."),
     ]
-    recorder = Recorder(ScriptedProvider(turns))
+    recorder = ModelRecorder(ScriptedModel(turns))
     first = [await answer(recorder), await answer(recorder)]
 
-    replayed = ScriptedProvider(from_script(to_script(recorder.turns)), strict=True)
+    replayed = ScriptedModel(from_script(to_script(recorder.turns)), strict=True)
 
     assert [await answer(replayed), await answer(replayed)] == first
     assert recorder.name == "scripted"
 
 
 async def test_a_fault_is_recorded_and_what_did_not_count_is_not() -> None:
-    script = [Turn(text="Ha", fault=Fault(message="Cut.", retryable=True)), Turn(fault=Fault(message="Over."))]
-    recorder = Recorder(retrying(ScriptedProvider(script), first_wait_seconds=0))
+    script = [
+        ScriptedTurn(text="Ha", fault=ScriptedFault(message="Cut.", retryable=True)),
+        ScriptedTurn(fault=ScriptedFault(message="Over.")),
+    ]
+    recorder = ModelRecorder(with_retries(ScriptedModel(script), first_wait_seconds=0))
 
     with pytest.raises(ModelError, match="Over"):
         await answer(recorder)
 
     (turn,) = recorder.turns
-    assert (turn.text, turn.fault) == ("", Fault(message="Over."))
+    assert (turn.text, turn.fault) == ("", ScriptedFault(message="Over."))
 
 
 async def test_a_strict_script_answers_only_what_was_asked_then() -> None:
-    recorder = Recorder(ScriptedProvider([Turn(text="Yes.")]))
+    recorder = ModelRecorder(ScriptedModel([ScriptedTurn(text="Yes.")]))
     await answer(recorder)
     other = msgspec.structs.replace(ASKED, instructions="Be somebody else.")
 
-    assert text_of(await answer(ScriptedProvider(recorder.turns), other)) == "Yes."
+    assert text_of(await answer(ScriptedModel(recorder.turns), other)) == "Yes."
     with pytest.raises(ModelError, match="Turn 1 of the script answers another request"):
-        await answer(ScriptedProvider(recorder.turns, strict=True), other)
+        await answer(ScriptedModel(recorder.turns, strict=True), other)
 
 
 async def test_a_recording_has_no_request_in_it() -> None:
-    recorder = Recorder(ScriptedProvider([Turn(text="Yes.")]))
+    recorder = ModelRecorder(ScriptedModel([ScriptedTurn(text="Yes.")]))
     await answer(recorder, ModelRequest(model="m", instructions="A secret.", messages=(UserMessage("\ud800 secret"),)))
 
     assert b"secret" not in to_script(recorder.turns)
@@ -122,12 +129,12 @@ texts = st.text(st.characters(codec=None), max_size=20)
 calls = st.builds(ProposedCall, call_id=texts, tool=texts, arguments=texts)
 counts = st.integers(0, 2**40)
 usages = st.builds(Usage, input_tokens=counts, output_tokens=counts, cached_tokens=counts, cost=st.floats(0, 1e6))
-faults = st.none() | st.builds(Fault, message=texts, retryable=st.booleans())
-turns = st.builds(Turn, text=texts, calls=st.lists(calls, max_size=3).map(tuple), usage=usages, fault=faults)
+faults = st.none() | st.builds(ScriptedFault, message=texts, retryable=st.booleans())
+turns = st.builds(ScriptedTurn, text=texts, calls=st.lists(calls, max_size=3).map(tuple), usage=usages, fault=faults)
 
 
 @given(st.lists(turns, max_size=4))
-def test_a_script_that_was_written_down_is_the_same_script(script: list[Turn]) -> None:
+def test_a_script_that_was_written_down_is_the_same_script(script: list[ScriptedTurn]) -> None:
     written = to_script(script)
 
     assert to_script(from_script(written)) == written

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from interlock.domain.errors import ModelError
 from interlock.domain.messages import Usage
-from interlock.models.anthropic.stream import AnthropicAnswer
-from interlock.models.interface import Finished
-from interlock.models.openai.stream import OpenAIAnswer
-from interlock.models.usage import MAX_COST, MAX_TOKENS, Prices, sane, with_cost
+from interlock.models.anthropic.stream import AnthropicResponse
+from interlock.models.interface import StreamFinished
+from interlock.models.openai.stream import OpenAIResponse
+from interlock.models.usage import MAX_COST, MAX_TOKENS, Prices, clamp_usage, add_cost
 
 from .wire import ANTHROPIC_STOP, HELLO, answer_to, anthropic_end, anthropic_events, end_of
 
@@ -43,7 +43,7 @@ def is_sound(usage: Usage) -> bool:
 
 
 def ended(events: list[Any]) -> Usage:
-    assert isinstance(events[-1], Finished)
+    assert isinstance(events[-1], StreamFinished)
     return events[-1].usage
 
 
@@ -51,41 +51,41 @@ def ended(events: list[Any]) -> Usage:
 def test_what_a_chat_server_says_is_always_sound(said: tuple[Any, Any, Any, Any], prices: Prices | None) -> None:
     names = ("prompt_tokens", "completion_tokens", "prompt_tokens_details", "cost")
     for usage in (SimpleNamespace(**dict(zip(names, said, strict=True))), said[0]):
-        answer = OpenAIAnswer()
+        answer = OpenAIResponse()
         answer.add(SimpleNamespace(choices=None, usage=usage))
 
-        assert is_sound(ended(answer.end(prices)))
+        assert is_sound(ended(answer.finish(prices)))
 
 
 @given(st.tuples(anything, anything, anything, anything), st.sampled_from([None, PRICES]))
 def test_what_a_messages_server_says_is_always_sound(said: tuple[Any, Any, Any, Any], prices: Prices | None) -> None:
     names = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
     for usage in (SimpleNamespace(**dict(zip(names, said, strict=True))), said[0]):
-        answer = AnthropicAnswer()
+        answer = AnthropicResponse()
         answer.add(SimpleNamespace(type="message_start", message=SimpleNamespace(usage=usage)))
         answer.add(SimpleNamespace(type="message_delta", delta=None, usage=usage))
 
-        assert is_sound(ended(answer.end(prices)))
+        assert is_sound(ended(answer.finish(prices)))
 
 
 @given(st.builds(Usage, input_tokens=anything, output_tokens=anything, cached_tokens=anything, cost=anything))
 def test_usage_of_a_provider_of_ones_own_becomes_sound(usage: Usage) -> None:
-    assert is_sound(sane(usage))
-    assert is_sound(with_cost(usage, PRICES))
-    assert sane(sane(usage)) == sane(usage)
+    assert is_sound(clamp_usage(usage))
+    assert is_sound(add_cost(usage, PRICES))
+    assert clamp_usage(clamp_usage(usage)) == clamp_usage(usage)
 
 
 def test_a_number_without_end_reaches_every_limit_and_what_is_none_counts_as_not_said() -> None:
-    assert sane(Usage(cost=inf, input_tokens=10**400)) == Usage(cost=MAX_COST, input_tokens=MAX_TOKENS)
-    assert sane(Usage(cost=nan, input_tokens=-5)) == Usage()
-    assert with_cost(Usage(cost=nan, input_tokens=1_000_000), PRICES).cost == 3.0
+    assert clamp_usage(Usage(cost=inf, input_tokens=10**400)) == Usage(cost=MAX_COST, input_tokens=MAX_TOKENS)
+    assert clamp_usage(Usage(cost=nan, input_tokens=-5)) == Usage()
+    assert add_cost(Usage(cost=nan, input_tokens=1_000_000), PRICES).cost == 3.0
 
 
 def test_a_number_as_text_counts() -> None:
-    answer = OpenAIAnswer()
+    answer = OpenAIResponse()
     answer.add(SimpleNamespace(usage={"prompt_tokens": "12", "completion_tokens": 3.0, "cost": "0.25"}))
 
-    assert ended(answer.end()) == Usage(input_tokens=12, output_tokens=3, cost=0.25)
+    assert ended(answer.finish()) == Usage(input_tokens=12, output_tokens=3, cost=0.25)
 
 
 @pytest.mark.parametrize("number", ["1e999", "Infinity", "NaN", "-5", '"many"', "null", "[]", "true", "1" * 4000])

@@ -11,7 +11,7 @@ import msgspec
 from interlock.domain.messages import ProposedCall, UserMessage
 from interlock.models.anthropic.messages import AnthropicMessages
 from interlock.models.connection import DEFAULT_TIMEOUTS, Timeouts
-from interlock.models.interface import CallWritten, Finished, ModelEvent, ModelProvider, ModelRequest, TextPiece
+from interlock.models.interface import ToolCallDelta, StreamFinished, ModelEvent, ModelProvider, ModelRequest, TextDelta
 from interlock.models.openai.chat import OpenAIChat
 from tests.models.loopback import Loopback, Reply, serving
 from tests.patience import HANG_SECONDS
@@ -84,15 +84,15 @@ async def answer(
 
 
 def text_of(events: list[ModelEvent]) -> str:
-    return "".join(event.text for event in events if isinstance(event, TextPiece))
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
 def calls_of(events: list[ModelEvent]) -> list[ProposedCall]:
-    return [event.call for event in events if isinstance(event, CallWritten)]
+    return [event.call for event in events if isinstance(event, ToolCallDelta)]
 
 
-def end_of(events: list[ModelEvent]) -> Finished:
-    assert isinstance(events[-1], Finished)
+def end_of(events: list[ModelEvent]) -> StreamFinished:
+    assert isinstance(events[-1], StreamFinished)
     return events[-1]
 
 

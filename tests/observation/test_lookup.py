@@ -7,8 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock import MemoryArtifacts, Mode, Phase, Risk, Situation, ToolIntent, ToolRegistry, ToolRuntime, tool
-from interlock.domain.event import BatchStarted, CallProposed, CallValidated, InvocationStarted, MenuShown
+from interlock import (
+    MemoryArtifacts,
+    PermissionMode,
+    Phase,
+    Risk,
+    CallContext,
+    ToolIntent,
+    ToolRegistry,
+    ToolRuntime,
+    tool,
+)
+from interlock.domain.event import BatchStarted, CallProposed, CallValidated, InvocationStarted, ToolsOffered
 from tests.support import call, facts
 
 ran: list[str] = []
@@ -63,7 +73,7 @@ async def test_a_tool_that_the_older_menu_had_is_refused_when_the_mode_changed()
     shown = runtime.registry.to_openai_function_tools(runtime.situation)
     assert "edit" in {entry["function"]["name"] for entry in shown}
 
-    runtime.enter(mode="read_only")
+    runtime.switch_mode(mode="read_only")
     result = await runtime.execute([call("c1", "edit", path="src/a.py"), call("c2", "read")])
 
     refused, done = result.observations
@@ -74,8 +84,8 @@ async def test_a_tool_that_the_older_menu_had_is_refused_when_the_mode_changed()
     assert ran == ["read"]
 
 
-WAYS: dict[str, tuple[Callable[[Situation], bool | str], list[bool]]] = {
-    "mode": (lambda situation: situation.mode is Mode.TRUSTED, [True, False, False]),
+WAYS: dict[str, tuple[Callable[[CallContext], bool | str], list[bool]]] = {
+    "mode": (lambda situation: situation.mode is PermissionMode.TRUSTED, [True, False, False]),
     "task phase": (lambda situation: situation.task_phase == "repair", [False, True, False]),
     "session": (lambda situation: situation.run_id == "run_a" and situation.agent == "fixer", [True, True, True]),
     "another session": (lambda situation: situation.run_id == "run_b" or "Not here.", [False, False, False]),
@@ -85,14 +95,14 @@ WAYS: dict[str, tuple[Callable[[Situation], bool | str], list[bool]]] = {
 @pytest.mark.requirement("R190", "R191")
 @pytest.mark.parametrize(("visible", "seen"), WAYS.values(), ids=WAYS)
 async def test_visibility_is_asked_for_each_intent_by_mode_phase_and_session(
-    visible: Callable[[Situation], bool | str], seen: list[bool]
+    visible: Callable[[CallContext], bool | str], seen: list[bool]
 ) -> None:
     runtime = ToolRuntime(
         tools=[tool(edit.handler, name="edit", visible=visible)], run_id="run_a", agent="fixer", mode="trusted"
     )
     found: list[bool] = []
     for number, situation in enumerate([{}, {"mode": "default", "task_phase": "repair"}, {"task_phase": "report"}]):
-        runtime.enter(**situation)
+        runtime.switch_mode(**situation)
         result = await runtime.execute([call(f"c{number}", "edit", path="p")])
         found.append(result.observations[0].ok)
 
@@ -126,12 +136,12 @@ async def test_a_batch_names_its_menu_and_the_menu_can_be_read_from_its_artifact
     artifacts = MemoryArtifacts()
     runtime = ToolRuntime(tools=[read, edit], artifacts=artifacts)
     await runtime.execute([call("c1", "read")])
-    runtime.enter(mode="read_only")
+    runtime.switch_mode(mode="read_only")
     await runtime.execute([call("c2", "read")])
     await runtime.execute([call("c3", "read")])
 
     recorded = await facts(runtime)
-    menus = {fact.digest: fact for fact in recorded if isinstance(fact, MenuShown)}
+    menus = {fact.digest: fact for fact in recorded if isinstance(fact, ToolsOffered)}
     batches = [menus[fact.menu_digest] for fact in recorded if isinstance(fact, BatchStarted)]
     assert [sorted(menu.versions) for menu in batches] == [
         ["edit", "read", "read_artifact"],
@@ -147,7 +157,7 @@ async def test_a_batch_names_its_menu_and_the_menu_can_be_read_from_its_artifact
 async def test_the_menu_of_the_run_can_be_read_back_through_the_runtime() -> None:
     runtime = ToolRuntime(tools=[read])
     await runtime.execute([call("c1", "read")])
-    [menu] = [fact for fact in await facts(runtime) if isinstance(fact, MenuShown)]
+    [menu] = [fact for fact in await facts(runtime) if isinstance(fact, ToolsOffered)]
 
     result = await runtime.execute([call("c2", "read_artifact", artifact_id=menu.artifact_id)])
 
@@ -193,4 +203,4 @@ async def test_the_version_on_record_is_the_one_of_that_moment() -> None:
 def test_a_tool_that_does_not_clearly_say_that_it_is_visible_is_not(answer: Any) -> None:
     registry = ToolRegistry([tool(read.handler, name="read", visible=lambda _: answer)])
 
-    assert registry.visible(Situation(run_id="r")) == []
+    assert registry.list_visible(CallContext(run_id="r")) == []

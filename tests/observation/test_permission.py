@@ -16,7 +16,7 @@ from interlock import (
     tool,
 )
 from interlock.domain.decision import Decision, Verdict
-from interlock.domain.event import ApprovalRequested, CallJudged, InvocationStarted
+from interlock.domain.event import ApprovalRequested, PolicyEvaluated, InvocationStarted
 from tests.support import call, facts, handle_events
 
 ran: list[str] = []
@@ -38,7 +38,7 @@ def yes(_: Question) -> bool:
 
 
 async def judged(runtime: ToolRuntime) -> list[Decision]:
-    return [fact.decision for fact in await facts(runtime) if isinstance(fact, CallJudged)]
+    return [fact.decision for fact in await facts(runtime) if isinstance(fact, PolicyEvaluated)]
 
 
 @pytest.mark.requirement("R208", "R212", "R262")
@@ -61,7 +61,7 @@ async def test_each_decision_is_an_event_before_anything_starts(verdict: str, ac
     [shown] = [event for event in await handle_events(runtime) if event.type == "policy_decision"]
     assert shown.data == {"tool_name": "deploy", "action": action, "reason": "Release week."}
     kinds = [type(fact) for fact in await facts(runtime)]
-    assert InvocationStarted not in kinds or kinds.index(CallJudged) < kinds.index(InvocationStarted)
+    assert InvocationStarted not in kinds or kinds.index(PolicyEvaluated) < kinds.index(InvocationStarted)
     assert ran == runs
 
 

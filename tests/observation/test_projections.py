@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from interlock import (
-    Normalized,
+    NormalizedOutput,
     Observation,
     RulePolicy,
     SideEffect,
@@ -27,8 +27,8 @@ class Ran(BaseModel):
     environment: dict[str, str]
 
 
-def shaped(ran: Ran) -> Normalized:
-    return Normalized(
+def shaped(ran: Ran) -> NormalizedOutput:
+    return NormalizedOutput(
         ok=ran.exit_code == 0,
         code="ok" if ran.exit_code == 0 else "command_failed",
         summary=f"npm test ended with exit code {ran.exit_code}",
@@ -150,8 +150,8 @@ async def test_every_kind_of_result_comes_out_as_the_same_kind_of_observation(ra
 
 @pytest.mark.requirement("R243")
 async def test_the_error_of_a_protocol_and_an_exception_have_the_same_shape() -> None:
-    def as_failure(reply: dict[str, Any]) -> Normalized:
-        return Normalized(ok=False, code="method_not_found", summary=reply["error"]["message"], text="")
+    def as_failure(reply: dict[str, Any]) -> NormalizedOutput:
+        return NormalizedOutput(ok=False, code="method_not_found", summary=reply["error"]["message"], text="")
 
     @tool(normalize=as_failure)
     async def mcp() -> dict[str, Any]:

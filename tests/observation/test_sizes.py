@@ -13,7 +13,7 @@ from interlock import (
     FileArtifacts,
     MemoryArtifacts,
     MemoryLog,
-    Normalized,
+    NormalizedOutput,
     Observation,
     ToolRegistry,
     ToolRuntime,
@@ -205,7 +205,7 @@ async def test_an_output_at_the_limit_is_whole_and_says_nothing_of_cuts() -> Non
 
 
 FLOODS: dict[str, ToolOptions] = {
-    "summary": {"normalize": lambda _: Normalized(summary="s" * 1_000_000)},
+    "summary": {"normalize": lambda _: NormalizedOutput(summary="s" * 1_000_000)},
     "error text": {"failure_error_function": lambda _context, _error: "s" * 1_000_000},
 }
 

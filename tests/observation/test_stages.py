@@ -124,7 +124,7 @@ async def test_the_functions_of_a_tool_are_called_in_order_and_its_handler_is_ne
         visible=lambda _: bool(note("visible", True)),
         check=lambda _arguments, _context: note("check", None),  # pyright: ignore[reportArgumentType]
         authorize=lambda _arguments, _situation: note("authorize", None),
-        normalize=lambda value: note("normalize", interlock.Normalized(text=value)),  # pyright: ignore
+        normalize=lambda value: note("normalize", interlock.NormalizedOutput(text=value)),  # pyright: ignore
     )
     async def work() -> str:
         called.append("execute")
@@ -154,5 +154,5 @@ async def test_the_teaching_words_have_their_place() -> None:
     [observed] = [fact for fact in recorded if isinstance(fact, CallObserved)]
     assert observed.observation == result.observations[0]
     assert [(message["role"], message["tool_call_id"]) for message in result.messages] == [("tool", "c1")]
-    kinds = [event.type_of(fact) for fact in recorded]
+    kinds = [event.event_type(fact) for fact in recorded]
     assert kinds.index("tool.invocation.started") < kinds.index("tool.invocation.completed")

@@ -5,8 +5,17 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
-from interlock import CODES, CallbackInteractionProvider, Normalized, Phase, Problem, Question, ToolRuntime, tool
-from interlock.domain.event import CallJudged, CallValidated
+from interlock import (
+    ERROR_CODES,
+    CallbackInteractionProvider,
+    NormalizedOutput,
+    Phase,
+    CheckProblem,
+    Question,
+    ToolRuntime,
+    tool,
+)
+from interlock.domain.event import PolicyEvaluated, CallValidated
 from tests.support import call, facts
 
 ran: list[str] = []
@@ -97,7 +106,7 @@ async def test_both_checks_come_before_policy_and_before_any_question(arguments:
 
     @tool(
         risk="write",
-        check=lambda arguments, _: Problem(message="Read it first.") if arguments["path"] == "unread" else None,
+        check=lambda arguments, _: CheckProblem(message="Read it first.") if arguments["path"] == "unread" else None,
     )
     async def edit(path: str) -> None:
         ran.append(path)
@@ -107,14 +116,14 @@ async def test_both_checks_come_before_policy_and_before_any_question(arguments:
 
     assert result.observations[0].code == code
     assert (asked, ran) == ([], [])
-    assert not [fact for fact in await facts(runtime) if isinstance(fact, CallJudged)]
+    assert not [fact for fact in await facts(runtime) if isinstance(fact, PolicyEvaluated)]
 
 
 @pytest.mark.requirement("R198")
 async def test_a_runtime_check_sees_the_state_of_that_moment() -> None:
     known: set[str] = set()
 
-    @tool(check=lambda arguments, _: None if arguments["path"] in known else Problem(message="It was not read."))
+    @tool(check=lambda arguments, _: None if arguments["path"] in known else CheckProblem(message="It was not read."))
     async def edit(path: str) -> str:
         return f"edited {path}"
 
@@ -129,8 +138,8 @@ async def test_a_runtime_check_sees_the_state_of_that_moment() -> None:
 
 @pytest.mark.requirement("R198", "R207")
 async def test_an_asynchronous_check_is_waited_for() -> None:
-    async def look(arguments: dict[str, Any], _: object) -> Problem | None:
-        return Problem(message="The branch is gone.", code="stale_file_baseline")
+    async def look(arguments: dict[str, Any], _: object) -> CheckProblem | None:
+        return CheckProblem(message="The branch is gone.", code="stale_file_baseline")
 
     @tool(check=look)
     async def push() -> None:
@@ -155,8 +164,8 @@ SIX = (
 @pytest.mark.requirement("R200", "R201", "R205", "R207")
 @pytest.mark.parametrize("code", SIX)
 async def test_each_of_the_six_codes_comes_out_of_a_run_with_nothing_done(code: Any) -> None:
-    def check(arguments: dict[str, Any], _: object) -> Problem | None:
-        return Problem(message="Not now.", code=code) if arguments["path"] == "checked" else None
+    def check(arguments: dict[str, Any], _: object) -> CheckProblem | None:
+        return CheckProblem(message="Not now.", code=code) if arguments["path"] == "checked" else None
 
     @tool(check=check, visible=lambda _: code != "tool_not_visible")
     async def edit(path: str) -> None:
@@ -170,14 +179,14 @@ async def test_each_of_the_six_codes_comes_out_of_a_run_with_nothing_done(code: 
     assert observation.code == code
     assert observation.failure is not None
     assert (observation.failure.retryable, observation.side_effects) == (True, ())
-    assert observation.failure.phase == CODES[code].phase
+    assert observation.failure.phase == ERROR_CODES[code].phase
     assert "Nothing was executed." in observation.summary
     assert ran == []
 
 
 @pytest.mark.requirement("R205")
 async def test_a_failed_precondition_is_neither_a_denial_nor_a_failed_execution() -> None:
-    @tool(check=lambda _arguments, _context: Problem(message="Three places match.", code="ambiguous_target"))
+    @tool(check=lambda _arguments, _context: CheckProblem(message="Three places match.", code="ambiguous_target"))
     async def edit() -> None: ...
 
     result = await ToolRuntime(tools=[edit]).execute([call("c1", "edit")])
@@ -213,7 +222,7 @@ async def test_a_validator_of_the_developer_that_raises_is_a_failed_precondition
         def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> Any:
             return {"type": "string"}
 
-    @tool(normalize=lambda _: Normalized())
+    @tool(normalize=lambda _: NormalizedOutput())
     async def work(value: Odd) -> None:
         ran.append("work")
 

@@ -7,12 +7,12 @@ from itertools import count
 import pytest
 
 from interlock.audit.verify import verify
-from interlock.domain.chain import Entry, decode_event, genesis
+from interlock.domain.chain import LogEntry, decode_event, genesis_hash
 from interlock.domain.errors import IllegalTransitionError, LogError, LogFencedError, LogWriteError
-from interlock.domain.event import SCHEMA_VERSION, CallValidated, RunStarted, Warned
+from interlock.domain.event import SCHEMA_VERSION, CallValidated, RunStarted, WarningRaised
 from interlock.domain.state.ledger import Ledger
 from interlock.pipeline.record import Recorder
-from interlock.storage.event_log import Claim, EventLog
+from interlock.storage.event_log import Lease, EventLog
 from interlock.storage.memory import MemoryLog
 from tests.log_around import LogAround
 from tests.patience import HANG_SECONDS
@@ -25,10 +25,10 @@ class HeldLog(LogAround):
         self._durable = MemoryLog()
         super().__init__(self._durable)
         self.immediate = False
-        self.appends: list[list[Entry]] = []
+        self.appends: list[list[LogEntry]] = []
         self._writing: list[asyncio.Future[None]] = []
 
-    def append(self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None) -> "asyncio.Future[None]":
+    def append(self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None) -> "asyncio.Future[None]":
         self.appends.append(list(entries))
         self._writing.append(asyncio.get_running_loop().create_future())
         return self._writing[-1]
@@ -44,11 +44,11 @@ class HeldLog(LogAround):
 
 def recorder_on(log: EventLog) -> Recorder:
     ticks = count()
-    return Recorder(log, Ledger(run_id="run"), genesis("run"), lambda: next(ticks))
+    return Recorder(log, Ledger(run_id="run"), genesis_hash("run"), lambda: next(ticks))
 
 
 def warn(recorder: Recorder, number: int = 0) -> int:
-    return recorder.add(Warned(message=f"{number}"))
+    return recorder.add(WarningRaised(message=f"{number}"))
 
 
 async def turn_of_loop() -> None:
@@ -61,7 +61,7 @@ async def turn_of_loop() -> None:
 
 async def messages(log: EventLog) -> list[str]:
     facts = [decode_event(entry).fact for entry in await log.read("run")]
-    return [fact.message for fact in facts if isinstance(fact, Warned)]
+    return [fact.message for fact in facts if isinstance(fact, WarningRaised)]
 
 
 async def test_a_sealed_fact_is_in_the_state_at_once_and_in_the_log_after_commit() -> None:
@@ -174,7 +174,7 @@ async def test_a_fact_that_does_not_fit_is_refused_and_changes_nothing() -> None
 async def test_an_event_is_one_line_whatever_it_says(text: str) -> None:
     log = MemoryLog()
     recorder = recorder_on(log)
-    recorder.add(Warned(message=f"a{text}b"))
+    recorder.add(WarningRaised(message=f"a{text}b"))
     await recorder.commit()
 
     [entry] = await log.read("run")
@@ -253,7 +253,7 @@ class RefusingLog(MemoryLog):
         self.attempts = 0
         self._error = error
 
-    def append(self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None) -> None:
+    def append(self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None) -> None:
         self.attempts += 1
         raise self._error
 

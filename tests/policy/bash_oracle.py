@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from interlock.policy.shell.bash import read_script
+from interlock.policy.shell.bash import parse_script
 from interlock.policy.shell.command import Script
 
 _DRIVER = r"""
@@ -79,7 +79,7 @@ def mismatches(
 
     `taken_for` reads one text in place of another: a reader that errs.
     """
-    read = [(text, script) for text in texts if not (script := read_script(taken_for.get(text, text))).opaque]
+    read = [(text, script) for text in texts if not (script := parse_script(taken_for.get(text, text))).opaque]
     runs = _ran(read, folder)
     found = [_unexpected(text, script, ran) for (text, script), ran in zip(read, runs, strict=True)]
     return len(read), [mismatch for mismatch in found if mismatch.unexpected]

@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from interlock.domain.tool import Mode, Situation
+from interlock.domain.tool import PermissionMode, CallContext
 from interlock.policy.analysis.example_event import hypothetical
 from interlock.policy.engine.rule import CommandPattern, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
-from interlock.policy.importers.imported import Imported, listed
+from interlock.policy.importers.imported import ImportResult, as_list
 
 _SAME = ("id", "tools", "risk", "origin", "server", "path", "access", "host", "agent", "mode", "interactive", "reason")
 
 
-def rules(imported: Imported) -> list[dict[str, Any]]:
+def rules(imported: ImportResult) -> list[dict[str, Any]]:
     """Without ids and reasons, where they do not matter."""
     return [
         {key: value for key, value in rule.items() if key not in ("id", "reason")}
@@ -19,7 +19,7 @@ def rules(imported: Imported) -> list[dict[str, Any]]:
     ]
 
 
-def policy(imported: Imported) -> RulePolicy:
+def policy(imported: ImportResult) -> RulePolicy:
     document = imported.document
     return RulePolicy([_rule(rule) for rule in document["rules"]], default=document["default"])
 
@@ -27,7 +27,7 @@ def policy(imported: Imported) -> RulePolicy:
 def _rule(rule: dict[str, Any]) -> Rule:
     same = {key: rule[key] for key in _SAME if key in rule}
     given = rule.get("command")
-    commands = None if given is None else [_pattern(each) for each in listed(given)]
+    commands = None if given is None else [_pattern(each) for each in as_list(given)]
     return Rule(verdict=rule["decision"], command=commands, **same)
 
 
@@ -41,8 +41,8 @@ def _pattern(command: Any) -> str | CommandPattern:
             return command
 
 
-def verdict(imported: Imported, tool: str, mode: Mode = Mode.DEFAULT, **options: Any) -> str:
+def verdict(imported: ImportResult, tool: str, mode: PermissionMode = PermissionMode.DEFAULT, **options: Any) -> str:
     """What happens to a call; `origin` and `source` say where its tool comes from."""
     where = {key: options.pop(key) for key in ("origin", "source", "risk", "resources") if key in options}
-    situation = Situation(run_id="run_1", workspace="/work/project", mode=mode)
+    situation = CallContext(run_id="run_1", workspace="/work/project", mode=mode)
     return policy(imported).evaluate(hypothetical(tool, options, situation=situation, **where)).verdict

@@ -7,7 +7,7 @@ from interlock import CallbackInteractionProvider, MemoryLog, ToolRuntime, tool
 from interlock.domain.call import Question, ToolIntent
 from interlock.domain.event import Event
 from interlock.domain.tool import ToolDefinition
-from interlock.policy.analysis.recorded import RecordedCall, recorded_calls
+from interlock.policy.analysis.recorded import RecordedCall, read_recorded_calls
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.replay.trace import Replay
 
@@ -60,4 +60,4 @@ def events_of(replay: Replay) -> list[Event]:
 
 async def commands(*texts: str, says: Says = yes, **options: Any) -> list[RecordedCall]:
     """The same for commands, as recorded calls."""
-    return recorded_calls(await record([("bash", {"command": text}) for text in texts], says, **options))
+    return read_recorded_calls(await record([("bash", {"command": text}) for text in texts], says, **options))

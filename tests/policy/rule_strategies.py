@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from interlock.domain.decision import Decision, Verdict
-from interlock.domain.tool import JsonObject, Mode, ResourceKind, Situation
-from interlock.policy.analysis.example_event import Declared, hypothetical
+from interlock.domain.tool import JsonObject, PermissionMode, ResourceKind, CallContext
+from interlock.policy.analysis.example_event import ToolDeclaration, hypothetical
 from interlock.policy.engine.rule import ArgumentGlob, ArgumentIs, ArgumentRegex, CommandPattern, Rule
 from interlock.policy.interface import PolicyEvent
 
@@ -22,7 +22,7 @@ def strictness(decision: Decision) -> int:
 
 
 _BATCH: dict[str, ResourceKind] = {"items.from": "path", "items.to": "path"}
-TOOLS: dict[str, Declared] = {
+TOOLS: dict[str, ToolDeclaration] = {
     "bash": {},
     "read_file": {},
     "edit_file": {},
@@ -87,10 +87,10 @@ _ARGUMENTS: dict[str, st.SearchStrategy[JsonObject]] = {
     "plain": st.fixed_dictionaries({}, optional={"count": counts, "path": paths}),
 }
 situations = st.builds(
-    Situation,
+    CallContext,
     run_id=st.just("run_1"),
     agent=st.sampled_from(["", "coder", "reviewer"]),
-    mode=st.sampled_from(Mode),
+    mode=st.sampled_from(PermissionMode),
     interactive=st.booleans(),
     workspace=st.just(WORKSPACE),
 )

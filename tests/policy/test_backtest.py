@@ -4,9 +4,9 @@ from pathlib import Path
 
 from interlock import ArgumentIs, Rule, RulePolicy
 from interlock.domain.decision import Decision, Verdict
-from interlock.domain.tool import Mode
-from interlock.policy.analysis.backtest import Backtest, Flip, Skipped, backtest
-from interlock.policy.analysis.recorded import RecordedCall, recorded_calls
+from interlock.domain.tool import PermissionMode
+from interlock.policy.analysis.backtest import Backtest, DecisionChange, SkippedCalls, backtest
+from interlock.policy.analysis.recorded import RecordedCall, read_recorded_calls
 from interlock.policy.files.policy_files import PolicyFiles
 
 from .recorded_runs import commands, no, record
@@ -22,7 +22,7 @@ async def test_it_says_what_flips_what_stays_and_which_rules_never_fire() -> Non
     result = backtest(RulePolicy([NO_PUSH, NPM, NEVER]), calls)
 
     npm, push = result.flips
-    assert npm == Flip(
+    assert npm == DecisionChange(
         run_id=calls[0].run_id,
         call_id="call_0",
         tool="bash",
@@ -48,13 +48,13 @@ async def test_the_policy_that_was_in_force_flips_nothing() -> None:
         policy=policy,
     )
 
-    assert backtest(policy, recorded_calls(events)) == Backtest(flips=(), unchanged=6, never_fired=(), skipped=())
+    assert backtest(policy, read_recorded_calls(events)) == Backtest(flips=(), unchanged=6, never_fired=(), skipped=())
 
 
 async def test_rules_about_the_situation_hold_as_it_was_then() -> None:
     calls = await commands("make", mode="trusted") + await commands("make", mode="default")
 
-    flips = backtest(RulePolicy([Rule(id="careful", verdict="ask", mode=Mode.TRUSTED)]), calls).flips
+    flips = backtest(RulePolicy([Rule(id="careful", verdict="ask", mode=PermissionMode.TRUSTED)]), calls).flips
 
     assert [(flip.run_id, flip.was, flip.now) for flip in flips] == [(calls[0].run_id, "allow", "ask")]
 
@@ -66,7 +66,9 @@ async def test_calls_that_cannot_be_judged_again_are_counted_with_the_reason() -
 
     result = backtest(RulePolicy([NPM]), [lost, lost])
 
-    assert result == Backtest(flips=(), unchanged=0, never_fired=("npm",), skipped=(Skipped("it was redacted", 2),))
+    assert result == Backtest(
+        flips=(), unchanged=0, never_fired=("npm",), skipped=(SkippedCalls("it was redacted", 2),)
+    )
 
 
 async def test_what_a_tool_said_itself_stands_under_every_policy() -> None:
@@ -95,6 +97,6 @@ async def test_the_layers_of_files_are_judged_together(tmp_path: Path) -> None:
 
 async def test_rules_about_arguments_are_asked_about_the_arguments_with_their_defaults() -> None:
     rule = Rule(id="hello", verdict="deny", arguments={"subject": ArgumentIs("hello")})
-    calls = recorded_calls(await record([("send_mail", {"to": "ann"})]))
+    calls = read_recorded_calls(await record([("send_mail", {"to": "ann"})]))
 
     assert [flip.now_rules for flip in backtest(RulePolicy([rule]), calls).flips] == [("hello",)]

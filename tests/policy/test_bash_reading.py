@@ -2,18 +2,18 @@
 
 import pytest
 
-from interlock.policy.shell.bash import read_argv, read_script
+from interlock.policy.shell.bash import parse_argv, parse_script
 from interlock.policy.shell.command import Redirect, Script, SimpleCommand
 
 
 def words(text: str) -> list[tuple[str, ...]]:
-    script = read_script(text)
+    script = parse_script(text)
     assert script.opaque == ""
     return [command.argv for command in script.commands]
 
 
 def folders(text: str) -> list[tuple[str, ...]]:
-    script = read_script(text)
+    script = parse_script(text)
     assert script.opaque == ""
     return [command.bases for command in script.commands if command.argv[0] != "cd"]
 
@@ -65,24 +65,24 @@ def test_every_command_of_a_list_is_found(text: str) -> None:
 
 
 def test_wildcards_are_named_and_quoted_ones_are_not() -> None:
-    (command,) = read_script("ls *.py '*.c' \\*.h \"[x]\" a[bc]d ?").commands
+    (command,) = parse_script("ls *.py '*.c' \\*.h \"[x]\" a[bc]d ?").commands
     assert command.argv == ("ls", "*.py", "*.c", "*.h", "[x]", "a[bc]d", "?")
     assert command.globs == ("*.py", "a[bc]d", "?")
 
 
 def test_quotes_beside_a_wildcard_are_read() -> None:
-    (command,) = read_script("ls 'app/[id]'/*.py app/\\[id\\]/? 'a-b'* '[[:alpha:]]' [^a]").commands
+    (command,) = parse_script("ls 'app/[id]'/*.py app/\\[id\\]/? 'a-b'* '[[:alpha:]]' [^a]").commands
     assert command.argv[1:] == ("app/[id]/*.py", "app/[id]/?", "a-b*", "[[:alpha:]]", "[^a]")
     assert command.globs == ("app/[id]/*.py", "app/[id]/?", "a-b*", "[^a]")
 
 
 def test_variables_before_a_command_stand_beside_it() -> None:
-    (command,) = read_script("A=1 B='x y' C= make all D=2").commands
+    (command,) = parse_script("A=1 B='x y' C= make all D=2").commands
     assert command == SimpleCommand(argv=("make", "all", "D=2"), assignments=(("A", "1"), ("B", "x y"), ("C", "")))
 
 
 def test_redirects_say_which_files_the_shell_opens() -> None:
-    script = read_script("a < in > out 2>> err; b >| f; c &> g; d >& h; e 2>&1 >/dev/null <&3 >&- &>> /dev/null")
+    script = parse_script("a < in > out 2>> err; b >| f; c &> g; d >& h; e 2>&1 >/dev/null <&3 >&- &>> /dev/null")
     assert script.opaque == ""
     assert [(redirect.path, redirect.writes) for redirect in script.redirects] == [
         ("in", False),
@@ -95,7 +95,7 @@ def test_redirects_say_which_files_the_shell_opens() -> None:
 
 
 def test_a_redirect_alone_writes_and_runs_nothing() -> None:
-    assert read_script("> out") == Script(redirects=(Redirect(path="out", writes=True),))
+    assert parse_script("> out") == Script(redirects=(Redirect(path="out", writes=True),))
 
 
 @pytest.mark.parametrize(
@@ -140,22 +140,22 @@ def test_a_changed_folder_holds_for_what_may_run_in_it(text: str, bases: list[tu
 
 
 def test_a_redirect_starts_from_the_folder_of_its_command() -> None:
-    assert read_script("cd src && cat < ../x").redirects == (Redirect(path="../x", writes=False, bases=("src",)),)
+    assert parse_script("cd src && cat < ../x").redirects == (Redirect(path="../x", writes=False, bases=("src",)),)
 
 
 def test_an_empty_script_runs_nothing() -> None:
-    assert [read_script(text) for text in ("", " \n\t", "# only a comment")] == [Script(), Script(), Script()]
+    assert [parse_script(text) for text in ("", " \n\t", "# only a comment")] == [Script(), Script(), Script()]
 
 
 def test_a_list_of_words_is_no_script() -> None:
-    script = read_argv(["rm", "$(x)", "*", "a;b", "~"])
+    script = parse_argv(["rm", "$(x)", "*", "a;b", "~"])
     assert script == Script(commands=(SimpleCommand(argv=("rm", "$(x)", "*", "a;b", "~")),))
 
 
 def test_a_list_of_words_may_start_a_shell() -> None:
-    assert [command.argv for command in read_argv(["bash", "-lc", "a && b"]).commands] == [("a",), ("b",)]
+    assert [command.argv for command in parse_argv(["bash", "-lc", "a && b"]).commands] == [("a",), ("b",)]
 
 
 @pytest.mark.parametrize("argv", [[], [""], ["a\0b"], ["a", "x" * 100_000], ["bash"], ["xargs", "rm"]])
 def test_words_that_prove_nothing_are_opaque(argv: list[str]) -> None:
-    assert read_argv(argv).opaque != ""
+    assert parse_argv(argv).opaque != ""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from interlock.policy.shell.bash import read_script
+from interlock.policy.shell.bash import parse_script
 from interlock.policy.shell.command import SimpleCommand
 
 
@@ -39,18 +39,18 @@ from interlock.policy.shell.command import SimpleCommand
     ],
 )
 def test_the_effective_program_is_found(text: str, wrappers: tuple[str, ...]) -> None:
-    script = read_script(text)
+    script = parse_script(text)
     assert script.opaque == ""
     assert script.commands == (SimpleCommand(argv=("rm", "x"), wrappers=wrappers),)
 
 
 def test_variables_set_by_a_wrapper_stand_beside_the_command() -> None:
-    (command,) = read_script("A=1 env B=2 sudo C=3 make").commands
+    (command,) = parse_script("A=1 env B=2 sudo C=3 make").commands
     assert command.assignments == (("A", "1"), ("B", "2"), ("C", "3"))
 
 
 def test_a_script_inside_a_shell_gives_all_its_commands_and_files() -> None:
-    script = read_script("A=1 bash -c 'a && b > f'")
+    script = parse_script("A=1 bash -c 'a && b > f'")
     assert script.commands == (
         SimpleCommand(argv=("a",), wrappers=("bash",), assignments=(("A", "1"),)),
         SimpleCommand(argv=("b",), wrappers=("bash",), assignments=(("A", "1"),)),
@@ -59,12 +59,12 @@ def test_a_script_inside_a_shell_gives_all_its_commands_and_files() -> None:
 
 
 def test_asking_where_a_program_is_does_not_run_it() -> None:
-    script = read_script("command -v git")
+    script = parse_script("command -v git")
     assert (script.opaque, script.commands) == ("", (SimpleCommand(argv=("command", "-v", "git")),))
 
 
 def test_a_shell_with_a_file_is_a_command_of_its_own() -> None:
-    script = read_script("bash build.sh -c x")
+    script = parse_script("bash build.sh -c x")
     assert (script.opaque, script.commands) == ("", (SimpleCommand(argv=("bash", "build.sh", "-c", "x")),))
 
 
@@ -102,7 +102,7 @@ def test_a_shell_with_a_file_is_a_command_of_its_own() -> None:
     ],
 )
 def test_a_wrapper_that_is_not_understood_is_opaque(text: str) -> None:
-    script = read_script(text)
+    script = parse_script(text)
     assert script.opaque != ""
     if "rm x" in text:
         assert ("rm", "x") in [command.argv[:2] for command in script.commands]

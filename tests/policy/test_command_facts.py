@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.policy.shell.bash import read_script
+from interlock.policy.shell.bash import parse_script
 from interlock.policy.shell.command import SimpleCommand
-from interlock.policy.shell.risks import facts
+from interlock.policy.shell.risks import describe_risks
 
 
 @pytest.mark.parametrize(
@@ -43,10 +43,10 @@ from interlock.policy.shell.risks import facts
     ],
 )
 def test_the_risk_is_told_in_words(text: str, told: tuple[str, ...]) -> None:
-    (command,) = read_script(text).commands
-    assert facts(command) == told
+    (command,) = parse_script(text).commands
+    assert describe_risks(command) == told
 
 
 @given(st.lists(st.text(), min_size=1).map(tuple), st.lists(st.text()).map(tuple))
 def test_no_words_raise(argv: tuple[str, ...], wrappers: tuple[str, ...]) -> None:
-    facts(SimpleCommand(argv=argv, wrappers=wrappers))
+    describe_risks(SimpleCommand(argv=argv, wrappers=wrappers))

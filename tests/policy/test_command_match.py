@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.policy.shell.bash import read_script
+from interlock.policy.shell.bash import parse_script
 from interlock.policy.shell.command import SimpleCommand
-from interlock.policy.shell.match import concerns, covers
+from interlock.policy.shell.match import matches_widely, matches_narrowly
 
 
 def pattern(text: str) -> tuple[str, ...]:
@@ -14,11 +14,11 @@ def pattern(text: str) -> tuple[str, ...]:
 
 
 def refuses(rule: str, text: str) -> bool:
-    return any(concerns(pattern(rule), False, command) for command in read_script(text).commands)
+    return any(matches_widely(pattern(rule), False, command) for command in parse_script(text).commands)
 
 
 def allows(rule: str, text: str, exact: bool = False) -> bool:
-    return all(covers(pattern(rule), exact, command) for command in read_script(text).commands)
+    return all(matches_narrowly(pattern(rule), exact, command) for command in parse_script(text).commands)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_other_commands_are_left_alone(rule: str, text: str) -> None:
 
 def test_an_exact_refusal_knows_other_spellings_but_no_further_words() -> None:
     def said(text: str) -> bool:
-        return concerns(pattern("rm -rf x"), True, read_script(text).commands[0])
+        return matches_widely(pattern("rm -rf x"), True, parse_script(text).commands[0])
 
     assert all(map(said, ("rm -rf x", "/bin/rm -f -r x", "sudo rm x --force -R")))
     assert not any(map(said, ("rm -rf x y", "rm -rfv x", "rm -r x", "rm -rf")))
@@ -170,7 +170,7 @@ def test_an_exact_refusal_knows_other_spellings_but_no_further_words() -> None:
 @given(st.integers(1, 9), st.booleans())
 def test_every_abbreviation_of_a_long_option_is_refused(length: int, has_value: bool) -> None:
     option = "--compress-program"[: 2 + length] + ("=x" if has_value else "")
-    assert concerns(("sort", "--compress-program"), False, SimpleCommand(argv=("sort", option, "a")))
+    assert matches_widely(("sort", "--compress-program"), False, SimpleCommand(argv=("sort", option, "a")))
 
 
 _WORDS = st.sampled_from(["git", "rm", "-r", "-rf", "--hard", "--har", "--", "-", "*", "x", "./git", "", "--x=y", "a*"])
@@ -184,7 +184,7 @@ _COMMANDS = st.builds(
 
 @given(wanted=st.lists(_WORDS, max_size=4).map(tuple), exact=st.booleans(), command=_COMMANDS)
 def test_whatever_is_covered_is_concerned(wanted: tuple[str, ...], exact: bool, command: SimpleCommand) -> None:
-    assert not covers(wanted, exact, command) or concerns(wanted, exact, command)
+    assert not matches_narrowly(wanted, exact, command) or matches_widely(wanted, exact, command)
 
 
 @given(wanted=st.lists(_WORDS, max_size=4).map(tuple), exact=st.booleans(), command=_COMMANDS, data=st.data())
@@ -192,4 +192,4 @@ def test_a_prefix_of_what_is_covered_is_concerned(
     wanted: tuple[str, ...], exact: bool, command: SimpleCommand, data: st.DataObject
 ) -> None:
     start = command.argv[: data.draw(st.integers(1, len(command.argv)))]
-    assert concerns(start, False, command)
+    assert matches_widely(start, False, command)

@@ -10,8 +10,8 @@ from time import process_time
 import pytest
 
 from interlock.policy.shell import wildcards
-from interlock.policy.shell.bash import read_script
-from interlock.policy.shell.wildcards import Looks, expand
+from interlock.policy.shell.bash import parse_script
+from interlock.policy.shell.wildcards import ScanBudget, expand_glob
 
 _PIECES = (
     *("a", "b", "-", "!", "^", "]", "[", "[", "*", "?", ".", "/", "x/", "[a]", "[!a]", "[^a]", "[a-c]", "[]-]"),
@@ -65,7 +65,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def names(pattern: str, folder: Path) -> set[str]:
-    found = expand(pattern, str(folder), Looks())
+    found = expand_glob(pattern, str(folder), ScanBudget())
     assert found is not None
     return {os.path.relpath(path, folder) for path in found}
 
@@ -77,7 +77,7 @@ def words(seed: int, count: int) -> list[str]:
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash to compare with")
 def test_every_file_that_bash_finds_is_found(folder: Path) -> None:
-    read = {word: read_script(f"cat ./{word}") for word in words(seed=2026, count=3_000)}
+    read = {word: parse_script(f"cat ./{word}") for word in words(seed=2026, count=3_000)}
     proved = {
         word: script.commands[0] for word, script in read.items() if not script.opaque and script.commands[0].globs
     }
@@ -112,29 +112,29 @@ def test_a_bracket_also_stands_for_itself_and_hidden_names_count(pattern: str, f
 
 
 def test_a_pattern_from_the_root_starts_there(folder: Path) -> None:
-    assert expand(f"{folder}/.en?", "/nowhere", Looks()) == [f"{folder}/.env"]
+    assert expand_glob(f"{folder}/.en?", "/nowhere", ScanBudget()) == [f"{folder}/.env"]
 
 
 def test_more_files_than_the_budget_are_not_known(folder: Path) -> None:
-    assert expand("*", str(folder), Looks(entries=3)) is None
-    assert expand("*/a", str(folder), Looks(entries=len(os.listdir(folder)) + 1)) is None
+    assert expand_glob("*", str(folder), ScanBudget(entries=3)) is None
+    assert expand_glob("*/a", str(folder), ScanBudget(entries=len(os.listdir(folder)) + 1)) is None
 
 
 def test_more_time_than_the_budget_is_not_known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(100))
     monkeypatch.setattr(wildcards, "monotonic", lambda: next(clock))
-    assert expand("*", str(folder), Looks(seconds=3)) is None
+    assert expand_glob("*", str(folder), ScanBudget(seconds=3)) is None
 
 
 def test_the_budget_is_shared_by_all_patterns_that_use_it(folder: Path) -> None:
-    looks = Looks(entries=2 * len(os.listdir(folder)))
-    assert [expand("*", str(folder), looks) is None for _ in range(3)] == [False, True, True]
+    looks = ScanBudget(entries=2 * len(os.listdir(folder)))
+    assert [expand_glob("*", str(folder), looks) is None for _ in range(3)] == [False, True, True]
 
 
 @pytest.mark.parametrize("pattern", ["/*/*/*/*/*/zzz", "[" * 60_000, "*" * 60_000, "a*" * 60 + "b", "[a" * 64])
 def test_no_pattern_takes_long(pattern: str, folder: Path) -> None:
     (folder / ("a" * 250)).touch()
     before = process_time()
-    expand(pattern, str(folder), Looks())
+    expand_glob(pattern, str(folder), ScanBudget())
 
     assert process_time() - before < 1

@@ -3,16 +3,16 @@
 import pytest
 
 from interlock.domain.decision import Verdict
-from interlock.domain.tool import Situation
+from interlock.domain.tool import CallContext
 from interlock.policy.analysis.example_event import hypothetical
 from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy
-from interlock.policy.shell.bash import MAX_SCRIPT_BYTES, read_script
-from interlock.policy.shell.named_paths import hosts_named
+from interlock.policy.shell.bash import MAX_SCRIPT_BYTES, parse_script
+from interlock.policy.shell.named_paths import find_hosts
 
 
 def judged(command: str, *rules: Rule) -> Verdict:
-    situation = Situation(run_id="run_1", workspace="/nowhere/project")
+    situation = CallContext(run_id="run_1", workspace="/nowhere/project")
     return RulePolicy(rules).evaluate(hypothetical("bash", {"command": command}, situation)).verdict
 
 
@@ -61,7 +61,7 @@ def test_a_script_is_too_long_by_its_bytes_and_what_stands_in_it_is_still_found(
     text = "rm x; echo " + "\u00e9" * (MAX_SCRIPT_BYTES // 2)
     assert len(text) < MAX_SCRIPT_BYTES
 
-    assert "longer than" in read_script(text).opaque
+    assert "longer than" in parse_script(text).opaque
     assert judged(text, Rule(id="rm", verdict="deny", command="rm")) == "deny"
 
 
@@ -74,6 +74,6 @@ def test_a_script_is_too_long_by_its_bytes_and_what_stands_in_it_is_still_found(
     ],
 )
 def test_the_value_of_an_option_that_names_no_host_is_none(command: str, hosts: set[str]) -> None:
-    [simple] = read_script(command).commands
+    [simple] = parse_script(command).commands
 
-    assert {host for host in hosts_named(simple) if host.endswith(".example")} == hosts
+    assert {host for host in find_hosts(simple) if host.endswith(".example")} == hosts

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.policy.files.document import Document, read_document
+from interlock.policy.files.document import PolicyDocument, parse_document
 from interlock.policy.files.places import PolicyFileError
 from interlock.policy.files.source import parse_source
 
 
-def document(text: str) -> Document:
-    return read_document(parse_source(text.encode(), "policy.yaml"))
+def document(text: str) -> PolicyDocument:
+    return parse_document(parse_source(text.encode(), "policy.yaml"))
 
 
 def refusal(text: str) -> list[str]:
@@ -121,7 +121,7 @@ def test_any_value_is_a_document_or_is_refused(value: dict[str, object]) -> None
     whole = type(source)(source.path, {"version": 1, **value}, source.lines)
 
     try:
-        read = read_document(whole)
+        read = parse_document(whole)
     except PolicyFileError:
         return
     assert read.version == 1

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from interlock.domain.decision import Verdict
 from interlock.domain.errors import ConfigurationError
-from interlock.domain.tool import Mode, Situation
+from interlock.domain.tool import PermissionMode, CallContext
 from interlock.policy.analysis.example_event import hypothetical
 from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy
@@ -17,8 +17,8 @@ from interlock.policy.files.cel import FUNCTIONS, compile_condition
 from interlock.policy.interface import PolicyEvent
 from tests.patience import HANG_SECONDS
 
-SITUATION = Situation(
-    run_id="run_1", agent="builder", mode=Mode.TRUSTED, interactive=True, workspace="/work", requester="ann"
+SITUATION = CallContext(
+    run_id="run_1", agent="builder", mode=PermissionMode.TRUSTED, interactive=True, workspace="/work", requester="ann"
 )
 
 

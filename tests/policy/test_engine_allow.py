@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from interlock.domain.decision import Verdict
-from interlock.domain.tool import JsonObject, ResourceKind, Situation
+from interlock.domain.tool import JsonObject, ResourceKind, CallContext
 from interlock.policy.analysis.example_event import hypothetical
 from interlock.policy.engine.rule import ArgumentGlob, ArgumentIs, CommandPattern, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
@@ -28,7 +28,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 def event(workspace: Path, tool: str, arguments: JsonObject) -> PolicyEvent:
-    situation = Situation(run_id="run_1", workspace=str(workspace))
+    situation = CallContext(run_id="run_1", workspace=str(workspace))
     resources: dict[str, ResourceKind] = {"url": "host", "urls": "host"}
     if tool == "fetch":
         return hypothetical(tool, arguments, situation, risk=("network",), resources=resources)
@@ -229,7 +229,7 @@ def test_a_suggested_rule_allows_this_call_and_says_so_in_json(asked: PolicyEven
 @pytest.mark.parametrize("arguments", [{}, {"to": "ada"}])
 def test_a_suggested_rule_allows_no_call_with_another_argument(arguments: JsonObject, workspace: Path) -> None:
     def mail(**given: object) -> PolicyEvent:
-        return hypothetical("mail", given, Situation(run_id="run_1", workspace=str(workspace)), risk=("network",))
+        return hypothetical("mail", given, CallContext(run_id="run_1", workspace=str(workspace)), risk=("network",))
 
     suggested = RulePolicy().evaluate(mail(**arguments)).suggested_rule
 
@@ -239,7 +239,7 @@ def test_a_suggested_rule_allows_no_call_with_another_argument(arguments: JsonOb
 
 @pytest.mark.parametrize("script", ["sh migrate.sh", "python tools/x.py", "npm test && bash run.sh"])
 def test_no_rule_is_suggested_for_what_runs_any_code(script: str, workspace: Path) -> None:
-    situation = Situation(run_id="run_1", workspace=str(workspace))
+    situation = CallContext(run_id="run_1", workspace=str(workspace))
     decision = RulePolicy().evaluate(hypothetical("bash", {"command": script}, situation))
 
     assert (decision.verdict, decision.suggested_rule) == ("ask", "")

@@ -7,7 +7,7 @@ import pytest
 
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.errors import ConfigurationError
-from interlock.domain.tool import Mode, Situation
+from interlock.domain.tool import PermissionMode, CallContext
 from interlock.policy.analysis.example_event import hypothetical
 from interlock.policy.engine.rule import ArgumentGlob, CommandPattern, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
@@ -15,7 +15,7 @@ from interlock.policy.interface import PolicyEvent
 
 
 def decide(rule: Rule, now: Callable[[], int] = lambda: 100, **situation: Any) -> Decision:
-    event = hypothetical("bash", {"command": "make"}, Situation(run_id="run_1", **situation))
+    event = hypothetical("bash", {"command": "make"}, CallContext(run_id="run_1", **situation))
     return RulePolicy([rule], now=now).evaluate(event)
 
 
@@ -59,9 +59,12 @@ def test_a_rule_may_be_for_runs_with_or_without_a_person(interactive: bool) -> N
 
 
 def test_a_rule_may_be_for_some_modes() -> None:
-    rule = Rule(id="r", verdict="deny", mode=[Mode.TRUSTED, "accept_edits"])
+    rule = Rule(id="r", verdict="deny", mode=[PermissionMode.TRUSTED, "accept_edits"])
 
-    assert [mode for mode in Mode if decide(rule, mode=mode).rule_ids == ("r",)] == [Mode.ACCEPT_EDITS, Mode.TRUSTED]
+    assert [mode for mode in PermissionMode if decide(rule, mode=mode).rule_ids == ("r",)] == [
+        PermissionMode.ACCEPT_EDITS,
+        PermissionMode.TRUSTED,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +112,7 @@ def test_a_condition_is_asked_once_for_all_parts_and_only_where_the_rest_fits() 
     policy = RulePolicy(
         [Rule(id="r", verdict="deny", command="make", agent="coder", expires_at=100, when=when)], now=int
     )
-    coder, other = Situation(run_id="run_1", agent="coder"), Situation(run_id="run_1", agent="other")
+    coder, other = CallContext(run_id="run_1", agent="coder"), CallContext(run_id="run_1", agent="other")
     for script, situation in (("make a; make b; ls", coder), ("ls", coder), ("make", other)):
         policy.evaluate(hypothetical("bash", {"command": script}, situation))
 

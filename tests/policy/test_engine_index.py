@@ -7,25 +7,25 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from interlock.domain.tool import Mode, Risk, Situation
+from interlock.domain.tool import PermissionMode, Risk, CallContext
 from interlock.policy.analysis.example_event import hypothetical
 from interlock.policy.engine.compiled import Compiled, compile_rule
-from interlock.policy.engine.paths import Touched
-from interlock.policy.engine.patterns import folded
+from interlock.policy.engine.paths import PathAccess
+from interlock.policy.engine.patterns import fold_text
 from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy
-from interlock.policy.engine.subject import Subject
+from interlock.policy.engine.subject import CallPart
 from interlock.policy.interface import PolicyEvent
 
 from .rule_strategies import NOW, WORKSPACE, events, rule_lists
 
 
-def _texts(path: Touched, *, wide: bool) -> list[list[str]]:
-    texts = [list(place.texts) for place in path.places]
-    return [[*each, *map(folded, each)] for each in texts] if wide else texts
+def _texts(path: PathAccess, *, wide: bool) -> list[list[str]]:
+    texts = [list(place.match_texts) for place in path.targets]
+    return [[*each, *map(fold_text, each)] for each in texts] if wide else texts
 
 
-def _is_meant(rule: Compiled, path: Touched) -> bool:
+def _is_meant(rule: Compiled, path: PathAccess) -> bool:
     return rule.access is None or (rule.access == "write") == path.writes
 
 
@@ -33,31 +33,31 @@ def _fits_place(rule: Compiled, texts: Sequence[str]) -> bool:
     return any(re.fullmatch(pattern, text, re.DOTALL) for pattern in rule.paths for text in texts)
 
 
-def _paths_fit(rule: Compiled, subject: Subject) -> bool:
+def _paths_fit(rule: Compiled, subject: CallPart) -> bool:
     if not rule.paths:
         return True
     fits = [
-        [_is_meant(rule, path) and _fits_place(rule, texts) for texts in _texts(path, wide=rule.wide)]
+        [_is_meant(rule, path) and _fits_place(rule, texts) for texts in _texts(path, wide=rule.is_wide)]
         for path in subject.paths
     ]
-    if rule.wide:
+    if rule.is_wide:
         return any(any(places) for places in fits)
     return bool(fits) and all(places and all(places) for places in fits)
 
 
-def _fits(rule: Compiled, event: PolicyEvent, subject: Subject) -> bool:
-    if not rule.fits_tool(event.tool, event.situation) or not rule.fits_agent(event.situation.agent):
+def _fits(rule: Compiled, event: PolicyEvent, subject: CallPart) -> bool:
+    if not rule.matches_tool(event.tool, event.situation) or not rule.matches_agent(event.situation.agent):
         return False
     if rule.expires_at and rule.expires_at <= NOW:
         return False
-    if rule.commands and (subject.command is None or not rule.fits_command(subject.command)):
+    if rule.commands and (subject.command is None or not rule.matches_command(subject.command)):
         return False
     does_more = subject.command is not None and not rule.commands and not subject.risk <= {Risk.READ}
-    if not rule.wide and rule.about_resources and (subject.opaque or does_more):
+    if not rule.is_wide and rule.has_resource_conditions and (subject.opaque or does_more):
         return False
-    if rule.hosts and not rule.fits_hosts(subject):
+    if rule.hosts and not rule.matches_hosts(subject):
         return False
-    return _paths_fit(rule, subject) and rule.fits_arguments(event.arguments)
+    return _paths_fit(rule, subject) and rule.matches_arguments(event.arguments)
 
 
 def _holds(rule: Compiled, event: PolicyEvent) -> bool:
@@ -68,7 +68,7 @@ def _holds(rule: Compiled, event: PolicyEvent) -> bool:
         return True
 
 
-def reference(made: Sequence[Rule], event: PolicyEvent, subject: Subject) -> Iterator[str]:
+def reference(made: Sequence[Rule], event: PolicyEvent, subject: CallPart) -> Iterator[str]:
     for rule in map(compile_rule, made):
         if _fits(rule, event, subject) and _holds(rule, event):
             yield rule.id
@@ -77,12 +77,12 @@ def reference(made: Sequence[Rule], event: PolicyEvent, subject: Subject) -> Ite
 @settings(deadline=None, max_examples=500)
 @given(rule_lists(max_size=8), events())
 def test_the_index_finds_what_asking_every_rule_finds(made: list[Rule], event: PolicyEvent) -> None:
-    for part in RulePolicy(made, now=lambda: NOW).judge(event):
-        said = [each for each in part.said if each.rule_ids != ("mode:read_only",)]
+    for part in RulePolicy(made, now=lambda: NOW).evaluate_parts(event):
+        said = [each for each in part.rule_decisions if each.rule_ids != ("mode:read_only",)]
         doubts = [each for each in said if each.reason.startswith("It cannot be shown")]
         spoke = {rule_id for each in said if each not in doubts for rule_id in each.rule_ids}
-        assert spoke == set(reference(made, event, part.subject))
-        assert not doubts or part.subject.opaque or part.subject.command is not None
+        assert spoke == set(reference(made, event, part.part))
+        assert not doubts or part.part.opaque or part.part.command is not None
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_rule_is_found_among_a_thousand_others_however_the_call_is_written(
     fields: dict[str, Any], script: str
 ) -> None:
     others = [Rule(id=f"other {at}", verdict="deny", command=f"tool{at}", host=f"h{at}.example") for at in range(1_000)]
-    situation = Situation(run_id="run_1", mode=Mode.TRUSTED, workspace=WORKSPACE)
+    situation = CallContext(run_id="run_1", mode=PermissionMode.TRUSTED, workspace=WORKSPACE)
     event = hypothetical("bash", {"command": script}, situation)
 
     decision = RulePolicy([*others, Rule(id="this", verdict="deny", **fields)]).evaluate(event)

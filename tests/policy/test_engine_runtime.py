@@ -8,7 +8,7 @@ import pytest
 
 from interlock import BatchResult, CallbackInteractionProvider, Question, Rule, RulePolicy, ToolRuntime, tool
 from interlock.domain.decision import Decision, Verdict
-from interlock.domain.event import ApprovalRequested, CallJudged
+from interlock.domain.event import ApprovalRequested, PolicyEvaluated
 from tests.support import call, facts
 
 ran: list[str] = []
@@ -55,7 +55,7 @@ POLICY = RulePolicy(
 
 
 async def judged(runtime: ToolRuntime) -> list[Decision]:
-    return [fact.decision for fact in await facts(runtime) if isinstance(fact, CallJudged)]
+    return [fact.decision for fact in await facts(runtime) if isinstance(fact, PolicyEvaluated)]
 
 
 def told(result: BatchResult) -> dict[str, Any]:

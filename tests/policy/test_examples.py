@@ -3,9 +3,9 @@
 import pytest
 
 from interlock.domain.errors import ConfigurationError
-from interlock.domain.tool import Mode
+from interlock.domain.tool import PermissionMode
 from interlock.policy.engine.rule import ResourceDeclaration
-from interlock.policy.files.examples import example_event
+from interlock.policy.files.examples import build_example_event
 from interlock.policy.files.places import PolicyFileError
 from interlock.policy.files.policy_files import read_layer
 
@@ -99,15 +99,15 @@ def test_all_failing_examples_are_told() -> None:
 
 
 def test_an_example_stands_for_a_call() -> None:
-    event = example_event("mcp__fs__read(path:a/b)", [ResourceDeclaration("mcp__*", {"file.path": "path"})])
+    event = build_example_event("mcp__fs__read(path:a/b)", [ResourceDeclaration("mcp__*", {"file.path": "path"})])
 
     assert (event.tool_name, event.tool.origin, event.tool.source) == ("mcp__fs__read", "mcp", "fs")
     assert event.arguments == {"file": {"path": "a/b"}}
     assert event.tool.resources == {"file.path": "path"}
-    assert event.situation.mode is Mode.DEFAULT
-    assert example_event("Edit(a)").tool_name == "edit_file"
+    assert event.situation.mode is PermissionMode.DEFAULT
+    assert build_example_event("Edit(a)").tool_name == "edit_file"
     with pytest.raises(ConfigurationError):
-        example_event("no call")
+        build_example_event("no call")
 
 
 def test_arguments_may_have_any_name() -> None:

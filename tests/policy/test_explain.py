@@ -2,9 +2,9 @@
 
 import pytest
 
-from interlock.domain.tool import Situation
+from interlock.domain.tool import CallContext
 from interlock.policy.analysis.example_event import hypothetical
-from interlock.policy.analysis.explain import Enforcement, Explanation, Mask, explain, masks
+from interlock.policy.analysis.explain import Enforcement, Explanation, Mask, explain, find_masks
 from interlock.policy.engine.rule import ArgumentIs, CommandPattern, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 
@@ -16,7 +16,7 @@ POLICY = RulePolicy([SECRETS, PUSH, NPM, HOST])
 
 
 def explained(script: str, policy: RulePolicy = POLICY) -> Explanation:
-    situation = Situation(run_id="run_1", workspace="/nowhere/project")
+    situation = CallContext(run_id="run_1", workspace="/nowhere/project")
     return explain(policy, hypothetical("bash", {"command": script}, situation))
 
 
@@ -37,7 +37,7 @@ def test_every_part_is_listed_with_every_rule_that_spoke_about_it() -> None:
         hypothetical(
             "bash",
             {"command": "npm test && sudo git push > secrets/log"},
-            Situation(run_id="run_1", workspace="/nowhere/project"),
+            CallContext(run_id="run_1", workspace="/nowhere/project"),
         )
     )
     assert explanation.policy_digest == POLICY.digest
@@ -96,14 +96,14 @@ def test_each_kind_of_rule_has_its_enforcement_points(rule: Rule, script: str, p
 def test_a_rule_about_writing_is_a_read_only_mask() -> None:
     policy = RulePolicy([Rule(id="r", verdict="deny", path="dist/**", access="write")])
 
-    assert masks(policy) == (Mask("r", "dist/**", "write"),)
+    assert find_masks(policy) == (Mask("r", "dist/**", "write"),)
     assert explained("touch dist/x", policy).enforcement[-1].how.startswith("as a mask: to be read-only for commands")
 
 
 def test_masks_are_the_paths_that_are_denied_to_every_tool() -> None:
     policy = RulePolicy([SECRETS, PUSH, Rule(id="z", verdict="deny", tools=["*"], path=[".env", "*.pem"]), HOST])
 
-    assert masks(policy) == (Mask("secrets", "secrets/**"), Mask("z", ".env"), Mask("z", "*.pem"))
+    assert find_masks(policy) == (Mask("secrets", "secrets/**"), Mask("z", ".env"), Mask("z", "*.pem"))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_masks_are_the_paths_that_are_denied_to_every_tool() -> None:
     ],
 )
 def test_what_is_denied_only_sometimes_is_no_mask(rule: Rule) -> None:
-    assert masks(RulePolicy([rule])) == ()
+    assert find_masks(RulePolicy([rule])) == ()
 
 
 @pytest.mark.parametrize("name", ["cls", "self", "_fields_set", "values", "model_config", "__class__", "tool_name", ""])

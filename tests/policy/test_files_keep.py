@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from interlock.domain.decision import Verdict
 from interlock.domain.errors import ConfigurationError
-from interlock.policy.files.examples import example_event
+from interlock.policy.files.examples import build_example_event
 from interlock.policy.files.places import PolicyFileError
 from interlock.policy.files.policy_files import PolicyFiles
 from tests.patience import HANG_SECONDS
@@ -47,7 +47,7 @@ EMPTY_BLOCK = "".join(line for line in KEPT.splitlines(keepends=True) if "npm-te
 
 
 def verdict(policy: PolicyFiles, call: str) -> Verdict:
-    return policy.evaluate(example_event(call)).verdict
+    return policy.evaluate(build_example_event(call)).verdict
 
 
 @pytest.fixture

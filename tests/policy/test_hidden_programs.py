@@ -4,7 +4,7 @@ import pytest
 
 from interlock import Rule, RulePolicy
 from interlock.policy.analysis.example_event import hypothetical
-from interlock.policy.shell.scripts import commands_in
+from interlock.policy.shell.scripts import list_script_commands
 
 NO_RM = Rule(id="no-rm", verdict="deny", command=["rm"])
 
@@ -293,7 +293,7 @@ def test_a_rule_about_two_words_finds_them_in_a_value() -> None:
 
 
 def test_what_may_start_is_no_command_that_ran() -> None:
-    assert commands_in("PAGER=cat git log; tar -I zstd -xf a") == (
+    assert list_script_commands("PAGER=cat git log; tar -I zstd -xf a") == (
         ("git", "log"),
         ("tar", "-I", "zstd", "-xf", "a"),
     )

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.policy.engine.hosts import host_of
-from interlock.policy.engine.patterns import host_fits
+from interlock.policy.engine.hosts import parse_host
+from interlock.policy.engine.patterns import host_matches
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ from interlock.policy.engine.patterns import host_fits
     ],
 )
 def test_a_host_is_named_in_one_way_however_it_is_written(text: str, host: str) -> None:
-    assert host_of(text) == host
+    assert parse_host(text) == host
 
 
 @pytest.mark.parametrize(
@@ -91,12 +91,12 @@ def test_a_host_is_named_in_one_way_however_it_is_written(text: str, host: str) 
     ],
 )
 def test_what_two_readers_could_take_for_different_hosts_is_none(text: str) -> None:
-    assert host_of(text) is None
+    assert parse_host(text) is None
 
 
 @given(st.text(max_size=40) | st.text(alphabet="ahtp:/@.[]%\\#?0x1\u3002", max_size=20))
 def test_no_text_is_too_strange(text: str) -> None:
-    host = host_of(text)
+    host = parse_host(text)
 
     assert host is None or (host.isascii() and host == host.lower() and not host.endswith(".") and host)
 
@@ -117,4 +117,4 @@ def test_no_text_is_too_strange(text: str) -> None:
     ],
 )
 def test_a_pattern_is_a_host_or_everything_under_it(pattern: str, host: str, fits: bool) -> None:
-    assert host_fits(pattern, host) is fits
+    assert host_matches(pattern, host) is fits

@@ -9,15 +9,15 @@ from interlock.domain.errors import ConfigurationError
 from interlock.policy.importers.claude import import_claude
 from interlock.policy.importers.codex import import_codex
 from interlock.policy.importers.gemini import import_gemini
-from interlock.policy.importers.imported import Imported, listed
+from interlock.policy.importers.imported import ImportResult, as_list
 from tests.policy.import_support import rules, verdict
 
 
-def claude(**permissions: Any) -> Imported:
+def claude(**permissions: Any) -> ImportResult:
     return import_claude(json.dumps({"permissions": permissions}))
 
 
-def noted(imported: Imported, words: str) -> bool:
+def noted(imported: ImportResult, words: str) -> bool:
     return any(words in str(note) for note in imported.notes)
 
 
@@ -40,7 +40,7 @@ def test_claude_any_domain_is_the_whole_tool(decision: str, expected: str) -> No
 
     [rule] = rules(imported)
     assert "host" not in rule
-    assert verdict(imported, listed(rule["tools"])[0], **called) == expected
+    assert verdict(imported, as_list(rule["tools"])[0], **called) == expected
 
 
 def test_claude_a_refusal_of_a_pattern_that_is_too_long_refuses_every_path() -> None:
@@ -108,4 +108,4 @@ def test_gemini_a_star_among_several_names_is_every_tool() -> None:
     text = '[[rule]]\ntoolName = ["glob", "*"]\nsubagent = "coder"\ndecision = "deny"\npriority = 10\n'
     [rule] = rules(import_gemini(text))
 
-    assert ("*" in listed(rule["tools"]), rule["agent"]) == (True, "coder")
+    assert ("*" in as_list(rule["tools"]), rule["agent"]) == (True, "coder")

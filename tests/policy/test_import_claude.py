@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from interlock.domain.errors import ConfigurationError
-from interlock.domain.tool import Mode
+from interlock.domain.tool import PermissionMode
 from interlock.policy.importers.claude import import_claude
-from interlock.policy.importers.imported import Imported
+from interlock.policy.importers.imported import ImportResult
 from tests.policy.import_support import rules, verdict
 
 READERS = ["read_file", "grep", "glob", "list_dir"]
 EDITORS = ["write_file", "edit_file"]
 
 
-def settings(**permissions: Any) -> Imported:
+def settings(**permissions: Any) -> ImportResult:
     return import_claude(json.dumps({"permissions": permissions}))
 
 
@@ -230,7 +230,7 @@ def test_plan_mode_refuses_what_writes_and_dont_ask_refuses_what_would_be_asked(
 def test_a_mode_that_is_switched_off_refuses_everything_that_runs_in_it() -> None:
     imported = settings(disableBypassPermissionsMode="disable", disableAutoMode="disable", additionalDirectories=["/x"])
 
-    assert verdict(imported, "bash", Mode.TRUSTED, command="ls") == "deny"
+    assert verdict(imported, "bash", PermissionMode.TRUSTED, command="ls") == "deny"
     assert verdict(imported, "bash", command="ls") == "allow"
     assert len(imported.notes) == 3
 

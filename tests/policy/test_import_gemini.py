@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from interlock.domain.errors import ConfigurationError
-from interlock.domain.tool import Mode
+from interlock.domain.tool import PermissionMode
 from interlock.policy.importers.gemini import import_gemini
 from tests.policy.import_support import rules, verdict
 
@@ -198,7 +198,7 @@ def test_a_question_for_every_tool_at_the_bottom_is_the_default_in_every_mode() 
     assert imported.document["default"] == "ask"
     assert verdict(imported, "read_file", path="a") == "allow"
     assert verdict(imported, "glob", path="a") == "ask"
-    assert verdict(imported, "glob", Mode.TRUSTED, path="a") == "ask"
+    assert verdict(imported, "glob", PermissionMode.TRUSTED, path="a") == "ask"
 
 
 def test_an_allow_for_every_tool_at_the_bottom_is_left_out() -> None:

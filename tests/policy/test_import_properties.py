@@ -13,13 +13,13 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError
-from interlock.policy.engine.patterns import PatternSet, folded, path_patterns
+from interlock.policy.engine.patterns import PatternSet, fold_text, path_glob_to_regexes
 from interlock.policy.files.policy_files import load_policy
 from interlock.policy.importers.claude import import_claude
-from interlock.policy.importers.claude_paths import narrow_glob, wide_glob
+from interlock.policy.importers.claude_paths import narrow_glob, widen_glob
 from interlock.policy.importers.codex import import_codex
 from interlock.policy.importers.gemini import import_gemini
-from interlock.policy.importers.imported import Imported
+from interlock.policy.importers.imported import ImportResult
 from tests.policy.import_support import policy, verdict
 
 IMPORTERS = [import_claude, import_codex, import_gemini]
@@ -93,14 +93,14 @@ gemini_fields = st.fixed_dictionaries(
 )
 
 
-def imported_or_refused(importer: Callable[[str], Imported], text: str) -> Imported | None:
+def imported_or_refused(importer: Callable[[str], ImportResult], text: str) -> ImportResult | None:
     try:
         return importer(text)
     except ConfigurationError:
         return None
 
 
-def check_document(imported: Imported | None) -> None:
+def check_document(imported: ImportResult | None) -> None:
     """It can be written down, and the engine takes all of its rules."""
     if imported is not None:
         json.dumps(imported.document)
@@ -115,7 +115,7 @@ def check_document(imported: Imported | None) -> None:
 @example(text="prefix_rule(")
 @example(text="[[rule]]")
 @example(text="{")
-def test_any_text_is_imported_or_refused_in_words(importer: Callable[[str], Imported], text: str) -> None:
+def test_any_text_is_imported_or_refused_in_words(importer: Callable[[str], ImportResult], text: str) -> None:
     check_document(imported_or_refused(importer, text))
 
 
@@ -154,7 +154,7 @@ def test_any_gemini_rules_are_imported_or_refused_in_words(fields: list[dict[str
     [(import_claude, "settings.json"), (import_codex, "default.rules"), (import_gemini, "policy.toml")],
 )
 def test_an_imported_policy_loads_with_its_examples(
-    tmp_path: Path, importer: Callable[[str], Imported], name: str
+    tmp_path: Path, importer: Callable[[str], ImportResult], name: str
 ) -> None:
     imported = importer((Path(__file__).parent / "imports" / name).read_text())
     file = tmp_path / "policy.yaml"
@@ -239,7 +239,7 @@ paths = st.lists(st.sampled_from(["a", "b", "ab", "c"]), min_size=1, max_size=4)
 @example("a/**", "a/b")
 def test_a_path_that_claude_code_would_refuse_is_refused(pattern: str, path: str) -> None:
     if ignored(pattern, path):
-        assert PatternSet(path_patterns(wide_glob(pattern), wide=True)).matching(folded(f"r:{path}"))
+        assert PatternSet(path_glob_to_regexes(widen_glob(pattern), wide=True)).find_matches(fold_text(f"r:{path}"))
 
 
 @given(patterns_of_paths, paths)
@@ -249,5 +249,5 @@ def test_a_path_that_claude_code_would_refuse_is_refused(pattern: str, path: str
 def test_a_path_that_is_allowed_is_one_that_claude_code_would_allow(pattern: str, path: str) -> None:
     glob = narrow_glob(pattern)
 
-    if glob is not None and PatternSet(path_patterns(glob, wide=False)).matching(f"r:{path}"):
+    if glob is not None and PatternSet(path_glob_to_regexes(glob, wide=False)).find_matches(f"r:{path}"):
         assert ignored(pattern, path)

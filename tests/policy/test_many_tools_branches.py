@@ -2,7 +2,7 @@
 
 import msgspec
 
-from interlock.domain.tool import Situation
+from interlock.domain.tool import CallContext
 from interlock.policy.analysis.example_event import hypothetical
 from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy
@@ -10,7 +10,7 @@ from interlock.policy.engine.rule_policy import RulePolicy
 
 def test_after_thousands_of_tools_every_one_is_still_judged_as_at_first() -> None:
     policy = RulePolicy([Rule(id="odd", verdict="deny", tools="*1")])
-    situation = Situation(run_id="run_1")
+    situation = CallContext(run_id="run_1")
     event = hypothetical("tool", {}, situation)
     spec = event.tool.spec
     tools = [

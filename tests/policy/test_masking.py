@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from interlock import Rule, RulePolicy, masks
-from interlock.policy.engine.masking import Masked
+from interlock import Rule, RulePolicy, find_masks
+from interlock.policy.engine.masking import MaskMatcher
 
 
-def masked(*rules: Rule) -> Masked:
-    return Masked(masks(RulePolicy(rules)), "/work")
+def masked(*rules: Rule) -> MaskMatcher:
+    return MaskMatcher(find_masks(RulePolicy(rules)), "/work")
 
 
 def deny(path: str | Sequence[str], **more: str) -> Rule:
@@ -18,28 +18,28 @@ def deny(path: str | Sequence[str], **more: str) -> Rule:
 
 @pytest.mark.parametrize("path", ["secrets", "secrets/a", "secrets/a/b", "SECRETS/a"])
 def test_a_denied_folder_is_hidden_with_all_that_is_in_it_in_any_case(path: str) -> None:
-    assert masked(deny("secrets/")).hides(path)
+    assert masked(deny("secrets/")).is_hidden(path)
 
 
 def test_a_name_is_hidden_at_any_depth_and_others_are_not() -> None:
     found = masked(deny("*.pem"))
 
-    assert found.hides("a.pem")
-    assert found.hides("deep/down/a.pem")
-    assert not found.hides("a.pem.txt")
+    assert found.is_hidden("a.pem")
+    assert found.is_hidden("deep/down/a.pem")
+    assert not found.is_hidden("a.pem.txt")
 
 
 def test_an_absolute_path_of_the_workspace_is_hidden() -> None:
-    assert masked(deny("/work/a.txt")).hides("a.txt")
-    assert not masked(deny("/other/a.txt")).hides("a.txt")
+    assert masked(deny("/work/a.txt")).is_hidden("a.txt")
+    assert not masked(deny("/other/a.txt")).is_hidden("a.txt")
 
 
 def test_a_deny_of_writing_holds_read_only_and_hides_nothing() -> None:
     found = masked(deny("ci", access="write"))
 
-    assert found.freezes("ci/deploy.yml")
-    assert not found.hides("ci/deploy.yml")
+    assert found.is_read_only("ci/deploy.yml")
+    assert not found.is_hidden("ci/deploy.yml")
 
 
 def test_a_rule_about_one_tool_masks_nothing() -> None:
-    assert masked(Rule(id="r", verdict="deny", tools="read_file", path="a")).empty
+    assert masked(Rule(id="r", verdict="deny", tools="read_file", path="a")).is_empty

@@ -6,13 +6,13 @@ from typing import NamedTuple
 import pytest
 
 from interlock.domain.decision import Decision
-from interlock.domain.tool import JsonObject, Mode, Situation
-from interlock.policy.analysis.example_event import Declared, hypothetical
-from interlock.policy.engine.rule import Default, Rule
+from interlock.domain.tool import JsonObject, PermissionMode, CallContext
+from interlock.policy.analysis.example_event import ToolDeclaration, hypothetical
+from interlock.policy.engine.rule import DefaultVerdict, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.interface import PolicyEvent
 
-MODES = tuple(Mode)
+MODES = tuple(PermissionMode)
 
 
 class Kind(NamedTuple):
@@ -20,7 +20,7 @@ class Kind(NamedTuple):
     arguments: JsonObject
     #: Without any rule, in the order of `Mode`: read_only, default, accept_edits, trusted.
     verdicts: str
-    declared: Declared = Declared()
+    declared: ToolDeclaration = ToolDeclaration()
 
 
 def bash(script: str, verdicts: str) -> Kind:
@@ -72,18 +72,20 @@ def workspace(tmp_path: Path) -> Path:
     return made
 
 
-def event(kind: Kind, mode: Mode, workspace: Path) -> PolicyEvent:
-    situation = Situation(run_id="run_1", mode=mode, workspace=str(workspace))
+def event(kind: Kind, mode: PermissionMode, workspace: Path) -> PolicyEvent:
+    situation = CallContext(run_id="run_1", mode=mode, workspace=str(workspace))
     return hypothetical(kind.tool, kind.arguments, situation, **kind.declared)
 
 
-def decide(kind: Kind, mode: Mode, workspace: Path, *rules: Rule, default: Default = "risk") -> Decision:
+def decide(
+    kind: Kind, mode: PermissionMode, workspace: Path, *rules: Rule, default: DefaultVerdict = "risk"
+) -> Decision:
     return RulePolicy(rules, default).evaluate(event(kind, mode, workspace))
 
 
-def is_refused(kind: Kind, mode: Mode) -> bool:
+def is_refused(kind: Kind, mode: PermissionMode) -> bool:
     """By the mode itself, whatever rules say."""
-    return mode is Mode.READ_ONLY and kind.verdicts.startswith("deny")
+    return mode is PermissionMode.READ_ONLY and kind.verdicts.startswith("deny")
 
 
 def is_edit(kind: Kind) -> bool:
@@ -91,12 +93,12 @@ def is_edit(kind: Kind) -> bool:
 
 
 @cells
-def test_without_rules(kind: Kind, mode: Mode, alone: str, workspace: Path) -> None:
+def test_without_rules(kind: Kind, mode: PermissionMode, alone: str, workspace: Path) -> None:
     assert decide(kind, mode, workspace).verdict == alone
 
 
 @cells
-def test_with_a_rule_that_asks(kind: Kind, mode: Mode, alone: str, workspace: Path) -> None:
+def test_with_a_rule_that_asks(kind: Kind, mode: PermissionMode, alone: str, workspace: Path) -> None:
     decision = decide(kind, mode, workspace, Rule(id="r", verdict="ask"))
 
     assert decision.verdict == ("deny" if is_refused(kind, mode) else "ask")
@@ -104,7 +106,7 @@ def test_with_a_rule_that_asks(kind: Kind, mode: Mode, alone: str, workspace: Pa
 
 @pytest.mark.requirement("R215")
 @cells
-def test_with_a_rule_that_denies(kind: Kind, mode: Mode, alone: str, workspace: Path) -> None:
+def test_with_a_rule_that_denies(kind: Kind, mode: PermissionMode, alone: str, workspace: Path) -> None:
     decision = decide(kind, mode, workspace, Rule(id="r", verdict="deny"))
 
     assert decision.verdict == "deny"
@@ -112,32 +114,32 @@ def test_with_a_rule_that_denies(kind: Kind, mode: Mode, alone: str, workspace: 
 
 
 @cells
-def test_with_a_rule_that_allows(kind: Kind, mode: Mode, alone: str, workspace: Path) -> None:
+def test_with_a_rule_that_allows(kind: Kind, mode: PermissionMode, alone: str, workspace: Path) -> None:
     decision = decide(kind, mode, workspace, Rule(id="r", verdict="allow"))
 
     assert decision.verdict == ("deny" if is_refused(kind, mode) else "allow")
 
 
 @cells
-def test_with_a_policy_that_denies_by_default(kind: Kind, mode: Mode, alone: str, workspace: Path) -> None:
+def test_with_a_policy_that_denies_by_default(kind: Kind, mode: PermissionMode, alone: str, workspace: Path) -> None:
     assert decide(kind, mode, workspace, default="deny").verdict == "deny"
 
 
 @cells
-def test_with_a_policy_that_asks_by_default(kind: Kind, mode: Mode, alone: str, workspace: Path) -> None:
-    answered_by_mode = mode is Mode.TRUSTED or (mode is Mode.ACCEPT_EDITS and is_edit(kind))
+def test_with_a_policy_that_asks_by_default(kind: Kind, mode: PermissionMode, alone: str, workspace: Path) -> None:
+    answered_by_mode = mode is PermissionMode.TRUSTED or (mode is PermissionMode.ACCEPT_EDITS and is_edit(kind))
 
     decision = decide(kind, mode, workspace, default="ask")
 
     expected = "deny" if is_refused(kind, mode) else "allow" if answered_by_mode else "ask"
     # `echo` asks then, though the file that it is redirected to is accepted.
-    if kind == KINDS["redirect inside"] and mode is Mode.ACCEPT_EDITS:
+    if kind == KINDS["redirect inside"] and mode is PermissionMode.ACCEPT_EDITS:
         expected = "ask"
     assert decision.verdict == expected
 
 
 @cells
-def test_with_a_policy_that_allows_by_default(kind: Kind, mode: Mode, alone: str, workspace: Path) -> None:
+def test_with_a_policy_that_allows_by_default(kind: Kind, mode: PermissionMode, alone: str, workspace: Path) -> None:
     decision = decide(kind, mode, workspace, default="allow")
 
     assert decision.verdict == ("deny" if is_refused(kind, mode) else "allow")
@@ -145,10 +147,14 @@ def test_with_a_policy_that_allows_by_default(kind: Kind, mode: Mode, alone: str
 
 @pytest.mark.requirement("R211")
 @cells
-def test_a_mode_that_decides_says_so(kind: Kind, mode: Mode, alone: str, workspace: Path) -> None:
+def test_a_mode_that_decides_says_so(kind: Kind, mode: PermissionMode, alone: str, workspace: Path) -> None:
     decision = decide(kind, mode, workspace)
 
-    by_mode = is_refused(kind, mode) or mode is Mode.TRUSTED or (mode is Mode.ACCEPT_EDITS and is_edit(kind))
+    by_mode = (
+        is_refused(kind, mode)
+        or mode is PermissionMode.TRUSTED
+        or (mode is PermissionMode.ACCEPT_EDITS and is_edit(kind))
+    )
     assert decision.rule_ids == ((f"mode:{mode}",) if by_mode else ())
     assert ("permission mode" in decision.layer) == by_mode
 
@@ -157,8 +163,8 @@ def test_a_mode_that_decides_says_so(kind: Kind, mode: Mode, alone: str, workspa
 def test_what_read_only_refuses_names_the_mode_the_rules_that_agree_and_the_policy(workspace: Path) -> None:
     rule = Rule(id="no-tests", verdict="deny", command="npm test", layer="user rule")
     policy = RulePolicy([rule])
-    by_both = policy.evaluate(event(KINDS["command that runs scripts"], Mode.READ_ONLY, workspace))
-    by_mode = policy.evaluate(event(KINDS["command that writes"], Mode.READ_ONLY, workspace))
+    by_both = policy.evaluate(event(KINDS["command that runs scripts"], PermissionMode.READ_ONLY, workspace))
+    by_mode = policy.evaluate(event(KINDS["command that writes"], PermissionMode.READ_ONLY, workspace))
 
     assert (by_both.verdict, by_mode.verdict) == ("deny", "deny")
     assert set(by_both.rule_ids) == {"mode:read_only", "no-tests"}
@@ -179,9 +185,9 @@ def test_edits_through_a_link_that_leads_out_are_not_accepted(link: str, tmp_pat
     (workspace / "dangling").symlink_to(outside / "new")
     path = "folder/file" if link == "folder" else link
 
-    edit = decide(Kind("edit_file", {"path": path}, ""), Mode.ACCEPT_EDITS, workspace)
-    redirect = decide(bash(f"echo hi > {path}", ""), Mode.ACCEPT_EDITS, workspace)
-    read = decide(bash(f"cat {path}", ""), Mode.READ_ONLY, workspace)
+    edit = decide(Kind("edit_file", {"path": path}, ""), PermissionMode.ACCEPT_EDITS, workspace)
+    redirect = decide(bash(f"echo hi > {path}", ""), PermissionMode.ACCEPT_EDITS, workspace)
+    read = decide(bash(f"cat {path}", ""), PermissionMode.READ_ONLY, workspace)
 
     assert (edit.verdict, redirect.verdict, read.verdict) == ("ask", "ask", "deny")
 
@@ -200,7 +206,7 @@ def test_edits_through_a_link_that_leads_out_are_not_accepted(link: str, tmp_pat
 def test_trusted_asks_when_an_opaque_script_may_be_what_a_rule_is_about(
     rule: Rule, script: object, workspace: Path
 ) -> None:
-    decision = decide(Kind("bash", {"command": script}, ""), Mode.TRUSTED, workspace, rule)
+    decision = decide(Kind("bash", {"command": script}, ""), PermissionMode.TRUSTED, workspace, rule)
 
     assert (decision.verdict, decision.rule_ids) == ("ask", ("r",))
     assert "It cannot be shown that this is not what r is about." in decision.reason
@@ -216,9 +222,10 @@ def test_a_doubt_is_never_milder_than_a_policy_that_denies_by_default(
     unreadable_path = Kind("read_file", {"path": "a\0b"}, "")
 
     assert (
-        decide(Kind("bash", {"command": script}, ""), Mode.DEFAULT, workspace, rule, default="deny").verdict == "deny"
+        decide(Kind("bash", {"command": script}, ""), PermissionMode.DEFAULT, workspace, rule, default="deny").verdict
+        == "deny"
     )
-    assert decide(unreadable_path, Mode.DEFAULT, workspace, rule, default="deny").verdict == "deny"
+    assert decide(unreadable_path, PermissionMode.DEFAULT, workspace, rule, default="deny").verdict == "deny"
 
 
 def test_a_rule_that_has_ended_or_is_for_another_agent_raises_no_doubt(workspace: Path) -> None:
@@ -226,16 +233,16 @@ def test_a_rule_that_has_ended_or_is_for_another_agent_raises_no_doubt(workspace
     other = Rule(id="other", verdict="deny", path="secrets/**", agent="reviewer")
 
     for rule in (ended, other):
-        assert decide(KINDS["opaque script"], Mode.TRUSTED, workspace, rule).verdict == "allow"
+        assert decide(KINDS["opaque script"], PermissionMode.TRUSTED, workspace, rule).verdict == "allow"
 
 
 def test_trusted_goes_beyond_no_rule_about_one_part_of_a_script(workspace: Path) -> None:
     ask = Rule(id="push", verdict="ask", command="git push")
     deny = Rule(id="env", verdict="deny", path=".env")
 
-    asked = decide(bash("ls && git push", ""), Mode.TRUSTED, workspace, ask, deny)
-    refused = decide(bash("ls && git push && cat .env", ""), Mode.TRUSTED, workspace, ask, deny)
-    allowed = decide(bash("ls && git pull", ""), Mode.TRUSTED, workspace, ask, deny)
+    asked = decide(bash("ls && git push", ""), PermissionMode.TRUSTED, workspace, ask, deny)
+    refused = decide(bash("ls && git push && cat .env", ""), PermissionMode.TRUSTED, workspace, ask, deny)
+    allowed = decide(bash("ls && git pull", ""), PermissionMode.TRUSTED, workspace, ask, deny)
 
     assert [each.verdict for each in (asked, refused, allowed)] == ["ask", "deny", "allow"]
     assert (asked.rule_ids, refused.rule_ids, allowed.rule_ids) == (("push",), ("env",), ("mode:trusted",))

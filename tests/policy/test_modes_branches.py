@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from interlock.domain.decision import Decision
-from interlock.domain.tool import Mode, ResourceKind, Situation
+from interlock.domain.tool import PermissionMode, ResourceKind, CallContext
 from interlock.policy.analysis.example_event import hypothetical
 from interlock.policy.engine.rule_policy import RulePolicy
 
@@ -14,7 +14,7 @@ PATHS: dict[str, ResourceKind] = {"path": "path"}
 
 
 def decide(workspace: Path, path: Any, risk: tuple[str, ...] = ("write",), **options: Any) -> Decision:
-    situation = Situation(run_id="run_1", workspace=str(workspace), mode=Mode.ACCEPT_EDITS)
+    situation = CallContext(run_id="run_1", workspace=str(workspace), mode=PermissionMode.ACCEPT_EDITS)
     event = hypothetical("put", {"path": path, **options}, situation, risk=risk, resources=PATHS)
     return RulePolicy().evaluate(event)
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError
-from interlock.domain.tool import Situation
+from interlock.domain.tool import CallContext
 from interlock.policy.analysis.example_event import hypothetical
-from interlock.policy.engine.patterns import PatternSet, folded, glob_pattern, path_patterns, regex
+from interlock.policy.engine.patterns import PatternSet, fold_text, glob_to_regex, path_glob_to_regexes, compile_regex
 from interlock.policy.engine.rule import ArgumentGlob, ArgumentRegex, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 
@@ -18,13 +18,13 @@ from interlock.policy.engine.rule_policy import RulePolicy
 def narrow(glob: str, path: str) -> bool:
     """Is it that path, from the workspace on or absolute?"""
     text = ("a:" if path.startswith("/") else "r:") + path
-    return bool(PatternSet(path_patterns(glob, wide=False)).matching(text))
+    return bool(PatternSet(path_glob_to_regexes(glob, wide=False)).find_matches(text))
 
 
 def wide(glob: str, path: str) -> bool:
-    text = folded(("a:" if path.startswith("/") else "r:") + path)
-    patterns = PatternSet(path_patterns(glob, wide=True))
-    return bool(patterns.matching(text) or patterns.matching(folded(text)))
+    text = fold_text(("a:" if path.startswith("/") else "r:") + path)
+    patterns = PatternSet(path_glob_to_regexes(glob, wide=True))
+    return bool(patterns.find_matches(text) or patterns.find_matches(fold_text(text)))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ _paths = st.lists(
 
 @given(_globs, _paths.map("".join))
 def test_what_an_allow_of_a_pattern_covers_a_deny_of_it_refuses(glob: str, path: str) -> None:
-    situation = Situation(run_id="run_1", workspace="/nowhere/project")
+    situation = CallContext(run_id="run_1", workspace="/nowhere/project")
     event = hypothetical("edit_file", {"path": path}, situation)
     allow, deny = (RulePolicy([Rule(id="r", verdict=said, path=glob)]) for said in ("allow", "deny"))
 
@@ -111,7 +111,7 @@ def test_what_an_allow_of_a_pattern_covers_a_deny_of_it_refuses(glob: str, path:
 def test_a_text_glob_is_the_whole_text_and_a_slash_is_a_character(
     glob: str, fits: list[str], does_not_fit: list[str]
 ) -> None:
-    whole = regex(glob_pattern(glob))
+    whole = compile_regex(glob_to_regex(glob))
 
     assert [text for text in fits + does_not_fit if whole.fullmatch(text)] == fits
 
@@ -133,7 +133,7 @@ def test_a_regular_expression_is_found_anywhere_unless_it_is_anchored() -> None:
 )
 def test_what_is_no_re2_pattern_is_refused_in_words(pattern: str) -> None:
     with pytest.raises(ConfigurationError):
-        regex(pattern)
+        compile_regex(pattern)
     with pytest.raises(ConfigurationError, match=re.escape("Rule 'r': ")):
         RulePolicy([Rule(id="r", verdict="deny", arguments={"x": ArgumentRegex(pattern)})])
 
@@ -162,7 +162,7 @@ def test_globs_with_many_stars_are_not_slow_either() -> None:
 @pytest.mark.parametrize("script", ["cat " + "=a/" * 20_000, "cat " + "a/" * 30_000, "cat " + "a " * 30_000])
 def test_no_script_makes_a_rule_about_a_path_slow(script: str) -> None:
     policy = RulePolicy([Rule(id="r", verdict="deny", path="secrets/**")])
-    event = hypothetical("bash", {"command": script}, Situation(run_id="run_1", workspace="/nowhere/project"))
+    event = hypothetical("bash", {"command": script}, CallContext(run_id="run_1", workspace="/nowhere/project"))
     before = process_time()
     policy.evaluate(event)
 
@@ -170,12 +170,12 @@ def test_no_script_makes_a_rule_about_a_path_slow(script: str) -> None:
 
 
 def test_many_patterns_are_matched_at_once() -> None:
-    patterns = PatternSet([path_patterns(glob, wide=False)[0] for glob in ("*.py", "src/**", "x", "**")])
+    patterns = PatternSet([path_glob_to_regexes(glob, wide=False)[0] for glob in ("*.py", "src/**", "x", "**")])
 
-    assert sorted(patterns.matching("r:src/a.py")) == [0, 1, 3]
-    assert list(PatternSet(path_patterns("x", wide=False)).matching("r:y")) == []
+    assert sorted(patterns.find_matches("r:src/a.py")) == [0, 1, 3]
+    assert list(PatternSet(path_glob_to_regexes("x", wide=False)).find_matches("r:y")) == []
 
 
 def test_texts_that_a_file_system_may_take_for_the_same_are_folded_to_one() -> None:
-    assert len({folded(text) for text in ("CAF\xc9", "cafe\u0301", "\uff43af\xe9")}) == 1
-    assert folded("\ufb01le") == "file"
+    assert len({fold_text(text) for text in ("CAF\xc9", "cafe\u0301", "\uff43af\xe9")}) == 1
+    assert fold_text("\ufb01le") == "file"

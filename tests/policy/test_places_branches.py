@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from interlock.domain.decision import Decision
-from interlock.domain.tool import Mode, ResourceKind, Situation
+from interlock.domain.tool import PermissionMode, ResourceKind, CallContext
 from interlock.policy.analysis.example_event import hypothetical
 from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy
@@ -24,9 +24,11 @@ def linked(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def decide(rules: list[Rule], tool: str, mode: Mode = Mode.DEFAULT, workspace: str = "", **options: Any) -> Decision:
+def decide(
+    rules: list[Rule], tool: str, mode: PermissionMode = PermissionMode.DEFAULT, workspace: str = "", **options: Any
+) -> Decision:
     declared = {key: options.pop(key) for key in ("risk", "resources") if key in options}
-    situation = Situation(run_id="run_1", workspace=workspace or "/nowhere/project", mode=mode)
+    situation = CallContext(run_id="run_1", workspace=workspace or "/nowhere/project", mode=mode)
     return RulePolicy(rules).evaluate(hypothetical(tool, options, situation, **declared))
 
 
@@ -99,7 +101,7 @@ def test_what_is_not_known_beside_a_command_that_reads_is_asked_about(named: dic
 
 def test_without_a_workspace_paths_start_where_the_process_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    here = Situation(run_id="run_1", mode=Mode.ACCEPT_EDITS)
+    here = CallContext(run_id="run_1", mode=PermissionMode.ACCEPT_EDITS)
     verdicts = [
         RulePolicy().evaluate(hypothetical("edit_file", {"path": path}, here)).verdict
         for path in ("a.py", str(tmp_path / "a.py"), str(tmp_path.parent / "a.py"))

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from interlock.domain.decision import Decision
-from interlock.domain.tool import Mode, ResourceKind, Situation
+from interlock.domain.tool import PermissionMode, ResourceKind, CallContext
 from interlock.policy.analysis.example_event import hypothetical
 from interlock.policy.engine.rule import ArgumentIs, ResourceDeclaration, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
@@ -16,9 +16,11 @@ WORKSPACE = "/nowhere/project"
 RUN_IN: dict[str, ResourceKind] = {"command": "command", "cwd": "path"}
 
 
-def decide(policy: RulePolicy, tool: str, mode: Mode = Mode.DEFAULT, agent: str = "", **options: Any) -> Decision:
+def decide(
+    policy: RulePolicy, tool: str, mode: PermissionMode = PermissionMode.DEFAULT, agent: str = "", **options: Any
+) -> Decision:
     declared = {key: options.pop(key) for key in ("risk", "resources") if key in options}
-    situation = Situation(run_id="run_1", workspace=WORKSPACE, mode=mode, agent=agent)
+    situation = CallContext(run_id="run_1", workspace=WORKSPACE, mode=mode, agent=agent)
     return policy.evaluate(hypothetical(tool, options, situation, **declared))
 
 
@@ -43,7 +45,7 @@ def test_only_a_rule_about_paths_commands_or_hosts_raises_a_doubt() -> None:
 def test_a_rule_that_allows_raises_no_doubt() -> None:
     rules = [Rule(id="ls", verdict="allow", command="ls")]
 
-    assert decide(RulePolicy(rules), "bash", Mode.TRUSTED, command="$X").verdict == "allow"
+    assert decide(RulePolicy(rules), "bash", PermissionMode.TRUSTED, command="$X").verdict == "allow"
 
 
 @pytest.mark.parametrize(("count", "more"), [(4, ""), (5, ""), (6, " and 1 more"), (8, " and 3 more")])
@@ -75,20 +77,20 @@ def test_in_read_only_mode_a_command_that_reads_is_told_from_one_that_does_not(
     if "cwd" in resources:
         call["cwd"] = "src"
 
-    assert decide(RulePolicy(), "run_in", Mode.READ_ONLY, **call).verdict == verdict
-    assert decide(RulePolicy(default="allow"), "run_in", Mode.READ_ONLY, **call).verdict == verdict
+    assert decide(RulePolicy(), "run_in", PermissionMode.READ_ONLY, **call).verdict == verdict
+    assert decide(RulePolicy(default="allow"), "run_in", PermissionMode.READ_ONLY, **call).verdict == verdict
 
 
 @pytest.mark.parametrize(("command", "verdict"), [("ls", "allow"), ("rm x", "deny")])
 def test_in_read_only_mode_an_allow_of_a_tool_is_none_of_what_changes_something(command: str, verdict: str) -> None:
     policy = RulePolicy([Rule(id="bash", verdict="allow", tools="bash")])
 
-    assert decide(policy, "bash", Mode.READ_ONLY, command=command).verdict == verdict
+    assert decide(policy, "bash", PermissionMode.READ_ONLY, command=command).verdict == verdict
     assert decide(policy, "bash", command=command).verdict == "allow"
 
 
 def test_an_edit_that_the_mode_accepts_is_accepted_in_its_name_also_where_the_policy_allows_all() -> None:
-    decision = decide(RulePolicy(default="allow"), "edit_file", Mode.ACCEPT_EDITS, path="src/a.py")
+    decision = decide(RulePolicy(default="allow"), "edit_file", PermissionMode.ACCEPT_EDITS, path="src/a.py")
 
     assert (decision.verdict, decision.rule_ids) == ("allow", ("mode:accept_edits",))
 
@@ -112,7 +114,7 @@ def test_a_question_of_no_rule_has_a_suggestion_for_this_very_call() -> None:
 def test_a_rule_whose_arguments_do_not_fit_raises_no_doubt(target: str, verdict: str) -> None:
     rules = [Rule(id="prod", verdict="deny", command="rm", arguments={"target": ArgumentIs("prod")})]
 
-    assert decide(RulePolicy(rules), "bash", Mode.TRUSTED, command="$X", target=target).verdict == verdict
+    assert decide(RulePolicy(rules), "bash", PermissionMode.TRUSTED, command="$X", target=target).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ def test_one_rule_that_wants_a_value_and_one_that_asks_are_one_question_for_the_
 
 def test_a_question_for_a_value_about_a_command_names_its_risks_and_the_files_that_it_runs(tmp_path: Path) -> None:
     policy = RulePolicy([Rule(id="code", verdict="request_input", tools="bash", target_arg="code")])
-    situation = Situation(run_id="run_1", workspace=str(tmp_path))
+    situation = CallContext(run_id="run_1", workspace=str(tmp_path))
     decision = policy.evaluate(hypothetical("bash", {"command": "sh deploy.sh"}, situation))
 
     assert decision.verdict == "request_input"

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from interlock.domain.decision import Decision, Verdict, strictest
+from interlock.domain.decision import Decision, Verdict, pick_strictest
 from interlock.policy.engine.rule_policy import RulePolicy
-from interlock.policy.files.examples import example_event
+from interlock.policy.files.examples import build_example_event
 from interlock.policy.files.places import PolicyFileError
 from interlock.policy.files.policy_files import PolicyFiles, check_file, load_policy, read_layer
 from interlock.policy.interface import PolicyEngine
@@ -22,7 +22,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def decide(policy: PolicyEngine, call: str) -> Decision:
-    decision = policy.evaluate(example_event(call))
+    decision = policy.evaluate(build_example_event(call))
     assert isinstance(decision, Decision)
     return decision
 
@@ -200,7 +200,7 @@ def test_a_project_never_loosens_what_the_user_says(
 
     for call in CALLS:
         decisions = [decide(alone, call), decide(both, call)]
-        assert strictest(decisions).verdict is decisions[1].verdict
+        assert pick_strictest(decisions).verdict is decisions[1].verdict
 
 
 @settings(deadline=None)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.policy.shell.bash import read_script
+from interlock.policy.shell.bash import parse_script
 from interlock.policy.shell.command import SimpleCommand
 from interlock.policy.shell.read_only import is_read_only
-from interlock.policy.shell.read_only_table import READ_ONLY
+from interlock.policy.shell.read_only_table import READ_ONLY_PROGRAMS
 from tests.corpora import bash_bypass
 
 
@@ -20,7 +20,7 @@ def inside(path: str, bases: tuple[str, ...]) -> bool:
 
 
 def passes(text: str) -> bool:
-    script = read_script(text)
+    script = parse_script(text)
     return (
         not script.opaque
         and all(is_read_only(command, inside) for command in script.commands)
@@ -372,16 +372,16 @@ def test_anything_else_does_not_pass(text: str) -> None:
     assert not passes(text)
 
 
-@pytest.mark.parametrize("program", sorted(READ_ONLY))
+@pytest.mark.parametrize("program", sorted(READ_ONLY_PROGRAMS))
 def test_long_options_count_in_full_spelling_only(program: str) -> None:
-    allowed = {name.rstrip("=@") for name in READ_ONLY[program].long}
+    allowed = {name.rstrip("=@") for name in READ_ONLY_PROGRAMS[program].long}
     for name in allowed:
         for end in range(3, len(name)):
             if name[:end] not in allowed:
                 assert not is_read_only(SimpleCommand(argv=(program, name[:end])), inside)
 
 
-_FILE_READERS = sorted(name for name, table in READ_ONLY.items() if table.operands in ("paths", "pattern"))
+_FILE_READERS = sorted(name for name, table in READ_ONLY_PROGRAMS.items() if table.operands in ("paths", "pattern"))
 
 
 @given(program=st.sampled_from(_FILE_READERS), operands=st.lists(st.text("abc.12/", min_size=1), max_size=4))

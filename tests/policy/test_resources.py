@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.decision import Decision
-from interlock.domain.tool import JsonObject, Mode, Situation
-from interlock.policy.analysis.example_event import Declared, hypothetical
+from interlock.domain.tool import JsonObject, PermissionMode, CallContext
+from interlock.policy.analysis.example_event import ToolDeclaration, hypothetical
 from interlock.policy.engine.rule import ResourceDeclaration, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 
@@ -16,7 +16,7 @@ HOST = Rule(id="host", verdict="deny", host="*.evil.example")
 #: Whatever is not refused is allowed, so that a rule which does not hold is seen.
 EVERYTHING = Rule(id="everything", verdict="allow")
 DENIES = RulePolicy([SECRETS, DOTENV, HOST, EVERYTHING])
-UPLOAD: Declared = {
+UPLOAD: ToolDeclaration = {
     "risk": ("network",),
     "origin": "mcp",
     "source": "drive",
@@ -36,8 +36,8 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def decide(workspace: Path, tool: str, arguments: JsonObject, policy: RulePolicy = DENIES) -> Decision:
-    situation = Situation(run_id="run_1", mode=Mode.TRUSTED, workspace=str(workspace))
-    made: Declared = {**UPLOAD} if tool == "upload" else {}
+    situation = CallContext(run_id="run_1", mode=PermissionMode.TRUSTED, workspace=str(workspace))
+    made: ToolDeclaration = {**UPLOAD} if tool == "upload" else {}
     return policy.evaluate(hypothetical(tool, arguments, situation, **made))
 
 
@@ -281,7 +281,7 @@ def test_a_declaration_takes_nothing_from_what_the_tool_declares_itself(workspac
 
 
 def test_a_tool_that_declares_more_under_the_same_version_is_judged_anew(workspace: Path) -> None:
-    situation = Situation(run_id="run_1", workspace=str(workspace))
+    situation = CallContext(run_id="run_1", workspace=str(workspace))
     before = hypothetical("load", {"file": "secrets/key"}, situation)
     after = hypothetical("load", {"file": "secrets/key"}, situation, resources={"file": "path"})
     policy = RulePolicy([SECRETS])

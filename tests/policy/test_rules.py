@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from interlock.domain.decision import ALLOWED_BY_DEFAULT, Decision, Verdict
 from interlock.domain.errors import InterlockError
-from interlock.domain.tool import Mode, Situation, ToolDefinition
+from interlock.domain.tool import PermissionMode, CallContext, ToolDefinition
 from interlock.policy.engine.rule_policy import Rule, RulePolicy
 from interlock.policy.interface import PolicyEngine, PolicyEvent
 from interlock.registry.decorator import ToolOptions, tool
@@ -27,8 +27,10 @@ def make_tool(name: str = "bash", **options: Any) -> ToolDefinition:
     return tool(handler, **cast(ToolOptions, {"name": name, "args_model": Anything, **options}))
 
 
-def make_event(definition: ToolDefinition, mode: Mode = Mode.DEFAULT, **arguments: Any) -> PolicyEvent:
-    situation = Situation(run_id="run_1", mode=mode)
+def make_event(
+    definition: ToolDefinition, mode: PermissionMode = PermissionMode.DEFAULT, **arguments: Any
+) -> PolicyEvent:
+    situation = CallContext(run_id="run_1", mode=mode)
     return PolicyEvent("call_1", definition, definition.args_model.model_validate(arguments), situation)
 
 
@@ -250,7 +252,7 @@ def _says(*beginnings: str) -> Callable[[PolicyEvent], bool]:
 @pytest.mark.requirement("R213")
 def test_the_sample_table_of_a_coding_agent() -> None:
     def trusted(event: PolicyEvent) -> bool:
-        return event.situation.mode is Mode.TRUSTED and event.arguments["command"] == "npm test"
+        return event.situation.mode is PermissionMode.TRUSTED and event.arguments["command"] == "npm test"
 
     policy = RulePolicy(
         [
@@ -264,10 +266,10 @@ def test_the_sample_table_of_a_coding_agent() -> None:
     assert verdict(policy, make_event(make_tool("read_file", risk="read"), path="a")) == "allow"
     assert verdict(policy, make_event(make_tool("grep", risk="read"), pattern="a")) == "allow"
     assert verdict(policy, make_event(bash, command="npm test")) == "ask"
-    assert verdict(policy, make_event(bash, Mode.TRUSTED, command="npm test")) == "allow"
+    assert verdict(policy, make_event(bash, PermissionMode.TRUSTED, command="npm test")) == "allow"
     assert verdict(policy, make_event(make_tool("edit_file", risk="write"), path="a")) == "ask"
     assert verdict(policy, make_event(bash, command="rm -rf node_modules")) == "deny"
-    assert verdict(policy, make_event(bash, Mode.TRUSTED, command="git reset --hard")) == "deny"
+    assert verdict(policy, make_event(bash, PermissionMode.TRUSTED, command="git reset --hard")) == "deny"
 
 
 def test_without_conditions_the_same_decision_object_is_returned() -> None:

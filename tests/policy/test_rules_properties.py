@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.domain.decision import Decision, Verdict
-from interlock.policy.engine.rule import Default, Rule
+from interlock.policy.engine.rule import DefaultVerdict, Rule
 from interlock.policy.engine.rule_policy import RulePolicy
 from interlock.policy.interface import PolicyEvent
 
@@ -17,7 +17,7 @@ RESTRICTING = (Verdict.DENY, Verdict.ASK, Verdict.REQUEST_INPUT)
 many = settings(deadline=None, max_examples=200)
 
 
-def policy(made: Sequence[Rule], default: Default = "risk") -> RulePolicy:
+def policy(made: Sequence[Rule], default: DefaultVerdict = "risk") -> RulePolicy:
     return RulePolicy(made, default, now=lambda: NOW)
 
 
@@ -30,7 +30,7 @@ def by_rule(decision: Decision) -> bool:
 @settings(deadline=None, max_examples=400)
 @given(rule_lists(), rules(verdicts=RESTRICTING), events(), defaults)
 def test_adding_a_rule_that_refuses_or_asks_never_loosens_anything(
-    before: list[Rule], added: Rule, event: PolicyEvent, default: Default
+    before: list[Rule], added: Rule, event: PolicyEvent, default: DefaultVerdict
 ) -> None:
     decided = policy(before, default).evaluate(event)
     then = policy([*before, added], default).evaluate(event)
@@ -42,7 +42,7 @@ def test_adding_a_rule_that_refuses_or_asks_never_loosens_anything(
 @many
 @given(rule_lists(), rules(verdicts=(Verdict.ALLOW,)), events(), defaults)
 def test_adding_an_allow_never_changes_what_a_rule_refused_or_asked(
-    before: list[Rule], allow: Rule, event: PolicyEvent, default: Default
+    before: list[Rule], allow: Rule, event: PolicyEvent, default: DefaultVerdict
 ) -> None:
     decided = policy(before, default).evaluate(event)
     then = policy([*before, allow], default).evaluate(event)
@@ -55,7 +55,9 @@ def test_adding_an_allow_never_changes_what_a_rule_refused_or_asked(
 @pytest.mark.requirement("R215")
 @many
 @given(rule_lists(), events(), defaults)
-def test_a_deny_that_matches_always_wins_and_is_named(others: list[Rule], event: PolicyEvent, default: Default) -> None:
+def test_a_deny_that_matches_always_wins_and_is_named(
+    others: list[Rule], event: PolicyEvent, default: DefaultVerdict
+) -> None:
     decided = policy([*others, Rule(id="no", verdict="deny")], default).evaluate(event)
 
     assert decided.verdict is Verdict.DENY
@@ -66,7 +68,7 @@ def test_a_deny_that_matches_always_wins_and_is_named(others: list[Rule], event:
 @many
 @given(rule_lists().flatmap(lambda made: st.tuples(st.just(made), st.permutations(made))), events(), defaults)
 def test_the_order_of_rules_changes_no_word_of_the_decision(
-    orders: tuple[list[Rule], list[Rule]], event: PolicyEvent, default: Default
+    orders: tuple[list[Rule], list[Rule]], event: PolicyEvent, default: DefaultVerdict
 ) -> None:
     one, other = (policy(order, default) for order in orders)
 
@@ -100,9 +102,9 @@ def test_a_decision_is_never_looser_than_any_rule_alone(made: list[Rule], event:
 @pytest.mark.requirement("R208")
 @many
 @given(rule_lists(), events(), defaults)
-def test_the_strictest_part_of_a_call_decides(made: list[Rule], event: PolicyEvent, default: Default) -> None:
+def test_the_strictest_part_of_a_call_decides(made: list[Rule], event: PolicyEvent, default: DefaultVerdict) -> None:
     judging = policy(made, default)
-    parts = [part.decision for part in judging.judge(event)]
+    parts = [part.decision for part in judging.evaluate_parts(event)]
 
     decided = judging.evaluate(event)
 
@@ -114,7 +116,7 @@ def test_the_strictest_part_of_a_call_decides(made: list[Rule], event: PolicyEve
 
 @settings(deadline=None, max_examples=300)
 @given(rule_lists(max_size=8), any_events(), defaults)
-def test_any_arguments_at_all_get_a_decision(made: list[Rule], event: PolicyEvent, default: Default) -> None:
+def test_any_arguments_at_all_get_a_decision(made: list[Rule], event: PolicyEvent, default: DefaultVerdict) -> None:
     judging = policy(made, default)
 
     decided = judging.evaluate(event)
@@ -126,7 +128,7 @@ def test_any_arguments_at_all_get_a_decision(made: list[Rule], event: PolicyEven
 @many
 @given(rule_lists(), events(), defaults)
 def test_every_decision_names_its_policy_once_the_policy_says_anything(
-    made: list[Rule], event: PolicyEvent, default: Default
+    made: list[Rule], event: PolicyEvent, default: DefaultVerdict
 ) -> None:
     judging = policy([*made, Rule(id="rule 0", verdict="ask", tools="nobody")], default)
 

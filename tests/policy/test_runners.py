@@ -2,14 +2,14 @@
 
 import pytest
 
-from interlock.policy.shell.bash import read_script
-from interlock.policy.shell.runners import RUNNERS, decisive_files, runs_unnamed_code
+from interlock.policy.shell.bash import parse_script
+from interlock.policy.shell.runners import RUNNERS, find_decisive_files, can_run_unnamed_code
 
 
 def files(text: str) -> set[str]:
-    script = read_script(text)
+    script = parse_script(text)
     assert not script.opaque, script
-    return {file for command in script.commands for file in decisive_files(command)}
+    return {file for command in script.commands for file in find_decisive_files(command)}
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_decisive_files_follow_the_folder(text: str, expected: str) -> None:
 
 @pytest.mark.parametrize("text", ["mkdir -p a/b", "rm -rf x", "cp a b", "/usr/bin/touch x", "curl https://a.example"])
 def test_plain_programs_name_all_they_run(text: str) -> None:
-    assert [runs_unnamed_code(command) for command in read_script(text).commands] == [False]
+    assert [can_run_unnamed_code(command) for command in parse_script(text).commands] == [False]
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_plain_programs_name_all_they_run(text: str) -> None:
     ],
 )
 def test_other_programs_may_run_unnamed_code(text: str) -> None:
-    assert any(runs_unnamed_code(command) for command in read_script(text).commands)
+    assert any(can_run_unnamed_code(command) for command in parse_script(text).commands)

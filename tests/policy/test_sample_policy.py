@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.decision import Decision
-from interlock.domain.tool import JsonObject, Mode, Situation
+from interlock.domain.tool import JsonObject, PermissionMode, CallContext
 from interlock.policy.analysis.example_event import hypothetical
 from interlock.policy.engine.rule import Rule
 from interlock.policy.engine.rule_policy import RulePolicy
@@ -34,8 +34,10 @@ TABLE = [
 ]
 
 
-def decide(tool: str, arguments: JsonObject, mode: Mode = Mode.DEFAULT, policy: RulePolicy = POLICY) -> Decision:
-    situation = Situation(run_id="run_1", mode=mode, workspace="/nowhere/project")
+def decide(
+    tool: str, arguments: JsonObject, mode: PermissionMode = PermissionMode.DEFAULT, policy: RulePolicy = POLICY
+) -> Decision:
+    situation = CallContext(run_id="run_1", mode=mode, workspace="/nowhere/project")
     return policy.evaluate(hypothetical(tool, arguments, situation))
 
 
@@ -45,15 +47,17 @@ def decide(tool: str, arguments: JsonObject, mode: Mode = Mode.DEFAULT, policy: 
     [
         (tool, arguments, mode, verdict)
         for tool, arguments, verdicts in TABLE
-        for mode, verdict in zip(Mode, verdicts.split(), strict=True)
+        for mode, verdict in zip(PermissionMode, verdicts.split(), strict=True)
     ],
 )
-def test_the_sample_table_of_a_coding_agent(tool: str, arguments: JsonObject, mode: Mode, expected: str) -> None:
+def test_the_sample_table_of_a_coding_agent(
+    tool: str, arguments: JsonObject, mode: PermissionMode, expected: str
+) -> None:
     assert decide(tool, arguments, mode).verdict == expected
 
 
 @pytest.mark.requirement("R213", "R215")
-@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("mode", list(PermissionMode))
 @pytest.mark.parametrize(
     "script",
     [
@@ -77,7 +81,7 @@ def test_the_sample_table_of_a_coding_agent(tool: str, arguments: JsonObject, mo
         "timeout 5 git reset --hard",
     ],
 )
-def test_what_destroys_is_denied_however_it_is_written(script: str, mode: Mode) -> None:
+def test_what_destroys_is_denied_however_it_is_written(script: str, mode: PermissionMode) -> None:
     decision = decide("bash", {"command": script}, mode)
 
     assert decision.verdict == "deny"
@@ -87,7 +91,7 @@ def test_what_destroys_is_denied_however_it_is_written(script: str, mode: Mode) 
 @pytest.mark.requirement("R213")
 def test_the_seat_belt_does_not_annoy() -> None:
     for script in ("rm src/old.ts", "git reset HEAD~1", "git status", "echo 'rm -rf /' is bad"):
-        assert decide("bash", {"command": script}, Mode.TRUSTED).verdict == "allow"
+        assert decide("bash", {"command": script}, PermissionMode.TRUSTED).verdict == "allow"
 
 
 @pytest.mark.requirement("R209")
@@ -140,7 +144,7 @@ def test_a_question_by_a_rule_has_the_risks_too_and_only_of_the_parts_that_ask()
 
 @pytest.mark.requirement("R209")
 def test_a_question_names_the_paths_that_an_approval_is_bound_to(tmp_path: Path) -> None:
-    situation = Situation(run_id="run_1", workspace=str(tmp_path))
+    situation = CallContext(run_id="run_1", workspace=str(tmp_path))
     event = hypothetical("bash", {"command": "python run.py < in.txt > out.txt"}, situation)
 
     decision = RulePolicy().evaluate(event)

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from interlock.policy.files.document import json_schema, read_document, schema_text
-from interlock.policy.files.places import PolicyFileError, Source
+from interlock.policy.files.document import json_schema, parse_document, schema_text
+from interlock.policy.files.places import PolicyFileError, PolicySource
 from interlock.policy.files.source import parse_source
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,12 +94,12 @@ def fits_object(value: dict[str, Any], schema: dict[str, Any], whole: dict[str, 
     )
 
 
-def source(text: str) -> Source:
+def source(text: str) -> PolicySource:
     return parse_source(text.encode(), "policy.yaml")
 
 
 def test_what_the_reader_accepts_fits_the_schema() -> None:
-    read_document(source(GOOD))
+    parse_document(source(GOOD))
 
     assert fits(source(GOOD).value, json_schema(), json_schema())
 
@@ -107,7 +107,7 @@ def test_what_the_reader_accepts_fits_the_schema() -> None:
 @pytest.mark.parametrize("text", BAD)
 def test_what_the_reader_refuses_does_not_fit_the_schema(text: str) -> None:
     with pytest.raises(PolicyFileError):
-        read_document(source(text))
+        parse_document(source(text))
 
     assert not fits(source(text).value, json_schema(), json_schema())
 
@@ -131,5 +131,5 @@ def test_the_examples_of_the_guide_fit_the_schema_and_are_accepted() -> None:
     ]
 
     for block in blocks:
-        read_document(source(block))
+        parse_document(source(block))
         assert fits(source(block).value, json_schema(), json_schema())

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError
-from interlock.policy.files.places import MAX_DEPTH, MAX_FILE_BYTES, MAX_NODES, PolicyFileError, Problem
-from interlock.policy.files.source import parse_source, read_file, read_source
+from interlock.policy.files.places import MAX_DEPTH, MAX_FILE_BYTES, MAX_NODES, PolicyFileError, PolicyProblem
+from interlock.policy.files.source import parse_source, read_policy_file, read_source
 from tests.patience import HANG_SECONDS, cpu_seconds_below
 
 
-def refusal(content: bytes, path: str = "policy.yaml") -> tuple[Problem, ...]:
+def refusal(content: bytes, path: str = "policy.yaml") -> tuple[PolicyProblem, ...]:
     with pytest.raises(PolicyFileError) as refused:
         parse_source(content, path)
     return refused.value.problems
@@ -36,8 +36,8 @@ def test_every_value_has_the_line_that_it_stands_in() -> None:
         ("deny", 1, "path", 1),
         ("allow",),
     ]
-    assert [source.line(place) for place in places] == [1, 2, 3, 4, 4, 5, 6]
-    assert source.line(("deny", "mapping", 1, "path", "no such key")) == 4
+    assert [source.line_at(place) for place in places] == [1, 2, 3, 4, 4, 5, 6]
+    assert source.line_at(("deny", "mapping", 1, "path", "no such key")) == 4
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_toml_says_the_same_with_lines_of_tables_and_keys() -> None:
         "version": 1,
         "rules": [{"id": "a"}, {"id": "b", "expires": "2030-01-31T12:00:00+00:00"}],
     }
-    assert [source.line(place) for place in [("version",), ("rules", 1), ("rules", 1, "id")]] == [1, 5, 6]
+    assert [source.line_at(place) for place in [("version",), ("rules", 1), ("rules", 1, "id")]] == [1, 5, 6]
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ YAML_PIECES = st.sampled_from(
 @given(st.lists(YAML_PIECES, max_size=60).map("".join))
 def test_any_text_that_looks_like_yaml_is_read_or_refused(text: str) -> None:
     with suppress(PolicyFileError):
-        assert parse_source(text.encode(), "policy.yaml").line(()) == 1
+        assert parse_source(text.encode(), "policy.yaml").line_at(()) == 1
 
 
 def test_only_regular_files_are_read_and_nothing_is_waited_for(tmp_path: Path) -> None:
@@ -221,13 +221,13 @@ def test_only_regular_files_are_read_and_nothing_is_waited_for(tmp_path: Path) -
 
     for path in (tmp_path / "fifo.yaml", tmp_path / "folder.yaml", Path("/dev/zero"), Path("/dev/null")):
         with pytest.raises(PolicyFileError, match="this is not a regular file"):
-            read_file(str(path))
+            read_policy_file(str(path))
     with pytest.raises(PolicyFileError, match="there is no such file"):
-        read_file(str(tmp_path / "missing.yaml"))
+        read_policy_file(str(tmp_path / "missing.yaml"))
     with pytest.raises(PolicyFileError, match="it cannot be read"):
-        read_file(str(tmp_path / "loop.yaml"))
+        read_policy_file(str(tmp_path / "loop.yaml"))
     with pytest.raises(PolicyFileError, match="it cannot be read"):
-        read_file("nul\0.yaml")
+        read_policy_file("nul\0.yaml")
 
 
 def test_a_link_to_a_file_is_read_and_a_huge_file_is_not_read_to_its_end(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_link_to_a_file_is_read_and_a_huge_file_is_not_read_to_its_end(tmp_pat
 
     assert read_source(str(tmp_path / "link.yaml")).value == {"version": 1}
     with pytest.raises(PolicyFileError, match="larger than"):
-        read_file(str(tmp_path / "huge.yaml"))
+        read_policy_file(str(tmp_path / "huge.yaml"))
 
 
 def test_a_file_that_becomes_a_pipe_is_refused_without_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +247,7 @@ def test_a_file_that_becomes_a_pipe_is_refused_without_waiting(tmp_path: Path, m
     monkeypatch.setattr(os, "stat", lambda path: regular)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
 
     with pytest.raises(PolicyFileError, match="this is not a regular file"):
-        read_file(str(tmp_path / "fifo.yaml"))
+        read_policy_file(str(tmp_path / "fifo.yaml"))
 
 
 def test_without_the_native_reader_the_same_is_read_and_refused() -> None:

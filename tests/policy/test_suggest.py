@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from interlock import Answer, CommandPattern, Rule, RulePolicy
 from interlock.domain.call import Question
 from interlock.domain.decision import Decision, Verdict
-from interlock.domain.tool import Situation
+from interlock.domain.tool import CallContext
 from interlock.policy.analysis.example_event import hypothetical
-from interlock.policy.analysis.recorded import RecordedCall, Said, recorded_calls
-from interlock.policy.analysis.suggest import suggest
+from interlock.policy.analysis.recorded import RecordedCall, RecordedAnswer, read_recorded_calls
+from interlock.policy.analysis.suggest import find_suggestions
 from interlock.policy.files.policy_files import load_policy
 
 from .recorded_runs import commands, no, record
@@ -22,27 +22,27 @@ from .recorded_runs import commands, no, record
 ASKED = Decision(verdict=Verdict.ASK, reason="No rule matches.")
 
 
-def asked(command: str, said: Said = "granted", tool: str = "bash", **about: Any) -> RecordedCall:
+def asked(command: str, said: RecordedAnswer = "granted", tool: str = "bash", **about: Any) -> RecordedCall:
     event = hypothetical(tool, {"command": command}, **about)
     return RecordedCall(run_id="r", call_id="c", tool=tool, decision=ASKED, said=said, event=event)
 
 
-def written(path: str, said: Said = "granted") -> RecordedCall:
-    situation = Situation(run_id="r", workspace="/work/space")
+def written(path: str, said: RecordedAnswer = "granted") -> RecordedCall:
+    situation = CallContext(run_id="r", workspace="/work/space")
     event = hypothetical("write_file", {"path": path, "content": path}, situation)
     return RecordedCall(run_id="r", call_id="c", tool="write_file", decision=ASKED, said=said, event=event)
 
 
 def conditions(calls: list[RecordedCall], **options: Any) -> list[dict[str, Any]]:
     beside = {"id", "decision", "tools", "reason", "matches"}
-    found = [suggestion.rule for suggestion in suggest(calls, **options)]
+    found = [suggestion.rule for suggestion in find_suggestions(calls, **options)]
     return [{key: value for key, value in rule.items() if key not in beside} for rule in found]
 
 
 async def test_the_same_command_becomes_a_rule_for_exactly_that_command(tmp_path: Path) -> None:
     calls = await commands("npm test", "npm test", "ls", "npm test", "make all")
 
-    (suggestion,) = suggest(calls)
+    (suggestion,) = find_suggestions(calls)
 
     rule = suggestion.rule
     assert rule == {
@@ -65,8 +65,8 @@ async def test_the_same_command_becomes_a_rule_for_exactly_that_command(tmp_path
 async def test_twice_is_not_often_unless_somebody_says_so() -> None:
     calls = await commands("npm test", "npm test")
 
-    assert suggest(calls) == []
-    assert len(suggest(calls, min_count=2)) == 1
+    assert find_suggestions(calls) == []
+    assert len(find_suggestions(calls, min_count=2)) == 1
 
 
 def test_commands_that_begin_alike_become_a_rule_for_their_longest_common_words() -> None:
@@ -127,14 +127,14 @@ def test_a_refusal_that_cannot_be_looked_at_leaves_only_exact_rules() -> None:
 async def test_what_a_rule_asked_about_is_no_reason_for_another_rule() -> None:
     policy = RulePolicy([Rule(id="careful", verdict="ask", tools="bash", command="npm")])
 
-    assert suggest(await commands(*["npm test"] * 5, policy=policy)) == []
+    assert find_suggestions(await commands(*["npm test"] * 5, policy=policy)) == []
 
 
 @pytest.mark.parametrize(
     "command", ["npm test $X", "eval x", "FOO=1 make x", "sudo make x", "make *.c", "make '*'", "echo a > b"]
 )
 def test_what_no_rule_can_say_exactly_is_not_suggested(command: str) -> None:
-    assert suggest([asked(command)] * 5) == []
+    assert find_suggestions([asked(command)] * 5) == []
 
 
 def test_a_script_becomes_a_rule_for_all_its_commands() -> None:
@@ -144,7 +144,7 @@ def test_a_script_becomes_a_rule_for_all_its_commands() -> None:
 
 
 async def test_the_same_arguments_become_a_rule_for_them_and_no_others(tmp_path: Path) -> None:
-    (suggestion,) = suggest(recorded_calls(await record([("send_mail", {"to": "ann"})] * 3)))
+    (suggestion,) = find_suggestions(read_recorded_calls(await record([("send_mail", {"to": "ann"})] * 3)))
 
     assert suggestion.rule["arguments"] == {"to": {"is": "ann"}, "subject": {"is": "hello"}}
     file = tmp_path / "policy.yaml"
@@ -178,7 +178,7 @@ def test_a_folder_in_which_a_write_was_refused_is_not_suggested() -> None:
 def test_a_tool_from_elsewhere_is_named_with_its_server() -> None:
     shell: dict[str, Any] = {"origin": "mcp", "risk": ["execute"], "resources": {"command": "command"}}
 
-    (suggestion,) = suggest([asked("make x", tool="shell", source="box", **shell)] * 3)
+    (suggestion,) = find_suggestions([asked("make x", tool="shell", source="box", **shell)] * 3)
 
     assert {key: suggestion.rule[key] for key in ("tools", "origin", "server")} == {
         "tools": "shell",
@@ -186,7 +186,7 @@ def test_a_tool_from_elsewhere_is_named_with_its_server() -> None:
         "server": "box",
     }
     # A pattern of names would be more than this server.
-    assert suggest([asked("make x", tool="shell", source="b*", **shell)] * 3) == []
+    assert find_suggestions([asked("make x", tool="shell", source="b*", **shell)] * 3) == []
 
 
 async def test_those_that_answer_most_come_first_and_expired_questions_are_no_yes() -> None:
@@ -196,7 +196,7 @@ async def test_those_that_answer_most_come_first_and_expired_questions_are_no_ye
     often = await commands(*["make a"] * 3, *["make b"] * 4)
     never = await commands(*["make c"] * 5, says=late) + await commands(*["make d"] * 5, says=no)
 
-    found = suggest([*often, *never])
+    found = find_suggestions([*often, *never])
 
     assert [(each.rule["matches"][0]["command"], each.covers, each.out_of) for each in found] == [
         ("make b", 4, 17),
@@ -214,17 +214,17 @@ histories = st.lists(
 @settings(deadline=None, max_examples=60)
 @given(history=histories, min_count=st.integers(1, 3))
 def test_no_suggested_rule_ever_lets_through_what_a_person_refused(
-    history: list[tuple[str, Said]], min_count: int
+    history: list[tuple[str, RecordedAnswer]], min_count: int
 ) -> None:
     calls = [asked(command, said) for command, said in history]
 
-    for suggestion in suggest(calls, min_count):
+    for suggestion in find_suggestions(calls, min_count):
         patterns = [_pattern(each) for each in suggestion.rule["command"]]
         rule = Rule(id="it", verdict="allow", tools="bash", command=patterns)
         policy = RulePolicy([rule])
         refused = [call.event for call in calls if call.said == "rejected" and call.event is not None]
         let_through = [event for event in refused if policy.evaluate(event).verdict is Verdict.ALLOW]
-        assert not any(policy.matching(event) for event in let_through)
+        assert not any(policy.find_matching_rules(event) for event in let_through)
 
 
 def _pattern(entry: dict[str, Any]) -> CommandPattern:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from interlock.domain.errors import ToolDeclarationError
-from interlock.domain.tool import JsonObject, Normalized, Risk, Situation, ToolContext, ToolDefinition, ToolSpec
+from interlock.domain.tool import JsonObject, NormalizedOutput, Risk, CallContext, ToolContext, ToolDefinition, ToolSpec
 from interlock.registry.decorator import tool
 
 
@@ -79,13 +79,13 @@ def test_a_bound_method_is_a_tool_without_its_self() -> None:
 
 @pytest.mark.requirement("R186", "R187")
 def test_everything_a_developer_declares_is_in_the_definition() -> None:
-    def situation_allows(situation: Situation) -> bool:
+    def situation_allows(situation: CallContext) -> bool:
         return situation.interactive
 
     def check(arguments: JsonObject, context: ToolContext) -> None: ...
-    def authorize(arguments: JsonObject, situation: Situation) -> None: ...
-    def normalize(value: Any) -> Normalized:
-        return Normalized(summary=str(value))
+    def authorize(arguments: JsonObject, situation: CallContext) -> None: ...
+    def normalize(value: Any) -> NormalizedOutput:
+        return NormalizedOutput(summary=str(value))
 
     def reconcile(arguments: JsonObject) -> bool:
         return False

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from interlock.domain.errors import ToolDeclarationError
-from interlock.domain.tool import JsonObject, Situation, ToolContext
+from interlock.domain.tool import JsonObject, CallContext, ToolContext
 from interlock.registry.decorator import tool
 
 
@@ -17,7 +17,7 @@ def handler(path: str) -> str:
 
 def make_context() -> ToolContext:
     return ToolContext(
-        situation=Situation(run_id="run_1"),
+        situation=CallContext(run_id="run_1"),
         call_id="call_1",
         tool_name="handler",
         on_progress=lambda call_id, message: None,

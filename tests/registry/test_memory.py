@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from interlock.domain.errors import DuplicateToolError
-from interlock.domain.tool import Mode, Situation, ToolDefinition
+from interlock.domain.tool import PermissionMode, CallContext, ToolDefinition
 from interlock.registry.decorator import tool
 from interlock.registry.interface import Registry
 from interlock.registry.memory import ToolRegistry
@@ -135,7 +135,7 @@ def test_tools_are_exported_for_the_responses_api_and_for_anthropic() -> None:
 
 def test_an_export_for_a_situation_holds_only_what_is_visible_there() -> None:
     registry = ToolRegistry([read_file, edit_file])
-    situation = Situation(run_id="run_1", mode=Mode.READ_ONLY)
+    situation = CallContext(run_id="run_1", mode=PermissionMode.READ_ONLY)
 
     names = [exported["name"] for exported in registry.to_anthropic_tools(situation)]
     names += [exported["name"] for exported in registry.to_openai_responses_tools(situation)]

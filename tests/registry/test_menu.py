@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.domain.tool import Mode, Situation, ToolDefinition
+from interlock.domain.tool import PermissionMode, CallContext, ToolDefinition
 from interlock.registry.decorator import tool
 from interlock.registry.memory import ToolRegistry
 
@@ -15,11 +15,11 @@ def handler(path: str) -> str:
 
 READ = tool(handler, name="read_file", risk="read")
 EDIT = tool(handler, name="edit_file", risk="write")
-SITUATION = Situation(run_id="run_1")
+SITUATION = CallContext(run_id="run_1")
 
 
 def test_a_menu_names_the_visible_tools_their_versions_and_schemas() -> None:
-    menu = ToolRegistry([READ, EDIT]).menu(SITUATION)
+    menu = ToolRegistry([READ, EDIT]).catalog(SITUATION)
 
     assert menu.tools == (EDIT.spec, READ.spec)
     assert menu.versions == {"edit_file": EDIT.version, "read_file": READ.version}
@@ -28,10 +28,10 @@ def test_a_menu_names_the_visible_tools_their_versions_and_schemas() -> None:
 
 @pytest.mark.requirement("R191")
 def test_visibility_depends_on_session_mode_and_task_phase() -> None:
-    def while_reviewing(situation: Situation) -> bool | str:
+    def while_reviewing(situation: CallContext) -> bool | str:
         return situation.task_phase == "review" or "Only while reviewing."
 
-    def in_run_1(situation: Situation) -> bool:
+    def in_run_1(situation: CallContext) -> bool:
         return situation.run_id == "run_1"
 
     registry = ToolRegistry(
@@ -43,40 +43,40 @@ def test_visibility_depends_on_session_mode_and_task_phase() -> None:
         ]
     )
 
-    def names(situation: Situation) -> list[str]:
-        assert [spec.name for spec in registry.menu(situation).tools] == [
-            definition.name for definition in registry.visible(situation)
+    def names(situation: CallContext) -> list[str]:
+        assert [spec.name for spec in registry.catalog(situation).tools] == [
+            definition.name for definition in registry.list_visible(situation)
         ]
-        return [definition.name for definition in registry.visible(situation)]
+        return [definition.name for definition in registry.list_visible(situation)]
 
-    assert names(Situation(run_id="run_1")) == ["edit_file", "own", "read_file"]
-    assert names(Situation(run_id="run_2")) == ["edit_file", "read_file"]
-    assert names(Situation(run_id="run_2", mode=Mode.READ_ONLY)) == ["read_file"]
-    assert names(Situation(run_id="run_2", task_phase="review")) == ["comment", "edit_file", "read_file"]
+    assert names(CallContext(run_id="run_1")) == ["edit_file", "own", "read_file"]
+    assert names(CallContext(run_id="run_2")) == ["edit_file", "read_file"]
+    assert names(CallContext(run_id="run_2", mode=PermissionMode.READ_ONLY)) == ["read_file"]
+    assert names(CallContext(run_id="run_2", task_phase="review")) == ["comment", "edit_file", "read_file"]
 
 
 def test_the_same_menu_is_the_same_object_until_the_tools_change() -> None:
     registry = ToolRegistry([READ])
-    before = registry.menu(SITUATION)
+    before = registry.catalog(SITUATION)
 
-    assert registry.menu(Situation(run_id="run_2", task_phase="review")) is before
+    assert registry.catalog(CallContext(run_id="run_2", task_phase="review")) is before
     registry.register(EDIT)
-    assert registry.menu(SITUATION).digest != before.digest
+    assert registry.catalog(SITUATION).digest != before.digest
     registry.unregister("edit_file")
-    assert registry.menu(SITUATION) == before
+    assert registry.catalog(SITUATION) == before
 
 
 def test_a_tool_that_changes_its_mind_is_asked_every_time() -> None:
     open_doors = [True]
     registry = ToolRegistry([READ, tool(handler, name="door", visible=lambda _situation: bool(open_doors))])
 
-    opened = registry.menu(SITUATION)
+    opened = registry.catalog(SITUATION)
     open_doors.clear()
-    closed = registry.menu(SITUATION)
+    closed = registry.catalog(SITUATION)
     open_doors.append(True)
 
     assert [set(opened.versions), set(closed.versions)] == [{"door", "read_file"}, {"read_file"}]
-    assert registry.menu(SITUATION) is opened
+    assert registry.catalog(SITUATION) is opened
 
 
 def test_many_different_menus_do_not_pile_up() -> None:
@@ -87,10 +87,10 @@ def test_many_different_menus_do_not_pile_up() -> None:
         )
 
     registry = only_in_phase(8)
-    menus = [registry.menu(Situation(run_id="run_1", task_phase=str(phase))) for phase in range(256)]
+    menus = [registry.catalog(CallContext(run_id="run_1", task_phase=str(phase))) for phase in range(256)]
 
     assert len({menu.digest for menu in menus}) == 256
-    assert registry.menu(Situation(run_id="run_1", task_phase="255")).digest == menus[255].digest
+    assert registry.catalog(CallContext(run_id="run_1", task_phase="255")).digest == menus[255].digest
 
 
 VARIANTS = [
@@ -111,7 +111,7 @@ def test_the_digest_does_not_depend_on_the_order_of_registration(tools: list[Too
     chosen = tools[:count]
     in_other_order = sorted(chosen, key=lambda definition: definition.version)
 
-    assert ToolRegistry(chosen).menu(SITUATION) == ToolRegistry(in_other_order).menu(SITUATION)
+    assert ToolRegistry(chosen).catalog(SITUATION) == ToolRegistry(in_other_order).catalog(SITUATION)
 
 
 def test_another_name_version_description_or_schema_gives_another_digest() -> None:
@@ -119,7 +119,7 @@ def test_another_name_version_description_or_schema_gives_another_digest() -> No
         return path
 
     menus = [
-        ToolRegistry([definition]).menu(SITUATION)
+        ToolRegistry([definition]).catalog(SITUATION)
         for definition in [*VARIANTS, tool(other, name="read_file", risk="read", version=READ.version)]
     ]
 

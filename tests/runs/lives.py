@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from interlock import Observation, SqliteLog, verify
-from interlock.domain.chain import Entry, decode_event
+from interlock.domain.chain import LogEntry, decode_event
 from interlock.domain.event import (
     ApprovalGranted,
     ApprovalRejected,
@@ -23,7 +23,7 @@ from interlock.domain.event import (
     InvocationStarted,
 )
 from interlock.domain.state.lifecycle import CallState
-from interlock.history.fold import fold
+from interlock.history.fold import fold_entries
 from tests.patience import HANG_SECONDS
 
 from .story import (
@@ -76,7 +76,7 @@ class Lives:
 class Left(msgspec.Struct, frozen=True):
     """What a life has left behind: the logs of both runs, and the effects on the world."""
 
-    entries: dict[str, list[Entry]]
+    entries: dict[str, list[LogEntry]]
     facts: list[Fact]
     effects: Counter[str]
 
@@ -90,7 +90,7 @@ class Left(msgspec.Struct, frozen=True):
     @property
     def interrupted(self) -> set[str]:
         """Calls that started and have no end."""
-        calls = {id: entry for run in CODES for id, entry in fold(run, self.entries[run]).calls.items()}
+        calls = {id: entry for run in CODES for id, entry in fold_entries(run, self.entries[run]).calls.items()}
         return {call_id for call_id, entry in calls.items() if entry.state is CallState.RUNNING}
 
 
@@ -106,7 +106,7 @@ def left_in(folder: Path) -> Left:
     return Left(entries, facts, Counter(lines))
 
 
-async def _read(path: Path) -> dict[str, list[Entry]]:
+async def _read(path: Path) -> dict[str, list[LogEntry]]:
     async with SqliteLog(path) as log:
         return {run_id: await log.read(run_id) for run_id in CODES}
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from interlock import MemoryLog, Normalized, Rule, RulePolicy, tool
+from interlock import MemoryLog, NormalizedOutput, Rule, RulePolicy, tool
 from interlock.agent.agent import Agent
 from interlock.domain.call import Answer, Question
-from interlock.domain.chain import Entry
-from interlock.domain.tool import JsonObject, Problem, ToolContext, ToolDefinition
-from interlock.models.scripted import ScriptedProvider, Turn, proposed
+from interlock.domain.chain import LogEntry
+from interlock.domain.tool import JsonObject, CheckProblem, ToolContext, ToolDefinition
+from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
 from interlock.policy.interface import PolicyEvent
 from interlock.runs.runner import Runner
 from interlock.storage.memory_artifacts import MemoryArtifacts
@@ -19,7 +19,7 @@ from interlock.storage.memory_artifacts import MemoryArtifacts
 
 class Recorded(msgspec.Struct, frozen=True):
     run_id: str
-    entries: list[Entry]
+    entries: list[LogEntry]
     artifacts: MemoryArtifacts
 
 
@@ -56,9 +56,9 @@ class World:
             done.append(f"send {to}")
             return f"sent {text} to {to}"
 
-        def look(arguments: JsonObject, context: ToolContext) -> Problem | None:
+        def look(arguments: JsonObject, context: ToolContext) -> CheckProblem | None:
             done.append("look")
-            return Problem(message="There is no such file") if arguments["path"] == "gone.py" else None
+            return CheckProblem(message="There is no such file") if arguments["path"] == "gone.py" else None
 
         @tool(risk="write", check=look)
         def edit(path: str) -> str:
@@ -66,9 +66,9 @@ class World:
             done.append(f"edit {path}")
             return "edited"
 
-        def verified(value: Any) -> Normalized:
+        def verified(value: Any) -> NormalizedOutput:
             facts = {"verification": {"ok": False, "program": "pytest", "command": "pytest", "exit_code": 1}}
-            return Normalized(
+            return NormalizedOutput(
                 ok=False, code="tests_failed", summary=str(value), exit_code=1, kind="verification", facts=facts
             )
 
@@ -83,22 +83,24 @@ class World:
 
 #: What the model says. The ids of its calls are `call_1`, `call_2`, ...
 TURNS = (
-    Turn(
+    ScriptedTurn(
         text="Let me look.",
         calls=(
-            proposed("add", {"a": 1, "b": 2}),
-            proposed("broken", {"why": "no luck"}),
-            proposed("long"),
-            proposed("add", {"a": "one"}),
-            proposed("missing", {"a": 1}),
-            proposed("add", "{not json"),
+            tool_call("add", {"a": 1, "b": 2}),
+            tool_call("broken", {"why": "no luck"}),
+            tool_call("long"),
+            tool_call("add", {"a": "one"}),
+            tool_call("missing", {"a": 1}),
+            tool_call("add", "{not json"),
         ),
     ),
-    Turn(calls=(proposed("send", {"to": "bob"}), proposed("send", {"to": "eve"}), proposed("send", {"to": "root"}))),
-    Turn(calls=(proposed("edit", {"path": "gone.py"}), proposed("edit", {"path": "main.py"}))),
-    Turn(calls=(proposed("run_tests"),)),
-    Turn(text="Done. All tests pass."),
-    Turn(text="The tests fail."),
+    ScriptedTurn(
+        calls=(tool_call("send", {"to": "bob"}), tool_call("send", {"to": "eve"}), tool_call("send", {"to": "root"}))
+    ),
+    ScriptedTurn(calls=(tool_call("edit", {"path": "gone.py"}), tool_call("edit", {"path": "main.py"}))),
+    ScriptedTurn(calls=(tool_call("run_tests"),)),
+    ScriptedTurn(text="Done. All tests pass."),
+    ScriptedTurn(text="The tests fail."),
 )
 
 
@@ -123,10 +125,10 @@ class People:
         return Answer(approved=True, by="ann")
 
 
-def agent(tools: Sequence[Any] | None = None, turns: Sequence[Turn] = TURNS, **fields: Any) -> Agent:
+def agent(tools: Sequence[Any] | None = None, turns: Sequence[ScriptedTurn] = TURNS, **fields: Any) -> Agent:
     given: dict[str, Any] = {"policy": policy(), "instructions": "Be careful.", "name": "fixer", **fields}
     declared = World().tools() if tools is None else tools
-    return Agent(provider=ScriptedProvider(turns, by_position=True), tools=declared, **given)
+    return Agent(provider=ScriptedModel(turns, by_position=True), tools=declared, **given)
 
 
 async def record(recorded: Agent, task: str = "Fix it.", **options: Any) -> Recorded:

@@ -21,7 +21,7 @@ from interlock.agent.agent import Agent
 from interlock.domain.ids import child_run_id
 from interlock.domain.state.lifecycle import RUN_TRANSITIONS
 from interlock.models.interface import ModelProvider
-from interlock.models.scripted import ScriptedProvider, Turn, proposed
+from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
 from interlock.pipeline.record import Recorder
 from interlock.runs.handle import RunHandle
 from interlock.runs.runner import Runner
@@ -61,16 +61,16 @@ POLICY = RulePolicy(
 
 
 def said(call_id: str, tool_name: str) -> Any:
-    return proposed(tool_name, {"what": call_id}, call_id)
+    return tool_call(tool_name, {"what": call_id}, call_id)
 
 
 OUTER = (
-    Turn(text="First a look.", calls=(said("look-1", "look"), said("send-1", "send"))),
-    Turn(calls=(said("deploy-1", "deploy"), said("wipe-1", "wipe"), said("put-1", "put"))),
-    Turn(calls=(said("book-1", "book"), proposed("ask_helper", {"task": "Help."}, "help-1"))),
-    Turn(text=FINAL),
+    ScriptedTurn(text="First a look.", calls=(said("look-1", "look"), said("send-1", "send"))),
+    ScriptedTurn(calls=(said("deploy-1", "deploy"), said("wipe-1", "wipe"), said("put-1", "put"))),
+    ScriptedTurn(calls=(said("book-1", "book"), tool_call("ask_helper", {"task": "Help."}, "help-1"))),
+    ScriptedTurn(text=FINAL),
 )
-INNER = (Turn(calls=(said("post-2", "post"), said("deploy-2", "deploy"))), Turn(text=INSIDE))
+INNER = (ScriptedTurn(calls=(said("post-2", "post"), said("deploy-2", "deploy"))), ScriptedTurn(text=INSIDE))
 
 
 def boss(world: World, provider: ModelProvider | None = None, model: str = "") -> Agent:
@@ -86,8 +86,8 @@ def boss(world: World, provider: ModelProvider | None = None, model: str = "") -
     )
 
 
-def _scripted(turns: tuple[Turn, ...]) -> ModelProvider:
-    return ScriptedProvider(turns, by_position=True)
+def _scripted(turns: tuple[ScriptedTurn, ...]) -> ModelProvider:
+    return ScriptedModel(turns, by_position=True)
 
 
 class DeadlyRunLog(DeadlyLog):
@@ -95,9 +95,9 @@ class DeadlyRunLog(DeadlyLog):
 
     def __init__(self, log: SqliteLog, points: Points) -> None:
         super().__init__(log, points)
-        self.claim, self.release = log.claim, log.release
-        self.post, self.notes, self.take_away = log.post, log.notes, log.take_away
-        self.ends, self.version, self.own_paths = log.ends, log.version, log.own_paths
+        self.claim, self.release = log.acquire, log.release
+        self.post, self.notes, self.take_away = log.enqueue, log.queued_commands, log.ack
+        self.ends, self.version, self.own_paths = log.list_runs, log.version, log.own_paths
 
 
 async def go_on(handle: RunHandle, *, most_answers: int = 99) -> bool:

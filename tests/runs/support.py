@@ -9,11 +9,11 @@ from interlock.agent.agent import Agent
 from interlock.domain.chain import decode_event
 from interlock.domain.event import Fact
 from interlock.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from interlock.history.fold import fold
+from interlock.history.fold import fold_entries
 from interlock.models.interface import ModelRequest
-from interlock.models.scripted import ScriptedProvider, Turn, TurnWriter, proposed
+from interlock.models.scripted import ScriptedModel, ScriptedTurn, TurnFactory, tool_call
 from interlock.runs.handle import RunHandle
-from interlock.runs.inbox import Desk
+from interlock.runs.inbox import Inbox
 from interlock.runs.result import AgentResult
 from interlock.runs.runner import Runner, RunnerOptions
 from interlock.storage.event_log import EventLog
@@ -22,10 +22,10 @@ from tests.patience import HANG_SECONDS
 _F = TypeVar("_F")
 
 
-class Heard(ScriptedProvider):
+class Heard(ScriptedModel):
     """A scripted model that remembers what it was asked."""
 
-    def __init__(self, turns: Iterable[Turn | TurnWriter]) -> None:
+    def __init__(self, turns: Iterable[ScriptedTurn | TurnFactory]) -> None:
         super().__init__(turns, by_position=True)
         self.requests: list[ModelRequest] = []
 
@@ -34,17 +34,19 @@ class Heard(ScriptedProvider):
         return super().stream(request)
 
 
-def says(*turns: Turn | TurnWriter | str) -> Heard:
+def says(*turns: ScriptedTurn | TurnFactory | str) -> Heard:
     """The turns in their order; a text is a final answer."""
-    return Heard([Turn(text=turn) if isinstance(turn, str) else turn for turn in turns])
+    return Heard([ScriptedTurn(text=turn) if isinstance(turn, str) else turn for turn in turns])
 
 
-def calls(*calls: tuple[str, str, dict[str, Any]], text: str = "") -> Turn:
+def calls(*calls: tuple[str, str, dict[str, Any]], text: str = "") -> ScriptedTurn:
     """An answer with these calls: id, tool, arguments."""
-    return Turn(text=text, calls=tuple(proposed(tool, arguments, call_id) for call_id, tool, arguments in calls))
+    return ScriptedTurn(
+        text=text, calls=tuple(tool_call(tool, arguments, call_id) for call_id, tool, arguments in calls)
+    )
 
 
-def agent_of(*turns: Turn | TurnWriter | str, tools: Sequence[Any] = (), **declared: Any) -> Agent:
+def agent_of(*turns: ScriptedTurn | TurnFactory | str, tools: Sequence[Any] = (), **declared: Any) -> Agent:
     return Agent(provider=says(*turns), tools=tools, **declared)
 
 
@@ -68,7 +70,7 @@ async def facts_of(kind: type[_F], log: EventLog, run_id: str) -> list[_F]:
 
 async def messages(log: EventLog, run_id: str) -> list[Message]:
     """The conversation as the log has it."""
-    return fold(run_id, await log.read(run_id)).dialogue.messages
+    return fold_entries(run_id, await log.read(run_id)).dialogue.messages
 
 
 def in_words(messages: Iterable[Message]) -> list[str]:
@@ -85,10 +87,10 @@ def in_words(messages: Iterable[Message]) -> list[str]:
     return lines
 
 
-async def asked_in(run_id: str, desk: Desk) -> Question:
+async def asked_in(run_id: str, desk: Inbox) -> Question:
     """The first question of a run in a file, as soon as there is one: reading goes through a thread, so others move."""
     async with asyncio.timeout(HANG_SECONDS):
-        while not (questions := await desk.questions(run_id)):
+        while not (questions := await desk.pending(run_id)):
             pass
     return questions[0]
 

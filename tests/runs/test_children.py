@@ -24,11 +24,11 @@ from interlock.agent.agent import Agent
 from interlock.agent.next_step import Budgets
 from interlock.domain.errors import ConfigurationError, RunClaimedError
 from interlock.domain.event import CallObserved, InvocationStarted, RunCancelled, RunStarted
-from interlock.domain.ids import child_run_id, is_name
+from interlock.domain.ids import child_run_id, is_valid_name
 from interlock.domain.messages import Usage
-from interlock.models.scripted import Fault, Turn
+from interlock.models.scripted import ScriptedFault, ScriptedTurn
 from interlock.runs import children
-from interlock.runs.inbox import Desk
+from interlock.runs.inbox import Inbox
 from interlock.runs.runner import Runner
 
 from .support import agent_of, asked_in, asked_of, calls, facts_of, run_of, start
@@ -49,11 +49,11 @@ class World:
         return f"changed {what}"
 
 
-def asking(what: str, *, call_id: str = "in") -> tuple[Turn, str]:
+def asking(what: str, *, call_id: str = "in") -> tuple[ScriptedTurn, str]:
     return calls((call_id, "change", {"what": what})), f"{what} is done."
 
 
-def boss_of(helper: Agent, *turns: Turn | str, tools: tuple[Any, ...] = ()) -> Agent:
+def boss_of(helper: Agent, *turns: ScriptedTurn | str, tools: tuple[Any, ...] = ()) -> Agent:
     said = turns or (calls(("out", "ask_helper", {"task": "Help."})), "All done.")
     return agent_of(*said, tools=[helper.as_tool(), *tools], name="boss", policy=POLICY)
 
@@ -130,8 +130,8 @@ async def test_another_process_goes_on_with_both_and_repeats_nothing(tmp_path: P
         async with Runner(pair(world), log=log, artifacts=artifacts) as runner:
             waiting = await runner.run("Do it.")
         (question,) = waiting.questions
-        desk = Desk(log, artifacts)
-        assert await desk.decide(question.run_id, question.action_id, Answer(approved=True)) == "recorded"
+        desk = Inbox(log, artifacts)
+        assert await desk.answer(question.run_id, question.action_id, Answer(approved=True)) == "recorded"
         await desk.close()
 
         async with Runner(pair(world), log=log, artifacts=artifacts) as runner:
@@ -184,7 +184,7 @@ async def test_a_yes_for_the_run_around_it_covers_nothing_inside() -> None:
 async def test_two_agents_inside_wait_side_by_side_and_one_answer_moves_one_of_them() -> None:
     world = World()
 
-    def answer(request: Any) -> Turn:
+    def answer(request: Any) -> ScriptedTurn:
         return calls(("in", "change", {"what": request.messages[0].text}))
 
     helper = agent_of(answer, "Done.", tools=[world.change], name="helper")
@@ -206,7 +206,7 @@ async def test_two_agents_inside_wait_side_by_side_and_one_answer_moves_one_of_t
 
 
 async def test_a_failed_agent_inside_is_an_observation() -> None:
-    helper = agent_of(Turn(fault=Fault(message="The server is gone.")), name="helper")
+    helper = agent_of(ScriptedTurn(fault=ScriptedFault(message="The server is gone.")), name="helper")
 
     result = await run_of(boss_of(helper))
 
@@ -250,9 +250,9 @@ async def test_a_question_inside_can_be_answered_while_the_agent_inside_is_busy(
         runner, handle = await start(boss_of(helper), log)
         await long.running.wait()
         inside = child_run_id(handle.run_id, "out")
-        asked = await asked_in(inside, runner.desk)
+        asked = await asked_in(inside, runner.inbox)
 
-        assert await runner.desk.decide(inside, asked.action_id, Answer(approved=True)) == "left"
+        assert await runner.inbox.answer(inside, asked.action_id, Answer(approved=True)) == "left"
         long.release.set()
         result = await handle.result()
 
@@ -343,7 +343,7 @@ async def test_a_run_inside_that_somebody_else_moves_on_is_waited_for(tmp_path: 
         runner, handle = await start(pair(world), log)
         (question,) = (await handle.result()).questions
         await handle.decide(question.action_id, approved=True)
-        tried, claim = asyncio.Event(), log.claim
+        tried, claim = asyncio.Event(), log.acquire
 
         async def claimed_once(run_id: str, *, force: bool = False) -> Any:
             if run_id == question.run_id and not tried.is_set():
@@ -392,7 +392,7 @@ async def test_the_id_of_the_deepest_run_is_still_a_name() -> None:
 
     run_ids = await log.run_ids()
     assert len(run_ids) == 10
-    assert all(map(is_name, run_ids))
+    assert all(map(is_valid_name, run_ids))
 
 
 @pytest.mark.parametrize("depth", [-1, 10, True, "5"])
@@ -406,7 +406,7 @@ async def waiting_pair(log: MemoryLog, world: World) -> tuple[str, str]:
     async with Runner(pair(world), log=log) as runner:
         result = await runner.run("Do it.")
         (question,) = result.questions
-        await runner.desk.decide(question.run_id, question.action_id, Answer(approved=True))
+        await runner.inbox.answer(question.run_id, question.action_id, Answer(approved=True))
     return result.run_id, question.run_id
 
 
@@ -414,7 +414,7 @@ async def test_taking_a_run_over_by_force_takes_the_runs_inside_its_calls() -> N
     log, world = MemoryLog(), World()
     outer, inside = await waiting_pair(log, world)
     for run_id in (outer, inside):
-        await log.claim(run_id)  # by a process that is stopped
+        await log.acquire(run_id)  # by a process that is stopped
 
     async with Runner(pair(world), log=log) as runner:
         result = await (await runner.open(outer, force=True)).result()
@@ -428,7 +428,7 @@ async def test_a_run_inside_that_another_process_has_for_long_is_named_and_the_r
     monkeypatch.setattr(children, "_WAIT_SECONDS", 0.0)
     log, world = MemoryLog(), World()
     outer, inside = await waiting_pair(log, world)
-    held = await log.claim(inside)
+    held = await log.acquire(inside)
     async with Runner(pair(world), log=log) as runner:
         assert await runner.recover() == []
         handle = await runner.open(outer)
@@ -437,7 +437,7 @@ async def test_a_run_inside_that_another_process_has_for_long_is_named_and_the_r
         assert waiting.message.startswith(f"It waits for {inside}, which is moved on by process ")
 
         await log.release(held)
-        result = await handle.finished()
+        result = await handle.wait_until_finished()
 
     assert (result.text, result.message, world.changes) == ("All done.", "", ["x"])
 
@@ -460,8 +460,8 @@ async def test_a_run_inside_whose_agent_is_gone_ends_with_the_run_around_it(left
 
 
 async def test_what_a_child_used_counts_in_the_run_around_it() -> None:
-    child = agent_of(Turn(text="Found.", usage=Usage(input_tokens=70, cost=2.5)), name="child")
-    asks = Turn(calls=calls(("a", "ask_child", {"task": "look"})).calls, usage=Usage(input_tokens=5, cost=0.5))
+    child = agent_of(ScriptedTurn(text="Found.", usage=Usage(input_tokens=70, cost=2.5)), name="child")
+    asks = ScriptedTurn(calls=calls(("a", "ask_child", {"task": "look"})).calls, usage=Usage(input_tokens=5, cost=0.5))
     parent = agent_of(asks, "Done.", tools=[child.as_tool()], policy=POLICY, budgets=Budgets(max_cost=3.0))
 
     result = await run_of(parent)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from interlock import Agent, FailSafeConfig, MemoryLog, RunState, ToolContext, tool
 from interlock.domain.call import Answer, Question
-from interlock.domain.chain import Entry, decode_event
+from interlock.domain.chain import LogEntry, decode_event
 from interlock.domain.decision import Decision, FailurePolicy, Verdict
 from interlock.domain.errors import ConfigurationError
 from interlock.domain.event import ConsentRequested, Fact, InvocationStarted, RunStarted
@@ -103,7 +103,7 @@ class World:
             self.access.held[ADA, question.tool_name] = TOKEN
         value = "carl" if approved and question.kind == "input" else None
         by = ADA if question.kind == "consent" else "user:bob"
-        await runner.desk.decide(question.run_id, question.action_id, Answer(approved=approved, value=value, by=by))
+        await runner.inbox.answer(question.run_id, question.action_id, Answer(approved=approved, value=value, by=by))
 
     async def begun(
         self, runner: Runner, *, requester: str = ADA, created_by: str = "key:bot"
@@ -112,7 +112,7 @@ class World:
         return handle.run_id, {question.kind: question for question in (await handle.result()).questions}
 
 
-def walked(run_id: str, entries: list[Entry]) -> list[tuple[RunState, RunState]]:
+def walked(run_id: str, entries: list[LogEntry]) -> list[tuple[RunState, RunState]]:
     """From which state to which one the run went."""
     ledger, steps = Ledger(run_id=run_id), list[tuple[RunState, RunState]]()
     for entry in entries:
@@ -166,11 +166,11 @@ async def test_a_process_that_dies_at_any_event_loses_no_consent_and_sends_nothi
         assert state is RunState.COMPLETED, last
 
 
-def _fact(entry: Entry) -> Fact:
+def _fact(entry: LogEntry) -> Fact:
     return decode_event(entry).fact
 
 
-async def _after_a_crash(run_id: str, entries: list[Entry]) -> tuple[list[tuple[str, str, str]], RunState]:
+async def _after_a_crash(run_id: str, entries: list[LogEntry]) -> tuple[list[tuple[str, str, str]], RunState]:
     """What a new process does, which has the tokens that were given until then."""
     cut = MemoryLog()
     cut.append(run_id, entries)
@@ -210,7 +210,7 @@ async def test_a_yes_without_a_token_asks_the_user_again_and_starts_nothing() ->
         run_id, questions = await world.begun(runner)
         for _ in range(3):
             yes = Answer(approved=True, by="user:operator")
-            await runner.desk.decide(run_id, questions["consent"].action_id, yes)
+            await runner.inbox.answer(run_id, questions["consent"].action_id, yes)
             result = await (await runner.open(run_id)).result()
             [again] = result.questions
             assert (again.kind, result.state) == ("consent", RunState.PAUSED_CONSENT)

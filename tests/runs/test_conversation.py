@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import interlock.app
 from interlock import CallbackInteractionProvider, MemoryArtifacts, MemoryLog, Question, tool
-from interlock.domain.event import CallProposed, MenuShown, ModelAnswered, ModelAsked
+from interlock.domain.event import CallProposed, ToolsOffered, ModelResponded, ModelRequested
 from interlock.domain.messages import AssistantMessage, ProposedCall, ToolMessage
-from interlock.history.fold import fold, load
-from interlock.models.scripted import Turn, proposed
+from interlock.history.fold import fold_entries, load_run
+from interlock.models.scripted import ScriptedTurn, tool_call
 from interlock.pipeline.record import Recorder
 from interlock.runs.runner import Runner
 
@@ -68,11 +68,11 @@ async def test_what_the_model_was_asked_can_be_told_from_the_log_alone() -> None
 
     result = await run_of(agent, log=log, artifacts=artifacts)
 
-    asked = await facts_of(ModelAsked, log, result.run_id)
+    asked = await facts_of(ModelRequested, log, result.run_id)
     assert [fact.message_count for fact in asked] == [len(request.messages) for request in asked_of(agent)]
     assert artifacts.read(asked[0].instructions_artifact_id) == b"Be quick."
     assert not asked[1].instructions_artifact_id, "the same as before"
-    (menu,) = await facts_of(MenuShown, log, result.run_id)
+    (menu,) = await facts_of(ToolsOffered, log, result.run_id)
     assert {fact.menu_digest for fact in asked} == {menu.digest}
     assert (await messages(log, result.run_id))[:3] == list(asked_of(agent)[1].messages)
 
@@ -109,7 +109,7 @@ async def test_long_arguments_come_back_whole_although_the_log_does_not_hold_the
     result = await run_of(agent, log=log, artifacts=artifacts)
 
     (said,) = [message for message in asked_of(agent)[1].messages if isinstance(message, AssistantMessage)]
-    assert said.calls == (proposed("measure", {"what": long}, "a"),)
+    assert said.calls == (tool_call("measure", {"what": long}, "a"),)
     assert sum(len(entry.body) for entry in await log.read(result.run_id)) < 10_000
 
 
@@ -136,7 +136,9 @@ async def test_secrets_are_in_no_message_and_no_event() -> None:
 
 async def test_text_that_is_not_unicode_does_no_harm() -> None:
     agent = agent_of(
-        Turn(text="odd \ud800", calls=(proposed("look", '{"what": "\ud800"}', "a"),)), "fin \udfff", tools=TOOLS
+        ScriptedTurn(text="odd \ud800", calls=(tool_call("look", '{"what": "\ud800"}', "a"),)),
+        "fin \udfff",
+        tools=TOOLS,
     )
     log = MemoryLog()
 
@@ -150,11 +152,11 @@ async def test_text_that_is_not_unicode_does_no_harm() -> None:
 @pytest.mark.parametrize(
     ("call", "code"),
     [
-        (proposed("look", "{broken", "a"), "arguments_malformed"),
-        (proposed("look", "[1, 2]", "a"), "arguments_malformed"),
-        (proposed("look", {"what": 7}, "a"), "schema_invalid"),
-        (proposed("nothing_like_it", {}, "a"), "unknown_tool"),
-        (proposed("look", {"what": "x" * 300_000}, "a"), "arguments_too_large"),
+        (tool_call("look", "{broken", "a"), "arguments_malformed"),
+        (tool_call("look", "[1, 2]", "a"), "arguments_malformed"),
+        (tool_call("look", {"what": 7}, "a"), "schema_invalid"),
+        (tool_call("nothing_like_it", {}, "a"), "unknown_tool"),
+        (tool_call("look", {"what": "x" * 300_000}, "a"), "arguments_too_large"),
         (ProposedCall(call_id="a" * 300, tool="look", arguments="{}"), "call_id_invalid"),
         (ProposedCall(call_id="a\n", tool="look", arguments="{}"), "call_id_invalid"),
         (ProposedCall(call_id="a", tool="\ud800", arguments="{}"), "call_id_invalid"),
@@ -164,7 +166,7 @@ async def test_text_that_is_not_unicode_does_no_harm() -> None:
 async def test_a_call_that_cannot_be_made_is_refused_in_words_and_the_run_goes_on(
     call: ProposedCall, code: str
 ) -> None:
-    agent = agent_of(Turn(calls=(call, proposed("look", {"what": "x"}, "b"))), "Done.", tools=TOOLS)
+    agent = agent_of(ScriptedTurn(calls=(call, tool_call("look", {"what": "x"}, "b"))), "Done.", tools=TOOLS)
 
     result = await run_of(agent)
 
@@ -200,13 +202,15 @@ async def approve_every_second(question: Question) -> bool:
 
 
 CALLS = st.builds(
-    proposed,
+    tool_call,
     st.sampled_from(["look", "fail", "change", "unknown"]),
     st.sampled_from([{"what": "x"}, {"what": "y" * 5000}, {"what": 7}, "{", "", "[]"]),
     st.sampled_from([f"c{number}" for number in range(5)]),
 )
 TURNS = st.lists(
-    st.builds(Turn, text=st.sampled_from(["", "Hm."]), calls=st.lists(CALLS, min_size=1, max_size=4).map(tuple)),
+    st.builds(
+        ScriptedTurn, text=st.sampled_from(["", "Hm."]), calls=st.lists(CALLS, min_size=1, max_size=4).map(tuple)
+    ),
     max_size=4,
 )
 
@@ -228,26 +232,26 @@ def watched(seen: dict[int, bytes]) -> Generator[None]:
 @pytest.mark.requirement("R255", "R256")
 @settings(max_examples=40, deadline=None)
 @given(TURNS)
-async def test_the_conversation_folded_from_the_log_is_the_live_one_at_every_event(turns: list[Turn]) -> None:
+async def test_the_conversation_folded_from_the_log_is_the_live_one_at_every_event(turns: list[ScriptedTurn]) -> None:
     log, live, agent = MemoryLog(), dict[int, bytes](), agent_of(*turns, "Done.", tools=TOOLS)
     with watched(live), mock.patch.object(interlock.app, "_SNAPSHOT_EVENTS", 7):
         async with Runner(agent, log=log, interaction=CallbackInteractionProvider(approve_every_second)) as runner:
             result = await runner.run("Do it.")
 
     entries = await log.read(result.run_id)
-    ledger = fold(result.run_id, [])
+    ledger = fold_entries(result.run_id, [])
     assert live.keys() == {entry.seq for entry in entries}
     for entry in entries:
-        ledger = fold(result.run_id, entries[: entry.seq + 1])
+        ledger = fold_entries(result.run_id, entries[: entry.seq + 1])
         assert msgspec.json.encode(ledger.dialogue) == live[entry.seq]
-    assert (await load(log, result.run_id)).ledger == ledger, "the same from a snapshot"
+    assert (await load_run(log, result.run_id)).ledger == ledger, "the same from a snapshot"
     assert asked_of(agent)[-1].messages == tuple(_whole(ledger.dialogue.messages[:-1], turns))
-    answers = [fact for fact in await facts(log, result.run_id) if isinstance(fact, ModelAnswered)]
+    answers = [fact for fact in await facts(log, result.run_id) if isinstance(fact, ModelResponded)]
     intents = [fact for fact in await facts(log, result.run_id) if isinstance(fact, CallProposed)]
     assert sum(fact.call_count for fact in answers) == len(intents), "every call of every answer is in the log"
 
 
-def _whole(said: list[Any], turns: list[Turn]) -> list[Any]:
+def _whole(said: list[Any], turns: list[ScriptedTurn]) -> list[Any]:
     """With long arguments as the model wrote them."""
     written = {call.call_id: call.arguments for turn in reversed(turns) for call in reversed(turn.calls)}
     whole: list[Any] = []

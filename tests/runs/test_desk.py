@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from interlock import Answer, MemoryArtifacts, MemoryLog, tool
 from interlock.domain.errors import DecisionConflictError, InterlockError, RunClaimedError, RunEndedError
-from interlock.domain.event import ApprovalGranted, ApprovalRejected, RunCancelled, RunCompleted, Warned
+from interlock.domain.event import ApprovalGranted, ApprovalRejected, RunCancelled, RunCompleted, WarningRaised
 from interlock.runs.handle import RunHandle
-from interlock.runs.inbox import Desk
+from interlock.runs.inbox import Inbox
 from interlock.runs.runner import Runner
-from interlock.storage.event_log import Claim, EventLog, Note
+from interlock.storage.event_log import Lease, EventLog, QueuedCommand
 
 from .support import agent_of, calls, facts, facts_of
 from .test_stopping import Long
@@ -37,26 +37,26 @@ class Between(MemoryLog):
         self.after_claim: Callable[[], Awaitable[object]] | None = None
         self.before_post: Callable[[], Awaitable[object]] | None = None
 
-    async def claim(self, run_id: str, *, force: bool = False) -> Claim:
-        claim = await super().claim(run_id, force=force)
+    async def claim(self, run_id: str, *, force: bool = False) -> Lease:
+        claim = await super().acquire(run_id, force=force)
         then, self.after_claim = self.after_claim, None
         if then is not None:
             await then()
         return claim
 
-    async def post(self, run_id: str, note: Note) -> bool:
+    async def post(self, run_id: str, note: QueuedCommand) -> bool:
         before, self.before_post = self.before_post, None
         if before is not None:
             await before()
-        return await super().post(run_id, note)
+        return await super().enqueue(run_id, note)
 
     async def steal(self) -> None:
         """Somebody takes the run over by force."""
-        await MemoryLog.claim(self, RUN, force=True)
+        await MemoryLog.acquire(self, RUN, force=True)
 
     async def let_go(self) -> None:
         """Whoever has the run dies."""
-        await self.release(await MemoryLog.claim(self, RUN, force=True))
+        await self.release(await MemoryLog.acquire(self, RUN, force=True))
 
 
 def asking() -> Any:
@@ -70,8 +70,8 @@ async def waiting(log: EventLog) -> str:
     return result.questions[0].action_id
 
 
-def desk_of(log: EventLog) -> Desk:
-    return Desk(log, MemoryArtifacts())
+def desk_of(log: EventLog) -> Inbox:
+    return Inbox(log, MemoryArtifacts())
 
 
 async def answers_in(log: EventLog) -> list[Answer]:
@@ -82,14 +82,14 @@ async def test_an_answer_that_was_left_stands_although_the_process_that_it_was_l
     log = Between()
     action_id = await waiting(log)
     await log.claim(RUN)
-    assert await desk_of(log).decide(RUN, action_id, NO) == "left"
+    assert await desk_of(log).answer(RUN, action_id, NO) == "left"
     await log.let_go()
 
     with pytest.raises(DecisionConflictError, match="rejected, by bob"):
-        await desk_of(log).decide(RUN, action_id, YES)
+        await desk_of(log).answer(RUN, action_id, YES)
 
     assert await answers_in(log) == [NO]
-    assert await log.notes(RUN) == []
+    assert await log.queued_commands(RUN) == []
 
 
 async def test_an_answer_to_a_run_that_is_cancelled_meanwhile_is_not_said_to_be_recorded() -> None:
@@ -103,7 +103,7 @@ async def test_an_answer_to_a_run_that_is_cancelled_meanwhile_is_not_said_to_be_
 
     log.before_post = cancelled
     with pytest.raises(RunEndedError, match="cancelled"):
-        await desk_of(log).decide(RUN, action_id, YES)
+        await desk_of(log).answer(RUN, action_id, YES)
 
     assert await answers_in(log) == []
 
@@ -115,14 +115,14 @@ async def test_an_answer_that_was_too_late_names_the_one_that_stands() -> None:
 
     async def answered() -> None:
         await log.let_go()
-        await desk_of(log).decide(RUN, action_id, YES)
+        await desk_of(log).answer(RUN, action_id, YES)
 
     log.before_post = answered
     with pytest.raises(DecisionConflictError, match="approved, by ann"):
-        await desk_of(log).decide(RUN, action_id, NO)
+        await desk_of(log).answer(RUN, action_id, NO)
 
     assert await answers_in(log) == [YES]
-    (warned,) = await facts_of(Warned, log, RUN)
+    (warned,) = await facts_of(WarningRaised, log, RUN)
     assert "not taken" in warned.message
     assert action_id in warned.message
 
@@ -135,15 +135,15 @@ async def test_an_answer_that_was_left_after_another_one_was_taken_names_the_one
 
     async def taken_there() -> None:
         await log.let_go()
-        await desk_of(log).decide(RUN, action_id, YES)
-        await MemoryLog.claim(log, RUN)
+        await desk_of(log).answer(RUN, action_id, YES)
+        await MemoryLog.acquire(log, RUN)
 
     log.before_post = taken_there
     with pytest.raises(DecisionConflictError, match="approved, by ann"):
-        await desk_of(log).decide(RUN, action_id, NO)
+        await desk_of(log).answer(RUN, action_id, NO)
 
     assert await answers_in(log) == [YES]
-    assert await log.notes(RUN) == []
+    assert await log.queued_commands(RUN) == []
 
 
 async def test_a_desk_that_loses_the_run_while_it_writes_leaves_the_answer_for_whoever_has_it() -> None:
@@ -151,28 +151,28 @@ async def test_a_desk_that_loses_the_run_while_it_writes_leaves_the_answer_for_w
     action_id = await waiting(log)
     log.after_claim = log.steal
 
-    assert await desk_of(log).decide(RUN, action_id, YES) == "left"
+    assert await desk_of(log).answer(RUN, action_id, YES) == "left"
     assert await answers_in(log) == []
     await log.let_go()
     async with Runner(asking(), log=log) as runner:
         result = await (await runner.open(RUN)).result()
 
-    assert (result.text, await answers_in(log), await log.notes(RUN)) == ("Done.", [YES], [])
+    assert (result.text, await answers_in(log), await log.queued_commands(RUN)) == ("Done.", [YES], [])
 
 
 async def test_a_note_stays_when_whoever_takes_it_loses_the_run() -> None:
     log = Between()
     action_id = await waiting(log)
     await log.claim(RUN)
-    await desk_of(log).decide(RUN, action_id, YES)
+    await desk_of(log).answer(RUN, action_id, YES)
     await log.let_go()
     log.after_claim = log.steal
 
-    assert not await desk_of(log).take_notes(RUN)
+    assert not await desk_of(log).apply_queued(RUN)
 
-    assert len(await log.notes(RUN)) == 1
+    assert len(await log.queued_commands(RUN)) == 1
     await log.let_go()
-    assert await desk_of(log).take_notes(RUN)
+    assert await desk_of(log).apply_queued(RUN)
     assert await answers_in(log) == [YES]
 
 
@@ -186,7 +186,7 @@ async def test_a_cancellation_is_not_lost_when_the_run_is_taken_over_meanwhile()
     async with Runner(asking(), log=log) as runner:
         result = await (await runner.open(RUN)).result()
 
-    assert (result.cancelled, result.message, await log.notes(RUN)) == (True, "Stop.", [])
+    assert (result.cancelled, result.message, await log.queued_commands(RUN)) == (True, "Stop.", [])
 
 
 async def test_cancelling_a_run_that_is_completed_meanwhile_says_so() -> None:
@@ -211,27 +211,27 @@ async def test_an_answer_that_was_recorded_but_whose_note_still_lies_there_is_no
     log = Between()
     action_id = await waiting(log)
     await log.claim(RUN)
-    await desk_of(log).decide(RUN, action_id, YES)
-    (note,) = await log.notes(RUN)
+    await desk_of(log).answer(RUN, action_id, YES)
+    (note,) = await log.queued_commands(RUN)
     await log.let_go()
-    await desk_of(log).take_notes(RUN)
+    await desk_of(log).apply_queued(RUN)
 
     await log.post(RUN, note)  # the process died before it took the note away
-    await desk_of(log).take_notes(RUN)
+    await desk_of(log).apply_queued(RUN)
 
-    assert (await log.notes(RUN), await facts_of(Warned, log, RUN)) == ([], [])
+    assert (await log.queued_commands(RUN), await facts_of(WarningRaised, log, RUN)) == ([], [])
 
 
 async def test_a_note_that_no_version_can_read_is_taken_away_with_a_warning() -> None:
     log = Between()
     action_id = await waiting(log)
     deep = b'{"type":"answer","action_id":"x","answer":{"approved":true,"value":' + b"[" * 3000 + b"]" * 3000 + b"}}"
-    await log.post(RUN, Note("deep", deep))
+    await log.post(RUN, QueuedCommand("deep", deep))
 
-    assert await desk_of(log).decide(RUN, action_id, YES) == "recorded"
+    assert await desk_of(log).answer(RUN, action_id, YES) == "recorded"
 
-    (warned,) = await facts_of(Warned, log, RUN)
-    assert (warned.message, await log.notes(RUN)) == ("A note was left that cannot be read: 'deep'.", [])
+    (warned,) = await facts_of(WarningRaised, log, RUN)
+    assert (warned.message, await log.queued_commands(RUN)) == ("A note was left that cannot be read: 'deep'.", [])
 
 
 class Moving:
@@ -255,7 +255,7 @@ class Moving:
 async def test_an_answer_that_was_left_before_stands_also_where_the_run_is_moved_on() -> None:
     moving = Moving()
     handle, action_id = await moving.start()
-    assert await desk_of(moving.log).decide(RUN, action_id, NO) == "left"
+    assert await desk_of(moving.log).answer(RUN, action_id, NO) == "left"
 
     with pytest.raises(DecisionConflictError, match="rejected, by bob"):
         await handle.decide(action_id, approved=True, by="ann")
@@ -273,7 +273,7 @@ async def test_an_answer_given_to_a_process_that_lost_its_run_is_left_for_the_on
 
     await handle.decide(action_id, approved=True, by="ann")
 
-    assert [note.key for note in await moving.log.notes(RUN)] == [f"answer:{action_id}"]
+    assert [note.key for note in await moving.log.queued_commands(RUN)] == [f"answer:{action_id}"]
     assert YES not in await answers_in(moving.log)
     await moving.runner.close()
 
@@ -293,13 +293,13 @@ async def test_a_wish_to_end_a_run_stays_until_its_end_is_recorded() -> None:
     moving = Moving()
     handle, _ = await moving.start()
     ended: list[bool] = []
-    take_away = moving.log.take_away
+    take_away = moving.log.ack
 
     async def seen(run_id: str, key: str) -> None:
         ended.append(bool(await facts_of(RunCancelled, moving.log, RUN)))
         await take_away(run_id, key)
 
-    moving.log.take_away = seen
+    moving.log.ack = seen
     assert await desk_of(moving.log).cancel(RUN, "Stop.") == "left"
     result = await handle.result()
 
@@ -335,11 +335,11 @@ async def _no_answer_is_lost(steps: list[Step]) -> None:
     log.after_claim = log.before_post = None
     await log.let_go()
     desk = desk_of(log)
-    await desk.take_notes(RUN)
-    ended = not (await desk.questions(RUN)) and bool(await facts_of(RunCancelled, log, RUN))
-    stands, warnings = await answers_in(log), await facts_of(Warned, log, RUN)
+    await desk.apply_queued(RUN)
+    ended = not (await desk.pending(RUN)) and bool(await facts_of(RunCancelled, log, RUN))
+    stands, warnings = await answers_in(log), await facts_of(WarningRaised, log, RUN)
     lost = [answer for answer in left if answer not in stands]
-    assert await log.notes(RUN) == []
+    assert await log.queued_commands(RUN) == []
     assert len(stands) <= 1
     assert ended or len(lost) <= len(warnings)
 
@@ -348,7 +348,7 @@ async def _do(step: Step, log: Between, action_id: str, answer: Answer) -> objec
     desk = desk_of(log)
     match step:
         case "yes" | "no":
-            return await desk.decide(RUN, action_id, answer)
+            return await desk.answer(RUN, action_id, answer)
         case "cancel":
             await desk.cancel(RUN)
         case "hold":
@@ -360,5 +360,5 @@ async def _do(step: Step, log: Between, action_id: str, answer: Answer) -> objec
         case "let go before the note":
             log.before_post = log.let_go
         case "take":
-            await desk.take_notes(RUN)
+            await desk.apply_queued(RUN)
     return None

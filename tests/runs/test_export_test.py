@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from interlock.agent.next_step import Budgets
 from interlock.domain.errors import ConfigurationError
-from interlock.domain.tool import Situation
-from interlock.models.scripted import Turn, proposed
-from interlock.replay.export_test import export_test, portable
+from interlock.domain.tool import CallContext
+from interlock.models.scripted import ScriptedTurn, tool_call
+from interlock.replay.export_test import export_test, make_portable
 from interlock.replay.model import replay_recording
 from interlock.replay.read_recording import read_recording
 from interlock.replay.recording import from_json
@@ -122,7 +122,7 @@ async def test_where_an_agent_comes_from_is_a_name_and_nothing_else(where: str) 
         await export_test(recorded.entries, name=where)
 
 
-def _instructions(situation: Situation) -> str:
+def _instructions(situation: CallContext) -> str:
     return f"Work in {situation.workspace}."
 
 
@@ -133,9 +133,9 @@ async def test_an_exported_run_names_no_machine_no_person_and_no_secret(
     workspace = tmp_path / "secret-project"
     key = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
     turns = (
-        Turn(calls=(proposed("send", {"to": "bob", "text": f"{workspace}/a /home/mallory/b {key}"}),)),
-        Turn(calls=(proposed("send", {"to": "eve"}), proposed("broken", {"why": f"no {workspace}"}))),
-        Turn(text=f"Done in {workspace}."),
+        ScriptedTurn(calls=(tool_call("send", {"to": "bob", "text": f"{workspace}/a /home/mallory/b {key}"}),)),
+        ScriptedTurn(calls=(tool_call("send", {"to": "eve"}), tool_call("broken", {"why": f"no {workspace}"}))),
+        ScriptedTurn(text=f"Done in {workspace}."),
     )
     told = agent(turns=turns, instructions=_instructions)
     recorded = await record(told, workspace=workspace, requester="mallory@example.org")
@@ -145,7 +145,7 @@ async def test_an_exported_run_names_no_machine_no_person_and_no_secret(
     for private in (str(workspace), "mallory", "ann", recorded.run_id, key, "act_", "payload_hash"):
         assert not re.search(rf"\b{re.escape(private)}", source), private
     assert "/workspace/a /home/person/b" in source
-    recording = portable(read_recording(recorded.entries, recorded.artifacts), recorded.artifacts)
+    recording = make_portable(read_recording(recorded.entries, recorded.artifacts), recorded.artifacts)
     replay = await replay_recording(recording, agent(instructions=_instructions))
     assert replay.same, replay.words
     assert replay.unchecked.keys() == {"call_1"}
@@ -161,7 +161,7 @@ CALL = st.tuples(HOSTILE | st.sampled_from(["add", "broken", "ghp_" + "a1b2c3" *
 @settings(max_examples=25, deadline=None)
 async def test_an_export_of_malformed_calls_passes(proposals: list[tuple[str, str, str]]) -> None:
     """Whatever tool, arguments and id the model wrote."""
-    turns = (Turn(calls=tuple(proposed(*proposal) for proposal in proposals)), Turn(text="Done."))
+    turns = (ScriptedTurn(calls=tuple(tool_call(*proposal) for proposal in proposals)), ScriptedTurn(text="Done."))
     recorded = await record(agent(turns=turns))
 
     for where in ("", "declared:make"):
@@ -177,8 +177,10 @@ async def test_an_export_of_malformed_calls_passes(proposals: list[tuple[str, st
 @settings(max_examples=15, deadline=None)
 async def test_whatever_was_said_the_source_is_python_that_holds_it(said: list[str]) -> None:
     turns = (
-        Turn(text=said[0], calls=(proposed("broken", json.dumps({"why": said[1]})), proposed("add", said[2]))),
-        Turn(text=said[1] or "x"),
+        ScriptedTurn(
+            text=said[0], calls=(tool_call("broken", json.dumps({"why": said[1]})), tool_call("add", said[2]))
+        ),
+        ScriptedTurn(text=said[1] or "x"),
     )
     recorded = await record(agent(turns=turns), said[2] or "x")
 
@@ -186,4 +188,4 @@ async def test_whatever_was_said_the_source_is_python_that_holds_it(said: list[s
 
     space: dict[str, object] = {}
     exec(compile(source.encode("ascii"), "exported", "exec"), space)  # noqa: S102 - what was exported
-    assert from_json(str(space["RECORDING"])).opening == portable(read_recording(recorded.entries)).opening
+    assert from_json(str(space["RECORDING"])).opening == make_portable(read_recording(recorded.entries)).opening

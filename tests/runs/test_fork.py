@@ -9,14 +9,14 @@ import pytest
 from interlock import MemoryLog, SqliteLog, tool
 from interlock.agent.agent import Agent
 from interlock.audit.verify import verify
-from interlock.domain.chain import Entry, decode_event
+from interlock.domain.chain import LogEntry, decode_event
 from interlock.domain.errors import ConfigurationError, LogCorruptError
 from interlock.domain.event import ApprovalGranted, ApprovalRequested, CallObserved, InvocationStarted, RunStarted
 from interlock.domain.state.lifecycle import ActionState, RunState
 from interlock.domain.tool import ToolDefinition
-from interlock.history.fold import fold
-from interlock.models.scripted import ScriptedProvider, Turn, proposed
-from interlock.runs.fork import fork, retell
+from interlock.history.fold import fold_entries
+from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
+from interlock.runs.fork import fork, copy_entries
 from interlock.runs.runner import Runner
 from interlock.storage.event_log import EventLog
 from interlock.storage.memory_artifacts import MemoryArtifacts
@@ -24,10 +24,12 @@ from interlock.storage.memory_artifacts import MemoryArtifacts
 from .replayed import People
 
 TURNS = (
-    Turn(text="First.", calls=(proposed("look", {"at": "a"}), proposed("send", {"to": "bob"}))),
-    Turn(calls=(proposed("send", {"to": "carl"}), proposed("put", {"at": "b"}), proposed("send", {"to": "eve"}))),
-    Turn(calls=(proposed("send", {"to": "bob"}), proposed("look", {"at": "c"}))),
-    Turn(text="Done."),
+    ScriptedTurn(text="First.", calls=(tool_call("look", {"at": "a"}), tool_call("send", {"to": "bob"}))),
+    ScriptedTurn(
+        calls=(tool_call("send", {"to": "carl"}), tool_call("put", {"at": "b"}), tool_call("send", {"to": "eve"}))
+    ),
+    ScriptedTurn(calls=(tool_call("send", {"to": "bob"}), tool_call("look", {"at": "c"}))),
+    ScriptedTurn(text="Done."),
 )
 
 
@@ -54,7 +56,7 @@ def tools(done: list[str]) -> list[ToolDefinition]:
 
 
 def sender(done: list[str]) -> Agent:
-    return Agent(provider=ScriptedProvider(TURNS, by_position=True), tools=tools(done), name="sender")
+    return Agent(provider=ScriptedModel(TURNS, by_position=True), tools=tools(done), name="sender")
 
 
 async def recorded(log: EventLog, artifacts: MemoryArtifacts) -> str:
@@ -89,12 +91,12 @@ class Asked(People):
         return await super().ask(question)
 
 
-def starts(entries: list[Entry]) -> list[InvocationStarted]:
+def starts(entries: list[LogEntry]) -> list[InvocationStarted]:
     facts = [decode_event(entry).fact for entry in entries]
     return [fact for fact in facts if isinstance(fact, InvocationStarted)]
 
 
-def started_in(entries: list[Entry]) -> set[str]:
+def started_in(entries: list[LogEntry]) -> set[str]:
     """The calls that had started, by id."""
     return {fact.call_id for fact in starts(entries)}
 
@@ -105,8 +107,8 @@ async def test_the_ledger_of_a_fork_is_that_of_the_run_at_every_event_but_for_wh
     entries = await log.read(run_id)
 
     for at in range(len(entries)):
-        told = retell(entries[: at + 1], "run_fork")
-        now, then = fold("run_fork", told), fold(run_id, entries[: at + 1])
+        told = copy_entries(entries[: at + 1], "run_fork")
+        now, then = fold_entries("run_fork", told), fold_entries(run_id, entries[: at + 1])
         then.run_id, then.grants, then.checks.forked_at = "run_fork", {}, at
 
         assert now == then
@@ -122,7 +124,7 @@ async def test_from_every_event_a_fork_goes_on_and_does_nothing_again_that_had_s
         name = await fork(log, run_id, at)
         prefix = await log.read(name)
         begun = started_in(entries[: at + 1])
-        open_actions = fold(name, prefix).actions.values()
+        open_actions = fold_entries(name, prefix).actions.values()
         assert all(action.state not in (ActionState.PENDING, ActionState.APPROVED) for action in open_actions)
 
         if at == 0:  # nobody had said what to do
@@ -237,7 +239,7 @@ async def test_a_run_that_is_not_what_was_written_is_not_forked() -> None:
     forged = msgspec.structs.replace(entries[3], hash=bytes(32))
 
     with pytest.raises(LogCorruptError):
-        retell([*entries[:3], forged], "run_fork")
+        copy_entries([*entries[:3], forged], "run_fork")
 
 
 async def test_a_fork_is_durable_where_the_run_is(tmp_path: Path) -> None:
@@ -256,10 +258,10 @@ async def test_a_run_inside_a_call_is_not_started_again_by_a_fork() -> None:
     log, artifacts, done = MemoryLog(), MemoryArtifacts(), list[str]()
 
     def boss(done: list[str]) -> Agent:
-        turns = (Turn(calls=(proposed("send", {"to": "bob"}),)), Turn(text="Sent."))
-        inside = Agent(provider=ScriptedProvider(turns, by_position=True), name="inner", tools=tools(done))
-        asks = (Turn(calls=(proposed("ask_inner", {"task": "Send it."}),)), Turn(text="Done."))
-        return Agent(provider=ScriptedProvider(asks, by_position=True), tools=[inside.as_tool()], name="boss")
+        turns = (ScriptedTurn(calls=(tool_call("send", {"to": "bob"}),)), ScriptedTurn(text="Sent."))
+        inside = Agent(provider=ScriptedModel(turns, by_position=True), name="inner", tools=tools(done))
+        asks = (ScriptedTurn(calls=(tool_call("ask_inner", {"task": "Send it."}),)), ScriptedTurn(text="Done."))
+        return Agent(provider=ScriptedModel(asks, by_position=True), tools=[inside.as_tool()], name="boss")
 
     async with Runner(boss(done), log=log, artifacts=artifacts) as runner:
         handle = await runner.start("Go.")

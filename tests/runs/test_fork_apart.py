@@ -28,7 +28,7 @@ async def test_the_end_of_a_fork_leaves_the_run_inside_the_original_as_it_is(end
 
     async with Runner(pair(world), log=log, artifacts=MemoryArtifacts()) as other:
         if end == "cancelled":
-            await other.desk.cancel("forked", "No need.")
+            await other.inbox.cancel("forked", "No need.")
         else:
             assert (await (await other.open("forked")).result()).state is RunState.COMPLETED
     assert await facts_of(RunCancelled, log, inside) == []
@@ -46,12 +46,12 @@ async def test_nobody_is_asked_in_a_fork_what_is_asked_inside_the_original() -> 
     await fork(log, handle.run_id, new_run_id="forked")
 
     (told,) = await facts_of(InvocationSuspended, log, "forked")
-    ledger = await runner.desk.ledger("forked")
+    ledger = await runner.inbox.load_ledger("forked")
 
     assert told.child_run_id == inside
-    assert await runner.waits.questions(ledger) == []
-    assert not await runner.waits.waits_for(ledger, inside)
-    assert await runner.waits.waits_for(await runner.desk.ledger(handle.run_id), inside)
+    assert await runner.readiness.open_questions(ledger) == []
+    assert not await runner.readiness.is_waiting_for(ledger, inside)
+    assert await runner.readiness.is_waiting_for(await runner.inbox.load_ledger(handle.run_id), inside)
     await runner.close()
 
 

@@ -6,7 +6,7 @@ from interlock import MemoryArtifacts, MemoryLog, Runner, fork, replay_model
 from interlock.agent.agent import Agent
 from interlock.domain.chain import decode_event
 from interlock.domain.event import CallObserved
-from interlock.models.scripted import Turn
+from interlock.models.scripted import ScriptedTurn
 from interlock.storage.event_log import EventLog
 
 from .support import agent_of, calls, run_of
@@ -15,7 +15,7 @@ from .test_verification import CHECKED, CLAIM, EDITED, checks, edit
 AGAIN = calls(("again", "check", {}))
 
 
-def claiming(*turns: Turn) -> Agent:
+def claiming(*turns: ScriptedTurn) -> Agent:
     return agent_of(*turns, CLAIM, CLAIM, tools=[checks(True), edit])
 
 
@@ -32,7 +32,7 @@ async def forked_after_a_check(log: EventLog, artifacts: MemoryArtifacts) -> str
     ("turns", "status"), [((CHECKED,), "stale"), ((CHECKED, AGAIN), "passed")], ids=["not run again", "run again"]
 )
 async def test_a_test_that_passed_before_the_fork_counts_once_it_was_run_again(
-    turns: tuple[Turn, ...], status: str
+    turns: tuple[ScriptedTurn, ...], status: str
 ) -> None:
     log, artifacts = MemoryLog(), MemoryArtifacts()
     name = await forked_after_a_check(log, artifacts)

@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 
 from interlock import Answer, MemoryLog, SqliteLog, tool
-from interlock.runs.inbox import Desk
+from interlock.runs.inbox import Inbox
 from interlock.runs.runner import Runner
-from interlock.storage.event_log import Note
+from interlock.storage.event_log import QueuedCommand
 
 from .support import agent_of, calls, start
 from .test_stopping import Long, change
@@ -21,9 +21,9 @@ class Slow(MemoryLog):
         super().__init__()
         self.given_back, self.go_on = asyncio.Event(), asyncio.Event()
 
-    async def notes(self, run_id: str) -> list[Note]:
-        found = await super().notes(run_id)
-        if run_id not in await self.holders() and not self.given_back.is_set():
+    async def notes(self, run_id: str) -> list[QueuedCommand]:
+        found = await super().queued_commands(run_id)
+        if run_id not in await self.lease_holders() and not self.given_back.is_set():
             self.given_back.set()
             await self.go_on.wait()
         return found
@@ -34,7 +34,7 @@ async def test_resuming_a_run_that_is_about_to_stop_is_heard() -> None:
     runner, handle = await start(agent_of(*ASKS, tools=[change]), log)
     await log.given_back.wait()
     (question,) = await handle.questions()
-    assert await runner.desk.decide(handle.run_id, question.action_id, Answer(approved=True)) == "recorded"
+    assert await runner.inbox.answer(handle.run_id, question.action_id, Answer(approved=True)) == "recorded"
 
     await handle.resume()
     log.go_on.set()
@@ -66,7 +66,7 @@ async def test_answers_that_come_with_a_resume_are_taken_from_a_run_that_is_move
         await handle.resume(answers={question.action_id: Answer(approved=True, by="ana")})
         long.release.set()
 
-        assert (await handle.finished()).text == "Done."
+        assert (await handle.wait_until_finished()).text == "Done."
         await runner.close()
 
 
@@ -107,7 +107,7 @@ async def test_a_second_handle_of_a_run_is_closed_with_the_runner_although_the_f
 
     await runner.close()
 
-    assert (long.cancelled, second.live) == (True, False)
+    assert (long.cancelled, second.is_live) == (True, False)
 
 
 async def test_a_result_has_the_calls_that_another_process_carried_out(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ async def test_a_chat_at_rest_is_left_alone_by_whoever_waits_for_its_end() -> No
     runner, handle = await start(agent_of("Hello.", "Bye."), log, chat=True)
     await handle.result()
     at_rest = log.version()
-    over = asyncio.create_task(handle.finished())
+    over = asyncio.create_task(handle.wait_until_finished())
 
     assert await runner.recover() == []
     await handle.questions()
@@ -147,8 +147,8 @@ async def test_a_desk_closes_what_it_made_and_no_log() -> None:
     runner, handle = await start(agent_of(*ASKS, tools=[change]), log)
     (question,) = (await handle.result()).questions
 
-    async with Desk(log, runner.app.artifacts) as desk:
-        await desk.decide(handle.run_id, question.action_id, Answer(approved=True))
+    async with Inbox(log, runner.app.artifacts) as desk:
+        await desk.answer(handle.run_id, question.action_id, Answer(approved=True))
 
     await handle.resume()
     assert (await handle.result()).text == "Done."

@@ -9,8 +9,8 @@ from interlock import MemoryLog, Rule, RulePolicy, SqliteLog, ToolDefinition, to
 from interlock.agent.agent import Agent
 from interlock.agent.next_step import Budgets
 from interlock.domain.errors import ConfigurationError
-from interlock.domain.event import ModelAsked
-from interlock.domain.tool import Normalized
+from interlock.domain.event import ModelRequested
+from interlock.domain.tool import NormalizedOutput
 from interlock.runs.runner import Runner
 
 from .support import agent_of, asked_of, calls, facts_of, in_words, run_of, start
@@ -60,7 +60,7 @@ async def test_the_conversation_goes_on_with_the_other_agent_its_instructions_an
     assert request.instructions == "Write."
     assert {spec.name for spec in request.tools} == {"shared", "read_artifact"}
     assert {spec.name for spec in asked_of(first)[0].tools} == {"look", "shared", "handoff_to_writer", "read_artifact"}
-    assert [fact.agent for fact in await facts_of(ModelAsked, log, result.run_id)] == ["reader", "writer"]
+    assert [fact.agent for fact in await facts_of(ModelRequested, log, result.run_id)] == ["reader", "writer"]
 
 
 async def test_a_tool_of_the_other_agent_is_refused_and_the_run_goes_on() -> None:
@@ -158,7 +158,7 @@ def test_two_tools_of_one_name_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["agent", "interlock:agent"])
 async def test_only_a_handoff_decides_who_speaks_whatever_other_tools_remember(name: str) -> None:
-    @tool(risk="read", normalize=lambda value: Normalized(state={name: "ghost"}))
+    @tool(risk="read", normalize=lambda value: NormalizedOutput(state={name: "ghost"}))
     def remember() -> str:
         """Remember."""
         return "x"

@@ -9,10 +9,10 @@ import pytest
 from interlock import Answer, FileArtifacts, MemoryLog, tool
 from interlock.agent.agent import Agent
 from interlock.agent.next_step import Budgets
-from interlock.domain.event import AnswerRefused, CallProposed, RunFailed
+from interlock.domain.event import FinalAnswerRejected, CallProposed, RunFailed
 from interlock.domain.messages import Usage
-from interlock.history.fold import load
-from interlock.models.scripted import Turn
+from interlock.history.fold import load_run
+from interlock.models.scripted import ScriptedTurn
 from interlock.runs.result import AgentResult
 from interlock.runs.runner import Runner
 from tests.runs.support import agent_of, asked_of, calls, facts_of, run_of
@@ -93,7 +93,7 @@ async def test_an_answer_with_more_calls_than_the_budget_has_left_starts_none_of
 
 async def test_the_budgets_of_the_first_agent_hold_after_a_handoff() -> None:
     costly = Usage(cost=1.0)
-    endless = [Turn(calls=calls((f"c{n}", "look", {})).calls, usage=costly) for n in range(30)]
+    endless = [ScriptedTurn(calls=calls((f"c{n}", "look", {})).calls, usage=costly) for n in range(30)]
 
     @tool(risk="read")
     def look() -> str:
@@ -114,8 +114,8 @@ async def test_whatever_a_provider_says_that_it_cost_the_run_can_be_read_again(n
     log = MemoryLog()
     usage = Usage(input_tokens=number, output_tokens=number, cached_tokens=number, cost=number)
 
-    result = await run_of(agent_of(Turn(text="Hello.", usage=usage)), log=log)
-    again = (await load(log, result.run_id)).ledger.dialogue.usage
+    result = await run_of(agent_of(ScriptedTurn(text="Hello.", usage=usage)), log=log)
+    again = (await load_run(log, result.run_id)).ledger.dialogue.usage
 
     assert result.status == "COMPLETED"
     assert 0 <= again.input_tokens <= 10**12
@@ -123,18 +123,18 @@ async def test_whatever_a_provider_says_that_it_cost_the_run_can_be_read_again(n
 
 
 async def test_an_answer_that_was_cut_is_not_final() -> None:
-    log, agent = MemoryLog(), agent_of(Turn(text="The first half of", reason="length"), "Short.")
+    log, agent = MemoryLog(), agent_of(ScriptedTurn(text="The first half of", reason="length"), "Short.")
 
     result = await run_of(agent, log=log)
 
     assert result.text == "Short."
-    assert len(await facts_of(AnswerRefused, log, result.run_id)) == 1
+    assert len(await facts_of(FinalAnswerRejected, log, result.run_id)) == 1
     assert len(asked_of(agent)) == 2
 
 
 async def test_no_answer_at_all_is_a_failure_in_words() -> None:
     log = MemoryLog()
-    agent = agent_of(*[Turn(reason="refused")] * 3)
+    agent = agent_of(*[ScriptedTurn(reason="refused")] * 3)
 
     result = await run_of(agent, log=log)
 

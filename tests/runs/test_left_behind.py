@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from interlock import LogCorruptError, MemoryArtifacts, MemoryLog, Situation
-from interlock.domain.chain import Entry
+from interlock import LogCorruptError, MemoryArtifacts, MemoryLog, CallContext
+from interlock.domain.chain import LogEntry
 from interlock.domain.event import RunCancelled
 from interlock.domain.ids import child_run_id
 from interlock.runs.runner import Runner
-from interlock.storage.event_log import Claim
+from interlock.storage.event_log import Lease
 
 from .support import agent_of, calls, facts_of, start
 from .test_children import World, boss_of, pair
@@ -24,7 +24,7 @@ async def test_a_run_inside_is_ended_at_start_up_when_whoever_ended_the_one_arou
     world, log = World(), MemoryLog()
     runner, handle = await start(pair(world), log)
     (question,) = (await handle.result()).questions
-    await runner.app.cancel(await runner.app.open(Situation(run_id=handle.run_id)), "Enough.")
+    await runner.app.cancel(await runner.app.open(CallContext(run_id=handle.run_id)), "Enough.")
     await runner.close()
 
     async with Runner(pair(world), log=log, artifacts=MemoryArtifacts()) as again:
@@ -41,7 +41,7 @@ class Begun(MemoryLog):
         super().__init__()
         self.begun = asyncio.Event()
 
-    def append(self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None) -> Any:
+    def append(self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None) -> Any:
         super().append(run_id, entries, claim)
         if "." not in run_id or self.begun.is_set():
             return None
@@ -61,9 +61,9 @@ async def test_nothing_goes_on_of_a_run_inside_a_call_that_is_cancelled_as_it_be
     await runner.close()
 
 
-def altered(entry: Entry) -> Entry:
+def altered(entry: LogEntry) -> LogEntry:
     body = entry.body.replace(b"Do it.", b"Do ill.") if entry.run_id == "damaged" else entry.body
-    return Entry(entry.run_id, entry.seq, body, entry.hash)
+    return LogEntry(entry.run_id, entry.seq, body, entry.hash)
 
 
 async def test_a_damaged_run_does_not_keep_others_from_being_recovered() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from interlock import ConfigurationError, Runner, ScriptedProvider, tool
+from interlock import ConfigurationError, Runner, ScriptedModel, tool
 from tests.patience import HANG_SECONDS
 
 from .support import agent_of, calls
@@ -29,7 +29,7 @@ def test_an_option_that_cannot_be_is_refused_with_what_to_give_instead(name: str
 
 def test_a_runner_is_given_an_agent() -> None:
     with pytest.raises(ConfigurationError, match="A Runner is given an Agent, and this is of type ScriptedProvider"):
-        Runner(ScriptedProvider([]))  # type: ignore[arg-type]
+        Runner(ScriptedModel([]))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("task", [None, ["Look."], 3])
@@ -97,5 +97,5 @@ async def test_an_id_is_for_one_run() -> None:
             await runner.start("Hi again.", run_id="mine")
 
         handle = await runner.open("mine")
-        await handle.say("Hi again.")
+        await handle.send_message("Hi again.")
         assert (await handle.result()).text == "Again."

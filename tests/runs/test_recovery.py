@@ -10,7 +10,7 @@ from interlock.agent.agent import Agent
 from interlock.domain.chain import decode_event
 from interlock.domain.decision import FailSafeConfig
 from interlock.domain.errors import LogWriteError
-from interlock.domain.event import InvocationStarted, ModelAsked
+from interlock.domain.event import InvocationStarted, ModelRequested
 from interlock.runs.runner import Runner
 from interlock.storage.event_log import EventLog
 from tests.log.watched import watched
@@ -66,7 +66,7 @@ async def test_a_model_that_was_asked_when_the_process_died_is_asked_again_with_
     log, done, artifacts = MemoryLog(), list[str](), MemoryArtifacts()
     first, second = sender(done), sender(done)
     whole = await run_of(first, log=log, artifacts=artifacts)
-    cut = await cut_after(ModelAsked, log, whole.run_id)
+    cut = await cut_after(ModelRequested, log, whole.run_id)
 
     async with Runner(second, log=cut, artifacts=artifacts) as runner:
         result = await (await runner.open(whole.run_id)).result()
@@ -107,7 +107,7 @@ async def test_a_tool_that_changed_since_it_was_approved_is_asked_about_anew(tmp
 async def test_starting_up_goes_on_with_what_was_left_and_with_nothing_else() -> None:
     log, done, artifacts = MemoryLog(), list[str](), MemoryArtifacts()
     whole = await run_of(sender(done), log=log, artifacts=artifacts)
-    cut = await cut_after(ModelAsked, log, whole.run_id)
+    cut = await cut_after(ModelRequested, log, whole.run_id)
     ended = await run_of(agent_of("Over."), log=cut)
     asking = agent_of(calls(("a", "change", {})), tools=[tool(risk="write", name="change")(lambda: "x")])
     runner, waiting = await start(asking, cut)

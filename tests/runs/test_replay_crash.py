@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import pytest
 
 from interlock import MemoryLog
-from interlock.domain.chain import Entry
+from interlock.domain.chain import LogEntry
 from interlock.domain.decision import FailSafeConfig
 from interlock.replay.model import replay_model
 from interlock.runs.runner import Runner
-from interlock.storage.event_log import Claim
+from interlock.storage.event_log import Lease
 from interlock.storage.memory_artifacts import MemoryArtifacts
 
 from .replayed import People, World, agent
@@ -22,7 +22,7 @@ class Commits(MemoryLog):
         super().__init__()
         self.commits: list[int] = []
 
-    def append(self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None) -> None:
+    def append(self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None) -> None:
         super().append(run_id, entries, claim)
         self.commits.append(entries[-1].seq)
 

@@ -7,13 +7,13 @@ import pytest
 
 from interlock import FailSafeConfig, Rule, tool
 from interlock.agent.agent import Agent
-from interlock.models.scripted import ScriptedProvider, Turn, proposed
-from interlock.replay.dry_run import DryRow, dry_run
+from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
+from interlock.replay.dry_run import DryRunRow, dry_run
 
 from .replayed import World, agent, policy, record
 
 
-def verdicts(rows: tuple[DryRow, ...]) -> dict[str, tuple[str, str]]:
+def verdicts(rows: tuple[DryRunRow, ...]) -> dict[str, tuple[str, str]]:
     return {row.call_id: (row.was.verdict, row.now.verdict) for row in rows}
 
 
@@ -91,7 +91,7 @@ async def test_a_call_that_would_end_the_run_does_not_keep_others_from_being_jud
 
 
 async def test_a_call_whose_arguments_are_not_in_the_log_says_so() -> None:
-    turns = (Turn(calls=(proposed("send", {"to": "bob", "text": "x" * 9000}),)), Turn(text="Done."))
+    turns = (ScriptedTurn(calls=(tool_call("send", {"to": "bob", "text": "x" * 9000}),)), ScriptedTurn(text="Done."))
     recorded = await record(agent(turns=turns))
 
     (row,) = (await dry_run(recorded.entries, agent())).rows
@@ -102,11 +102,11 @@ async def test_a_call_whose_arguments_are_not_in_the_log_says_so() -> None:
 async def test_a_call_of_an_agent_that_the_run_was_handed_to_is_judged_as_its_call() -> None:
     def first() -> Agent:
         turns: Any = (
-            Turn(calls=(proposed("handoff_to_second"),)),
-            Turn(calls=(proposed("send", {"to": "root"}),)),
-            Turn(text="Done."),
+            ScriptedTurn(calls=(tool_call("handoff_to_second"),)),
+            ScriptedTurn(calls=(tool_call("send", {"to": "root"}),)),
+            ScriptedTurn(text="Done."),
         )
-        model = ScriptedProvider(turns, by_position=True)
+        model = ScriptedModel(turns, by_position=True)
         second = Agent(provider=model, name="second", tools=World().tools())
         return Agent(provider=model, name="first", handoffs=(second,), policy=policy())
 

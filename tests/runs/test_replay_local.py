@@ -7,17 +7,17 @@ import pytest
 from interlock import CallbackInteractionProvider, LocalTools, SqliteLog
 from interlock.agent.agent import Agent
 from interlock.domain.call import Answer, Question
-from interlock.models.scripted import ScriptedProvider, Turn, proposed
+from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
 from interlock.replay.model import replay_model
 from interlock.runs.runner import Runner
 from interlock.storage.file_artifacts import FileArtifacts
 
 TURNS = (
-    Turn(calls=(proposed("read_file", {"path": "sum.py"}), proposed("grep", {"pattern": "def"}))),
-    Turn(calls=(proposed("edit_file", {"path": "sum.py", "old_string": "a - b", "new_string": "a + b"}),)),
-    Turn(calls=(proposed("edit_file", {"path": "sum.py", "old_string": "nowhere", "new_string": "x"}),)),
-    Turn(calls=(proposed("bash", {"command": "cat sum.py; exit 3"}), proposed("list_dir", {"path": "."}))),
-    Turn(text="Done."),
+    ScriptedTurn(calls=(tool_call("read_file", {"path": "sum.py"}), tool_call("grep", {"pattern": "def"}))),
+    ScriptedTurn(calls=(tool_call("edit_file", {"path": "sum.py", "old_string": "a - b", "new_string": "a + b"}),)),
+    ScriptedTurn(calls=(tool_call("edit_file", {"path": "sum.py", "old_string": "nowhere", "new_string": "x"}),)),
+    ScriptedTurn(calls=(tool_call("bash", {"command": "cat sum.py; exit 3"}), tool_call("list_dir", {"path": "."}))),
+    ScriptedTurn(text="Done."),
 )
 
 
@@ -26,7 +26,7 @@ async def _yes(question: Question) -> Answer:
 
 
 def fixer(folder: Path) -> Agent:
-    return Agent(provider=ScriptedProvider(TURNS, by_position=True), tools=LocalTools(folder))
+    return Agent(provider=ScriptedModel(TURNS, by_position=True), tools=LocalTools(folder))
 
 
 @pytest.mark.requirement("R269")

@@ -15,7 +15,7 @@ from interlock.domain.errors import ConfigurationError
 from interlock.domain.event import CallObserved
 from interlock.domain.messages import ProposedCall
 from interlock.domain.rendering import render_for_model
-from interlock.models.scripted import Turn, proposed
+from interlock.models.scripted import ScriptedTurn, tool_call
 from interlock.replay.differences import Difference
 from interlock.replay.model import ModelReplay, replay_model, replay_recording
 from interlock.replay.tools import RecordedPolicy
@@ -67,7 +67,9 @@ async def test_observations_come_out_to_the_byte_also_of_calls_that_failed() -> 
 
 @pytest.mark.requirement("R270")
 async def test_a_refusal_in_validation_comes_out_of_the_schema_of_today() -> None:
-    recorded = await record(agent(turns=(Turn(calls=(proposed("add", {"a": "one"}),)), Turn(text="Done."))))
+    recorded = await record(
+        agent(turns=(ScriptedTurn(calls=(tool_call("add", {"a": "one"}),)), ScriptedTurn(text="Done.")))
+    )
 
     @tool(name="add", risk="read")
     def add_words(a: str, b: int = 1) -> str:
@@ -186,7 +188,7 @@ async def test_without_an_agent_the_runtime_alone_is_tried_on_stubs() -> None:
 
 async def test_a_call_with_a_secret_in_its_arguments_is_not_compared_and_says_so() -> None:
     key = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
-    turns = (Turn(calls=(proposed("send", {"to": "bob", "text": key}),)), Turn(text="Done."))
+    turns = (ScriptedTurn(calls=(tool_call("send", {"to": "bob", "text": key}),)), ScriptedTurn(text="Done."))
     recorded = await record(agent(turns=turns))
 
     replay = await again(recorded)
@@ -197,7 +199,7 @@ async def test_a_call_with_a_secret_in_its_arguments_is_not_compared_and_says_so
 
 
 async def test_long_arguments_come_back_from_where_they_are_kept() -> None:
-    turns = (Turn(calls=(proposed("send", {"to": "bob", "text": "x" * 9000}),)), Turn(text="Done."))
+    turns = (ScriptedTurn(calls=(tool_call("send", {"to": "bob", "text": "x" * 9000}),)), ScriptedTurn(text="Done."))
     recorded = await record(agent(turns=turns))
 
     assert (await again(recorded)).unchecked == {}
@@ -205,12 +207,12 @@ async def test_long_arguments_come_back_from_where_they_are_kept() -> None:
 
 
 async def test_a_call_that_came_again_and_an_id_that_was_taken_come_out_the_same() -> None:
-    one = proposed("add", {"a": 1}, "one")
+    one = tool_call("add", {"a": 1}, "one")
     turns = (
-        Turn(calls=(one, one)),
-        Turn(calls=(one, proposed("add", {"a": 2}, "one"))),
-        Turn(calls=(proposed("add", {"a": 3}, "one"),)),
-        Turn(text="Done."),
+        ScriptedTurn(calls=(one, one)),
+        ScriptedTurn(calls=(one, tool_call("add", {"a": 2}, "one"))),
+        ScriptedTurn(calls=(tool_call("add", {"a": 3}, "one"),)),
+        ScriptedTurn(text="Done."),
     )
     recorded = await record(agent(turns=turns))
 
@@ -224,7 +226,10 @@ async def test_a_call_that_came_again_and_an_id_that_was_taken_come_out_the_same
 
 
 async def test_a_call_without_a_usable_id_or_name_comes_out_the_same() -> None:
-    turns = (Turn(calls=(proposed("", {"a": 1}, "one"), proposed("add", {"a": 1}, "\n"))), Turn(text="Done."))
+    turns = (
+        ScriptedTurn(calls=(tool_call("", {"a": 1}, "one"), tool_call("add", {"a": 1}, "\n"))),
+        ScriptedTurn(text="Done."),
+    )
     recorded = await record(agent(turns=turns))
 
     assert (await again(recorded)).same
@@ -257,7 +262,7 @@ async def test_a_decision_that_was_not_recorded_is_a_no() -> None:
 
 
 def called(name: str, **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[ProposedCall]:
-    return st.builds(proposed, st.just(name), st.fixed_dictionaries(arguments))
+    return st.builds(tool_call, st.just(name), st.fixed_dictionaries(arguments))
 
 
 CALLS = st.one_of(
@@ -265,17 +270,17 @@ CALLS = st.one_of(
     called("broken", why=st.text()),
     called("send", to=st.sampled_from(["bob", "eve", "root"]) | st.text()),
     called("edit", path=st.sampled_from(["gone.py", "main.py"])),
-    st.builds(proposed, st.sampled_from(["add", "long", "run_tests", "x"]), st.text()),
-    st.sampled_from([proposed("long"), proposed("run_tests"), proposed("add", {"a": 1}, call_id="same")]),
+    st.builds(tool_call, st.sampled_from(["add", "long", "run_tests", "x"]), st.text()),
+    st.sampled_from([tool_call("long"), tool_call("run_tests"), tool_call("add", {"a": 1}, call_id="same")]),
 )
 CALL_LISTS = st.lists(CALLS, max_size=4).map(tuple)
 
 
 @pytest.mark.requirement("R269")
-@given(st.lists(st.builds(Turn, text=st.text(), calls=CALL_LISTS), max_size=6))
+@given(st.lists(st.builds(ScriptedTurn, text=st.text(), calls=CALL_LISTS), max_size=6))
 @settings(max_examples=40, deadline=None)
-async def test_whatever_a_model_says_it_comes_out_the_same_and_executes_nothing(turns: list[Turn]) -> None:
-    recorded = await record(agent(turns=[*turns, Turn(text="Done.")]))
+async def test_whatever_a_model_says_it_comes_out_the_same_and_executes_nothing(turns: list[ScriptedTurn]) -> None:
+    recorded = await record(agent(turns=[*turns, ScriptedTurn(text="Done.")]))
     world = World()
 
     replay = await again(recorded, tools=world.tools())

@@ -10,7 +10,7 @@ from interlock import MemoryLog, Rule, RulePolicy, tool
 from interlock.agent.agent import Agent
 from interlock.domain.call import Answer, Question
 from interlock.domain.decision import FailSafeConfig
-from interlock.models.scripted import Fault, ScriptedProvider, Turn, proposed
+from interlock.models.scripted import ScriptedFault, ScriptedModel, ScriptedTurn, tool_call
 from interlock.replay.model import replay_model
 from interlock.runs.runner import Runner
 from interlock.storage.memory_artifacts import MemoryArtifacts
@@ -18,9 +18,9 @@ from interlock.storage.memory_artifacts import MemoryArtifacts
 from .replayed import Recorded, World, agent, record
 
 SENDS = (
-    Turn(calls=(proposed("send", {"to": "bob"}),)),
-    Turn(calls=(proposed("send", {"to": "bob"}),)),
-    Turn(text="Done."),
+    ScriptedTurn(calls=(tool_call("send", {"to": "bob"}),)),
+    ScriptedTurn(calls=(tool_call("send", {"to": "bob"}),)),
+    ScriptedTurn(text="Done."),
 )
 
 
@@ -108,17 +108,17 @@ async def test_a_run_that_still_waits_waits_again() -> None:
 
 @pytest.mark.requirement("R269")
 async def test_a_conversation_goes_on_with_what_the_person_said() -> None:
-    turns = (Turn(text="Hello."), SENDS[0], Turn(text="Sent."), Turn(text="You are welcome."))
+    turns = (ScriptedTurn(text="Hello."), SENDS[0], ScriptedTurn(text="Sent."), ScriptedTurn(text="You are welcome."))
     log, artifacts = MemoryLog(), MemoryArtifacts()
     async with Runner(agent(turns=turns), log=log, artifacts=artifacts, chat=True) as runner:
         handle = await runner.start("Hi.")
         await handle.result()
-        await handle.say("Write to bob.")
+        await handle.send_message("Write to bob.")
         (question,) = (await handle.result()).questions
         await handle.decide(question.action_id, approved=True, by="ann")
         await handle.resume()
         await handle.result()
-        await handle.say("Thank you.")
+        await handle.send_message("Thank you.")
         await handle.result()
         entries = await log.read(handle.run_id)
 
@@ -139,11 +139,11 @@ async def test_a_run_that_was_handed_to_another_agent_is_handed_over_again() -> 
 
     def first() -> Agent:
         turns = (
-            Turn(calls=(proposed("handoff_to_second", {"reason": "yours"}),)),
-            Turn(calls=(proposed("look"),)),
-            Turn(text="Done."),
+            ScriptedTurn(calls=(tool_call("handoff_to_second", {"reason": "yours"}),)),
+            ScriptedTurn(calls=(tool_call("look"),)),
+            ScriptedTurn(text="Done."),
         )
-        model = ScriptedProvider(turns, by_position=True)
+        model = ScriptedModel(turns, by_position=True)
         second = Agent(provider=model, name="second", instructions="Be second.", tools=[look])
         return Agent(provider=model, name="first", handoffs=(second,))
 
@@ -156,7 +156,7 @@ async def test_a_run_that_was_handed_to_another_agent_is_handed_over_again() -> 
 
 
 async def test_a_model_that_failed_fails_again() -> None:
-    turns = (SENDS[0], Turn(fault=Fault(message="out of order")))
+    turns = (SENDS[0], ScriptedTurn(fault=ScriptedFault(message="out of order")))
     recorded = await record(agent(turns=turns))
 
     replay = await replay_model(recorded.entries, agent(), recorded.artifacts)
@@ -168,12 +168,14 @@ async def test_a_model_that_failed_fails_again() -> None:
 async def test_a_run_that_was_kept_when_its_model_failed_goes_on_where_it_went_on() -> None:
     keep = FailSafeConfig(model_failure_policy="keep")
     log, artifacts = MemoryLog(), MemoryArtifacts()
-    down = agent(turns=(Turn(fault=Fault(message="down")),), fail_safe=keep)
+    down = agent(turns=(ScriptedTurn(fault=ScriptedFault(message="down")),), fail_safe=keep)
     async with Runner(down, log=log, artifacts=artifacts) as runner:
         handle = await runner.start("Hi.")
         with pytest.raises(Exception, match="down"):
             await handle.result()
-    async with Runner(agent(turns=(Turn(text="Hello."),), fail_safe=keep), log=log, artifacts=artifacts) as runner:
+    async with Runner(
+        agent(turns=(ScriptedTurn(text="Hello."),), fail_safe=keep), log=log, artifacts=artifacts
+    ) as runner:
         await (await runner.open(handle.run_id)).result()
     recorded = Recorded(handle.run_id, await log.read(handle.run_id), artifacts)
 
@@ -184,7 +186,7 @@ async def test_a_run_that_was_kept_when_its_model_failed_goes_on_where_it_went_o
 
 
 async def test_a_tool_that_would_raise_now_does_not_stop_the_replay() -> None:
-    turns = (Turn(calls=(proposed("broken", {"why": "no"}),)), Turn(text="Done."))
+    turns = (ScriptedTurn(calls=(tool_call("broken", {"why": "no"}),)), ScriptedTurn(text="Done."))
     recorded = await record(agent(turns=turns))
     tools = [msgspec.structs.replace(each, raise_on_error=True) for each in World().tools()]
 
@@ -196,8 +198,8 @@ async def test_a_tool_that_would_raise_now_does_not_stop_the_replay() -> None:
 
 async def test_an_agent_inside_a_call_is_not_asked_again() -> None:
     def outer() -> Agent:
-        inside = agent(turns=(Turn(text="inner answer"),), name="inner")
-        turns = (Turn(calls=(proposed("ask_inner", {"task": "think"}),)), Turn(text="Done."))
+        inside = agent(turns=(ScriptedTurn(text="inner answer"),), name="inner")
+        turns = (ScriptedTurn(calls=(tool_call("ask_inner", {"task": "think"}),)), ScriptedTurn(text="Done."))
         return agent(turns=turns, tools=[inside.as_tool()], policy=None)
 
     recorded = await record(outer())

@@ -25,10 +25,10 @@ from interlock.domain.errors import (
     ToolExecutionError,
 )
 from interlock.domain.event import RunPaused, RunResumed
-from interlock.history.run_view import run_events
-from interlock.models.scripted import Turn
+from interlock.history.run_view import to_run_events
+from interlock.models.scripted import ScriptedTurn
 from interlock.runs.runner import Runner
-from interlock.storage.event_log import Note
+from interlock.storage.event_log import QueuedCommand
 from tests.patience import HANG_SECONDS
 
 from .support import agent_of, asked_in, asked_of, calls, facts_of, run_of, start
@@ -128,7 +128,7 @@ async def test_the_log_has_one_vocabulary_and_two_views_of_it() -> None:
 
     types = [event.type async for event in handle.log_events()]
     shown = [event.type async for event in handle.events()]
-    kinds = [seen.type async for event in handle.log_events() for seen in run_events(event)]
+    kinds = [seen.type async for event in handle.log_events() for seen in to_run_events(event)]
 
     assert types[:5] == ["run.started", "user.message", "model.menu", "model.request", "model.response"]
     assert shown == ["tool_batch_started", "policy_decision", "run_paused", "run_resumed", "tool_completed"]
@@ -199,14 +199,14 @@ async def test_finished_goes_on_with_whatever_people_answer_from_wherever(tmp_pa
     agent = agent_of(calls(("a", "change", {})), calls(("b", "change", {})), "Done.", tools=[change])
     async with SqliteLog(tmp_path / "log") as log, SqliteLog(tmp_path / "log") as elsewhere:
         runner, handle = await start(agent, log)
-        finished = asyncio.create_task(handle.finished())
+        finished = asyncio.create_task(handle.wait_until_finished())
         async with Runner(agent_of("x", tools=[change]), log=elsewhere, artifacts=MemoryArtifacts()) as other:
             answered: set[str] = set()
             while len(answered) < 2:
-                question = await asked_in(handle.run_id, other.desk)
+                question = await asked_in(handle.run_id, other.inbox)
                 if question.action_id not in answered:  # an answer that was left is still on its way
                     answered.add(question.action_id)
-                    await other.desk.decide(handle.run_id, question.action_id, Answer(approved=True))
+                    await other.inbox.answer(handle.run_id, question.action_id, Answer(approved=True))
 
             result = await finished
 
@@ -218,7 +218,7 @@ async def test_a_question_that_expires_does_not_hold_the_run_for_ever() -> None:
     soon = RulePolicy([Rule(id="soon", verdict="ask", tools="change", answer_within_seconds=0.05)])
     runner, handle = await start(agent_of(calls(("a", "change", {})), "Done.", tools=[change], policy=soon))
 
-    result = await asyncio.wait_for(handle.finished(), HANG_SECONDS)
+    result = await asyncio.wait_for(handle.wait_until_finished(), HANG_SECONDS)
 
     assert (result.status, [seen.code for seen in result.observations]) == ("COMPLETED", ["approval_expired"])
     await runner.close()
@@ -228,13 +228,13 @@ async def test_a_note_that_cannot_be_read_is_taken_away_with_a_warning(tmp_path:
     async with SqliteLog(tmp_path / "log") as log:
         runner, handle = await start(agent_of(calls(("a", "change", {})), "Done.", tools=[change]), log)
         waiting = await handle.result()
-        await log.post(handle.run_id, Note("strange", b"\xff{"))
+        await log.enqueue(handle.run_id, QueuedCommand("strange", b"\xff{"))
 
         await handle.decide(waiting.questions[0].action_id, approved=True)
         await handle.resume()
 
         assert (await handle.result()).text == "Done."
-        assert not await log.notes(handle.run_id)
+        assert not await log.queued_commands(handle.run_id)
         await runner.close()
 
 
@@ -287,7 +287,7 @@ async def test_a_run_that_is_over_cannot_be_talked_to() -> None:
     await handle.result()
 
     with pytest.raises(RunEndedError, match="Nothing was started"):
-        await handle.say("More.")
+        await handle.send_message("More.")
     await runner.close()
 
 
@@ -311,7 +311,7 @@ async def test_a_person_who_is_there_is_asked_at_once() -> None:
 
 
 async def test_an_answer_that_was_cut_is_asked_for_again() -> None:
-    agent = agent_of(Turn(text="It is", reason="length"), "It is done.")
+    agent = agent_of(ScriptedTurn(text="It is", reason="length"), "It is done.")
 
     result = await run_of(agent)
 
@@ -325,4 +325,4 @@ async def test_a_run_id_that_cannot_be_shown_is_refused_and_nothing_is_started(r
         with pytest.raises(ConfigurationError, match=r"cannot be the id of a run.*Nothing was started"):
             await runner.start("Do it.", run_id=run_id)
 
-    assert (await log.run_ids(), await log.holders(), asked_of(agent)) == ([], {}, [])
+    assert (await log.run_ids(), await log.lease_holders(), asked_of(agent)) == ([], {}, [])

@@ -6,11 +6,11 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from interlock import Agent, Runner, ScriptedProvider, SqliteLog, Turn, proposed, tool
+from interlock import Agent, Runner, ScriptedModel, SqliteLog, ScriptedTurn, tool_call, tool
 from interlock.domain.call import Answer
 from interlock.domain.errors import AnswerRefusedError
 from interlock.domain.messages import ProposedCall
-from interlock.models.interface import CallWritten, Finished, ModelEvent, ModelRequest, TextPiece
+from interlock.models.interface import ToolCallDelta, StreamFinished, ModelEvent, ModelRequest, TextDelta
 from interlock.storage.file_artifacts import FileArtifacts
 
 DECLARED = "d3clar3d-Zebra-77-value"
@@ -36,11 +36,11 @@ class Named:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         if len(request.messages) > 1:
-            yield TextPiece("end")
+            yield TextDelta("end")
         else:
             for call_id, tool_name in (("a", LOOKING), (DECLARED, "send"), ("b", DECLARED)):
-                yield CallWritten(ProposedCall(call_id=call_id, tool=tool_name, arguments="{}"))
-        yield Finished(reason="stop")
+                yield ToolCallDelta(ProposedCall(call_id=call_id, tool=tool_name, arguments="{}"))
+        yield StreamFinished(reason="stop")
 
     async def close(self) -> None: ...
 
@@ -52,8 +52,8 @@ class World:
 
     def runner(self, **about: Any) -> Runner:
         options = {name: about.pop(name) for name in ("requester",) if name in about}
-        sends = Turn(calls=(proposed("send", {"to": "bob"}, "a"),))
-        model = about.pop("provider", ScriptedProvider([sends, Turn(text="end")], by_position=True))
+        sends = ScriptedTurn(calls=(tool_call("send", {"to": "bob"}, "a"),))
+        model = about.pop("provider", ScriptedModel([sends, ScriptedTurn(text="end")], by_position=True))
         agent = Agent(provider=model, tools=[send, described], **about)
         return Runner(agent, log=self.log, artifacts=self._artifacts, secrets={"KEY": DECLARED}, **options)
 
@@ -103,21 +103,21 @@ async def in_an_answer(world: World) -> Runner:
 
 async def in_a_note(world: World) -> Runner:
     runner, _, action_id = await world.waiting()
-    claim = await world.log.claim("r")
+    claim = await world.log.acquire("r")
     answer = Answer(approved=False, by=f"me {BOTH}", reason=f"since {BOTH}")
-    assert await runner.desk.decide("r", action_id, answer) == "left"
-    assert await runner.desk.cancel("r", f"because {BOTH}") == "left"
-    assert len(await world.log.notes("r")) == 2
+    assert await runner.inbox.answer("r", action_id, answer) == "left"
+    assert await runner.inbox.cancel("r", f"because {BOTH}") == "left"
+    assert len(await world.log.queued_commands("r")) == 2
     await world.log.release(claim)
     return runner
 
 
 async def in_arguments_that_would_be_a_note(world: World) -> Runner:
     runner, _, action_id = await world.waiting()
-    claim = await world.log.claim("r")
+    claim = await world.log.acquire("r")
     with pytest.raises(AnswerRefusedError, match="a secret is not written down"):
-        await runner.desk.decide("r", action_id, Answer(approved=True, by="me", arguments={"to": DECLARED}))
-    assert await world.log.notes("r") == []
+        await runner.inbox.answer("r", action_id, Answer(approved=True, by="me", arguments={"to": DECLARED}))
+    assert await world.log.queued_commands("r") == []
     await world.log.release(claim)
     return runner
 

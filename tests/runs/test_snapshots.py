@@ -3,7 +3,7 @@
 from interlock import MemoryLog, tool
 from interlock.app import App
 from interlock.domain.call import ToolIntent
-from interlock.domain.tool import Situation
+from interlock.domain.tool import CallContext
 from interlock.storage.event_log import Snapshot
 from tests.log_around import LogAround
 
@@ -30,7 +30,7 @@ class Looking(LogAround):
 async def test_a_snapshot_is_saved_when_the_events_that_it_holds_are_durable() -> None:
     log = Looking()
     app = App(tools=[look], log=log)
-    run = await app.open(Situation(run_id="run"))
+    run = await app.open(CallContext(run_id="run"))
     run.recorder.commits_later = True  # as it is when an agent moves the run on
 
     await app.execute(run, [ToolIntent(call_id=f"c{n}", tool_name="look", arguments={"n": n}) for n in range(150)])

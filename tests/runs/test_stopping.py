@@ -9,14 +9,14 @@ import pytest
 
 from interlock import Answer, MemoryLog, SqliteLog, ToolDefinition, tool
 from interlock.agent.agent import Agent
-from interlock.domain.chain import Entry
+from interlock.domain.chain import LogEntry
 from interlock.domain.decision import FailSafeConfig
 from interlock.domain.errors import ModelError, RunClaimedError, RunEndedError, RunPausedError
-from interlock.domain.event import CallObserved, ModelFailed, RunCancelled, UserSaid
-from interlock.models.scripted import Fault, Turn
-from interlock.runs.inbox import Desk
+from interlock.domain.event import CallObserved, ModelFailed, RunCancelled, UserMessageReceived
+from interlock.models.scripted import ScriptedFault, ScriptedTurn
+from interlock.runs.inbox import Inbox
 from interlock.runs.runner import Runner
-from interlock.storage.event_log import Claim
+from interlock.storage.event_log import Lease
 from tests.agent.test_budgets import Hanging
 
 from .support import agent_of, asked_of, calls, facts_of, in_words, messages, start
@@ -103,10 +103,10 @@ class Gate(MemoryLog):
         self.open, self.waiting = asyncio.Event(), asyncio.Event()
         self.open.set()
 
-    def append(self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None) -> Any:
+    def append(self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None = None) -> Any:
         return asyncio.ensure_future(self._append(run_id, entries, claim))
 
-    async def _append(self, run_id: str, entries: Sequence[Entry], claim: Claim | None) -> None:
+    async def _append(self, run_id: str, entries: Sequence[LogEntry], claim: Lease | None) -> None:
         if not self.open.is_set():
             self.waiting.set()
         await self.open.wait()
@@ -156,14 +156,14 @@ async def test_another_process_can_cancel_and_the_one_that_has_the_run_does_it(t
     async with SqliteLog(tmp_path / "log") as log, SqliteLog(tmp_path / "log") as elsewhere:
         runner, handle = await start(agent_of(calls(("a", "long", {})), "Done.", tools=[long.tool]), log)
         await long.running.wait()
-        desk = Desk(elsewhere, runner.app.artifacts, moved_here=[handle.run_id])
+        desk = Inbox(elsewhere, runner.app.artifacts, active_runs=[handle.run_id])
 
         assert await desk.cancel(handle.run_id, "From afar.") == "left"
         result = await handle.result()
 
         assert (long.cancelled, result.cancelled, result.message) == (True, True, "From afar.")
         assert len(await facts_of(RunCancelled, log, handle.run_id)) == 1
-        assert not await log.notes(handle.run_id)
+        assert not await log.queued_commands(handle.run_id)
         await desk.close()
         await runner.close()
 
@@ -191,7 +191,7 @@ async def test_a_pause_keeps_the_run_and_resuming_goes_on_without_repeating_anyt
     long.release.set()
     paused = await handle.result()
     assert (paused.status, len(asked_of(agent))) == ("RUNNING", 1)
-    assert not handle.live
+    assert not handle.is_live
 
     await handle.resume()
 
@@ -207,7 +207,7 @@ async def test_closing_the_runner_leaves_no_task_and_a_run_that_can_be_gone_on_w
 
     await runner.close()
 
-    assert not handle.live
+    assert not handle.is_live
     assert long.cancelled
     async with Runner(agent_of(calls(("a", "long", {})), "Done.", tools=[long.tool]), log=log) as again:
         result = await (await again.open(handle.run_id)).result()
@@ -234,7 +234,7 @@ async def test_a_chat_rests_after_each_answer_and_goes_on_when_a_person_speaks()
     first = await handle.result()
     assert (first.status, first.text) == ("RUNNING", "Hello.")
 
-    await handle.say("And?")
+    await handle.send_message("And?")
 
     assert (await handle.result()).text == "Bye."
     assert in_words(await messages(log, handle.run_id)) == [
@@ -243,7 +243,7 @@ async def test_a_chat_rests_after_each_answer_and_goes_on_when_a_person_speaks()
         "user: And?",
         "model: Bye.",
     ]
-    assert [fact.text for fact in await facts_of(UserSaid, log, handle.run_id)] == ["Do it.", "And?"]
+    assert [fact.text for fact in await facts_of(UserMessageReceived, log, handle.run_id)] == ["Do it.", "And?"]
     await runner.close()
 
 
@@ -253,12 +253,12 @@ async def test_what_a_person_says_has_to_wait_for_the_answer_to_a_question() -> 
     waiting = await handle.result()
 
     with pytest.raises(RunPausedError, match="Answer its questions"):
-        await handle.say("Hurry.")
+        await handle.send_message("Hurry.")
 
     await handle.decide(waiting.questions[0].action_id, approved=True)
     await handle.resume()
     assert (await handle.result()).text == "Done."
-    await handle.say("Thanks.")
+    await handle.send_message("Thanks.")
     assert (await handle.result()).text == "Fine."
     await runner.close()
 
@@ -266,7 +266,9 @@ async def test_what_a_person_says_has_to_wait_for_the_answer_to_a_question() -> 
 @pytest.mark.requirement("R128")
 async def test_a_model_that_gives_no_answer_fails_the_run_in_words() -> None:
     log = MemoryLog()
-    runner, handle = await start(agent_of(Turn(text="Hm", fault=Fault(message="The server is gone."))), log)
+    runner, handle = await start(
+        agent_of(ScriptedTurn(text="Hm", fault=ScriptedFault(message="The server is gone."))), log
+    )
 
     result = await handle.result()
 
@@ -278,8 +280,12 @@ async def test_a_model_that_gives_no_answer_fails_the_run_in_words() -> None:
 async def test_a_run_may_be_kept_when_the_model_gives_no_answer() -> None:
     gone = [True]
 
-    def answer(request: object) -> Turn:
-        return Turn(text="Hm", fault=Fault(message="The server is gone.")) if gone.pop() else Turn(text="Done.")
+    def answer(request: object) -> ScriptedTurn:
+        return (
+            ScriptedTurn(text="Hm", fault=ScriptedFault(message="The server is gone."))
+            if gone.pop()
+            else ScriptedTurn(text="Done.")
+        )
 
     agent = agent_of(answer, fail_safe=FailSafeConfig(model_failure_policy="keep"))
     runner, handle = await start(agent)
@@ -314,9 +320,9 @@ async def test_an_answer_that_comes_when_the_run_is_just_given_back_is_not_lost(
         runner, handle = await start(agent_of(calls(("a", "change", {})), "Done.", tools=[change]), log)
         waiting = await handle.result()
         held: list[str] = [handle.run_id]  # as if somebody had it until the note was left
-        desk = Desk(elsewhere, runner.app.artifacts, moved_here=held)
+        desk = Inbox(elsewhere, runner.app.artifacts, active_runs=held)
         action_id = waiting.questions[0].action_id
-        assert await desk.decide(handle.run_id, action_id, Answer(approved=True)) == "left"
+        assert await desk.answer(handle.run_id, action_id, Answer(approved=True)) == "left"
 
         await handle.resume()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from interlock.models.scripted import Turn
+from interlock.models.scripted import ScriptedTurn
 from tests.models.aimock.server import Aimock, running_aimock
 
 from .lives import ROOT, assert_sound, left_in
@@ -22,7 +22,7 @@ def aimock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aimock]:
         yield server
 
 
-def taught(task: str, turns: tuple[Turn, ...], kind: str) -> Iterator[dict[str, Any]]:
+def taught(task: str, turns: tuple[ScriptedTurn, ...], kind: str) -> Iterator[dict[str, Any]]:
     """The answers to a task, in their order, for a model of this name."""
     for position, turn in enumerate(turns):
         calls = [{"id": call.call_id, "name": call.tool, "arguments": call.arguments} for call in turn.calls]

@@ -13,7 +13,7 @@ import pytest
 
 from interlock import Answer, MemoryArtifacts, SqliteLog
 from interlock.domain.errors import DecisionConflictError, RunClaimedError
-from interlock.runs.inbox import Desk
+from interlock.runs.inbox import Inbox
 from interlock.runs.runner import Runner
 from tests.crash.points import Points
 from tests.crash.scripted import World
@@ -95,7 +95,7 @@ async def test_a_run_belongs_to_one_living_process_and_is_followed_at_once_when_
 
         os.kill(holder.process.pid, signal.SIGKILL)
         holder.process.wait(HANG_SECONDS)
-        (question,) = await runner.desk.questions(RUN_ID)
+        (question,) = await runner.inbox.pending(RUN_ID)
         await answer_and_finish(runner, question.action_id)
 
     assert effects_in(tmp_path) == ["hold-1", "change-1", "send-1"]
@@ -123,12 +123,12 @@ async def test_a_process_that_was_asleep_while_its_run_was_taken_can_do_nothing_
 
 async def test_another_process_answers_while_the_run_is_moved_on(holder: Holder, tmp_path: Path) -> None:
     async with SqliteLog(tmp_path / LOG) as log:
-        desk = Desk(log, MemoryArtifacts())
-        (question,) = await desk.questions(RUN_ID)
+        desk = Inbox(log, MemoryArtifacts())
+        (question,) = await desk.pending(RUN_ID)
 
-        assert await desk.decide(RUN_ID, question.action_id, Answer(approved=True, by="ann")) == "left"
+        assert await desk.answer(RUN_ID, question.action_id, Answer(approved=True, by="ann")) == "left"
         with pytest.raises(DecisionConflictError):
-            await desk.decide(RUN_ID, question.action_id, Answer(approved=False, by="bob"))
+            await desk.answer(RUN_ID, question.action_id, Answer(approved=False, by="bob"))
         await desk.close()
     holder.release()
 
@@ -138,12 +138,12 @@ async def test_another_process_answers_while_the_run_is_moved_on(holder: Holder,
 
 async def test_another_process_cancels_a_run_that_is_moved_on(holder: Holder, tmp_path: Path) -> None:
     async with SqliteLog(tmp_path / LOG) as log:
-        desk = Desk(log, MemoryArtifacts())
+        desk = Inbox(log, MemoryArtifacts())
 
         assert await desk.cancel(RUN_ID, "Enough.") in ("left", "recorded")  # the other process may be quick
 
         assert holder.heard() == "FAILED"
-        assert (await desk.ledger(RUN_ID)).message == "Enough."
+        assert (await desk.load_ledger(RUN_ID)).message == "Enough."
         await desk.close()
     assert effects_in(tmp_path) == ["hold-1"]
 

@@ -12,7 +12,7 @@ from interlock import (
     CallbackInteractionProvider,
     LocalTools,
     MemoryLog,
-    Normalized,
+    NormalizedOutput,
     Question,
     ToolContext,
     ToolDefinition,
@@ -20,9 +20,9 @@ from interlock import (
 )
 from interlock.agent.agent import Agent
 from interlock.agent.next_step import Budgets
-from interlock.domain.event import CallObserved, ClaimContradicted, ModelAnswered
+from interlock.domain.event import CallObserved, ClaimContradicted, ModelResponded
 from interlock.domain.messages import UserMessage
-from interlock.models.scripted import Turn, proposed
+from interlock.models.scripted import ScriptedTurn, tool_call
 
 from .support import agent_of, asked_of, calls, facts_of, run_of
 
@@ -38,8 +38,8 @@ def checks(ok: bool) -> ToolDefinition:
     return check
 
 
-def _normalized(ok: bool) -> Normalized:
-    return Normalized(summary="Checked.", kind="verification", facts={"ok": ok, "goal": "the tests"})
+def _normalized(ok: bool) -> NormalizedOutput:
+    return NormalizedOutput(summary="Checked.", kind="verification", facts={"ok": ok, "goal": "the tests"})
 
 
 @tool(risk="read")
@@ -59,7 +59,7 @@ CHECKED, EDITED = calls(("c", "check", {})), calls(("e", "edit", {}))
     ids=["failed", "edited since", "never ran"],
 )
 async def test_a_claim_against_the_facts_is_told_to_the_model_once_and_shown_to_people(
-    turns: list[Turn], ok: bool, status: str
+    turns: list[ScriptedTurn], ok: bool, status: str
 ) -> None:
     log, agent = MemoryLog(), agent_of(*turns, CLAIM, CLAIM, tools=[checks(ok), edit])
 
@@ -114,7 +114,7 @@ async def test_what_the_model_says_about_a_call_is_recorded_apart_and_changes_no
 
     result = await run_of(agent_of(EDITED, said, tools=[edit]), log=log)
 
-    (told,) = [fact for fact in await facts_of(ModelAnswered, log, result.run_id) if fact.text]
+    (told,) = [fact for fact in await facts_of(ModelResponded, log, result.run_id) if fact.text]
     (fact,) = await facts_of(CallObserved, log, result.run_id)
     assert told.text == said
     assert (fact.observation.ok, fact.observation.side_effects) == (True, before.observations[0].side_effects)
@@ -132,13 +132,19 @@ def project(folder: Path) -> Path:
 
 
 def run_tests(call_id: str) -> Any:
-    return proposed("bash", {"command": "python3 -m pytest -q -p no:cacheprovider"}, call_id)
+    return tool_call("bash", {"command": "python3 -m pytest -q -p no:cacheprovider"}, call_id)
 
 
 def mend(folder: Path) -> Agent:
-    read = proposed("read_file", {"path": "prices.py"}, "r")
-    edit = proposed("edit_file", {"path": "prices.py", "old_string": " + 1", "new_string": ""}, "e")
-    turns = (Turn(calls=(run_tests("t1"), read)), Turn(calls=(edit,)), CLAIM, Turn(calls=(run_tests("t2"),)), CLAIM)
+    read = tool_call("read_file", {"path": "prices.py"}, "r")
+    edit = tool_call("edit_file", {"path": "prices.py", "old_string": " + 1", "new_string": ""}, "e")
+    turns = (
+        ScriptedTurn(calls=(run_tests("t1"), read)),
+        ScriptedTurn(calls=(edit,)),
+        CLAIM,
+        ScriptedTurn(calls=(run_tests("t2"),)),
+        CLAIM,
+    )
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
     environment = {"PATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return agent_of(*turns, tools=[LocalTools(folder, environment=environment)])

@@ -14,7 +14,7 @@ from interlock import (
     ToolContext,
     ToolRuntime,
     Verdict,
-    run_events,
+    to_run_events,
     tool,
 )
 from interlock.domain.errors import ConsentError
@@ -63,7 +63,7 @@ class Mail:
 
 
 async def shown(runtime: ToolRuntime) -> list[str]:
-    return [event.type for step in await runtime.replay() for event in run_events(step.event)]
+    return [event.type for step in await runtime.replay() for event in to_run_events(step.event)]
 
 
 async def types(runtime: ToolRuntime) -> list[str]:

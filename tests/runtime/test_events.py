@@ -187,7 +187,7 @@ async def test_a_question_for_approval_publishes_pause_and_resume_with_what_was_
 async def test_a_run_without_calls_publishes_nothing() -> None:
     async with asyncio.timeout(HANG_SECONDS), ToolRuntime(tools=TOOLS) as runtime:
         runtime.registry.to_openai_function_tools()
-        runtime.enter(task_phase="planning")
+        runtime.switch_mode(task_phase="planning")
         await runtime.complete()
 
         assert [event async for event in runtime.events()] == []

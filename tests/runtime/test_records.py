@@ -20,7 +20,7 @@ from interlock import (
     Failure,
     MemoryArtifacts,
     MemoryLog,
-    Normalized,
+    NormalizedOutput,
     PolicyEvent,
     Rule,
     RulePolicy,
@@ -32,7 +32,7 @@ from interlock import (
     tool,
 )
 from interlock.domain.chain import decode_event
-from interlock.domain.event import MenuShown
+from interlock.domain.event import ToolsOffered
 from tests.patience import HANG_SECONDS
 from tests.support import call, facts, handle_events
 
@@ -159,7 +159,7 @@ async def test_a_value_that_json_does_not_know_is_converted(value: Any, output: 
         {"key \ud800": 1},
         {(1, 2): 3},
         (number for number in range(3)),
-        Failure.of("policy_denied", "as a value"),
+        Failure.from_code("policy_denied", "as a value"),
         lambda: None,
         type,
         AT.tzinfo,
@@ -265,9 +265,9 @@ class _Gate:
         return Decision(verdict=Verdict.ALLOW, reason="Fine.")
 
 
-def _clean(value: Any) -> Normalized:
+def _clean(value: Any) -> NormalizedOutput:
     TRACE.append("cleaning")
-    return Normalized(text=str(value))
+    return NormalizedOutput(text=str(value))
 
 
 @pytest.mark.requirement("R053", "R051", "R047")
@@ -354,7 +354,7 @@ async def test_what_the_model_is_offered_is_exactly_the_menu_that_is_recorded() 
     async with ToolRuntime(tools=[search, hidden], artifacts=artifacts) as runtime:
         offered = runtime.registry.to_openai_function_tools(runtime.situation)
         await runtime.execute([call("c1", "search", query="x")])
-        [shown] = [fact for fact in await facts(runtime) if isinstance(fact, MenuShown)]
+        [shown] = [fact for fact in await facts(runtime) if isinstance(fact, ToolsOffered)]
 
     recorded: list[dict[str, Any]] = json.loads(artifacts.read(shown.artifact_id))
     assert [tool_["function"]["name"] for tool_ in offered] == ["read_artifact", "search"]

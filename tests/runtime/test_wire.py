@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from interlock import HeadlessInteractionProvider, ToolIntent, ToolRuntime, tool
-from interlock.wire import Shape
+from interlock.wire import WireFormat
 
 
 @tool
@@ -130,11 +130,11 @@ async def test_the_results_of_an_anthropic_turn_are_one_user_message_in_model_or
 
 
 @pytest.mark.parametrize("shape", ["openai", "openai_responses", "anthropic"])
-async def test_the_messages_can_be_had_in_the_shape_of_another_provider(shape: Shape) -> None:
+async def test_the_messages_can_be_had_in_the_shape_of_another_provider(shape: WireFormat) -> None:
     async with ToolRuntime(tools=[add]) as runtime:
         result = await runtime.execute([openai("c1", "add", a=2)])
 
-    assert result.in_shape(shape) == [answered(shape, "c1", "add", True, THREE)]
+    assert result.messages_for(shape) == [answered(shape, "c1", "add", True, THREE)]
 
 
 @pytest.mark.parametrize(("write", "shape"), SHAPES.values(), ids=SHAPES)
@@ -161,7 +161,7 @@ async def test_a_resumed_call_is_answered_in_the_shape_it_came_in(write: Any, sh
         await runtime.decide(question.action_id, approved=True)
         result = await runtime.resume()
 
-    [inner] = result.in_shape("openai")
+    [inner] = result.messages_for("openai")
     assert result.messages == [answered(shape, "c1", "save", True, inner["content"])]
 
 

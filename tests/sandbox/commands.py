@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from interlock.sandbox.host import probe
-from interlock.sandbox.host.probe import Backend
-from interlock.sandbox.interface import Command, CommandSandbox, Ended, Profile, Stream
+from interlock.sandbox.host.probe import SandboxBackend
+from interlock.sandbox.interface import CommandSpec, CommandSandbox, CommandExit, SandboxProfile, OutputStream
 from tests.patience import HANG_SECONDS
 
 
 class Outcome(NamedTuple):
-    ended: Ended
+    ended: CommandExit
     stdout: str
     stderr: str
 
@@ -24,10 +24,10 @@ class Printed:
     """Receives what a command prints."""
 
     def __init__(self) -> None:
-        self._chunks: dict[Stream, list[bytes]] = {"stdout": [], "stderr": []}
+        self._chunks: dict[OutputStream, list[bytes]] = {"stdout": [], "stderr": []}
         self._more = asyncio.Event()
 
-    def __call__(self, stream: Stream, chunk: bytes) -> None:
+    def __call__(self, stream: OutputStream, chunk: bytes) -> None:
         self._chunks[stream].append(chunk)
         self._more.set()
 
@@ -37,28 +37,28 @@ class Printed:
             self._more.clear()
             await self._more.wait()
 
-    def bytes(self, stream: Stream = "stdout") -> bytes:
+    def bytes(self, stream: OutputStream = "stdout") -> bytes:
         return b"".join(self._chunks[stream])
 
-    def text(self, stream: Stream = "stdout") -> str:
+    def text(self, stream: OutputStream = "stdout") -> str:
         return self.bytes(stream).decode(errors="backslashreplace")
 
 
-def a_command(script: str | tuple[str, ...], workspace: Path, **options: Any) -> Command:
+def a_command(script: str | tuple[str, ...], workspace: Path, **options: Any) -> CommandSpec:
     """Options that a profile knows are the profile's; the others are the command's."""
-    of_profile = {name: options.pop(name) for name in Profile.__struct_fields__ if name in options}
+    of_profile = {name: options.pop(name) for name in SandboxProfile.__struct_fields__ if name in options}
     of_profile.setdefault("writable", True)
-    profile = Profile(workspace=str(workspace), **of_profile)
+    profile = SandboxProfile(workspace=str(workspace), **of_profile)
     what = {"script": script} if isinstance(script, str) else {"argv": script}
-    return Command(profile=profile, **what, **options)
+    return CommandSpec(profile=profile, **what, **options)
 
 
-def usable(backend: Backend) -> CommandSandbox:
+def usable(backend: SandboxBackend) -> CommandSandbox:
     """A backend that works here; the test is skipped where it does not."""
-    finding = next(each for each in probe.probe() if each.backend == backend)
+    finding = next(each for each in probe.probe_backends() if each.backend == backend)
     if not finding.works:
         pytest.skip(f"{backend} does not work here: {finding.why_not}")
-    return probe.choose(backend)
+    return probe.choose_sandbox(backend)
 
 
 async def run(

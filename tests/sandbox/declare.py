@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from interlock.domain.tool import Situation, ToolContext, ToolDefinition, ToolSpec
+from interlock.domain.tool import CallContext, ToolContext, ToolDefinition, ToolSpec
 
 
 class NoArguments(BaseModel):
@@ -26,7 +26,7 @@ def declare(handler: Callable[..., Any], args_model: type[BaseModel] = NoArgumen
 
 def context_for(tool: ToolDefinition, on_progress: Callable[[str], None] = lambda _: None) -> ToolContext:
     return ToolContext(
-        situation=Situation(run_id="run_1"),
+        situation=CallContext(run_id="run_1"),
         call_id="call_1",
         tool_name=tool.name,
         on_progress=lambda _, message: on_progress(message),

@@ -14,8 +14,8 @@ from itertools import cycle
 from pathlib import Path
 from time import monotonic
 
-from interlock.sandbox.workspace.beneath import Reach
-from interlock.sandbox.workspace.workspace import PathRefused, Workspace
+from interlock.sandbox.workspace.beneath import PathOpener
+from interlock.sandbox.workspace.workspace import PathRefusedError, Workspace
 from tests.patience import HANG_SECONDS
 
 CANARY = "outside, and not to be read"
@@ -68,12 +68,12 @@ class Race:
         self.takes = 0
 
 
-def race(folder: Path, reach: Reach, seconds: float, enough: Callable[[Race], bool] = lambda found: True) -> Race:
+def race(folder: Path, reach: PathOpener, seconds: float, enough: Callable[[Race], bool] = lambda found: True) -> Race:
     """Read, list, locate and write in turn, until the time is over and enough was met."""
     outside = _scene(folder)
     before = _content(outside)
     found = Race()
-    with moving(folder / "ws", outside, found), Workspace(folder / "ws", reach=reach) as workspace:
+    with moving(folder / "ws", outside, found), Workspace(folder / "ws", opener=reach) as workspace:
         start = monotonic()
         for name, act in cycle(_acts(workspace).items()):
             used = monotonic() - start
@@ -92,7 +92,7 @@ def _acts(workspace: Workspace) -> dict[str, Callable[[], str]]:
         "read a file": lambda: _read(workspace, "f"),
         "read in a folder": lambda: _read(workspace, "a/f"),
         "read deep": lambda: _read(workspace, "a/../a/./f"),
-        "list": lambda: " ".join(entry.name for entry in workspace.entries("a").entries),
+        "list": lambda: " ".join(entry.name for entry in workspace.list_entries("a").entries),
         "locate": lambda: workspace.locate("a/new/file").relative,
         "write a file": lambda: workspace.replace_file("f", WRITTEN, None).relative,
         "write in a folder": lambda: workspace.replace_file("a/f", WRITTEN, None).relative,
@@ -108,7 +108,7 @@ def _read(workspace: Workspace, path: str) -> str:
 def _try(found: Race, name: str, act: Callable[[], str]) -> None:
     try:
         told = act()
-    except PathRefused as refused:
+    except PathRefusedError as refused:
         found.met[name, "refused"] += 1
         told = str(refused)
     except OSError:

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from interlock.sandbox.workspace import beneath
 from interlock.sandbox.workspace.beneath import (
-    LOOK,
-    Reach,
+    PATH_ONLY,
+    PathOpener,
     open_beneath,
-    reach_by_kernel,
-    reach_by_walk,
+    open_real_path_by_kernel,
+    open_real_path_by_walk,
     walk_beneath,
 )
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
@@ -29,9 +29,9 @@ FLAGS = [
     os.O_RDONLY,
     os.O_RDONLY | os.O_DIRECTORY,
     os.O_RDONLY | os.O_NOFOLLOW,
-    LOOK,
-    LOOK | os.O_NOFOLLOW,
-    LOOK | os.O_DIRECTORY,
+    PATH_ONLY,
+    PATH_ONLY | os.O_NOFOLLOW,
+    PATH_ONLY | os.O_DIRECTORY,
     os.O_RDWR,
 ]
 
@@ -67,7 +67,7 @@ def root_fd(tree: Path) -> Iterator[int]:
     os.close(fd)
 
 
-def outcome(reach: Reach, root_fd: int, path: str, flags: int) -> int | tuple[int, str]:
+def outcome(reach: PathOpener, root_fd: int, path: str, flags: int) -> int | tuple[int, str]:
     """The error, or which file and where."""
     try:
         reached = reach(root_fd, path, flags, 0)
@@ -93,7 +93,7 @@ def outcome(reach: Reach, root_fd: int, path: str, flags: int) -> int | tuple[in
     ],
 )
 def test_what_lies_beneath_is_opened_and_its_real_place_told(
-    reach: Reach, path: str, expected: str, root_fd: int, tree: Path
+    reach: PathOpener, path: str, expected: str, root_fd: int, tree: Path
 ) -> None:
     assert outcome(reach, root_fd, path, os.O_RDONLY) == ((tree / expected).stat().st_ino, expected)
 
@@ -122,12 +122,12 @@ def test_what_lies_beneath_is_opened_and_its_real_place_told(
         ("a/../" * 900, ENAMETOOLONG),
     ],
 )
-def test_what_leads_elsewhere_or_nowhere_is_an_error(reach: Reach, path: str, error: int, root_fd: int) -> None:
+def test_what_leads_elsewhere_or_nowhere_is_an_error(reach: PathOpener, path: str, error: int, root_fd: int) -> None:
     assert outcome(reach, root_fd, path, os.O_RDONLY) == error
 
 
 @both_ways
-def test_a_nul_is_no_path(reach: Reach, root_fd: int) -> None:
+def test_a_nul_is_no_path(reach: PathOpener, root_fd: int) -> None:
     with pytest.raises(ValueError, match="NUL"):
         reach(root_fd, "f\0", os.O_RDONLY, 0)
 
@@ -139,13 +139,15 @@ def test_the_walk_does_what_the_kernel_does(tree: Path, names: list[str], flags:
     root_fd = os.open(tree, os.O_RDONLY | os.O_DIRECTORY)
     try:
         path = "/".join(names)
-        assert outcome(reach_by_walk, root_fd, path, flags) == outcome(reach_by_kernel, root_fd, path, flags)
+        assert outcome(open_real_path_by_walk, root_fd, path, flags) == outcome(
+            open_real_path_by_kernel, root_fd, path, flags
+        )
     finally:
         os.close(root_fd)
 
 
 @both_ways
-def test_a_new_file_is_made_beneath_and_never_through_a_link_that_leads_out(reach: Reach, tmp_path: Path) -> None:
+def test_a_new_file_is_made_beneath_and_never_through_a_link_that_leads_out(reach: PathOpener, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "root").mkdir()
     (tmp_path / "root/dangling").symlink_to("../out/made")
@@ -169,7 +171,7 @@ def test_a_new_file_is_made_beneath_and_never_through_a_link_that_leads_out(reac
 
 
 @both_ways
-def test_forty_links_are_followed_and_not_one_more(reach: Reach, tmp_path: Path) -> None:
+def test_forty_links_are_followed_and_not_one_more(reach: PathOpener, tmp_path: Path) -> None:
     (tmp_path / "link0").write_text("x")
     for number in range(1, 42):
         (tmp_path / f"link{number}").symlink_to(f"link{number - 1}")
@@ -182,7 +184,7 @@ def test_forty_links_are_followed_and_not_one_more(reach: Reach, tmp_path: Path)
 
 
 @both_ways
-def test_no_descriptor_stays_open_and_none_is_inherited(reach: Reach, root_fd: int) -> None:
+def test_no_descriptor_stays_open_and_none_is_inherited(reach: PathOpener, root_fd: int) -> None:
     before = set(os.listdir("/dev/fd"))
     for path in ("a/b/f", "a/b/up/none", "a/b/out", "a/b/up/../f", "f/x"):
         outcome(reach, root_fd, path, os.O_RDONLY)
@@ -212,15 +214,15 @@ def test_an_open_file_is_where_it_is_now_or_where_it_was_last(tmp_path: Path) ->
     fd = os.open(tmp_path / "root/f", os.O_RDONLY)
     try:
         (tmp_path / "root/f").rename(tmp_path / "root/g")
-        assert beneath.real_path(root_fd, fd) == "g"
+        assert beneath.find_real_path(root_fd, fd) == "g"
         (tmp_path / "root").rename(tmp_path / "moved")
-        assert beneath.real_path(root_fd, fd) == "g"
+        assert beneath.find_real_path(root_fd, fd) == "g"
         (tmp_path / "moved/g").rename(tmp_path / "outside")
         with pytest.raises(OSError, match=os.strerror(EXDEV)):
-            beneath.real_path(root_fd, fd)
+            beneath.find_real_path(root_fd, fd)
         (tmp_path / "outside").rename(tmp_path / "moved/h")
         (tmp_path / "moved/h").unlink()
-        assert beneath.real_path(root_fd, fd) == "h"
+        assert beneath.find_real_path(root_fd, fd) == "h"
     finally:
         os.close(fd)
         os.close(root_fd)
@@ -231,8 +233,8 @@ def test_the_walk_holds_only_so_many_folders(tmp_path: Path) -> None:
     deepest.mkdir(parents=True)
     root_fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        assert outcome(reach_by_walk, root_fd, "d/" * 200, os.O_RDONLY) != ENAMETOOLONG
-        assert outcome(reach_by_walk, root_fd, "d/" * 300, os.O_RDONLY) == ENAMETOOLONG
+        assert outcome(open_real_path_by_walk, root_fd, "d/" * 200, os.O_RDONLY) != ENAMETOOLONG
+        assert outcome(open_real_path_by_walk, root_fd, "d/" * 300, os.O_RDONLY) == ENAMETOOLONG
     finally:
         os.close(root_fd)
 

@@ -12,9 +12,9 @@ import pytest
 from interlock.domain.errors import SandboxSetupError
 from interlock.sandbox.commands import bubblewrap, view
 from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
-from interlock.sandbox.commands.view import View, view_of
+from interlock.sandbox.commands.view import SandboxView, build_view
 from interlock.sandbox.host.programs import find_bash, find_bwrap, find_ripgrep, python_folders
-from interlock.sandbox.interface import CAPABILITIES, Command, Profile
+from interlock.sandbox.interface import CAPABILITIES, CommandSpec, SandboxProfile
 from tests.patience import HANG_SECONDS
 
 from .commands import Printed, a_command, run, works
@@ -310,10 +310,10 @@ async def test_variables_that_make_programs_load_things_are_refused(
 async def test_what_cannot_be_given_to_a_shell_is_refused(
     sandbox: BubblewrapSandbox, workspace: Path, command: dict[str, Any]
 ) -> None:
-    profile = Profile(workspace=str(workspace), writable=True)
+    profile = SandboxProfile(workspace=str(workspace), writable=True)
 
     with pytest.raises(SandboxSetupError, match="Nothing was executed"):
-        await sandbox.start(Command(profile=profile, **command), Printed())
+        await sandbox.start(CommandSpec(profile=profile, **command), Printed())
 
 
 async def test_the_longest_script_runs(sandbox: BubblewrapSandbox, workspace: Path) -> None:
@@ -409,8 +409,8 @@ def other_file(workspace: Path) -> None:
 async def test_a_path_that_is_swapped_between_the_look_and_the_mount_exposes_nothing(
     sandbox: BubblewrapSandbox, workspace: Path, swap: Swap, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def swapped(profile: Profile) -> View:
-        seen = view_of(profile)
+    def swapped(profile: SandboxProfile) -> SandboxView:
+        seen = build_view(profile)
         swap(workspace)
         return seen
 

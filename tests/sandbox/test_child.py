@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
 
-from interlock.sandbox.handlers.child import as_json
+from interlock.sandbox.handlers.child import to_json_bytes
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -40,7 +40,7 @@ class Booking(BaseModel):
 
 @given(JSON)
 def test_json_data_comes_out_as_it_is(value: Any) -> None:
-    assert msgspec.json.decode(as_json(value)) == value
+    assert msgspec.json.decode(to_json_bytes(value)) == value
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_json_data_comes_out_as_it_is(value: Any) -> None:
     ],
 )
 def test_what_is_no_json_becomes_what_is_nearest_to_it(value: Any, nearest: Any) -> None:
-    assert msgspec.json.decode(as_json(value)) == nearest
+    assert msgspec.json.decode(to_json_bytes(value)) == nearest
 
 
 def test_text_that_cannot_be_encoded_is_an_error() -> None:
     with pytest.raises(PydanticSerializationError, match="surrogates not allowed"):
-        as_json("\ud800")
+        to_json_bytes("\ud800")

@@ -15,8 +15,8 @@ import pytest
 
 from interlock.domain.errors import SandboxSetupError
 from interlock.sandbox.host import probe
-from interlock.sandbox.host.process_tree import descendants
-from interlock.sandbox.interface import CAPABILITIES, CommandLimits, CommandSandbox, Ended
+from interlock.sandbox.host.process_tree import list_descendants
+from interlock.sandbox.interface import CAPABILITIES, CommandLimits, CommandSandbox, CommandExit
 from tests.patience import HANG_SECONDS
 
 from .commands import Printed, a_command, run, works
@@ -42,12 +42,12 @@ read < ready
 
 @pytest.fixture(params=BACKENDS)
 def sandbox(request: pytest.FixtureRequest) -> CommandSandbox:
-    finding = next(each for each in probe.probe() if each.backend == request.param)
+    finding = next(each for each in probe.probe_backends() if each.backend == request.param)
     if not finding.works:
         # Only a cause that is known to be the host's excuses it.
         assert finding.advice, finding.why_not
         pytest.skip(f"{finding.backend} does not work here: {finding.why_not}")
-    return probe.choose(request.param)
+    return probe.choose_sandbox(request.param)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def claiming(capability: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("sandbox", [name for name in BACKENDS if capability in CLAIMS[name]], indirect=True)
 
 
-def shape(ended: Ended) -> tuple[str, int | None, str]:
+def shape(ended: CommandExit) -> tuple[str, int | None, str]:
     return ended.reason, ended.exit_code, ended.signal
 
 
@@ -244,7 +244,7 @@ def test_when_we_are_killed_nothing_stays(
     with subprocess.Popen(words, stdout=subprocess.PIPE, cwd=ROOT, env=environment) as harness:
         assert harness.stdout is not None
         assert harness.stdout.readline() == b"begun\n"
-        below = [os.pidfd_open(pid) for pid in descendants(harness.pid)]
+        below = [os.pidfd_open(pid) for pid in list_descendants(harness.pid)]
 
         harness.kill()
 
@@ -472,7 +472,7 @@ async def test_modes_and_times_outside_cannot_be_changed(sandbox: CommandSandbox
 @pytest.mark.parametrize("asked", [{"writable": False}, {"hidden": ("/etc/hostname",)}])
 async def test_without_a_sandbox_what_cannot_be_kept_is_refused(workspace: Path, asked: dict[str, Any]) -> None:
     with pytest.raises(SandboxSetupError, match=r"no sandbox.*Nothing was executed"):
-        await run(probe.choose("none"), "touch ran", workspace, **asked)
+        await run(probe.choose_sandbox("none"), "touch ran", workspace, **asked)
 
     assert not (workspace / "ran").exists()
 

@@ -12,9 +12,9 @@ import pytest
 from interlock.domain.errors import ConfigurationError
 from interlock.sandbox.host.programs import code_folders, runtime_folders
 from interlock.sandbox.workspace import frozen, hidden
-from interlock.sandbox.workspace.frozen import FrozenPlaces, held_with
-from interlock.sandbox.workspace.hidden import HiddenFiles
-from interlock.sandbox.workspace.workspace import PathRefused, Workspace
+from interlock.sandbox.workspace.frozen import FrozenPaths, find_protected_unit
+from interlock.sandbox.workspace.hidden import HiddenFileScanner
+from interlock.sandbox.workspace.workspace import PathRefusedError, Workspace
 
 from .ordinary_user import pytest_as_ordinary_user
 
@@ -40,24 +40,26 @@ def runs_from(monkeypatch: pytest.MonkeyPatch, environment: Path, library: Path)
 
 @pytest.fixture
 def workspace(root: Path) -> Iterator[Workspace]:
-    with Workspace(root, frozen=FrozenPlaces(str(root))) as workspace:
+    with Workspace(root, frozen=FrozenPaths(str(root))) as workspace:
         yield workspace
 
 
 def refusal(workspace: Workspace, path: str) -> tuple[str, str]:
     """Of a look and of a write, which say the same."""
-    with pytest.raises(PathRefused) as looked:
+    with pytest.raises(PathRefusedError) as looked:
         workspace.locate(path, writing=True)
-    with pytest.raises(PathRefused) as written:
+    with pytest.raises(PathRefusedError) as written:
         workspace.replace_file(path, b"new", None)
     assert str(looked.value) == str(written.value)
     return written.value.kind, str(written.value)
 
 
-def read_only(root: Path, places: FrozenPlaces | None = None) -> tuple[str, ...]:
+def read_only(root: Path, places: FrozenPaths | None = None) -> tuple[str, ...]:
     opened = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return HiddenFiles(opened, lambda _: False, lambda _: False, frozen=places or FrozenPlaces(str(root))).find()[1]
+        return HiddenFileScanner(
+            opened, lambda _: False, lambda _: False, frozen=places or FrozenPaths(str(root))
+        ).scan()[1]
     finally:
         os.close(opened)
 
@@ -112,12 +114,12 @@ def test_hard_link_that_comes_later_is_found(root: Path) -> None:
     """Linked files are looked up once: the frozen file has its second name by then, as an installer gives it."""
     os.link(root / LIBRARY / "package/module.py", root.parent / "cache")
     opened = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
-    files = HiddenFiles(opened, lambda _: False, lambda _: False, frozen=FrozenPlaces(str(root)))
-    assert files.find().read_only == ("env",)
+    files = HiddenFileScanner(opened, lambda _: False, lambda _: False, frozen=FrozenPaths(str(root)))
+    assert files.scan().read_only == ("env",)
 
     os.link(root.parent / "cache", root / "later")
 
-    assert files.find().read_only == ("env", "later")
+    assert files.scan().read_only == ("env", "later")
     os.close(opened)
 
 
@@ -130,7 +132,7 @@ def test_shared_packages_are_held_as_a_whole(root: Path) -> None:
     os.link(root / LIBRARY / "package/module.py", second / "package/module.py")
 
     assert read_only(root) == ("env", "second/lib/site-packages/package")
-    assert held_with("a/site-packages/single.py") == "a/site-packages/single.py"
+    assert find_protected_unit("a/site-packages/single.py") == "a/site-packages/single.py"
 
 
 def test_no_file_is_looked_at_without_linked_code(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,36 +154,36 @@ def _fail(_place: object) -> None:
 
 
 def test_own_files_are_hidden_and_not_written(root: Path) -> None:
-    places = FrozenPlaces(str(root))
+    places = FrozenPaths(str(root))
     (root / "state").mkdir()
     (root / "state/key").touch()
     os.link(root / "state/key", root / "copy")
-    places.keep_off([str(root / "state"), str(root / "policy.yaml")])
+    places.add_own_paths([str(root / "state"), str(root / "policy.yaml")])
     with Workspace(root, frozen=places) as workspace:
         for path in ("state/key", "state/new", "policy.yaml"):
             assert "Interlock's own files" in refusal(workspace, path)[1]
-            assert places.is_own(path)
+            assert places.is_own_path(path)
         assert refusal(workspace, "copy")[0] == "guarded"
     assert "copy" in read_only(root, places)
 
 
 def test_own_files_in_the_environment_are_hidden_too(root: Path) -> None:
-    places = FrozenPlaces(str(root))
-    places.keep_off([str(root / "env/state")])
+    places = FrozenPaths(str(root))
+    places.add_own_paths([str(root / "env/state")])
 
-    assert places.is_own("env/state/key")
-    assert not places.is_own("env/lib")
+    assert places.is_own_path("env/state/key")
+    assert not places.is_own_path("env/lib")
 
 
 def test_workspace_in_own_files_is_refused(root: Path) -> None:
     with pytest.raises(ConfigurationError, match="the runtime's own"):
-        FrozenPlaces(str(root)).keep_off([str(root.parent)])
+        FrozenPaths(str(root)).add_own_paths([str(root.parent)])
 
 
 def test_workspace_in_the_environment_is_read_only(root: Path) -> None:
     inside = root / "env/project"
     inside.mkdir()
-    with Workspace(inside, frozen=FrozenPlaces(str(inside))) as workspace:
+    with Workspace(inside, frozen=FrozenPaths(str(inside))) as workspace:
         assert refusal(workspace, "file")[0] == "guarded"
 
 

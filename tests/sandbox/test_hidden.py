@@ -9,7 +9,7 @@ from time import time_ns
 import pytest
 
 from interlock.domain.errors import SandboxSetupError
-from interlock.sandbox.workspace.hidden import Found, HiddenFiles
+from interlock.sandbox.workspace.hidden import WorkspaceScan, HiddenFileScanner
 
 from .ordinary_user import pytest_as_ordinary_user
 
@@ -25,8 +25,8 @@ def long_after() -> int:
     return time_ns() + 10**10
 
 
-def hidden_files(root: int) -> HiddenFiles:
-    return HiddenFiles(root, lambda path: path.endswith("secret"), lambda path: path.endswith("frozen"))
+def hidden_files(root: int) -> HiddenFileScanner:
+    return HiddenFileScanner(root, lambda path: path.endswith("secret"), lambda path: path.endswith("frozen"))
 
 
 def test_files_and_folders_are_found_at_any_depth(tmp_path: Path, root: int) -> None:
@@ -34,35 +34,35 @@ def test_files_and_folders_are_found_at_any_depth(tmp_path: Path, root: int) -> 
     (tmp_path / "a" / "b" / "secret").touch()
     (tmp_path / "frozen").touch()
 
-    assert hidden_files(root).find() == Found(("a/b/secret",), ("frozen",))
+    assert hidden_files(root).scan() == WorkspaceScan(("a/b/secret",), ("frozen",))
 
 
 def test_nothing_in_a_hidden_folder_is_looked_at(tmp_path: Path, root: int) -> None:
     (tmp_path / "secret" / "deep").mkdir(parents=True)
     (tmp_path / "secret" / "deep" / "secret").touch()
 
-    assert hidden_files(root).find().hidden == ("secret",)
+    assert hidden_files(root).scan().hidden == ("secret",)
 
 
 def test_a_file_that_comes_later_is_found(tmp_path: Path, root: int) -> None:
     (tmp_path / "a").mkdir()
     looked_at: list[str] = []
-    files = HiddenFiles(root, lambda path: looked_at.append(path) or path.endswith("secret"), bool, long_after)
-    assert files.find().hidden == ()
+    files = HiddenFileScanner(root, lambda path: looked_at.append(path) or path.endswith("secret"), bool, long_after)
+    assert files.scan().hidden == ()
 
     (tmp_path / "a" / "secret").touch()
 
-    assert files.find().hidden == ("a/secret",)
+    assert files.scan().hidden == ("a/secret",)
     assert looked_at == ["a", "a/secret"], "the folder that did not change is not read again"
 
 
 def test_a_folder_that_changed_a_moment_ago_is_read_again_whatever_its_time_says(tmp_path: Path, root: int) -> None:
     (tmp_path / "a").touch()
     looked_at: list[str] = []
-    files = HiddenFiles(root, lambda path: bool(looked_at.append(path)), bool)
+    files = HiddenFileScanner(root, lambda path: bool(looked_at.append(path)), bool)
 
-    files.find()
-    files.find()
+    files.scan()
+    files.scan()
 
     assert looked_at == ["a", "a"]
 
@@ -70,11 +70,11 @@ def test_a_folder_that_changed_a_moment_ago_is_read_again_whatever_its_time_says
 def test_a_file_that_went_is_not_found_again(tmp_path: Path, root: int) -> None:
     (tmp_path / "secret").touch()
     files = hidden_files(root)
-    assert files.find().hidden == ("secret",)
+    assert files.scan().hidden == ("secret",)
 
     (tmp_path / "secret").unlink()
 
-    assert files.find().hidden == ()
+    assert files.scan().hidden == ()
 
 
 def test_a_link_is_a_name_and_is_not_followed(tmp_path: Path, root: int) -> None:
@@ -84,17 +84,17 @@ def test_a_link_is_a_name_and_is_not_followed(tmp_path: Path, root: int) -> None
     (tmp_path / "link").symlink_to(outside)
     (tmp_path / "to_secret").symlink_to(outside)
 
-    assert hidden_files(root).find().hidden == ("to_secret",)
+    assert hidden_files(root).scan().hidden == ("to_secret",)
 
 
 def test_a_folder_that_became_a_link_is_not_entered(tmp_path: Path, root: int) -> None:
     (tmp_path / "a").mkdir()
     files = hidden_files(root)
-    files.find()
+    files.scan()
     (tmp_path / "a").rmdir()
     (tmp_path / "a").symlink_to("/")
 
-    assert files.find() == Found((), ())
+    assert files.scan() == WorkspaceScan((), ())
 
 
 @pytest.mark.requirement("R232")
@@ -103,7 +103,7 @@ def test_no_folder_is_left_out(tmp_path: Path, root: int, folder: str) -> None:
     (tmp_path / folder / "app").mkdir(parents=True)
     (tmp_path / folder / "app" / "secret").touch()
 
-    assert hidden_files(root).find().hidden == (f"{folder}/app/secret",)
+    assert hidden_files(root).scan().hidden == (f"{folder}/app/secret",)
 
 
 @pytest.mark.requirement("R232")
@@ -117,7 +117,7 @@ def test_a_folder_with_a_path_that_is_too_long_is_hidden_as_a_whole(tmp_path: Pa
         folder = inner
     os.close(folder)
 
-    (hidden,) = hidden_files(root).find().hidden
+    (hidden,) = hidden_files(root).scan().hidden
 
     assert hidden == "/".join(["d" * 200] * 15)
     assert (tmp_path / hidden).is_dir(), "a path that can be used"
@@ -139,7 +139,7 @@ def test_a_folder_that_cannot_be_looked_into_is_hidden_as_a_whole(
 
     monkeypatch.setattr(os, "open", refuse)
 
-    assert hidden_files(root).find() == Found(("closed",), ())
+    assert hidden_files(root).scan() == WorkspaceScan(("closed",), ())
 
 
 @pytest.mark.requirement("R232")
@@ -148,14 +148,14 @@ def test_a_folder_that_cannot_be_looked_into_is_hidden_as_a_whole(
 def test_a_folder_that_was_closed_by_its_mode_is_hidden_as_a_whole(tmp_path: Path, root: int, mode: int) -> None:
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "secret").touch()
-    files = HiddenFiles(root, lambda path: path.endswith("secret"), bool, long_after)
-    assert files.find().hidden == ("app/secret",)
+    files = HiddenFileScanner(root, lambda path: path.endswith("secret"), bool, long_after)
+    assert files.scan().hidden == ("app/secret",)
 
     (tmp_path / "app").chmod(mode)
-    assert files.find().hidden == ("app",)
+    assert files.scan().hidden == ("app",)
 
     (tmp_path / "app").chmod(0o755)
-    assert files.find().hidden == ("app/secret",)
+    assert files.scan().hidden == ("app/secret",)
 
 
 @pytest.mark.skipif("os.geteuid() != 0", reason="this is an ordinary user")
@@ -167,11 +167,11 @@ def test_two_findings_at_the_same_place_are_equal(tmp_path: Path, root: int) -> 
     for number in range(50):
         (tmp_path / f"{number}").mkdir()
         (tmp_path / f"{number}" / "secret").touch()
-    first = hidden_files(root).find()
+    first = hidden_files(root).scan()
     (tmp_path / "7" / "secret").rename(tmp_path / "x")
     (tmp_path / "x").rename(tmp_path / "7" / "secret")
 
-    assert hidden_files(root).find() == first
+    assert hidden_files(root).scan() == first
 
 
 def test_what_git_obeys_is_held_and_a_new_repository_is_told(tmp_path: Path, root: int) -> None:
@@ -182,10 +182,10 @@ def test_what_git_obeys_is_held_and_a_new_repository_is_told(tmp_path: Path, roo
         (tmp_path / name).touch()
     (tmp_path / "b" / ".git").symlink_to("../.git")
 
-    found = hidden_files(root).find()
+    found = hidden_files(root).scan()
 
     assert found.read_only == (".git/modules/libs/x/config", "a/.git")
-    assert found.told == (".git/HEAD", "b/.git")
+    assert found.watched == (".git/HEAD", "b/.git")
 
 
 def test_a_workspace_with_too_many_folders_is_refused_in_words(
@@ -196,7 +196,7 @@ def test_a_workspace_with_too_many_folders_is_refused_in_words(
         (tmp_path / f"{number}").mkdir()
 
     with pytest.raises(SandboxSetupError, match=r"more than 3 folders.* Ask the user"):
-        hidden_files(root).find()
+        hidden_files(root).scan()
 
 
 def test_a_folder_that_moves_while_it_is_looked_for_is_found_where_it_went(tmp_path: Path, root: int) -> None:
@@ -209,4 +209,4 @@ def test_a_folder_that_moves_while_it_is_looked_for_is_found_where_it_went(tmp_p
             (tmp_path / "a").rename(tmp_path / moves.pop())
         return path.endswith("secret")
 
-    assert HiddenFiles(root, hides, lambda path: False).find().hidden == ("z/secret",)
+    assert HiddenFileScanner(root, hides, lambda path: False).scan().hidden == ("z/secret",)

@@ -13,7 +13,7 @@ import pytest
 from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
 from interlock.sandbox.host import process_tree
 from interlock.sandbox.host.programs import find_bwrap, python_folders
-from interlock.sandbox.interface import CommandLimits, Stream
+from interlock.sandbox.interface import CommandLimits, OutputStream
 from tests.patience import HANG_SECONDS
 
 from .commands import a_command, run, works
@@ -260,8 +260,8 @@ async def test_other_users_of_the_host_see_no_variables_and_no_paths_in_the_comm
     seen: list[bytes] = []
     looked = asyncio.Event()
 
-    def look(stream: Stream, chunk: bytes) -> None:
-        pids = process_tree.descendants(os.getpid())
+    def look(stream: OutputStream, chunk: bytes) -> None:
+        pids = process_tree.list_descendants(os.getpid())
         seen.extend(Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids)
         looked.set()
 

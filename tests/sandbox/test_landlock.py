@@ -12,22 +12,24 @@ from hypothesis import strategies as st
 
 from interlock.domain.errors import SandboxSetupError
 from interlock.sandbox.commands import landlock_rules, supervisor
-from interlock.sandbox.commands.landlock_rules import Level, Limits
-from interlock.sandbox.host.landlock import Ruleset, abi
+from interlock.sandbox.commands.landlock_rules import AccessLevel, PathRestrictions
+from interlock.sandbox.host.landlock import Ruleset, get_abi
 
 from .ordinary_user import pytest_as_ordinary_user
 
-pytestmark = pytest.mark.skipif(abi() < 3, reason="this kernel has no Landlock that is new enough")
+pytestmark = pytest.mark.skipif(get_abi() < 3, reason="this kernel has no Landlock that is new enough")
 
 
-def run(script: str, workspace: Path, level: Level, hidden: Iterable[Path] = (), read_only: Iterable[Path] = ()) -> str:
+def run(
+    script: str, workspace: Path, level: AccessLevel, hidden: Iterable[Path] = (), read_only: Iterable[Path] = ()
+) -> str:
     """What the script prints, one line for each word that worked. Programs are beyond question here."""
-    limits = Limits(map(str, hidden), map(str, read_only))
+    limits = PathRestrictions(map(str, hidden), map(str, read_only))
     with Ruleset(network=False) as ruleset, open(os.devnull, "w", encoding="ascii") as status:
         for folder in ("/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache"):
             if os.path.exists(folder):
-                limits.allow(ruleset, folder, Level.READABLE)
-        limits.allow(ruleset, "/dev/null", Level.WRITABLE)
+                limits.allow(ruleset, folder, AccessLevel.READABLE)
+        limits.allow(ruleset, "/dev/null", AccessLevel.WRITABLE)
         limits.allow(ruleset, str(workspace), level)
         words = [f"parent={os.getpid()}", f"status={status.fileno()}", f"cwd={workspace}", f"ruleset={ruleset.fd}"]
         return subprocess.run(
@@ -70,13 +72,13 @@ CHANGES = [
 
 
 def test_a_writable_workspace_can_be_changed_in_all_ways(workspace: Path) -> None:
-    assert works(CHANGES, workspace, Level.WRITABLE) == CHANGES
+    assert works(CHANGES, workspace, AccessLevel.WRITABLE) == CHANGES
 
 
 def test_a_read_only_workspace_can_be_read_and_listed_only(workspace: Path) -> None:
     reads = ["cat a/deep/er/file .env", "ls -R .", "find . -type f"]
 
-    assert works([*reads, *CHANGES, "touch new", ": > .env", "cp top copy"], workspace, Level.READABLE) == reads
+    assert works([*reads, *CHANGES, "touch new", ": > .env", "cp top copy"], workspace, AccessLevel.READABLE) == reads
 
 
 def test_nothing_outside_can_be_read_written_or_emptied(workspace: Path) -> None:
@@ -97,7 +99,7 @@ def test_nothing_outside_can_be_read_written_or_emptied(workspace: Path) -> None
         "kill -0 $PPID",
     ]
 
-    assert works(attempts, workspace, Level.WRITABLE) == []
+    assert works(attempts, workspace, AccessLevel.WRITABLE) == []
     assert (workspace.parent / "outside").read_text() == "text"
 
 
@@ -118,7 +120,7 @@ def test_what_is_hidden_can_neither_be_read_nor_changed_nor_moved(workspace: Pat
     ]
 
     hidden = [workspace / ".env", workspace / "b/secret"]
-    assert works(attempts, workspace, Level.WRITABLE, hidden) == []
+    assert works(attempts, workspace, AccessLevel.WRITABLE, hidden) == []
     assert (workspace / ".env").read_text() == "text"
 
 
@@ -127,7 +129,7 @@ def test_no_folder_above_something_protected_can_be_moved(workspace: Path, kind:
     protected = {kind: [workspace / "a/deep/er/file"]}
     attempts = ["mv -T a c", "mv -T a/deep a/c", "mv -T a/deep/er b/c", "mv a b/", "rm -rf a", "mv -T b a/deep/c"]
 
-    assert works(attempts, workspace, Level.WRITABLE, **protected) == []
+    assert works(attempts, workspace, AccessLevel.WRITABLE, **protected) == []
     assert (workspace / "a/deep/er/file").read_text() == "text"
 
 
@@ -135,13 +137,13 @@ def test_what_is_beside_hidden_files_can_be_listed_and_changed(workspace: Path) 
     changes = ["echo x > a/file", "mkdir -p a/made/deep", "mv a/deep a/made", "echo x > b/file", "echo x > top"]
 
     hidden = [workspace / ".env", workspace / "b/secret"]
-    assert works(["ls .", "ls b", *changes], workspace, Level.WRITABLE, hidden) == ["ls .", "ls b", *changes]
+    assert works(["ls .", "ls b", *changes], workspace, AccessLevel.WRITABLE, hidden) == ["ls .", "ls b", *changes]
 
 
 def test_names_in_a_hidden_folder_cannot_be_listed(workspace: Path) -> None:
     attempts = ["ls b", "ls .", "cat b/file", "cat a/file", "ls a"]
 
-    assert works(attempts, workspace, Level.WRITABLE, [workspace / "b"]) == ["cat a/file", "ls a"]
+    assert works(attempts, workspace, AccessLevel.WRITABLE, [workspace / "b"]) == ["cat a/file", "ls a"]
 
 
 def test_what_is_read_only_can_be_read_and_nothing_else(workspace: Path) -> None:
@@ -160,27 +162,27 @@ def test_what_is_read_only_can_be_read_and_nothing_else(workspace: Path) -> None
     ]
 
     read_only = [workspace / ".git"]
-    assert works(attempts, workspace, Level.WRITABLE, read_only=read_only) == attempts[:4]
+    assert works(attempts, workspace, AccessLevel.WRITABLE, read_only=read_only) == attempts[:4]
 
 
 def test_a_hidden_part_of_a_read_only_part_stays_hidden(workspace: Path) -> None:
     attempts = ["cat .git/config", "cat .git/hooks/run", "echo x > .git/config"]
 
     hidden, read_only = [workspace / ".git/config"], [workspace / ".git"]
-    assert works(attempts, workspace, Level.WRITABLE, hidden, read_only) == ["cat .git/hooks/run"]
+    assert works(attempts, workspace, AccessLevel.WRITABLE, hidden, read_only) == ["cat .git/hooks/run"]
 
 
 def test_a_missing_path_costs_nothing(workspace: Path) -> None:
     hidden, read_only = [workspace / "none"], [workspace / ".agent"]
 
-    assert works(CHANGES, workspace, Level.WRITABLE, hidden, read_only) == CHANGES
+    assert works(CHANGES, workspace, AccessLevel.WRITABLE, hidden, read_only) == CHANGES
     assert not (workspace / ".agent").exists()
 
 
 def test_a_hidden_link_hides_what_it_leads_to(workspace: Path) -> None:
     (workspace / "soft").symlink_to("b/secret")
 
-    assert works(["cat soft", "cat b/secret", "cat b/file"], workspace, Level.READABLE, [workspace / "soft"]) == [
+    assert works(["cat soft", "cat b/secret", "cat b/file"], workspace, AccessLevel.READABLE, [workspace / "soft"]) == [
         "cat b/file"
     ]
 
@@ -189,7 +191,7 @@ def test_too_many_entries_are_refused(workspace: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(landlock_rules, "MAX_ENTRIES", 3)
 
     with pytest.raises(SandboxSetupError, match=r"Nothing was executed\. Hide whole folders"):
-        run("true", workspace, Level.WRITABLE, [workspace / ".env"])
+        run("true", workspace, AccessLevel.WRITABLE, [workspace / ".env"])
 
 
 def test_a_path_that_is_too_deep_is_refused(tmp_path: Path) -> None:
@@ -197,7 +199,7 @@ def test_a_path_that_is_too_deep_is_refused(tmp_path: Path) -> None:
     deep.mkdir(parents=True)
 
     with pytest.raises(SandboxSetupError, match=r"Nothing was executed\."):
-        Limits([str(deep)], ())
+        PathRestrictions([str(deep)], ())
 
 
 NAMES = [
@@ -224,7 +226,7 @@ def test_nothing_is_ever_reached_that_is_hidden_and_nothing_else_is_lost(
     attempts = [f"exec {sign} {name}" for name in files for sign in ("<", ">>")]
 
     worked = works(
-        attempts, workspace, Level.WRITABLE, [workspace / n for n in hidden], [workspace / n for n in read_only]
+        attempts, workspace, AccessLevel.WRITABLE, [workspace / n for n in hidden], [workspace / n for n in read_only]
     )
 
     def under(name: str, places: set[str]) -> bool:

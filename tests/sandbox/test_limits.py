@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
-from interlock.sandbox.host.cgroups import holds_root
+from interlock.sandbox.host.cgroups import can_limit_root
 from interlock.sandbox.host.programs import find_bwrap, find_ripgrep
-from interlock.sandbox.interface import CommandLimits, Ended, Stream
+from interlock.sandbox.interface import CommandLimits, CommandExit, OutputStream
 from tests.patience import HANG_SECONDS
 
 from .commands import Printed, a_command, run
@@ -33,7 +33,7 @@ def alive(tmp_path: Path) -> Iterator[int]:
     os.close(reader)
 
 
-def shape(ended: Ended) -> tuple[str, int | None, str]:
+def shape(ended: CommandExit) -> tuple[str, int | None, str]:
     return ended.reason, ended.exit_code, ended.signal
 
 
@@ -65,7 +65,7 @@ async def test_memory_of_one_process_is_refused_by_the_kernel(sandbox: Bubblewra
 
 
 @pytest.mark.skipif(
-    os.geteuid() == 0 and not holds_root(),
+    os.geteuid() == 0 and not can_limit_root(),
     reason="nothing holds the processes of root on this host: it would be a real one",
 )
 async def test_a_fork_bomb_is_ended(sandbox: BubblewrapSandbox, tmp_path: Path, alive: int) -> None:
@@ -81,9 +81,9 @@ async def test_a_fork_bomb_is_ended(sandbox: BubblewrapSandbox, tmp_path: Path, 
 
 
 async def test_output_is_cut_at_its_limit_to_the_byte(sandbox: BubblewrapSandbox, tmp_path: Path, alive: int) -> None:
-    received: dict[Stream, int] = {"stdout": 0, "stderr": 0}
+    received: dict[OutputStream, int] = {"stdout": 0, "stderr": 0}
 
-    def receive(stream: Stream, chunk: bytes) -> None:
+    def receive(stream: OutputStream, chunk: bytes) -> None:
         received[stream] += len(chunk)
 
     command = a_command("exec 9> alive; yes & yes >&2", tmp_path, limits=CommandLimits(output_bytes=3_000_001))

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from interlock.domain.tool import ToolContext
 from interlock.sandbox.handlers.executor import LocalSandbox
-from interlock.sandbox.interface import Sandbox, SandboxFull
+from interlock.sandbox.interface import Sandbox, SandboxFullError
 
 from .declare import NoArguments, context_for, declare
 from .process_tools import whoami
@@ -52,7 +52,7 @@ async def test_an_async_handler_is_the_coroutine_itself_and_needs_no_task_or_thr
 
     assert inspect.iscoroutine(started)
     assert await started == 3
-    assert sandbox.executor(tool) == "async"
+    assert sandbox.executor_name(tool) == "async"
 
 
 @pytest.mark.requirement("R107")
@@ -63,7 +63,7 @@ async def test_a_sync_handler_runs_in_a_thread(sandbox: Sandbox) -> None:
     tool = declare(where)
 
     assert await sandbox.start(tool, NoArguments(), context_for(tool)) != threading.get_ident()
-    assert sandbox.executor(tool) == "thread"
+    assert sandbox.executor_name(tool) == "thread"
 
 
 async def test_arguments_are_passed_one_by_one_with_their_defaults(sandbox: Sandbox) -> None:
@@ -87,11 +87,11 @@ async def test_the_context_is_passed_where_the_tool_asks_for_it(sandbox: Sandbox
 
 async def test_a_handler_with_process_isolation_runs_in_another_process(sandbox: Sandbox) -> None:
     assert await sandbox.start(whoami, NoArguments(), context_for(whoami)) == "run_1 call_1 whoami"
-    assert sandbox.executor(whoami) == "process"
+    assert sandbox.executor_name(whoami) == "process"
 
 
 def test_the_local_sandbox_holds_nothing_back_and_says_so() -> None:
-    assert LocalSandbox().unconfined.sandbox == "none"
+    assert LocalSandbox().unconfined_scope.sandbox == "none"
 
 
 async def test_a_sandbox_without_a_free_thread_refuses_at_once() -> None:
@@ -99,7 +99,7 @@ async def test_a_sandbox_without_a_free_thread_refuses_at_once() -> None:
     tool = declare(release.wait)
     busy = asyncio.ensure_future(sandbox.start(tool, NoArguments(), context_for(tool)))
 
-    with pytest.raises(SandboxFull):
+    with pytest.raises(SandboxFullError):
         sandbox.start(tool, NoArguments(), context_for(tool))
 
     release.set()

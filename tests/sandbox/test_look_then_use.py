@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from interlock.domain.errors import SandboxSetupError
-from interlock.domain.payload import Surroundings
+from interlock.domain.payload import ExecutionEnvironment
 from interlock.sandbox.commands import bubblewrap, launch
 from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
 from interlock.sandbox.host import probe
@@ -73,7 +73,7 @@ def at_spawn(monkeypatch: pytest.MonkeyPatch, attack: Callable[[], None]) -> Non
 
 def at_gate(monkeypatch: pytest.MonkeyPatch, attack: Callable[[], None]) -> None:
     """After the sandbox is made, before it is completed."""
-    complete = bubblewrap._complete  # pyright: ignore[reportPrivateUsage] the moment that the test is about
+    complete = bubblewrap._complete_sandbox  # pyright: ignore[reportPrivateUsage] the moment that the test is about
 
     def attacked(*args: Any) -> str:
         attack()
@@ -84,7 +84,7 @@ def at_gate(monkeypatch: pytest.MonkeyPatch, attack: Callable[[], None]) -> None
 
 @pytest.fixture
 def bwrap() -> BubblewrapSandbox:
-    sandbox = probe.choose("bubblewrap")
+    sandbox = probe.choose_sandbox("bubblewrap")
     assert isinstance(sandbox, BubblewrapSandbox)
     return sandbox
 
@@ -242,7 +242,7 @@ async def test_a_changed_file_stops_what_was_approved(
     script.write_text("touch approved")
     if change == "made":
         script.unlink()
-    bound = Surroundings(cwd=str(workspace), files=bind_files(["script"], str(workspace)))
+    bound = ExecutionEnvironment(cwd=str(workspace), files=bind_files(["script"], str(workspace)))
 
     def attack() -> None:
         if change == "removed":
@@ -271,7 +271,7 @@ async def test_a_changed_file_stops_what_was_approved(
 
 async def test_unchanged_files_let_it_run(sandbox: CommandSandbox, workspace: Path) -> None:
     (workspace / "script").write_text("echo approved")
-    bound = Surroundings(cwd=str(workspace), files=bind_files(["script", "missing", "inner"], str(workspace)))
+    bound = ExecutionEnvironment(cwd=str(workspace), files=bind_files(["script", "missing", "inner"], str(workspace)))
 
     outcome = await run(sandbox, "bash script", workspace, bound=bound, alone="end")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
-from interlock.sandbox.host.cgroups import make_group
+from interlock.sandbox.host.cgroups import create_cgroup
 from interlock.sandbox.host.programs import find_bwrap, python_folders
 from interlock.sandbox.interface import CommandLimits
 
@@ -26,11 +26,11 @@ def sandbox() -> BubblewrapSandbox:
 
 
 def has_memory_groups() -> bool:
-    group = make_group(10, LIMIT)
+    group = create_cgroup(10, LIMIT)
     if group is None:
         return False
     group.close()
-    return group.holds_memory
+    return group.can_limit_memory
 
 
 async def python(sandbox: BubblewrapSandbox, program: str, workspace: Path) -> Outcome:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.workspace.beneath import Reach
-from interlock.sandbox.workspace.workspace import PathRefused, Workspace
+from interlock.sandbox.workspace.beneath import PathOpener
+from interlock.sandbox.workspace.workspace import PathRefusedError, Workspace
 from tests.corpora.path_escape import CANARY, MORE, Case, Scene, load
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.sandbox.ways import both_ways
@@ -20,12 +20,12 @@ pytestmark = pytest.mark.requirement("R229")
 
 @both_ways
 @pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
-def test_a_path_leads_where_it_may_and_nowhere_else(case: Case, reach: Reach, tmp_path: Path) -> None:
+def test_a_path_leads_where_it_may_and_nowhere_else(case: Case, reach: PathOpener, tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     path = scene.set_up(case)
     before = scene.around()
 
-    with Workspace(scene.workspace, reach=reach) as workspace:
+    with Workspace(scene.workspace, opener=reach) as workspace:
         place = located(workspace, case.op, path)
         told = do(workspace, case.op, path)
 
@@ -43,7 +43,7 @@ def located(workspace: Workspace, op: str, path: str) -> str | None:
     """Where the path leads, when it is of use for this."""
     try:
         place = workspace.locate(path.partition("*")[0] if op == "glob" else path, writing=op == "write")
-    except PathRefused:
+    except PathRefusedError:
         return None
     assert not {"..", ""}.intersection(place.relative.split("/"))
     useful = {"read": ("file",), "write": ("file", "missing")}.get(op, ("folder",))
@@ -63,6 +63,6 @@ def do(workspace: Workspace, op: str, path: str) -> str | None:
                 return relative
             case _:
                 fixed = path.partition("*")[0] if op == "glob" else path
-                return " ".join(entry.name for entry in workspace.entries(fixed).entries)
-    except PathRefused:
+                return " ".join(entry.name for entry in workspace.list_entries(fixed).entries)
+    except PathRefusedError:
         return None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.workspace.beneath import Reach, Reached
+from interlock.sandbox.workspace.beneath import PathOpener, OpenedPath
 from tests.sandbox.race import race
 from tests.sandbox.ways import both_ways
 
@@ -17,7 +17,7 @@ pytestmark = [
 
 
 @both_ways
-def test_nothing_leaks_while_folders_and_links_are_swapped(reach: Reach, tmp_path: Path) -> None:
+def test_nothing_leaks_while_folders_and_links_are_swapped(reach: PathOpener, tmp_path: Path) -> None:
     acts = ("read a file", "read in a folder", "list", "write in a folder")
     wanted = {(act, outcome) for act in acts for outcome in ("done", "refused")}
 
@@ -30,8 +30,8 @@ def test_nothing_leaks_while_folders_and_links_are_swapped(reach: Reach, tmp_pat
 
 
 def test_an_opener_that_looks_first_and_opens_afterwards_is_caught(tmp_path: Path) -> None:
-    def looks_first(root_fd: int, path: str, flags: int, mode: int = 0) -> Reached:
+    def looks_first(root_fd: int, path: str, flags: int, mode: int = 0) -> OpenedPath:
         os.stat(path, dir_fd=root_fd, follow_symlinks=False)
-        return Reached(os.open(path, flags, mode, dir_fd=root_fd), path)
+        return OpenedPath(os.open(path, flags, mode, dir_fd=root_fd), path)
 
     assert race(tmp_path, looks_first, seconds=0, enough=lambda found: found.wrong != []).wrong != []

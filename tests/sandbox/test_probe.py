@@ -9,13 +9,13 @@ import pytest
 
 from interlock.domain.errors import ConfigurationError
 from interlock.sandbox.host import probe
-from interlock.sandbox.host.facts import Host, read_host
-from interlock.sandbox.host.probe import explain
+from interlock.sandbox.host.facts import HostInfo, read_host_info
+from interlock.sandbox.host.probe import explain_failure
 from interlock.sandbox.interface import CAPABILITIES
 
 from .ordinary_user import run_as_ordinary_user
 
-ORDINARY = Host(
+ORDINARY = HostInfo(
     system="Linux",
     kernel="6.8.0",
     machine="x86_64",
@@ -36,7 +36,7 @@ print(probe.choose().confinement.backend, "|", probe.probe()[0].why_not, "|", pr
 
 
 def test_every_backend_works_or_says_why_not() -> None:
-    found = probe.probe()
+    found = probe.probe_backends()
 
     assert [finding.backend for finding in found] == ["bubblewrap", "landlock", "none"]
     for finding in found:
@@ -46,15 +46,15 @@ def test_every_backend_works_or_says_why_not() -> None:
 
 
 async def test_it_can_be_asked_within_an_event_loop_and_is_done_once() -> None:
-    first, second = probe.probe(), probe.probe()
+    first, second = probe.probe_backends(), probe.probe_backends()
 
     assert all(one is other for one, other in zip(first, second, strict=True))
 
 
 def test_the_best_that_works_is_chosen() -> None:
-    best = next(finding for finding in probe.probe() if finding.works)
+    best = next(finding for finding in probe.probe_backends() if finding.works)
 
-    assert probe.choose().confinement.backend == best.backend
+    assert probe.choose_sandbox().confinement.backend == best.backend
 
 
 def test_without_bubblewrap_root_has_no_sandbox_and_is_told_so() -> None:
@@ -66,7 +66,7 @@ def test_without_bubblewrap_root_has_no_sandbox_and_is_told_so() -> None:
     assert ended.stdout == expected
 
 
-@pytest.mark.skipif(read_host().landlock_abi < 3, reason="this kernel has no Landlock that is new enough")
+@pytest.mark.skipif(read_host_info().landlock_abi < 3, reason="this kernel has no Landlock that is new enough")
 def test_without_bubblewrap_an_ordinary_user_has_landlock() -> None:
     ended = run_as_ordinary_user("-c", WITHOUT_BUBBLEWRAP)
 
@@ -79,7 +79,7 @@ def test_a_backend_that_does_not_work_is_not_replaced_in_silence() -> None:
     with pytest.raises(
         ConfigurationError, match=r"'landlock' does not work here: .* Run Interlock as an ordinary user\."
     ):
-        probe.choose("landlock")
+        probe.choose_sandbox("landlock")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_what_bubblewrap_says_is_put_in_words_to_act_on(
 ) -> None:
     problem = f"The command could not be started in its sandbox: {said}. Nothing was executed."
 
-    found_why, found_advice = explain(problem, msgspec.structs.replace(ORDINARY, **host))
+    found_why, found_advice = explain_failure(problem, msgspec.structs.replace(ORDINARY, **host))
 
     assert why in found_why
     assert advice in found_advice
@@ -151,4 +151,4 @@ def test_what_bubblewrap_says_is_put_in_words_to_act_on(
 def test_words_that_nobody_knows_are_passed_on() -> None:
     problem = "The command could not be started in its sandbox: bwrap: What now?. Nothing was executed."
 
-    assert explain(problem, ORDINARY) == ("bwrap: What now?", "")
+    assert explain_failure(problem, ORDINARY) == ("bwrap: What now?", "")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.host.cgroups import MemoryUse, ProcessGroup, holds_root, make_group
+from interlock.sandbox.host.cgroups import MemoryUsage, CommandCgroup, can_limit_root, create_cgroup
 
 from .hoards import HOARDS, MEGABYTE
 from .ordinary_user import NOBODY, run_as_ordinary_user
@@ -18,25 +18,25 @@ LIMIT = 100 * MEGABYTE
 
 
 def has_memory_groups() -> bool:
-    group = make_group(3, LIMIT)
+    group = create_cgroup(3, LIMIT)
     if group is not None:
         group.close()
-    return group is not None and group.holds_memory
+    return group is not None and group.can_limit_memory
 
 
 needs_memory = pytest.mark.skipif(not has_memory_groups(), reason="there is no memory controller for us here")
-needs_groups = pytest.mark.skipif(not holds_root(), reason="not root, or there are no control groups for us here")
+needs_groups = pytest.mark.skipif(not can_limit_root(), reason="not root, or there are no control groups for us here")
 
 
 @needs_groups
 def test_a_process_in_a_group_cannot_have_more_than_its_limit() -> None:
-    group = make_group(3)
+    group = create_cgroup(3)
     assert group is not None
     waiting = "read -r _; for i in 1 2 3 4 5; do (exec sleep 5) & done; jobs -p | wc -l; kill $(jobs -p)"
     shell = subprocess.Popen(
         ["/bin/bash", "-c", waiting], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    group.take(shell.pid)
+    group.add_process(shell.pid)
     _, refused = shell.communicate("\n")
     group.close()
 
@@ -45,7 +45,7 @@ def test_a_process_in_a_group_cannot_have_more_than_its_limit() -> None:
 
 @needs_groups
 def test_a_group_that_is_closed_leaves_nothing() -> None:
-    group = make_group(3)
+    group = create_cgroup(3)
     assert group is not None
     folders: tuple[str, ...] = vars(group)["_folders"]
     assert folders
@@ -61,24 +61,24 @@ def test_a_group_that_is_closed_leaves_nothing() -> None:
 def test_taking_a_process_that_is_over_is_no_fault() -> None:
     over = subprocess.Popen(["/bin/true"])
     over.wait()
-    group = make_group(3)
+    group = create_cgroup(3)
     assert group is not None
 
-    group.take(over.pid)
+    group.add_process(over.pid)
 
     group.close()
 
 
-def end_at_the_limit() -> tuple[int, MemoryUse]:
+def end_at_the_limit() -> tuple[int, MemoryUsage]:
     """Return how a process ended that was taken into a group and then held more than its limit."""
-    group = make_group(3, LIMIT)
+    group = create_cgroup(3, LIMIT)
     assert group is not None
     program = "input()" + HOARDS["memfd"]
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
-        group.take(process.pid)
+        group.add_process(process.pid)
         process.communicate(b"\n")
     group.close()
-    return process.returncode, group.memory_use()
+    return process.returncode, group.read_memory_usage()
 
 
 @needs_memory
@@ -86,7 +86,7 @@ def test_the_kernel_ends_a_process_at_the_memory_limit() -> None:
     code, use = end_at_the_limit()
 
     assert code == -signal.SIGKILL
-    assert use == MemoryUse(peak_bytes=LIMIT, is_exceeded=True)
+    assert use == MemoryUsage(peak_bytes=LIMIT, is_exceeded=True)
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def delegated() -> Iterator[Path]:
     """A control group that belongs to an ordinary user, as systemd delegates one."""
     if os.getuid() != 0 or not has_memory_groups():
         pytest.skip("only root can delegate a control group, and only where there is a memory controller")
-    group = make_group(3, 1 << 40)
+    group = create_cgroup(3, 1 << 40)
     assert group is not None
     folder = next(Path(folder) for folder in vars(group)["_folders"] if Path(folder, "memory.failcnt").exists())
     for path in (folder, folder / "cgroup.procs"):
@@ -118,30 +118,30 @@ def test_version_two_is_read_like_version_one(tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
 
-    group = ProcessGroup((str(tmp_path),), str(tmp_path / "memory.max"))
+    group = CommandCgroup((str(tmp_path),), str(tmp_path / "memory.max"))
 
-    assert group.memory_use() == MemoryUse(peak_bytes=900, is_exceeded=True)
+    assert group.read_memory_usage() == MemoryUsage(peak_bytes=900, is_exceeded=True)
 
 
 def test_a_process_that_was_not_taken_is_not_limited(tmp_path: Path) -> None:
-    group = ProcessGroup((str(tmp_path / "gone"),), str(tmp_path / "gone/memory.max"))
-    assert group.holds_memory
+    group = CommandCgroup((str(tmp_path / "gone"),), str(tmp_path / "gone/memory.max"))
+    assert group.can_limit_memory
 
-    group.take(os.getpid())
+    group.add_process(os.getpid())
 
-    assert not group.holds_memory
+    assert not group.can_limit_memory
 
 
 @needs_memory
 def test_a_group_without_use_has_none() -> None:
-    group = make_group(3, LIMIT)
+    group = create_cgroup(3, LIMIT)
     assert group is not None
 
-    assert group.memory_use() == MemoryUse()
+    assert group.read_memory_usage() == MemoryUsage()
 
     group.close()
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="for an ordinary user")
 def test_an_ordinary_user_needs_no_group_for_processes() -> None:
-    assert make_group(3) is None
+    assert create_cgroup(3) is None

@@ -27,23 +27,25 @@ def family() -> "Iterator[subprocess.Popen[str]]":
 
 
 def test_children_are_found_and_the_process_itself_is_not(family: "subprocess.Popen[str]") -> None:
-    found = process_tree.descendants(family.pid)
+    found = process_tree.list_descendants(family.pid)
 
     assert len(found) == 2
     assert family.pid not in found
-    assert set(found) < set(process_tree.descendants(os.getpid()))
+    assert set(found) < set(process_tree.list_descendants(os.getpid()))
 
 
 def test_looking_stops_where_it_is_told_to(family: "subprocess.Popen[str]") -> None:
-    assert 1 <= len(process_tree.descendants(os.getpid(), most=0)) <= len(process_tree.descendants(os.getpid()))
+    assert (
+        1 <= len(process_tree.list_descendants(os.getpid(), limit=0)) <= len(process_tree.list_descendants(os.getpid()))
+    )
 
 
 def test_a_process_that_is_gone_has_no_children_and_no_memory() -> None:
     gone = 2**22 + 1
 
-    assert process_tree.descendants(gone) == []
-    assert process_tree.resident_bytes([gone]) == process_tree.proportional_bytes([gone]) == 0
-    assert not process_tree.is_first_of_its_own(gone)
+    assert process_tree.list_descendants(gone) == []
+    assert process_tree.sum_resident_bytes([gone]) == process_tree.sum_proportional_bytes([gone]) == 0
+    assert not process_tree.is_namespace_init(gone)
 
 
 def test_memory_is_what_a_process_holds() -> None:
@@ -53,15 +55,15 @@ def test_memory_is_what_a_process_holds() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
 
-        resident = process_tree.resident_bytes([process.pid])
-        proportional = process_tree.proportional_bytes([process.pid])
+        resident = process_tree.sum_resident_bytes([process.pid])
+        proportional = process_tree.sum_proportional_bytes([process.pid])
         process.kill()
 
     assert 40 << 20 < proportional <= resident < 120 << 20
 
 
 def test_this_process_is_the_first_of_no_namespace_below_ours() -> None:
-    assert not process_tree.is_first_of_its_own(os.getpid())
+    assert not process_tree.is_namespace_init(os.getpid())
 
 
 #: Of 60 megabytes in a file without a name, 40 are written.
@@ -91,10 +93,10 @@ def holder(*, mapped: bool) -> "subprocess.Popen[str]":
 @pytest.mark.parametrize("mapped", [True, False])
 def test_a_held_file_counts_once(mapped: bool) -> None:
     with holder(mapped=mapped) as process:
-        shared = process_tree.SharedMemory()
+        shared = process_tree.SharedMemoryCounter()
         pids = [process.pid, process.pid]
-        held = shared.look(pids)
-        used = process_tree.used_bytes([process.pid], 50 << 20, shared)
+        held = shared.scan(pids)
+        used = process_tree.measure_used_bytes([process.pid], 50 << 20, shared)
         process.kill()
 
     assert held == 40 << 20
@@ -103,11 +105,11 @@ def test_a_held_file_counts_once(mapped: bool) -> None:
 
 def test_many_descriptors_do_not_hide_a_file() -> None:
     with holder(mapped=False) as process:
-        shared = process_tree.SharedMemory(max_descriptors=10)
-        looks = [shared.look([process.pid]) for _ in range(25)]
+        shared = process_tree.SharedMemoryCounter(max_descriptors=10)
+        looks = [shared.scan([process.pid]) for _ in range(25)]
         process.kill()
         process.wait()
-        after = [shared.look([]) for _ in range(25)]
+        after = [shared.scan([]) for _ in range(25)]
 
     assert looks[-1] == 40 << 20
     assert after[-1] == 0
@@ -117,4 +119,4 @@ def test_files_on_disk_are_not_memory(tmp_path: Path) -> None:
     with (tmp_path / "x").open("wb") as file:
         file.write(bytes(1 << 20))
 
-        assert process_tree.SharedMemory().look([os.getpid()]) == 0
+        assert process_tree.SharedMemoryCounter().scan([os.getpid()]) == 0

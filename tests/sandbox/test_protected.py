@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.sandbox.workspace.protected import EntryKind, guard_of, is_guarded, is_secret
+from interlock.sandbox.workspace.protected import EntryKind, find_guard, is_guarded, is_secret
 
 SECRETS = [
     ".env", ".env.local", ".env.production", ".env.example.local", "app/.env", ".netrc", "_netrc", ".pypirc", ".npmrc",
@@ -200,10 +200,10 @@ def test_what_may_make_a_repository_of_a_folder_is_told_and_not_held(path: str) 
 def test_every_path_has_a_guard(path: str | list[str]) -> None:
     text = path if isinstance(path, str) else "/".join(path)
     kinds: tuple[EntryKind, ...] = ("folder", "link", "other")
-    assert {guard_of(text, kind) for kind in kinds} <= {"", "hold", "tell"}
+    assert {find_guard(text, kind) for kind in kinds} <= {"", "hold", "tell"}
 
 
 def _guard(path: str) -> str:
     """A folder is written with a slash at its end, a link with an at sign."""
     kind: EntryKind = "folder" if path.endswith("/") else "link" if path.endswith("@") else "other"
-    return guard_of(path.rstrip("/@"), kind)
+    return find_guard(path.rstrip("/@"), kind)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.workspace.beneath import Reach
-from interlock.sandbox.workspace.workspace import PathRefused, Workspace
+from interlock.sandbox.workspace.beneath import PathOpener
+from interlock.sandbox.workspace.workspace import PathRefusedError, Workspace
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.sandbox.ways import both_ways
 
@@ -47,8 +47,8 @@ def umask(mask: int) -> Generator[None]:
 
 
 @both_ways
-def test_a_file_is_replaced_and_a_new_one_made_with_its_folders(reach: Reach, root: Path) -> None:
-    with Workspace(root, reach=reach) as workspace:
+def test_a_file_is_replaced_and_a_new_one_made_with_its_folders(reach: PathOpener, root: Path) -> None:
+    with Workspace(root, opener=reach) as workspace:
         replaced = workspace.replace_file("old.txt", b"new", None)
         created = workspace.replace_file("x/y/z.txt", b"made", None)
     assert (replaced.relative, replaced.created, created.relative, created.created) == (
@@ -117,8 +117,8 @@ def test_the_caller_sees_the_present_file_right_before_and_may_stop(root: Path, 
             raise LookupError("it has changed")
 
     with pytest.raises(LookupError, match="changed"):
-        workspace.replace_file("old.txt", b"new", None, still=still)
-    workspace.replace_file("x/new.txt", b"new", None, still=still)
+        workspace.replace_file("old.txt", b"new", None, precondition=still)
+    workspace.replace_file("x/new.txt", b"new", None, precondition=still)
     assert seen == [b"old", None]
     assert tree(root) == {"old.txt": "old", "x": "", "x/new.txt": "new"}
 
@@ -129,7 +129,7 @@ def test_folders_that_were_made_for_nothing_are_removed(root: Path, workspace: W
         raise LookupError
 
     with pytest.raises(LookupError):
-        workspace.replace_file("x/y/new.txt", b"new", None, still=still)
+        workspace.replace_file("x/y/new.txt", b"new", None, precondition=still)
     assert tree(root) == {"old.txt": "old"}
 
 
@@ -173,15 +173,15 @@ def test_what_may_not_be_written_stays(closed: str, root: Path, workspace: Works
 
 
 @both_ways
-def test_a_link_that_takes_the_name_at_the_last_moment_is_replaced_itself(reach: Reach, root: Path) -> None:
+def test_a_link_that_takes_the_name_at_the_last_moment_is_replaced_itself(reach: PathOpener, root: Path) -> None:
     root.with_name("outside.txt").write_text("outside")
 
     def still(_: int | None) -> None:
         (root / "old.txt").unlink()
         (root / "old.txt").symlink_to("../outside.txt")
 
-    with Workspace(root, reach=reach) as workspace:
-        workspace.replace_file("old.txt", b"new", None, still=still)
+    with Workspace(root, opener=reach) as workspace:
+        workspace.replace_file("old.txt", b"new", None, precondition=still)
     assert root.with_name("outside.txt").read_text() == "outside"
     assert not (root / "old.txt").is_symlink()
     assert tree(root) == {"old.txt": "new"}
@@ -189,7 +189,7 @@ def test_a_link_that_takes_the_name_at_the_last_moment_is_replaced_itself(reach:
 
 @both_ways
 def test_a_folder_that_is_moved_out_meanwhile_gets_nothing(
-    reach: Reach, root: Path, monkeypatch: pytest.MonkeyPatch
+    reach: PathOpener, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "x").mkdir()
     fsync = os.fsync
@@ -199,9 +199,9 @@ def test_a_folder_that_is_moved_out_meanwhile_gets_nothing(
         if (root / "x").exists():
             (root / "x").rename(root.with_name("moved"))
 
-    with monkeypatch.context() as patched, Workspace(root, reach=reach) as workspace:
+    with monkeypatch.context() as patched, Workspace(root, opener=reach) as workspace:
         patched.setattr("os.fsync", move)
-        with pytest.raises(PathRefused, match="outside"):
+        with pytest.raises(PathRefusedError, match="outside"):
             workspace.replace_file("x/new.txt", b"new", None)
     assert list(root.with_name("moved").iterdir()) == []
 
@@ -219,13 +219,13 @@ def test_a_folder_that_becomes_a_link_while_it_is_made_is_not_entered(
 
     with monkeypatch.context() as patched:
         patched.setattr("os.mkdir", swap)
-        with pytest.raises(PathRefused, match="link"):
+        with pytest.raises(PathRefusedError, match="link"):
             workspace.replace_file("x/new.txt", b"new", None)
     assert list(root.with_name("outside").iterdir()) == []
 
 
 def test_too_many_new_folders_are_refused(root: Path, workspace: Workspace) -> None:
-    with pytest.raises(PathRefused, match="64 new folders"):
+    with pytest.raises(PathRefusedError, match="64 new folders"):
         workspace.replace_file("n/" * 65 + "x", b"", None)
     assert tree(root) == {"old.txt": "old"}
 

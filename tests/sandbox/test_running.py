@@ -16,7 +16,7 @@ from interlock.domain.errors import SandboxSetupError
 from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
 from interlock.sandbox.commands.running import Launch, run_launch
 from interlock.sandbox.host.programs import find_bwrap
-from interlock.sandbox.interface import CommandLimits, Ended, Stream
+from interlock.sandbox.interface import CommandLimits, CommandExit, OutputStream
 from tests.patience import HANG_SECONDS
 
 from .commands import Printed, a_command, run
@@ -71,12 +71,12 @@ class Word:
         self._word = word
         self.seen = asyncio.Event()
 
-    def __call__(self, stream: Stream, chunk: bytes) -> None:
+    def __call__(self, stream: OutputStream, chunk: bytes) -> None:
         if self._word in chunk:
             self.seen.set()
 
 
-def shape(ended: Ended) -> tuple[str, int | None, str]:
+def shape(ended: CommandExit) -> tuple[str, int | None, str]:
     return ended.reason, ended.exit_code, ended.signal
 
 
@@ -250,7 +250,7 @@ def has_children() -> bool:
 async def test_an_error_of_the_receiver_stops_the_command_and_goes_up(
     sandbox: BubblewrapSandbox, tmp_path: Path, alive: Alive
 ) -> None:
-    def receive(stream: Stream, chunk: bytes) -> None:
+    def receive(stream: OutputStream, chunk: bytes) -> None:
         raise LookupError("the disk is full")
 
     running = await sandbox.start(a_command("exec 9> alive; echo up; sleep 1000", tmp_path, limits=SHORT), receive)
@@ -269,7 +269,7 @@ async def test_many_run_at_once_and_do_not_mix(sandbox: BubblewrapSandbox, tmp_p
 async def test_many_bytes_pass_through_without_being_kept(sandbox: BubblewrapSandbox, tmp_path: Path) -> None:
     received = 0
 
-    def receive(stream: Stream, chunk: bytes) -> None:
+    def receive(stream: OutputStream, chunk: bytes) -> None:
         nonlocal received
         received += len(chunk)
         assert len(chunk) <= 1 << 16

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.host.probe import Backend
+from interlock.sandbox.host.probe import SandboxBackend
 
 from .commands import usable
 from .ordinary_user import pytest_as_ordinary_user
@@ -30,7 +30,7 @@ print(outcome.stdout, outcome.stderr)
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock", "none"])
-def test_no_signal_is_ignored_or_blocked(backend: Backend, tmp_path: Path) -> None:
+def test_no_signal_is_ignored_or_blocked(backend: SandboxBackend, tmp_path: Path) -> None:
     usable(backend)
     words = [sys.executable, "-c", PROGRAM, backend, str(tmp_path.resolve())]
 

@@ -11,7 +11,7 @@ import pytest
 
 from interlock.domain.errors import SandboxSetupError
 from interlock.sandbox.host import probe
-from interlock.sandbox.host.process_tree import descendants
+from interlock.sandbox.host.process_tree import list_descendants
 from interlock.sandbox.host.programs import find_ripgrep
 from interlock.sandbox.interface import CommandSandbox
 from tests.patience import HANG_SECONDS
@@ -68,7 +68,7 @@ async def test_nothing_is_executed_when_it_is_not_right_any_more(
 async def test_a_program_without_the_system_waits_for_the_answer_too(workspace: Path, hidden: tuple[str, ...]) -> None:
     ripgrep = find_ripgrep()
     assert ripgrep is not None
-    sandbox = probe.choose("bubblewrap")
+    sandbox = probe.choose_sandbox("bubblewrap")
     words = (ripgrep.path, "--no-config", "--files")
     options: dict[str, Any] = {"system": False, "writable": False, "readable": (ripgrep.path,)}
     covered = tuple(str(workspace / name) for name in hidden)
@@ -97,7 +97,7 @@ async def test_cancelling_while_it_is_asked_executes_nothing_and_leaves_nothing(
     answer.set()
 
     assert not (workspace / "ran").exists()
-    assert descendants(os.getpid()) == []
+    assert list_descendants(os.getpid()) == []
 
 
 def test_all_of_this_holds_for_an_ordinary_user() -> None:

@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from interlock.sandbox.handlers import threads
 from interlock.sandbox.handlers.threads import ThreadPool
-from interlock.sandbox.interface import SandboxFull
+from interlock.sandbox.interface import SandboxFullError
 from tests.patience import HANG_SECONDS
 
 
@@ -107,7 +107,7 @@ async def test_a_full_pool_says_so_and_starts_nothing(pool: ThreadPool) -> None:
     pool.max_threads, release, started = 1, threading.Event(), list[str]()
     busy = pool.run(release.wait, {"timeout": 5})
 
-    with pytest.raises(SandboxFull, match="All 1 threads are busy"):
+    with pytest.raises(SandboxFullError, match="All 1 threads are busy"):
         pool.run(started.append, {})
 
     release.set()
@@ -124,7 +124,7 @@ async def test_a_thread_that_the_system_refuses_is_a_full_sandbox(
 
     monkeypatch.setattr(threads, "start_new_thread", refuse)
 
-    with pytest.raises(SandboxFull, match="can't start new thread"):
+    with pytest.raises(SandboxFullError, match="can't start new thread"):
         pool.run(threading.get_ident, {})
     assert pool.thread_count == 0
 
@@ -150,7 +150,7 @@ async def test_a_cancelled_handler_runs_on_and_its_thread_is_free_again_when_it_
 def _has_room(pool: ThreadPool) -> bool:
     try:
         pool.run(threading.get_ident, {})
-    except SandboxFull:
+    except SandboxFullError:
         return False
     return True
 
@@ -236,7 +236,7 @@ async def test_a_closed_pool_starts_nothing() -> None:
     await pool.run(threading.get_ident, {})
     pool.close()
 
-    with pytest.raises(SandboxFull, match="closed"):
+    with pytest.raises(SandboxFullError, match="closed"):
         pool.run(threading.get_ident, {})
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from interlock.domain.errors import SandboxSetupError
 from interlock.sandbox.commands import turns
-from interlock.sandbox.host.process_tree import children, descendants
-from interlock.sandbox.interface import Alone, CommandSandbox, Running, Stream
+from interlock.sandbox.host.process_tree import list_children, list_descendants
+from interlock.sandbox.interface import ExclusiveUntil, CommandSandbox, RunningCommand, OutputStream
 
 from .commands import Printed, a_command, until, usable
 from .ordinary_user import pytest_as_ordinary_user
@@ -36,11 +36,11 @@ class Up:
     def __init__(self) -> None:
         self.seen = asyncio.Event()
 
-    def __call__(self, stream: Stream, chunk: bytes) -> None:
+    def __call__(self, stream: OutputStream, chunk: bytes) -> None:
         self.seen.set()
 
 
-async def start_busy(sandbox: CommandSandbox, workspace: Path) -> Running:
+async def start_busy(sandbox: CommandSandbox, workspace: Path) -> RunningCommand:
     up = Up()
     running = await sandbox.start(a_command(BUSY, workspace), up)
     await asyncio.wait_for(up.seen.wait(), 20)
@@ -61,7 +61,7 @@ def states(pids: list[int]) -> set[str]:
 async def test_others_are_stopped_while_it_runs(sandbox: CommandSandbox, workspace: Path, folder: str) -> None:
     busy = await start_busy(sandbox, workspace / folder)
     # The launched programs themselves run nothing of a model.
-    inside = [pid for launched in children(os.getpid()) for pid in descendants(launched)]
+    inside = [pid for launched in list_children(os.getpid()) for pid in list_descendants(launched)]
     up = Up()
 
     alone = await sandbox.start(a_command("echo up; sleep 1000", workspace, alone="end"), up)
@@ -83,7 +83,7 @@ def descendants_of_watchers(pids: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("alone", ["start", "end"])
-async def test_others_continue_after_it(sandbox: CommandSandbox, workspace: Path, alone: Alone) -> None:
+async def test_others_continue_after_it(sandbox: CommandSandbox, workspace: Path, alone: ExclusiveUntil) -> None:
     busy = await start_busy(sandbox, workspace)
 
     running = await sandbox.start(

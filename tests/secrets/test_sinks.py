@@ -106,7 +106,7 @@ class Run:
             result = await runtime.execute([ToolIntent(call_id="c1", tool_name=tool_name, arguments=arguments)])
             log = await runtime.export()
         entries = read_export(log.splitlines())
-        records = [told.tell(entry) for entry in entries]
+        records = [told.to_audit_record(entry) for entry in entries]
         sinks = [
             sink(record).decode()
             for record in records

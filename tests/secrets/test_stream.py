@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.redaction.forms import FORMS
+from interlock.redaction.forms import SECRET_PATTERNS
 from interlock.redaction.redactor import SecretRedactor
 from interlock.redaction.stream import MAX_HELD_CHARS
 
 SECRET = "hunter2-and-more"
 LINES = "first line of it\nsecond\n\nlast line"
 REDACTOR = SecretRedactor({"NAME": SECRET, "LINES": LINES})
-WORDS = sorted({word for form in FORMS for word in form.words})
+WORDS = sorted({word for form in SECRET_PATTERNS for word in form.words})
 TOKEN = "ghp_" + "a1" * 18
 KEY = f"-----BEGIN PRIVATE KEY-----\n{textwrap.fill('aGVsbG8gd29ybGQ' * 20, 64)}\n-----END PRIVATE KEY-----"
 WRAPPED = textwrap.fill(base64.b64encode(b"x" * 40 + SECRET.encode() + b"y" * 50).decode(), 64)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from interlock.server.core.audit_sinks.forwarder import Pace
+from interlock.server.core.audit_sinks.forwarder import ForwarderOptions
 from interlock.server.core.audit_sinks.forwarders import Forwarders
 from interlock.server.core.audit_sinks.positions import TABLES
 from interlock.server.core.database import Database
@@ -39,8 +39,8 @@ class Dying(Database):
 
 async def main(folder: Path, port: int, die_at: int, after: bool) -> None:
     log, db = SqliteLog(folder / "runs.db"), Dying(folder / "server.db", die_at, after)
-    pace = Pace(batch_events=5, first_wait_seconds=0.01, max_wait_seconds=0.05)
-    forwarders = Forwarders(log, db, [webhook(port)], {"interlock": render}, environ=ENVIRON, pace=pace)
+    pace = ForwarderOptions(batch_events=5, first_wait_seconds=0.01, max_wait_seconds=0.05)
+    forwarders = Forwarders(log, db, [webhook(port)], {"interlock": render}, environ=ENVIRON, options=pace)
     forwarders.start()
     asked_to_stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asked_to_stop.set)

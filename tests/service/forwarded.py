@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from interlock.domain.chain import Entry, encode_event
-from interlock.domain.event import SCHEMA_VERSION, Event, RunStarted, Warned
+from interlock.domain.chain import LogEntry, encode_event
+from interlock.domain.event import SCHEMA_VERSION, Event, RunStarted, WarningRaised
 from interlock.server.core.audit_sinks.destination import WebhookDestination
-from interlock.server.core.audit_sinks.interface import Batch, Outcome, Sent
+from interlock.server.core.audit_sinks.interface import EventBatch, SendOutcome, SendSuccess
 from interlock.storage.event_log import EventLog
 from tests.log.runs import append, chain
 
@@ -14,13 +14,13 @@ ENVIRON = {"SECRET": SECRET}
 AT = 1_700_000_000_000_000_000
 
 
-def render(entry: Entry, event: Event, agent: str = "") -> bytes:
+def render(entry: LogEntry, event: Event, agent: str = "") -> bytes:
     return f"{entry.run_id} {entry.seq}".encode()
 
 
 async def add_run(log: EventLog, run_id: str, count: int, agent: str = "billing") -> list[bytes]:
     """Append a run of so many events. What a destination should get of it."""
-    facts = [RunStarted(schema=SCHEMA_VERSION, agent=agent), *(Warned(message="x") for _ in range(count - 1))]
+    facts = [RunStarted(schema=SCHEMA_VERSION, agent=agent), *(WarningRaised(message="x") for _ in range(count - 1))]
     events = (
         Event(seq=seq, run_id=run_id, at=AT + seq, correlation_id=run_id, causation_id=None, fact=fact)
         for seq, fact in enumerate(facts)
@@ -44,9 +44,9 @@ def webhook(port: int, name: str = "siem", agents: Iterable[str] | None = None) 
 class Told:
     """A sender that says what it was told to say, then that all was sent."""
 
-    def __init__(self, *outcomes: Outcome) -> None:
+    def __init__(self, *outcomes: SendOutcome) -> None:
         self.outcomes = list(outcomes)
-        self.batches: list[Batch] = []
+        self.batches: list[EventBatch] = []
         #: The lines of those that it said were sent.
         self.taken: list[bytes] = []
 
@@ -54,15 +54,15 @@ class Told:
     def lines(self) -> list[bytes]:
         return [item.line for batch in self.batches for item in batch.items]
 
-    async def send(self, batch: Batch) -> Outcome:
+    async def send(self, batch: EventBatch) -> SendOutcome:
         self.batches.append(batch)
         outcome = self.says(batch)
-        if isinstance(outcome, Sent):
+        if isinstance(outcome, SendSuccess):
             self.taken += [item.line for item in batch.items]
         return outcome
 
-    def says(self, batch: Batch) -> Outcome:
-        return self.outcomes.pop(0) if self.outcomes else Sent()
+    def says(self, batch: EventBatch) -> SendOutcome:
+        return self.outcomes.pop(0) if self.outcomes else SendSuccess()
 
     async def close(self) -> None:
         pass
@@ -71,13 +71,13 @@ class Told:
 class Unwilling(Told):
     """Takes batches without these lines."""
 
-    def __init__(self, unwanted: Iterable[bytes], refusal: Outcome) -> None:
+    def __init__(self, unwanted: Iterable[bytes], refusal: SendOutcome) -> None:
         super().__init__()
         self._unwanted = set(unwanted)
         self._refusal = refusal
 
-    def says(self, batch: Batch) -> Outcome:
-        return self._refusal if self._unwanted.intersection(item.line for item in batch.items) else Sent()
+    def says(self, batch: EventBatch) -> SendOutcome:
+        return self._refusal if self._unwanted.intersection(item.line for item in batch.items) else SendSuccess()
 
     def relent(self) -> None:
         self._unwanted.clear()

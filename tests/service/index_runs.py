@@ -6,12 +6,12 @@ from typing import Any, Literal
 from interlock import MemoryLog, Rule, RulePolicy, ToolDefinition, tool
 from interlock.agent.agent import Agent
 from interlock.domain.call import Answer, Question
-from interlock.domain.chain import Entry, decode_event, encode_event, genesis, link
+from interlock.domain.chain import LogEntry, decode_event, encode_event, genesis_hash, next_hash
 from interlock.domain.decision import Decision, Verdict
 from interlock.domain.event import (
     ApprovalGranted,
     ApprovalRequested,
-    CallJudged,
+    PolicyEvaluated,
     CallProposed,
     CallValidated,
     ConsentRequested,
@@ -20,16 +20,16 @@ from interlock.domain.event import (
     InputRequested,
     RunPaused,
     RunStarted,
-    UserSaid,
+    UserMessageReceived,
 )
 from interlock.domain.state.ledger import Ledger
 from interlock.domain.state.lifecycle import RUN_TRANSITIONS, ActionState
-from interlock.history.actions import actions
-from interlock.history.fold import load
+from interlock.history.actions import list_actions
+from interlock.history.fold import load_run
 from interlock.runs.fork import fork
 from interlock.runs.handle import RunHandle
 from interlock.runs.runner import Runner
-from interlock.server.core.index.index import Index
+from interlock.server.core.index.index import RunIndex
 from interlock.server.core.index.rows import ActionQuery, ActionRow, RunRow
 from interlock.storage.event_log import EventLog
 from tests.runs.support import agent_of, calls
@@ -48,7 +48,7 @@ class Written:
         self.log = log
         self.run_id = run_id
         self.next_seq = 0
-        self._head = genesis(run_id)
+        self._head = genesis_hash(run_id)
 
     def add(self, *facts: Fact) -> None:
         self.log.append(self.run_id, [self._entry(fact) for fact in facts])
@@ -57,13 +57,13 @@ class Written:
         """Bytes that are no event."""
         self.log.append(self.run_id, [self._chained(body)])
 
-    def _entry(self, fact: Fact) -> Entry:
+    def _entry(self, fact: Fact) -> LogEntry:
         at = T0 + self.next_seq
         return self._chained(encode_event(Event(self.next_seq, self.run_id, at, self.run_id, None, fact)))
 
-    def _chained(self, body: bytes) -> Entry:
-        self._head = link(self._head, body)
-        entry = Entry(self.run_id, self.next_seq, body, self._head)
+    def _chained(self, body: bytes) -> LogEntry:
+        self._head = next_hash(self._head, body)
+        entry = LogEntry(self.run_id, self.next_seq, body, self._head)
         self.next_seq += 1
         return entry
 
@@ -87,7 +87,7 @@ def asking(call_id: str, action_id: str, kind: Kind = "approval", expires_at: in
     return (
         CallProposed(call_id=call_id, tool="change"),
         CallValidated(call_id=call_id, ok=True),
-        CallJudged(call_id=call_id, tool="change", decision=Decision(verdict=Verdict.ASK, reason="Ask.")),
+        PolicyEvaluated(call_id=call_id, tool="change", decision=Decision(verdict=Verdict.ASK, reason="Ask.")),
         _REQUESTED[kind](call_id=call_id, question=question),
     )
 
@@ -99,7 +99,7 @@ def granted(action_id: str, call_id: str = "c1") -> Fact:
 def begun(log: MemoryLog, run_id: str, task: str = "Do it.", **about: Any) -> Written:
     run = Written(log, run_id)
     told: dict[str, Any] = {"agent": "boss", **about}
-    run.add(RunStarted(schema=1, **told), UserSaid(text=task))
+    run.add(RunStarted(schema=1, **told), UserMessageReceived(text=task))
     return run
 
 
@@ -112,7 +112,7 @@ def paused(log: MemoryLog, run_id: str, expires_at: int = 0, **about: Any) -> Wr
 
 async def expected_run(log: EventLog, run_id: str) -> RunRow:
     """What the ledger says. A run inside another one acts for whoever that one acts for."""
-    ledger, events = (await load(log, run_id)).ledger, [decode_event(entry) for entry in await log.read(run_id)]
+    ledger, events = (await load_run(log, run_id)).ledger, [decode_event(entry) for entry in await log.read(run_id)]
     around = await expected_run(log, ledger.parent_run_id) if ledger.parent_run_id else None
     return RunRow(
         run_id=run_id,
@@ -121,7 +121,7 @@ async def expected_run(log: EventLog, run_id: str) -> RunRow:
         requester=ledger.requester or (around.requester if around else ""),
         created_by=ledger.created_by or (around.created_by if around else ""),
         parent_run_id=ledger.parent_run_id,
-        task=next((event.fact.text for event in events if isinstance(event.fact, UserSaid)), ""),
+        task=next((event.fact.text for event in events if isinstance(event.fact, UserMessageReceived)), ""),
         message=ledger.message,
         created_at=ledger.started_at,
         updated_at=events[-1].at,
@@ -157,15 +157,15 @@ async def expected_actions(log: EventLog, run: RunRow) -> list[ActionRow]:
             decided_at=0 if action.answered_seq is None else events[action.answered_seq].at,
             decided_by="" if action.answer is None else action.answer.by,
         )
-        for action in actions((await load(log, run.run_id)).ledger)
+        for action in list_actions((await load_run(log, run.run_id)).ledger)
     ]
 
 
-async def assert_rows_are_those_of_the_ledgers(index: Index, run_ids: Iterable[str]) -> None:
+async def assert_rows_are_those_of_the_ledgers(index: RunIndex, run_ids: Iterable[str]) -> None:
     for run_id in run_ids:
         row = await expected_run(index.log, run_id)
-        assert await index.run(run_id) == row
-        listed = await index.actions(ActionQuery(run_id=run_id, limit=1000))
+        assert await index.get_run(run_id) == row
+        listed = await index.list_actions(ActionQuery(run_id=run_id, limit=1000))
         assert list(listed.rows) == await expected_actions(index.log, row)
 
 

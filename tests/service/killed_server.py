@@ -15,7 +15,7 @@ from pathlib import Path
 from interlock import SqliteLog, ToolContext, tool
 from interlock.agent.agent import Agent
 from interlock.domain.errors import InterlockError
-from interlock.models.scripted import ScriptedProvider, Turn, proposed
+from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.index.rows import ActionQuery
 from interlock.server.core.runs.agents import ServedAgent
@@ -54,20 +54,22 @@ def agent_in(folder: Path) -> Agent:
         return "seen"
 
     turns = [
-        Turn(calls=(proposed("look", {}),)),
-        Turn(calls=(proposed("pay", {"amount": 1}),)),
-        Turn(text="Paid."),
+        ScriptedTurn(calls=(tool_call("look", {}),)),
+        ScriptedTurn(calls=(tool_call("pay", {"amount": 1}),)),
+        ScriptedTurn(text="Paid."),
     ]
-    return Agent(name="payer", provider=ScriptedProvider(turns, by_position=True), tools=[look, pay])
+    return Agent(name="payer", provider=ScriptedModel(turns, by_position=True), tools=[look, pay])
 
 
 async def _approve_all(service: Service) -> None:
     """Again and again, as people do who look at an inbox."""
     while True:
-        rows = (await service.index.actions(ActionQuery(statuses=OPEN, limit=20))).rows
+        rows = (await service.index.list_actions(ActionQuery(statuses=OPEN, limit=20))).rows
         for row in rows:
             with suppress(InterlockError):
-                decided = await service.deciding.approve(BOB, row.action_id, Approval(payload_hash=row.payload_hash))
+                decided = await service.approval_service.approve(
+                    BOB, row.action_id, Approval(payload_hash=row.payload_hash)
+                )
                 print("approved", decided.action.run_id, row.action_id, flush=True)
         await _written(service)
 
@@ -77,7 +79,7 @@ async def _make(service: Service, count: int) -> None:
 
     async def make(number: int) -> None:
         wish = NewRun(agent="payer", task=f"Pay {number}.", idempotency_key=f"key-{number}")
-        row, _ = await service.starting.create(ADA, wish)
+        row, _ = await service.run_service.create(ADA, wish)
         print("made", row.run_id, flush=True)
 
     await asyncio.gather(*map(make, range(count)))
@@ -92,7 +94,7 @@ async def _serve(folder: Path, count: int) -> None:
             [ServedAgent(agent=agent_in(folder))],
             log=log,
             artifacts=FileArtifacts(folder / "artifacts"),
-            state=state,
+            state_folder=state,
         )
         async with service:
             print("ready", flush=True)
@@ -106,14 +108,14 @@ async def _serve(folder: Path, count: int) -> None:
 
 
 async def _is_done(service: Service, count: int) -> bool:
-    counts = await service.index.counts()
+    counts = await service.index.count_runs()
     return counts["COMPLETED"] + counts["FAILED"] == count
 
 
 async def _written(service: Service) -> None:
     """Somebody wrote something, or soon will have."""
     changed = asyncio.Event()
-    end = service.hub.on_change(lambda page: changed.set())
+    end = service.hub.subscribe(lambda page: changed.set())
     with suppress(TimeoutError):
         async with asyncio.timeout(0.05):
             await changed.wait()

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 from interlock import Rule, RulePolicy, SqliteLog, ToolDefinition, tool
 from interlock.agent.agent import Agent
 from interlock.domain.event import Fact
-from interlock.models.scripted import ScriptedProvider, Turn
+from interlock.models.scripted import ScriptedModel, ScriptedTurn
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.index.rows import ActionQuery, ActionRow, RunRow
 from interlock.server.core.runs.agents import ServedAgent
-from interlock.server.core.runs.approvals import Approval, Decided
+from interlock.server.core.runs.approvals import Approval, DecisionResult
 from interlock.server.core.runs.starting import NewRun
 from interlock.server.core.service import Service
 from interlock.server.core.settings import ServerSettings, ServerTable
@@ -60,9 +60,9 @@ class World:
         return scripted(name, asked, "All done.", tools=[helper.as_tool()], policy=ASK_CHANGE)
 
 
-def scripted(name: str, *turns: Turn | str, tools: Sequence[Any] = (), **declared: Any) -> Agent:
-    said = [Turn(text=turn) if isinstance(turn, str) else turn for turn in turns]
-    return Agent(name=name, provider=ScriptedProvider(said, by_position=True), tools=tools, **declared)
+def scripted(name: str, *turns: ScriptedTurn | str, tools: Sequence[Any] = (), **declared: Any) -> Agent:
+    said = [ScriptedTurn(text=turn) if isinstance(turn, str) else turn for turn in turns]
+    return Agent(name=name, provider=ScriptedModel(said, by_position=True), tools=tools, **declared)
 
 
 def settings_of(**server: Any) -> ServerSettings:
@@ -88,7 +88,7 @@ async def serving(  # what may be chosen
             served,
             log=own or log or SqliteLog(":memory:"),
             artifacts=FileArtifacts(folder / "artifacts"),
-            state=folder / state,
+            state_folder=folder / state,
             now=now,
         )
         async with service:
@@ -101,7 +101,7 @@ async def serving(  # what may be chosen
 async def until(service: Service, look: Callable[[], Awaitable[_T | None]]) -> _T:
     """What `look` finds, as soon as it finds something. It looks again whenever something was written."""
     changed = asyncio.Event()
-    end = service.hub.on_change(lambda page: changed.set())
+    end = service.hub.subscribe(lambda page: changed.set())
     try:
         async with asyncio.timeout(HANG_SECONDS):
             while True:
@@ -115,7 +115,7 @@ async def until(service: Service, look: Callable[[], Awaitable[_T | None]]) -> _
 
 
 async def create(service: Service, agent: str, who: Principal = ADA, **wish: Any) -> str:
-    row, _ = await service.starting.create(who, NewRun(agent=agent, task="Do it.", **wish))
+    row, _ = await service.run_service.create(who, NewRun(agent=agent, task="Do it.", **wish))
     return row.run_id
 
 
@@ -123,7 +123,7 @@ async def status(service: Service, run_id: str, *wanted: str) -> RunRow:
     """The run, when it has one of these statuses."""
 
     async def look() -> RunRow | None:
-        row = await service.index.run(run_id)
+        row = await service.index.get_run(run_id)
         return row if row is not None and row.status in wanted else None
 
     return await until(service, look)
@@ -133,17 +133,17 @@ async def asked(service: Service, run_id: str = "", count: int = 1) -> list[Acti
     """Open questions of the run and of those inside of it, when there are so many and it waits for them."""
 
     async def look() -> list[ActionRow] | None:
-        rows = (await service.index.actions(ActionQuery(statuses=OPEN))).rows
+        rows = (await service.index.list_actions(ActionQuery(statuses=OPEN))).rows
         mine = [row for row in rows if row.run_id.startswith(run_id)]
-        around = await service.index.run(run_id or mine[0].run_id) if mine else None
+        around = await service.index.get_run(run_id or mine[0].run_id) if mine else None
         waits = around is not None and around.status.startswith("PAUSED")
         return mine if len(mine) == count and waits else None
 
     return await until(service, look)
 
 
-async def approve(service: Service, row: ActionRow, who: Principal = BOB, **wish: Any) -> Decided:
-    return await service.deciding.approve(who, row.action_id, Approval(payload_hash=row.payload_hash, **wish))
+async def approve(service: Service, row: ActionRow, who: Principal = BOB, **wish: Any) -> DecisionResult:
+    return await service.approval_service.approve(who, row.action_id, Approval(payload_hash=row.payload_hash, **wish))
 
 
 async def told(service: Service, run_id: str) -> list[Fact]:

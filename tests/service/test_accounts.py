@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from interlock.server.core.audit.audit_log import Journal
+from interlock.server.core.audit.audit_log import AuditLog
 from interlock.server.core.database import Database
 from interlock.server.core.identity import passwords
 from interlock.server.core.identity.accounts import Account, Accounts
-from interlock.server.core.identity.passwords import NOBODYS, hash_password, is_password, problem_of
+from interlock.server.core.identity.passwords import DUMMY_HASH, hash_password, verify_password, find_password_problem
 from interlock.server.core.identity.principal import Principal, Role
-from interlock.server.core.identity.trust import Refusal
+from interlock.server.core.identity.trust import IdentityProblem
 
 from .people import PASSWORD, FakeClock, everything_kept, opened
 
@@ -36,7 +36,7 @@ def accounts(database: Database) -> Accounts:
 
 
 async def deeds(database: Database) -> list[tuple[str, str, str]]:
-    return [(entry.by, entry.action, entry.target) for entry in await Journal(database).read()]
+    return [(entry.by, entry.action, entry.target) for entry in await AuditLog(database).read()]
 
 
 async def test_whoever_knows_the_password_is_that_person(accounts: Accounts) -> None:
@@ -68,7 +68,7 @@ async def test_a_name_that_nobody_has_costs_one_hash_like_any_other(
 
     def counted(password: str, kept: str) -> bool:
         checked.append(kept[:17])
-        return is_password(password, kept)
+        return verify_password(password, kept)
 
     monkeypatch.setattr("interlock.server.core.identity.accounts.is_password", counted)
     for name in ("ada", "nobody", "\ud800", "x" * 10_000, ""):
@@ -87,8 +87,8 @@ async def test_hashes_are_compared_in_equal_time(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(passwords, "hmac", type("fake", (), {"compare_digest": staticmethod(counted)}))
 
-    assert is_password(PASSWORD, kept)
-    assert not is_password(PASSWORD, NOBODYS)
+    assert verify_password(PASSWORD, kept)
+    assert not verify_password(PASSWORD, DUMMY_HASH)
     assert compared == 2
 
 
@@ -113,7 +113,7 @@ async def test_what_cannot_be_an_account_is_refused_by_its_field(
 ) -> None:
     refused = await accounts.create(name, password, by="cli")
 
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, IdentityProblem)
     assert (refused.field, refused.kind) == (field, "invalid")
     assert await accounts.list() == ()
 
@@ -121,23 +121,23 @@ async def test_what_cannot_be_an_account_is_refused_by_its_field(
 async def test_a_person_is_not_an_agent(accounts: Accounts) -> None:
     refused = await accounts.create("ada", PASSWORD, roles={Role.AGENT}, by="cli")
 
-    assert refused == Refusal("roles", "`agent` is for keys: a person is not an agent")
+    assert refused == IdentityProblem("roles", "`agent` is for keys: a person is not an agent")
 
 
 async def test_the_same_is_refused_when_an_account_is_changed(accounts: Accounts) -> None:
     made = await accounts.create("ada", PASSWORD, by="cli")
 
-    assert isinstance(await accounts.set_password("ada", "short", by="cli"), Refusal)
-    assert isinstance(await accounts.set_roles("ada", {Role.AGENT}, None, by="cli"), Refusal)
+    assert isinstance(await accounts.set_password("ada", "short", by="cli"), IdentityProblem)
+    assert isinstance(await accounts.set_roles("ada", {Role.AGENT}, None, by="cli"), IdentityProblem)
     assert await accounts.list() == (made,)
 
 
 async def test_there_are_only_so_many_accounts(accounts: Accounts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("interlock.server.core.identity.account_rows.MAX_ACCOUNTS", 1)
-    await accounts.link(ISSUER, "sub-1", "ada")
+    await accounts.link_identity(ISSUER, "sub-1", "ada")
 
-    refused = await accounts.link(ISSUER, "sub-2", "bob")
-    assert refused == Refusal("name", "there are 1 accounts, and can be no more", "conflict")
+    refused = await accounts.link_identity(ISSUER, "sub-2", "bob")
+    assert refused == IdentityProblem("name", "there are 1 accounts, and can be no more", "conflict")
 
 
 async def test_a_name_is_given_once(accounts: Accounts) -> None:
@@ -145,7 +145,7 @@ async def test_a_name_is_given_once(accounts: Accounts) -> None:
     second = await accounts.create("ada", "another password", by="cli")
 
     assert isinstance(first, Account)
-    assert second == Refusal("name", "there is an account `ada` already", "conflict")
+    assert second == IdentityProblem("name", "there is an account `ada` already", "conflict")
     assert await accounts.list() == (first,)
 
 
@@ -187,7 +187,7 @@ async def test_the_last_admin_of_all_agents_stays_one(accounts: Accounts) -> Non
         await accounts.set_roles("root", OPERATOR, None, by="user:root"),
         await accounts.set_roles("root", ADMIN, frozenset({"billing"}), by="user:root"),
     ):
-        assert isinstance(refused, Refusal)
+        assert isinstance(refused, IdentityProblem)
         assert (refused.problem, refused.kind) == ("would leave the server without an admin of all agents", "conflict")
 
     assert await accounts.get("root") == root
@@ -212,7 +212,7 @@ async def test_every_change_is_in_the_journal_with_who_did_it_and_once(accounts:
 
 @pytest.mark.parametrize("name", ["nobody", "\ud800", "a/../b"])
 async def test_an_account_that_is_not_there_is_unknown(accounts: Accounts, name: str) -> None:
-    unknown = Refusal("name", "there is no such account", "unknown")
+    unknown = IdentityProblem("name", "there is no such account", "unknown")
 
     assert await accounts.get(name) is None
     assert await accounts.disable(name, by="cli") == unknown
@@ -224,41 +224,41 @@ ISSUER = "https://login.example.com"
 
 
 async def test_whoever_comes_from_a_provider_gets_an_account_without_a_password(accounts: Accounts) -> None:
-    made = await accounts.link(ISSUER, "sub-1", "ada", roles=OPERATOR)
+    made = await accounts.link_identity(ISSUER, "sub-1", "ada", roles=OPERATOR)
 
     assert isinstance(made, Account)
     assert (made.issuer, made.subject, made.has_password, made.roles) == (ISSUER, "sub-1", False, OPERATOR)
-    assert await accounts.by_subject(ISSUER, "sub-1") == made
-    assert await accounts.by_subject("https://evil.example.com", "sub-1") is None
+    assert await accounts.find_by_subject(ISSUER, "sub-1") == made
+    assert await accounts.find_by_subject("https://evil.example.com", "sub-1") is None
     assert await accounts.authenticate("ada", "") is None
     refused = await accounts.set_password("ada", PASSWORD, by="user:ada")
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, IdentityProblem)
 
 
 async def test_nobody_gets_the_account_of_another_by_its_name(accounts: Accounts) -> None:
     local = await accounts.create("ada", PASSWORD, roles=ADMIN, by="cli")
-    await accounts.link(ISSUER, "sub-2", "bob")
+    await accounts.link_identity(ISSUER, "sub-2", "bob")
 
     for name in ("ada", "bob"):
-        refused = await accounts.link(ISSUER, "sub-1", name, roles=OPERATOR)
-        assert isinstance(refused, Refusal)
+        refused = await accounts.link_identity(ISSUER, "sub-1", name, roles=OPERATOR)
+        assert isinstance(refused, IdentityProblem)
         assert refused.kind == "conflict"
     assert await accounts.get("ada") == local
 
 
 async def test_what_the_provider_says_of_roles_counts_and_the_name_stays(accounts: Accounts) -> None:
-    first = await accounts.link(ISSUER, "sub-1", "ada", roles=OPERATOR)
+    first = await accounts.link_identity(ISSUER, "sub-1", "ada", roles=OPERATOR)
     assert isinstance(first, Account)
 
-    assert await accounts.link(ISSUER, "sub-1", "ada.renamed") == first
-    assert await accounts.link(ISSUER, "sub-1", "ada", roles=frozenset()) == replace(first, roles=frozenset())
+    assert await accounts.link_identity(ISSUER, "sub-1", "ada.renamed") == first
+    assert await accounts.link_identity(ISSUER, "sub-1", "ada", roles=frozenset()) == replace(first, roles=frozenset())
 
 
 async def test_signing_in_again_does_not_give_back_the_agents_that_an_admin_took_away(accounts: Accounts) -> None:
-    await accounts.link(ISSUER, "sub-1", "ada", roles=frozenset())
+    await accounts.link_identity(ISSUER, "sub-1", "ada", roles=frozenset())
     await accounts.set_roles("ada", frozenset(), frozenset({"billing"}), by="user:root")
 
-    again = await accounts.link(ISSUER, "sub-1", "ada", roles=OPERATOR)
+    again = await accounts.link_identity(ISSUER, "sub-1", "ada", roles=OPERATOR)
 
     assert isinstance(again, Account)
     assert (again.roles, again.agents) == (OPERATOR, frozenset({"billing"}))
@@ -267,29 +267,29 @@ async def test_signing_in_again_does_not_give_back_the_agents_that_an_admin_took
 
 @pytest.mark.parametrize(("issuer", "subject"), [("", "sub"), (ISSUER, ""), (ISSUER, "\ud800"), (ISSUER, "x" * 2_000)])
 async def test_a_provider_that_names_nobody_is_refused(accounts: Accounts, issuer: str, subject: str) -> None:
-    assert isinstance(await accounts.link(issuer, subject, "ada"), Refusal)
-    assert await accounts.by_subject(issuer, subject) is None
+    assert isinstance(await accounts.link_identity(issuer, subject, "ada"), IdentityProblem)
+    assert await accounts.find_by_subject(issuer, subject) is None
 
 
 @given(st.text(), st.text())
 def test_any_text_is_judged_as_a_password_and_as_a_hash(password: str, name: str) -> None:
-    problem_of(password, name)
-    assert not is_password(password, name)
+    find_password_problem(password, name)
+    assert not verify_password(password, name)
 
 
 @pytest.mark.parametrize(
     "kept", ["scrypt$3$8$1$AAAA$AAAA", f"scrypt${2**40}$8$1$AAAA$AAAA", "scrypt$9" * 99, "a$b$c$d$e$f"]
 )
 def test_a_hash_that_was_edited_by_hand_fits_no_password(kept: str) -> None:
-    assert not is_password(PASSWORD, kept)
+    assert not verify_password(PASSWORD, kept)
 
 
 def test_a_password_that_is_too_long_is_not_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passwords, "scrypt", None)
 
-    assert not is_password("x" * 10_000_000, NOBODYS)
-    assert not is_password("\N{SNOWMAN}" * 1_000, NOBODYS)
+    assert not verify_password("x" * 10_000_000, DUMMY_HASH)
+    assert not verify_password("\N{SNOWMAN}" * 1_000, DUMMY_HASH)
 
 
 def test_a_password_is_the_same_however_its_letters_are_composed() -> None:
-    assert is_password("caf\u00e9 au lait et croissant", hash_password("cafe\u0301 au lait et croissant"))
+    assert verify_password("caf\u00e9 au lait et croissant", hash_password("cafe\u0301 au lait et croissant"))

@@ -10,14 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError
-from interlock.server.core.addresses import Reach, Resolve, system_addresses, why_not
-from interlock.server.core.safe_http import NoReply, Reply, SafeClient, SafeTransport, Timeouts, trust, url_problem
+from interlock.server.core.addresses import NetworkAccess, Resolver, resolve_with_system, find_address_problem
+from interlock.server.core.safe_http import (
+    HttpFailure,
+    HttpReply,
+    SafeClient,
+    SafeTransport,
+    HttpTimeouts,
+    create_ssl_context,
+    find_url_problem,
+)
 
 from .certificates import server_tls
 from .receiver import answer, receiving
 
-PLAIN = Reach(allow_plain=True)
-LOOPBACK = Reach(allow_plain=True, allow_private=True)
+PLAIN = NetworkAccess(allow_plain=True)
+LOOPBACK = NetworkAccess(allow_plain=True, allow_private=True)
 
 #: Names whose owners point them at this machine.
 NAMES = {
@@ -133,17 +141,17 @@ URLS = [
 
 async def by_table(host: str, port: int) -> Sequence[str]:
     """The names above; numbers and `localhost` as this machine resolves them."""
-    return NAMES[host] if host in NAMES else await system_addresses(host, port)
+    return NAMES[host] if host in NAMES else await resolve_with_system(host, port)
 
 
 @pytest.mark.parametrize("template", URLS)
 async def test_no_way_to_write_an_address_reaches_a_server_on_this_machine(template: str) -> None:
-    client = SafeClient(PLAIN, resolve=by_table, timeouts=Timeouts(total_seconds=5.0))
+    client = SafeClient(PLAIN, resolve=by_table, timeouts=HttpTimeouts(total_seconds=5.0))
     async with receiving() as canary:
         said = await client.post(template.replace("PORT", str(canary.port)), b"x")
 
-        assert isinstance(said, NoReply)
-        assert said.refused or "cannot be resolved" in said.problem
+        assert isinstance(said, HttpFailure)
+        assert said.is_refused or "cannot be resolved" in said.problem
         assert canary.connections == 0
     await client.close()
 
@@ -170,8 +178,8 @@ async def test_what_no_configuration_opens_is_refused_even_where_private_network
 
     said = await client.get(url)
 
-    assert isinstance(said, NoReply)
-    assert said.refused
+    assert isinstance(said, HttpFailure)
+    assert said.is_refused
     assert "Nothing was sent" in said.problem
     await client.close()
 
@@ -190,7 +198,7 @@ async def test_what_no_configuration_opens_is_refused_even_where_private_network
     ],
 )
 def test_public_addresses_may_be_called(address: str) -> None:
-    assert why_not(ip_address(address), Reach()) == ""
+    assert find_address_problem(ip_address(address), NetworkAccess()) == ""
 
 
 @given(st.ip_addresses(v=4) | st.ip_addresses(v=6))
@@ -200,14 +208,14 @@ def test_an_address_that_python_calls_private_is_never_public_here(address: IPv4
         return  # judged by what it carries: the next test
     listed = address.is_private or address.is_loopback or address.is_link_local or address.is_multicast
     if listed or address.is_reserved or address.is_unspecified:
-        assert why_not(address, Reach())
+        assert find_address_problem(address, NetworkAccess())
 
 
 @given(st.ip_addresses(v=4))
 def test_an_address_that_carries_another_is_never_better_than_it(address: IPv4Address) -> None:
-    bare = why_not(address, Reach())
+    bare = find_address_problem(address, NetworkAccess())
     for carrier in (f"::ffff:{address}", f"64:ff9b::{address}"):
-        assert bool(why_not(ip_address(carrier), Reach())) == bool(bare)
+        assert bool(find_address_problem(ip_address(carrier), NetworkAccess())) == bool(bare)
 
 
 async def test_a_name_is_resolved_once_and_called_at_the_address_that_was_checked() -> None:
@@ -221,7 +229,7 @@ async def test_a_name_is_resolved_once_and_called_at_the_address_that_was_checke
         said = await client.post(f"http://siem.example:{meant.port}/in", b"x")
         await client.close()
 
-        assert isinstance(said, Reply)
+        assert isinstance(said, HttpReply)
         assert (meant.connections, other.connections) == (1, 0)
         assert meant.requests[0].headers["host"] == f"siem.example:{meant.port}"
     assert answers == [["127.0.0.2"]]
@@ -233,7 +241,7 @@ async def test_a_name_with_several_addresses_is_called_at_the_first_that_answers
 
     async with receiving() as receiver:
         client = SafeClient(LOOPBACK, resolve=two)
-        assert isinstance(await client.post(f"http://siem.example:{receiver.port}/", b"x"), Reply)
+        assert isinstance(await client.post(f"http://siem.example:{receiver.port}/", b"x"), HttpReply)
         assert len(receiver.requests) == 1
         await client.close()
 
@@ -247,7 +255,7 @@ async def test_redirects_and_proxies_of_the_environment_are_not_followed(monkeyp
             said = await client.post(f"http://127.0.0.1:{receiver.port}/", b"x")
             await client.close()
 
-        assert isinstance(said, Reply)
+        assert isinstance(said, HttpReply)
         assert said.status == 307
         assert canary.connections == 0
 
@@ -258,16 +266,16 @@ async def test_a_certificate_must_be_for_the_name_and_of_an_authority_that_is_tr
     async def here(host: str, port: int) -> Sequence[str]:
         return ["127.0.0.1"]
 
-    async def post(name: str, ca: str, resolve: Resolve = here) -> Reply | NoReply:
-        client = SafeClient(Reach(allow_private=True), ca_file=ca, resolve=resolve)
+    async def post(name: str, ca: str, resolve: Resolver = here) -> HttpReply | HttpFailure:
+        client = SafeClient(NetworkAccess(allow_private=True), ca_file=ca, resolve=resolve)
         said = await client.post(f"https://{name}:{receiver.port}/", b"x")
         await client.close()
         return said
 
     async with receiving(tls=tls) as receiver:
-        assert isinstance(await post("siem.example", ca_file), Reply)
-        assert isinstance(await post("other.example", ca_file), NoReply)
-        assert isinstance(await post("siem.example", ""), NoReply)
+        assert isinstance(await post("siem.example", ca_file), HttpReply)
+        assert isinstance(await post("other.example", ca_file), HttpFailure)
+        assert isinstance(await post("siem.example", ""), HttpFailure)
         assert len(receiver.requests) == 1
 
 
@@ -277,18 +285,18 @@ async def test_an_answer_that_is_too_long_too_slow_or_nonsense_is_no_answer() ->
         return b""
 
     async with receiving(answer(200, b"x" * 5000), b"no HTTP at all\r\n\r\n", never) as receiver:
-        client = SafeClient(LOOPBACK, max_reply_bytes=4096, timeouts=Timeouts(total_seconds=0.2))
+        client = SafeClient(LOOPBACK, max_reply_bytes=4096, timeouts=HttpTimeouts(total_seconds=0.2))
         url = f"http://127.0.0.1:{receiver.port}/"
         too_long, nonsense, too_slow = [await client.post(url, b"x") for _ in range(3)]
         patient = SafeClient(LOOPBACK)
-        assert isinstance(await patient.get(url), Reply)
+        assert isinstance(await patient.get(url), HttpReply)
         await client.close()
         await patient.close()
 
-    assert isinstance(too_long, NoReply)
+    assert isinstance(too_long, HttpFailure)
     assert "longer than 4096 bytes" in too_long.problem
-    assert isinstance(nonsense, NoReply)
-    assert isinstance(too_slow, NoReply)
+    assert isinstance(nonsense, HttpFailure)
+    assert isinstance(too_slow, HttpFailure)
 
 
 async def test_a_library_with_a_client_of_its_own_is_held_to_the_same_checks() -> None:
@@ -312,10 +320,10 @@ async def test_a_library_with_a_client_of_its_own_is_held_to_the_same_checks() -
     ],
 )
 def test_a_url_that_cannot_work_is_named_before_it_is_called(url: str, words: str) -> None:
-    assert words in url_problem(url, Reach())
+    assert words in find_url_problem(url, NetworkAccess())
 
 
 def test_a_file_without_certificates_is_a_configuration_error(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("nothing")
     with pytest.raises(ConfigurationError, match="cannot be read"):
-        trust(str(tmp_path / "ca.pem"))
+        create_ssl_context(str(tmp_path / "ca.pem"))

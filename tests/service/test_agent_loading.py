@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.errors import ConfigurationError
-from interlock.domain.tool import Mode
+from interlock.domain.tool import PermissionMode
 from interlock.server.core.runs import agent_loading
 from interlock.server.core.runs.agent_loading import load_agents
 from interlock.server.core.settings import AgentTable
@@ -84,12 +84,12 @@ def test_an_agent_is_found_as_an_object_or_made_by_a_function(shop: str, name: s
 
 
 def test_the_configuration_names_it_and_says_how_its_runs_are_treated(shop: str) -> None:
-    table = AgentTable(object=f"{shop}:make", description="Ours.", mode=Mode.READ_ONLY)
+    table = AgentTable(object=f"{shop}:make", description="Ours.", mode=PermissionMode.READ_ONLY)
 
     (found,) = load_agents({"helpdesk": table}, [])
 
     assert (found.name, found.agent.name, found.description) == ("helpdesk", "helpdesk", "Ours.")
-    assert (found.mode, found.on_rejection) == (Mode.READ_ONLY, "degrade")
+    assert (found.mode, found.on_rejection) == (PermissionMode.READ_ONLY, "degrade")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_what_is_no_agent_is_refused_in_words(shop: str, name: str, words: str) 
 
 
 def test_where_nobody_names_one_installed_packages_offer_theirs(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    offered = EntryPoints([EntryPoint("support", f"{shop}:support", agent_loading.GROUP)])
+    offered = EntryPoints([EntryPoint("support", f"{shop}:support", agent_loading.ENTRY_POINT_GROUP)])
 
     def offered_in(group: str) -> EntryPoints:
         return offered.select(group=group)

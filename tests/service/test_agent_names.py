@@ -39,7 +39,7 @@ def test_several_agents_without_names_can_be_served_by_the_command(shop: str) ->
 
 
 def test_an_installed_agent_has_the_name_of_its_entry_point(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    offered = EntryPoints([EntryPoint("helpdesk", f"{shop}:support", agent_loading.GROUP)])
+    offered = EntryPoints([EntryPoint("helpdesk", f"{shop}:support", agent_loading.ENTRY_POINT_GROUP)])
 
     def offered_in(group: str) -> EntryPoints:
         return offered.select(group=group)

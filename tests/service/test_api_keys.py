@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.server.core.audit.audit_log import Journal
+from interlock.server.core.audit.audit_log import AuditLog
 from interlock.server.core.database import Database
-from interlock.server.core.identity.api_keys import ApiKey, ApiKeys, NewKey
+from interlock.server.core.identity.api_keys import ApiKey, ApiKeys, NewApiKey
 from interlock.server.core.identity.principal import Principal, Role
-from interlock.server.core.identity.trust import Refusal
+from interlock.server.core.identity.trust import IdentityProblem
 from tests.patience import HANG_SECONDS
 
 from .people import MINUTE, SECOND, FakeClock, everything_kept, opened
@@ -43,9 +43,9 @@ def keys(database: Database, clock: FakeClock) -> ApiKeys:
     return ApiKeys(database, clock)
 
 
-async def made(keys: ApiKeys, name: str = "bot", expires_at: int = 0) -> NewKey:
+async def made(keys: ApiKeys, name: str = "bot", expires_at: int = 0) -> NewApiKey:
     new = await keys.create(name, roles=AGENT, agents=BILLING, expires_at=expires_at, by="user:root")
-    assert isinstance(new, NewKey)
+    assert isinstance(new, NewApiKey)
     return new
 
 
@@ -91,7 +91,7 @@ async def test_any_text_is_judged(text: str) -> None:
         keys = ApiKeys(database)
         assert await keys.authenticate(text) is None
         assert await keys.get(text) is None
-        assert isinstance(await keys.revoke(text, by="cli"), Refusal)
+        assert isinstance(await keys.revoke(text, by="cli"), IdentityProblem)
 
 
 async def test_a_revoked_key_is_nobodys_at_once_and_can_be_revoked_again(keys: ApiKeys, clock: FakeClock) -> None:
@@ -213,7 +213,7 @@ async def test_what_cannot_be_a_key_is_refused_by_its_field(
 ) -> None:
     refused = await keys.create(name, roles=roles, agents=agents, by="user:root")
 
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, IdentityProblem)
     assert (refused.field, refused.kind) == (field, "invalid")
     assert await keys.list() == ()
 
@@ -239,7 +239,7 @@ async def test_there_are_only_so_many_living_keys(keys: ApiKeys, monkeypatch: py
     await made(keys)
 
     refused = await keys.create("other", roles=OPERATOR, by="user:root")
-    assert refused == Refusal("name", "there are 1 living keys, and can be no more", "conflict")
+    assert refused == IdentityProblem("name", "there are 1 living keys, and can be no more", "conflict")
 
 
 async def test_only_so_many_keys_are_remembered_and_all_are_known(
@@ -255,13 +255,13 @@ async def test_only_so_many_keys_are_remembered_and_all_are_known(
 async def test_a_key_that_is_over_before_it_begins_is_refused(keys: ApiKeys, expires_at: int) -> None:
     refused = await keys.create("bot", roles=OPERATOR, expires_at=expires_at, by="user:root")
 
-    assert refused == Refusal("expires_at", "must lie in the future")
+    assert refused == IdentityProblem("expires_at", "must lie in the future")
 
 
 async def test_a_name_is_unique_among_living_keys_and_free_after(keys: ApiKeys, clock: FakeClock) -> None:
     first = await made(keys)
     refused = await keys.create("bot", roles=OPERATOR, by="user:root")
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, IdentityProblem)
     assert refused.kind == "conflict"
 
     await keys.revoke(first.key.key_id, by="user:root")
@@ -277,7 +277,7 @@ async def test_making_and_revoking_are_in_the_journal_with_who_did_it(keys: ApiK
     for _ in range(2):
         await keys.revoke(key.key_id, by="user:ada")
 
-    entries = await Journal(database).read()
+    entries = await AuditLog(database).read()
     assert [(entry.by, entry.action, entry.target, entry.detail["key_id"]) for entry in entries] == [
         ("user:root", "key.created", "key:bot", key.key_id),
         ("user:ada", "key.revoked", "key:bot", key.key_id),

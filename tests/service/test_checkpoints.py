@@ -9,23 +9,23 @@ from typing import Any
 
 import pytest
 
-from interlock.audit.checkpoint import Statement, read_statement
+from interlock.audit.checkpoint import CheckpointStatement, read_statement
 from interlock.audit.keys import keys_by_id
-from interlock.audit.signed_line import SignedCheckpoint, read_lines
-from interlock.domain.chain import Entry
-from interlock.domain.event import RunStarted, Warned
+from interlock.audit.signed_line import SignedCheckpoint, parse_checkpoint_lines
+from interlock.domain.chain import LogEntry
+from interlock.domain.event import RunStarted, WarningRaised
 from interlock.server.core.audit.checkpoints import TABLES, Checkpoints
 from interlock.server.core.audit.signing import Signer, is_signature
 from interlock.server.core.database import Database
-from interlock.storage.event_log import Placed
+from interlock.storage.event_log import FeedEntry
 from interlock.storage.memory import MemoryLog
 from interlock.storage.sqlite.log import SqliteLog
 from tests.history.recorded import record
 from tests.log_around import LogAround
 
 
-def events(run_id: str, count: int) -> list[Entry]:
-    return record([RunStarted(schema=1), *(Warned(message=str(number)) for number in range(count - 1))], run_id)
+def events(run_id: str, count: int) -> list[LogEntry]:
+    return record([RunStarted(schema=1), *(WarningRaised(message=str(number)) for number in range(count - 1))], run_id)
 
 
 @pytest.fixture
@@ -39,10 +39,10 @@ def db(tmp_path: Path) -> Iterator[Database]:
         yield opened
 
 
-def said(signer: Signer, signed: SignedCheckpoint | None) -> Statement:
+def said(signer: Signer, signed: SignedCheckpoint | None) -> CheckpointStatement:
     assert signed is not None
-    found = read_statement(signed, keys_by_id(signer.keys()), is_signature)
-    assert isinstance(found, Statement)
+    found = read_statement(signed, keys_by_id(signer.list_keys()), is_signature)
+    assert isinstance(found, CheckpointStatement)
     return found
 
 
@@ -55,7 +55,7 @@ class CountedLog(LogAround):
 
     read_events = 0
 
-    async def feed(self, after: int = 0, limit: int | None = None) -> list[Placed]:
+    async def feed(self, after: int = 0, limit: int | None = None) -> list[FeedEntry]:
         found = await self._inner.feed(after, limit)
         self.read_events += len(found)
         return found
@@ -120,17 +120,17 @@ async def test_an_export_is_signed_for_its_run_alone_and_once(db: Database, sign
     log = MemoryLog()
     log.append("run_1", events("run_1", 5))
     log.append("run_2", events("run_2", 5))
-    taken = Checkpoints(db, log, signer, journal=lambda: _journal(3))
+    taken = Checkpoints(db, log, signer, read_audit_log_head=lambda: _journal(3))
     await taken.take()
 
-    signed = await taken.of_run("run_1")
-    again = await taken.of_run("run_1", await log.read("run_1"))
+    signed = await taken.take_for_run("run_1")
+    again = await taken.take_for_run("run_1", await log.read("run_1"))
 
     assert signed == again
     assert heads(signer, signed) == {"run_1": 5}
     assert (said(signer, signed).number, said(signer, signed).journal) == (2, None)
     assert await taken.take() is None
-    assert await taken.of_run("run_3") is None
+    assert await taken.take_for_run("run_3") is None
 
 
 async def _journal(count: int) -> tuple[int, bytes]:
@@ -141,7 +141,7 @@ async def test_the_exported_events_are_signed_also_when_the_run_went_on(db: Data
     log, entries = MemoryLog(), events("run_1", 9)
     log.append("run_1", entries)
 
-    assert heads(signer, await Checkpoints(db, log, signer).of_run("run_1", entries[:6])) == {"run_1": 6}
+    assert heads(signer, await Checkpoints(db, log, signer).take_for_run("run_1", entries[:6])) == {"run_1": 6}
 
 
 async def test_what_is_not_what_was_written_or_signed_before_is_not_signed(db: Database, signer: Signer) -> None:
@@ -150,9 +150,9 @@ async def test_what_is_not_what_was_written_or_signed_before_is_not_signed(db: D
     taken = Checkpoints(db, log, signer)
     await taken.take()
 
-    assert await taken.of_run("run_1", [*entries[:3], *entries[4:]]) is None
-    assert await taken.of_run("run_1", entries[:5]) is None
-    assert await taken.of_run("run_1", record([RunStarted(schema=1, agent="other")] * 9, "run_1")) is None
+    assert await taken.take_for_run("run_1", [*entries[:3], *entries[4:]]) is None
+    assert await taken.take_for_run("run_1", entries[:5]) is None
+    assert await taken.take_for_run("run_1", record([RunStarted(schema=1, agent="other")] * 9, "run_1")) is None
     assert len(await taken.list()) == 1
 
 
@@ -162,8 +162,8 @@ async def test_the_journal_is_signed_with_what_changed_and_alone(db: Database, s
         db,
         MemoryLog(),
         signer,
-        journal=lambda: _journal(rows[0]),
-        journal_hash=lambda count: _row(count, kept=rows[0]),
+        read_audit_log_head=lambda: _journal(rows[0]),
+        read_audit_log_hash=lambda count: _row(count, kept=rows[0]),
     )
 
     first = said(signer, await taken.take())
@@ -201,7 +201,7 @@ async def test_a_log_that_was_cut_or_made_anew_contradicts_what_was_signed(db: D
     cut, anew = MemoryLog(), MemoryLog()
     cut.append("run_1", events("run_1", 6))
     cut.append("run_2", events("run_2", 9))
-    anew.append("run_1", record([RunStarted(schema=1, agent="other"), *[Warned(message="")] * 8], "run_1"))
+    anew.append("run_1", record([RunStarted(schema=1, agent="other"), *[WarningRaised(message="")] * 8], "run_1"))
 
     after_cut = await Checkpoints(db, cut, signer).verify()
 
@@ -260,13 +260,13 @@ async def test_what_was_done_to_the_checkpoints_is_found(
 async def test_old_signatures_stay_valid_when_the_key_is_replaced(db: Database, signer: Signer, tmp_path: Path) -> None:
     log = MemoryLog()
     taken = await checkpointed(log, db, signer)
-    exported = await taken.of_run("run_1")
+    exported = await taken.take_for_run("run_1")
 
     Signer(tmp_path / "signing.key").rotate()  # by another process
-    again = await taken.of_run("run_1")
+    again = await taken.take_for_run("run_1")
 
     assert said(signer, exported).key != said(signer, again).key
-    assert said(signer, again).key == signer.keys()[-1].key
+    assert said(signer, again).key == signer.list_keys()[-1].key
     assert (await taken.verify()).ok
     assert (await taken.verify_run("run_1")).complete
 
@@ -281,11 +281,11 @@ async def test_every_checkpoint_is_copied_outside_in_order_also_what_could_not_b
     assert "cannot be copied" in taken.copy_problem
 
     outside.parent.mkdir()
-    await taken.of_run("run_1")
-    await taken.of_run("run_1")
+    await taken.take_for_run("run_1")
+    await taken.take_for_run("run_1")
 
     assert (taken.copy_problem, outside.stat().st_mode & 0o777) == ("", 0o600)
-    assert read_lines(outside.read_bytes().splitlines()) == await taken.list()
+    assert parse_checkpoint_lines(outside.read_bytes().splitlines()) == await taken.list()
     assert [json.loads(line)["checkpoint"]["number"] for line in outside.read_bytes().splitlines()] == [1, 2]
 
 

@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from interlock.audit.standalone_verifier import is_signed
+from interlock.audit.standalone_verifier import verify_signature
 from interlock.domain.errors import ConfigurationError
 from interlock.server.core.audit.signing import Signer, is_signature
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
@@ -21,31 +21,31 @@ def path(tmp_path: Path) -> Path:
 
 
 def names(signer: Signer) -> list[str]:
-    kept = signer.keys()
+    kept = signer.list_keys()
     return [key.key for key in kept]
 
 
 def test_a_key_is_made_once_for_its_owner_only(path: Path) -> None:
     first, second = Signer(path), Signer(path)
 
-    assert first.current().public == second.current().public
+    assert first.get_current_key().public == second.get_current_key().public
     assert sorted(os.listdir(path.parent)) == ["signing.key", "signing.pub"]
     assert {stat.S_IMODE((path.parent / name).stat().st_mode) for name in os.listdir(path.parent)} == {0o600}
-    assert len(first.current().key_id) == 16
+    assert len(first.get_current_key().key_id) == 16
 
 
 def test_many_who_begin_at_once_have_one_key(path: Path) -> None:
     with ThreadPoolExecutor(8) as threads:
-        keys = {signer.current().key_id for signer in threads.map(Signer, [path] * 16)}
+        keys = {signer.get_current_key().key_id for signer in threads.map(Signer, [path] * 16)}
 
     assert len(keys) == 1
     assert names(Signer(path)) == list(keys)
 
 
 def test_a_signature_is_accepted_by_both_who_check(path: Path) -> None:
-    key = Signer(path).current()
+    key = Signer(path).get_current_key()
 
-    for check in (is_signature, is_signed):
+    for check in (is_signature, verify_signature):
         assert check(key.public, b"said", key.sign(b"said"))
         assert not check(key.public, b"never said", key.sign(b"said"))
         assert not check(key.public, b"said", b"")
@@ -55,12 +55,16 @@ def test_a_signature_is_accepted_by_both_who_check(path: Path) -> None:
 def test_a_new_key_is_seen_by_whoever_signs_and_the_old_ones_are_kept(path: Path) -> None:
     times = iter(range(0, 10**12, 10**9))
     signer, other = Signer(path, now=lambda: next(times)), Signer(path)
-    old = other.current()
+    old = other.get_current_key()
 
     new = signer.rotate()
 
-    assert (new.key != old.key_id, other.current().key_id, signer.current().key_id) == (True, new.key, new.key)
-    first, second = other.keys()
+    assert (new.key != old.key_id, other.get_current_key().key_id, signer.get_current_key().key_id) == (
+        True,
+        new.key,
+        new.key,
+    )
+    first, second = other.list_keys()
     assert (first.key, second.key, second.until) == (old.key_id, new.key, "")
     assert first.until == second.since == "1970-01-01T00:00:01.000000Z"
 
@@ -75,7 +79,7 @@ def test_a_crash_between_the_two_files_of_a_new_key_is_mended(path: Path) -> Non
 
 
 def test_a_lost_key_is_made_anew_and_what_it_signed_can_still_be_checked(path: Path) -> None:
-    lost = Signer(path).current()
+    lost = Signer(path).get_current_key()
     path.unlink()
 
     found = names(Signer(path))
@@ -124,7 +128,7 @@ def test_public_keys_that_were_damaged_are_refused_in_words(path: Path) -> None:
         file.write(b"nonsense\n")
 
     with pytest.raises(ConfigurationError, match="line 2 is no public key"):
-        signer.keys()
+        signer.list_keys()
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from interlock.domain.call import Answer
 from interlock.domain.errors import ConfigurationError, DecisionConflictError, LogCorruptError
 from interlock.domain.state.lifecycle import ActionState
 from interlock.domain.tool import Consent
-from interlock.oauth.consents import ConsentRequest, Finished
+from interlock.oauth.consents import ConsentRequest, ConsentResult
 from interlock.oauth.flow import Callback
-from interlock.server.core.audit.audit_log import TABLES, Journal, JournalEntry
-from interlock.server.core.consents import Answered, Consenting, ConsentProblem, Goto
+from interlock.server.core.audit.audit_log import TABLES, AuditLog, AuditLogEntry
+from interlock.server.core.consents import ConsentDecision, ConsentService, ConsentProblem, ConsentRedirect
 from interlock.server.core.database import Database
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.index.rows import ActionQuery, ActionRow, Page
@@ -93,20 +93,20 @@ class Board:
 class Desk:
     scene: Scene
     board: Board
-    journal: Journal
-    consenting: Consenting
+    journal: AuditLog
+    consenting: ConsentService
 
     async def start(self, action_id: str, who: Principal = ADA) -> str:
         """The state that the person's browser was sent off with."""
         going = await self.consenting.start(who, action_id, "session")
-        assert isinstance(going, Goto)
+        assert isinstance(going, ConsentRedirect)
         return parse_qs(urlsplit(going.url).query)["state"][0]
 
-    async def give(self, action_id: str) -> Answered | ConsentProblem:
+    async def give(self, action_id: str) -> ConsentDecision | ConsentProblem:
         state = await self.start(action_id)
-        return await self.consenting.callback({"state": state, "code": "code"}, ADA, "session")
+        return await self.consenting.handle_callback({"state": state, "code": "code"}, ADA, "session")
 
-    async def noted(self) -> list[JournalEntry]:
+    async def noted(self) -> list[AuditLogEntry]:
         return list(await self.journal.read())
 
 
@@ -114,14 +114,14 @@ class Desk:
 async def desk() -> AsyncGenerator[Desk]:
     database = Database(":memory:", TABLES)
     async with at_provider() as scene:
-        board, journal = Board(), Journal(database, scene.clock)
-        consenting = Consenting(
+        board, journal = Board(), AuditLog(database, scene.clock)
+        consenting = ConsentService(
             consents=scene.consents,
             questions=board,
-            consent_of=board.consent_of,
+            read_request=board.consent_of,
             decide=board.decide,
-            journal=journal,
-            redirect=REDIRECT,
+            audit_log=journal,
+            redirect_url=REDIRECT,
         )
         yield Desk(scene, board, journal, consenting)
     database.close()
@@ -132,11 +132,11 @@ async def test_a_person_sees_what_they_are_asked_for_and_nobody_else_does(desk: 
     desk.board.ask("act_2", SEND, tool="send_mail")
     desk.board.ask("act_3", requester="user:bob")
 
-    waiting = await desk.consenting.waiting(ADA)
+    waiting = await desk.consenting.list_pending(ADA)
 
     assert [(one.question.action_id, one.consent) for one in waiting] == [("act_1", READ), ("act_2", SEND)]
-    assert await desk.consenting.waiting(EVE) == ()
-    assert await desk.consenting.waiting(Principal(name="key:bot", kind="key")) == ()
+    assert await desk.consenting.list_pending(EVE) == ()
+    assert await desk.consenting.list_pending(Principal(name="key:bot", kind="key")) == ()
 
 
 async def test_a_consent_answers_every_question_that_it_covers(desk: Desk) -> None:
@@ -148,14 +148,14 @@ async def test_a_consent_answers_every_question_that_it_covers(desk: Desk) -> No
 
     done = await desk.give("act_7")
 
-    assert isinstance(done, Answered)
+    assert isinstance(done, ConsentDecision)
     assert (done.run_id, done.action_id, done.approved) == ("run_of_act_7", "act_7", True)
     assert len(done.also) == 119
     assert {action_id for _, action_id, _ in desk.board.decided} == {f"act_{number}" for number in range(120)}
     assert {answer for *_, answer in desk.board.decided} == {
         Answer(approved=True, by="user:ada", reason="Consent was given at mail.")
     }
-    (given,) = await desk.consenting.given(ADA)
+    (given,) = await desk.consenting.list_granted(ADA)
     assert (given.provider, given.tool, given.scopes) == ("mail", "read_mail", ("mail.read",))
     assert [(entry.by, entry.action, entry.outcome) for entry in await desk.noted()] == [
         ("user:ada", "consent.given", "done")
@@ -167,7 +167,7 @@ async def test_what_was_given_already_answers_a_question_at_once(desk: Desk) -> 
     await desk.give("act_1")
     desk.board.ask("act_2")
 
-    assert await desk.consenting.start(ADA, "act_2", "session") == Answered(
+    assert await desk.consenting.start(ADA, "act_2", "session") == ConsentDecision(
         run_id="run_of_act_2", action_id="act_2", approved=True
     )
 
@@ -208,7 +208,7 @@ async def test_who_comes_back_as_somebody_else_gets_nothing_and_the_journal_says
     desk.board.ask("act_1")
     state = await desk.start("act_1")
 
-    problem = await desk.consenting.callback({"state": state, "code": "code"}, EVE, "hers")
+    problem = await desk.consenting.handle_callback({"state": state, "code": "code"}, EVE, "hers")
 
     assert isinstance(problem, ConsentProblem)
     assert problem.code == "refused"
@@ -228,9 +228,9 @@ async def test_coming_back_twice_is_refused_and_changes_nothing(desk: Desk) -> N
     desk.board.ask("act_1")
     state = await desk.start("act_1")
     came_back = {"state": state, "code": "code"}
-    assert isinstance(await desk.consenting.callback(came_back, ADA, "session"), Answered)
+    assert isinstance(await desk.consenting.handle_callback(came_back, ADA, "session"), ConsentDecision)
 
-    problem = await desk.consenting.callback(came_back, ADA, "session")
+    problem = await desk.consenting.handle_callback(came_back, ADA, "session")
 
     assert isinstance(problem, ConsentProblem)
     assert (problem.code, problem.message) == (
@@ -244,7 +244,7 @@ async def test_coming_back_twice_is_refused_and_changes_nothing(desk: Desk) -> N
     "params", [{}, {"state": "x" * 43}, {"state": "\ud800", "code": "\x00"}, {"error": "access_denied"}]
 )
 async def test_coming_back_from_nowhere_is_refused(desk: Desk, params: dict[str, str]) -> None:
-    problem = await desk.consenting.callback(params, ADA, "session")
+    problem = await desk.consenting.handle_callback(params, ADA, "session")
     assert isinstance(problem, ConsentProblem)
     assert problem.code == "refused"
     assert [entry.detail["why"] for entry in await desk.noted()] == ["unknown_state"]
@@ -255,9 +255,9 @@ async def test_a_no_at_the_provider_is_a_no_to_the_question(desk: Desk) -> None:
     desk.board.ask("act_2")
     state = await desk.start("act_1")
 
-    done = await desk.consenting.callback({"state": state, "error": "access_denied"}, ADA, "session")
+    done = await desk.consenting.handle_callback({"state": state, "error": "access_denied"}, ADA, "session")
 
-    assert done == Answered(run_id="run_of_act_1", action_id="act_1", approved=False)
+    assert done == ConsentDecision(run_id="run_of_act_1", action_id="act_1", approved=False)
     assert desk.board.decided == [
         ("run_of_act_1", "act_1", Answer(approved=False, by="user:ada", reason="You did not give access at mail."))
     ]
@@ -274,19 +274,19 @@ async def test_a_failure_at_the_provider_leaves_the_question_open(
     desk.scene.answers((503, b""))
     state = await desk.start("act_1")
 
-    problem = await desk.consenting.callback({"state": state, **params}, ADA, "session")
+    problem = await desk.consenting.handle_callback({"state": state, **params}, ADA, "session")
 
     assert isinstance(problem, ConsentProblem)
     assert problem.code == code
     assert desk.board.decided == []
     desk.scene.answers(gives())
-    assert isinstance(await desk.give("act_1"), Answered)
+    assert isinstance(await desk.give("act_1"), ConsentDecision)
 
 
 async def test_refusing_twice_is_refusing_and_refusing_what_was_given_is_not_possible(desk: Desk) -> None:
     desk.board.ask("act_1")
     desk.board.ask("act_2", tool="send_mail")
-    no = Answered(run_id="run_of_act_1", action_id="act_1", approved=False)
+    no = ConsentDecision(run_id="run_of_act_1", action_id="act_1", approved=False)
 
     assert await desk.consenting.refuse(ADA, "act_1", "not now") == no
     assert await desk.consenting.refuse(ADA, "act_1", "not now") == no
@@ -307,7 +307,7 @@ async def test_a_question_that_closed_meanwhile_is_said_to_be_closed(desk: Desk)
     row = desk.board.rows["act_1"]
     desk.board.rows["act_1"] = msgspec.structs.replace(row, state=ActionState.EXPIRED)
 
-    problem = await desk.consenting.callback({"state": state, "code": "code"}, ADA, "session")
+    problem = await desk.consenting.handle_callback({"state": state, "code": "code"}, ADA, "session")
 
     assert isinstance(problem, ConsentProblem)
     assert (problem.code, problem.details["decided"]) == ("closed", "EXPIRED")
@@ -318,11 +318,11 @@ async def test_answers_that_cross_leave_one_answer(desk: Desk) -> None:
     state = await desk.start("act_1")
 
     async with asyncio.TaskGroup() as group:
-        gave = group.create_task(desk.consenting.callback({"state": state, "code": "code"}, ADA, "session"))
+        gave = group.create_task(desk.consenting.handle_callback({"state": state, "code": "code"}, ADA, "session"))
         refused = group.create_task(desk.consenting.refuse(ADA, "act_1"))
 
     assert len(desk.board.decided) == 1
-    assert sorted(isinstance(task.result(), Answered) for task in (gave, refused)) == [False, True]
+    assert sorted(isinstance(task.result(), ConsentDecision) for task in (gave, refused)) == [False, True]
 
 
 async def test_what_is_taken_back_is_asked_for_again(desk: Desk) -> None:
@@ -335,9 +335,9 @@ async def test_what_is_taken_back_is_asked_for_again(desk: Desk) -> None:
     problem = await desk.consenting.revoke(ADA, "mail", "read_mail")
     assert isinstance(problem, ConsentProblem)
     assert problem.code == "unknown"
-    assert await desk.consenting.given(ADA) == ()
+    assert await desk.consenting.list_granted(ADA) == ()
     desk.board.ask("act_2")
-    assert isinstance(await desk.consenting.start(ADA, "act_2", "session"), Goto)
+    assert isinstance(await desk.consenting.start(ADA, "act_2", "session"), ConsentRedirect)
     assert (await desk.noted())[-1].detail == {"provider": "mail", "at_provider": "taken back"}
 
 
@@ -349,11 +349,11 @@ async def test_a_consent_answers_no_other_agent_or_definition(desk: Desk, part: 
 
     done = await desk.give("act_1")
 
-    assert isinstance(done, Answered)
+    assert isinstance(done, ConsentDecision)
     assert done.also == ()
-    assert isinstance(await desk.consenting.start(ADA, "act_2", "session"), Goto)
-    assert await desk.consenting.catch_up() == 0
-    (waiting,) = await desk.consenting.waiting(ADA)
+    assert isinstance(await desk.consenting.start(ADA, "act_2", "session"), ConsentRedirect)
+    assert await desk.consenting.answer_covered_questions() == 0
+    (waiting,) = await desk.consenting.list_pending(ADA)
     assert bool(waiting.earlier_since) is (part == "definition")
 
 
@@ -365,9 +365,9 @@ async def test_access_is_taken_back_from_one_agent(desk: Desk) -> None:
     desk.scene.answers((200, b""))
 
     assert await desk.consenting.revoke(ADA, "mail", "read_mail", "other") is True
-    assert [given.agent for given in await desk.consenting.given(ADA)] == ["helper", "third"]
+    assert [given.agent for given in await desk.consenting.list_granted(ADA)] == ["helper", "third"]
     assert await desk.consenting.revoke(ADA, "mail", "read_mail") is True
-    assert await desk.consenting.given(ADA) == ()
+    assert await desk.consenting.list_granted(ADA) == ()
 
 
 async def test_after_a_restart_questions_are_answered_whose_person_consented_just_before_it(desk: Desk) -> None:
@@ -375,12 +375,12 @@ async def test_after_a_restart_questions_are_answered_whose_person_consented_jus
     desk.board.ask("act_2", requester="user:bob")
     state = await desk.start("act_1")
     said = Callback(state=state, code="code")
-    assert isinstance(await desk.scene.consents.finish(said, "user:ada", "session"), Finished)
+    assert isinstance(await desk.scene.consents.finish(said, "user:ada", "session"), ConsentResult)
 
-    assert await desk.consenting.catch_up() == 1
+    assert await desk.consenting.answer_covered_questions() == 1
 
     assert [(action_id, answer.by) for _, action_id, answer in desk.board.decided] == [("act_1", "user:ada")]
-    assert await desk.consenting.catch_up() == 0
+    assert await desk.consenting.answer_covered_questions() == 0
 
 
 async def test_a_run_whose_events_are_damaged_keeps_nobody_from_the_others(desk: Desk) -> None:
@@ -388,26 +388,26 @@ async def test_a_run_whose_events_are_damaged_keeps_nobody_from_the_others(desk:
         desk.board.ask(action_id)
     desk.board.damaged.add("act_1")
 
-    assert [one.question.action_id for one in await desk.consenting.waiting(ADA)] == ["act_2", "act_3"]
+    assert [one.question.action_id for one in await desk.consenting.list_pending(ADA)] == ["act_2", "act_3"]
     refused = await desk.consenting.start(ADA, "act_1", "session")
     given = await desk.give("act_2")
-    assert await desk.consenting.catch_up() == 0
+    assert await desk.consenting.answer_covered_questions() == 0
 
     assert isinstance(refused, ConsentProblem)
     assert (refused.code, "damaged" in refused.message) == ("unavailable", True)
-    assert isinstance(given, Answered)
+    assert isinstance(given, ConsentDecision)
     assert (given.approved, given.also) == (True, ("act_3",))
 
 
 async def test_an_address_to_come_back_to_that_no_provider_may_use_is_refused_at_the_start(desk: Desk) -> None:
     with pytest.raises(ConfigurationError, match=r"on another host\. Set `public_url`"):
-        Consenting(
+        ConsentService(
             consents=desk.scene.consents,
             questions=desk.board,
-            consent_of=desk.board.consent_of,
+            read_request=desk.board.consent_of,
             decide=desk.board.decide,
-            journal=desk.journal,
-            redirect="http://10.0.0.7:8321/consents/callback",
+            audit_log=desk.journal,
+            redirect_url="http://10.0.0.7:8321/consents/callback",
         )
 
 
@@ -416,5 +416,7 @@ async def test_nothing_that_is_shown_or_noted_holds_a_token(desk: Desk) -> None:
     desk.board.ask("act_1")
     done = await desk.give("act_1")
 
-    shown = repr((done, await desk.consenting.given(ADA), await desk.noted(), desk.board.decided, desk.scene.consents))
+    shown = repr(
+        (done, await desk.consenting.list_granted(ADA), await desk.noted(), desk.board.decided, desk.scene.consents)
+    )
     assert "secret" not in shown

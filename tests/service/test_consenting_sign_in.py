@@ -13,7 +13,7 @@ from joserfc.jwk import ECKey, OctKey
 
 from interlock import ConfigurationError
 from interlock.domain.errors import ConsentError
-from interlock.oauth.flow import Callback, Refused
+from interlock.oauth.flow import Callback, FlowRefusal
 from interlock.oauth.providers import OAuthProvider
 from interlock.server.core.audit import audit_log
 from interlock.server.core.database import Database
@@ -49,13 +49,13 @@ def sign_in(issuer: str, people: Accounts, clock: Callable[[], int] = time.time_
         store=MemoryTokens(),
         seal=SealingKeys([b"k" * 32]),
         accounts=people,
-        redirect=REDIRECT,
+        redirect_url=REDIRECT,
         clock=clock,
         environment={"SECRET": SECRETS["console"]},
     )
 
 
-async def come_back(door: OidcSignIn, name: str, browser: str = "browser") -> Account | Refused:
+async def come_back(door: OidcSignIn, name: str, browser: str = "browser") -> Account | FlowRefusal:
     url = await door.begin("browser")
     with visitor(name) as there:
         said = await asyncio.to_thread(there.go, url)
@@ -99,7 +99,7 @@ async def test_nobody_gets_an_account_by_its_name(oidc_server: OidcServer, peopl
 
     came = await come_back(sign_in(oidc_server.issuer, people), "admin")
 
-    assert isinstance(came, Refused)
+    assert isinstance(came, FlowRefusal)
     assert "There is no account for you here: its name" in came.reason
 
 
@@ -110,13 +110,13 @@ async def test_a_disabled_account_is_not_signed_in(oidc_server: OidcServer, peop
 
     came = await come_back(door, "carol")
 
-    assert isinstance(came, Refused)
+    assert isinstance(came, FlowRefusal)
     assert came.reason == "The account is disabled."
 
 
 async def test_another_browser_cannot_come_back(oidc_server: OidcServer, people: Accounts) -> None:
     came = await come_back(sign_in(oidc_server.issuer, people), "ada", browser="another")
-    assert isinstance(came, Refused)
+    assert isinstance(came, FlowRefusal)
     assert came.code == "other_session"
     assert await people.list() == ()
 
@@ -168,7 +168,7 @@ async def forging() -> AsyncGenerator[Forger]:
         yield forger
 
 
-async def vouched(forger: Forger, door: OidcSignIn) -> Account | Refused:
+async def vouched(forger: Forger, door: OidcSignIn) -> Account | FlowRefusal:
     url = await door.begin("browser")
     said = dict(part.split("=") for part in url.split("?")[1].split("&"))
     forger.nonce = said["nonce"]
@@ -182,7 +182,7 @@ async def test_a_right_identity_is_taken_also_after_the_keys_changed(people: Acc
 
         forger.key = ECKey.generate_key("P-256", {"kid": "one"}, private=True)
         forger.published = [forger.key]
-        assert isinstance(await vouched(forger, door), Refused)  # keys were looked up a moment ago
+        assert isinstance(await vouched(forger, door), FlowRefusal)  # keys were looked up a moment ago
         forger.clock.forward(60)
         assert isinstance(await vouched(forger, door), Account)
 
@@ -213,7 +213,7 @@ async def test_a_right_identity_is_taken_also_after_the_keys_changed(people: Acc
 async def test_an_identity_with_a_wrong_claim_is_nobody(people: Accounts, changes: dict[str, Any]) -> None:
     async with forging() as forger:
         forger.changes = changes
-        assert isinstance(await vouched(forger, sign_in(forger.issuer, people, forger.clock)), Refused)
+        assert isinstance(await vouched(forger, sign_in(forger.issuer, people, forger.clock)), FlowRefusal)
         assert await people.list() == ()
 
 
@@ -231,14 +231,14 @@ async def test_an_identity_that_is_not_signed_by_the_provider_is_nobody(people: 
         ]
         for forged in forgeries:
             forger.sign = forged
-            assert isinstance(await vouched(forger, sign_in(forger.issuer, people, forger.clock)), Refused)
+            assert isinstance(await vouched(forger, sign_in(forger.issuer, people, forger.clock)), FlowRefusal)
         assert await people.list() == ()
 
 
 async def test_a_provider_without_readable_keys_vouches_for_nobody(people: Accounts) -> None:
     async with forging() as forger:
         forger.published = []
-        assert isinstance(await vouched(forger, sign_in(forger.issuer, people, forger.clock)), Refused)
+        assert isinstance(await vouched(forger, sign_in(forger.issuer, people, forger.clock)), FlowRefusal)
 
 
 async def test_a_provider_that_is_another_issuer_is_not_gone_to(people: Accounts) -> None:

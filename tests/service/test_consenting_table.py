@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from interlock.oauth.consents import Finished, OAuthConsents
+from interlock.oauth.consents import ConsentResult, OAuthConsents
 from interlock.oauth.flow import Callback
 from interlock.server.core.database import Database
 from interlock.server.core.sealing import SealingKeys
@@ -85,8 +85,8 @@ async def test_tokens_of_the_old_form_ask_again(tmp_path: Path) -> None:
 
     database = Database(tmp_path / "server.db", TABLES)
     async with at_provider(store=TokenTable(database)) as scene:
-        assert await scene.consents.needs(BINDING, READ)
-        assert await scene.consents.given("user:ada") == ()
+        assert await scene.consents.needs_consent(BINDING, READ)
+        assert await scene.consents.list_grants("user:ada") == ()
         await scene.consent()
         assert await scene.consents.token(BINDING, READ) == "access-1"
     names = "SELECT name FROM sqlite_master WHERE name = 'oauth_tokens'"
@@ -106,14 +106,14 @@ async def test_what_a_row_says_in_plain_decides_nothing() -> None:
         more = msgspec.structs.replace(READ, scopes=("mail.send",))
         assert await scene.consents.token(BINDING, more) is None
         scene.clock.forward(3600)
-        assert await scene.consents.needs(BINDING, READ)
+        assert await scene.consents.needs_consent(BINDING, READ)
     database.close()
 
 
 async def test_of_a_way_that_is_over_nothing_is_kept() -> None:
     database = Database(":memory:", TABLES)
     async with at_provider(store=TokenTable(database)) as scene:
-        assert isinstance(await scene.consent(), Finished)
+        assert isinstance(await scene.consent(), ConsentResult)
         await scene.consents.begin(ADA, REDIRECT, "session")
         flows = "SELECT sealed IS NULL FROM oauth_flows ORDER BY number"
         assert database.run_now(lambda connection: connection.execute(flows).fetchall()) == [(1,), (0,)]

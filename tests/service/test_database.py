@@ -7,8 +7,8 @@ import pytest
 
 from interlock.domain.errors import ConfigurationError
 from interlock.server.core import database
-from interlock.server.core.database import VERSION, Database
-from interlock.server.core.errors import BusyError
+from interlock.server.core.database import DATABASE_VERSION, Database
+from interlock.server.core.errors import UnavailableError
 
 TABLES = ("CREATE TABLE IF NOT EXISTS things (name TEXT PRIMARY KEY)",)
 
@@ -20,7 +20,7 @@ def names(connection: sqlite3.Connection) -> list[str]:
 def test_a_file_of_a_newer_version_is_not_opened_and_stays_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "server.db"
     newer = sqlite3.connect(path)
-    newer.execute(f"PRAGMA user_version = {VERSION + 1}")
+    newer.execute(f"PRAGMA user_version = {DATABASE_VERSION + 1}")
     newer.close()
     before = path.read_bytes()
 
@@ -32,7 +32,9 @@ def test_a_file_of_a_newer_version_is_not_opened_and_stays_as_it_is(tmp_path: Pa
 def test_a_file_says_which_version_wrote_it(tmp_path: Path) -> None:
     for _ in range(2):
         made = Database(tmp_path / "server.db", TABLES)
-        assert made.run_now(lambda connection: connection.execute("PRAGMA user_version").fetchone()) == (VERSION,)
+        assert made.run_now(lambda connection: connection.execute("PRAGMA user_version").fetchone()) == (
+            DATABASE_VERSION,
+        )
         made.close()
 
 
@@ -44,7 +46,7 @@ async def test_while_another_process_has_the_file_whoever_asks_is_told_and_nothi
     ours, other = Database(path, TABLES), sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
 
-    with pytest.raises(BusyError, match=r"database is locked\. Nothing was changed"):
+    with pytest.raises(UnavailableError, match=r"database is locked\. Nothing was changed"):
         await ours.run(lambda connection: connection.execute("INSERT INTO things VALUES ('one')"))
     other.execute("ROLLBACK")
     await ours.run(lambda connection: connection.execute("INSERT INTO things VALUES ('two')"))
@@ -59,7 +61,7 @@ async def test_on_a_full_disk_nothing_is_changed_and_it_goes_on_when_there_is_ro
     ours.run_now(lambda connection: connection.execute("INSERT INTO things VALUES ('one')"))
     await _limit_pages(ours, 1)
 
-    with pytest.raises(BusyError, match=r"full\. Nothing was changed"):
+    with pytest.raises(UnavailableError, match=r"full\. Nothing was changed"):
         await ours.run(lambda connection: connection.execute("INSERT INTO things VALUES (?)", ("x" * 100_000,)))
     await _limit_pages(ours, 1_000_000)
 

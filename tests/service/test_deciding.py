@@ -8,14 +8,14 @@ import pytest
 
 from interlock import SqliteLog
 from interlock.domain.call import Answer
-from interlock.domain.commands import AnswerNote, encode_note, key_of
+from interlock.domain.commands import AnswerCommand, encode_command, command_key
 from interlock.domain.event import ApprovalGranted, ApprovalRejected
-from interlock.server.core.errors import ConflictError, InvalidError, NotFoundError, RefusedError
+from interlock.server.core.errors import ConflictError, InvalidRequestError, NotFoundError, ForbiddenError
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.index.rows import ActionRow
 from interlock.server.core.runs.approvals import Approval
 from interlock.server.core.service import Service
-from interlock.storage.event_log import Note
+from interlock.storage.event_log import QueuedCommand
 
 from .serving import ADA, BOB, BOT, World, approve, asked, create, serving, settings_of, status, told
 
@@ -39,16 +39,16 @@ async def test_an_approval_of_something_else_is_a_conflict_that_names_both_hashe
     async with serving(tmp_path, world.one()) as service:
         row = await waiting(service)
         for decide in (
-            service.deciding.approve(BOB, row.action_id, Approval(payload_hash="sha256:" + "0" * 64)),
-            service.deciding.reject(BOB, row.action_id, "No.", "sha256:" + "0" * 64),
+            service.approval_service.approve(BOB, row.action_id, Approval(payload_hash="sha256:" + "0" * 64)),
+            service.approval_service.reject(BOB, row.action_id, "No.", "sha256:" + "0" * 64),
         ):
             with pytest.raises(ConflictError) as conflict:
                 await decide
             assert conflict.value.code == "payload_hash_mismatch"
             assert conflict.value.details == {"expected": row.payload_hash, "actual": "sha256:" + "0" * 64}
-        with pytest.raises(InvalidError):
-            await service.deciding.approve(BOB, row.action_id, Approval(payload_hash=""))
-        still = await service.index.action(row.action_id)
+        with pytest.raises(InvalidRequestError):
+            await service.approval_service.approve(BOB, row.action_id, Approval(payload_hash=""))
+        still = await service.index.get_action(row.action_id)
 
     assert still is not None
     assert still.status == "PENDING"
@@ -62,9 +62,9 @@ async def test_the_same_answer_again_is_the_same_and_another_one_names_both(tmp_
 
         again = await approve(service, row, BOB)
         attempts: list[Any] = [
-            service.deciding.reject(BOB, row.action_id, "No."),
-            service.deciding.approve(ADA, row.action_id, Approval(payload_hash=row.payload_hash)),
-            service.deciding.approve(
+            service.approval_service.reject(BOB, row.action_id, "No."),
+            service.approval_service.approve(ADA, row.action_id, Approval(payload_hash=row.payload_hash)),
+            service.approval_service.approve(
                 BOB, row.action_id, Approval(payload_hash=row.payload_hash, arguments={"what": "z"})
             ),
         ]
@@ -78,7 +78,7 @@ async def test_the_same_answer_again_is_the_same_and_another_one_names_both(tmp_
         late = await approve(service, row, BOB)
         facts = await told(service, row.run_id)
 
-    assert (again.taken, late.taken, late.action.status) == ("recorded", "recorded", "EXECUTED")
+    assert (again.delivery, late.delivery, late.action.status) == ("recorded", "recorded", "EXECUTED")
     assert sum(isinstance(fact, ApprovalGranted) for fact in facts) == 1
     assert world.changes == ["x"]
 
@@ -87,8 +87,11 @@ async def test_of_many_answers_at_once_one_stands(tmp_path: Path, world: World) 
     people = [Principal(name=f"user:p{number}", kind="person", roles=frozenset({Role.OPERATOR})) for number in range(8)]
     async with serving(tmp_path, world.one()) as service:
         row = await waiting(service)
-        yes = [service.deciding.approve(who, row.action_id, Approval(payload_hash=row.payload_hash)) for who in people]
-        no = [service.deciding.reject(who, row.action_id, "No.") for who in people]
+        yes = [
+            service.approval_service.approve(who, row.action_id, Approval(payload_hash=row.payload_hash))
+            for who in people
+        ]
+        no = [service.approval_service.reject(who, row.action_id, "No.") for who in people]
         outcomes = await asyncio.gather(
             *(each for pair in zip(yes, no, strict=True) for each in pair), return_exceptions=True
         )
@@ -105,16 +108,16 @@ async def test_an_answer_that_is_on_its_way_to_another_process_is_known(tmp_path
     async with SqliteLog(path) as log, SqliteLog(path) as other_log:
         async with serving(tmp_path, world.one(), log=log) as service:
             row = await waiting(service)
-        claim = await other_log.claim(row.run_id)
-        note = AnswerNote(row.action_id, Answer(approved=True, by="user:bob"), row.payload_hash)
-        await log.post(row.run_id, Note(key_of(note), encode_note(note)))
+        claim = await other_log.acquire(row.run_id)
+        note = AnswerCommand(row.action_id, Answer(approved=True, by="user:bob"), row.payload_hash)
+        await log.enqueue(row.run_id, QueuedCommand(command_key(note), encode_command(note)))
         async with serving(tmp_path, world.one(), log=log) as service:
             same = await approve(service, row, BOB)
             with pytest.raises(ConflictError) as conflict:
-                await service.deciding.reject(ADA, row.action_id, "No.")
+                await service.approval_service.reject(ADA, row.action_id, "No.")
             await other_log.release(claim)
 
-    assert same.taken == "left"
+    assert same.delivery == "left"
     assert conflict.value.code == "not_open"
 
 
@@ -131,7 +134,7 @@ async def test_an_approval_that_cannot_be_carried_out_is_refused_by_its_field(
 ) -> None:
     async with serving(tmp_path, world.one()) as service:
         row = await waiting(service)
-        with pytest.raises(InvalidError) as refused:
+        with pytest.raises(InvalidRequestError) as refused:
             await approve(service, row, BOB, **wish)
         await approve(service, row, BOB)
         await status(service, row.run_id, "COMPLETED")
@@ -143,7 +146,7 @@ async def test_an_answer_of_the_wrong_kind_decides_nothing(tmp_path: Path, world
     async with serving(tmp_path, world.one()) as service:
         row = await waiting(service)
         with pytest.raises(ConflictError) as conflict:
-            await service.deciding.provide(BOB, row.action_id, "x")
+            await service.approval_service.provide_input(BOB, row.action_id, "x")
 
     assert conflict.value.details == {"expected": "approval", "actual": "input"}
 
@@ -154,16 +157,16 @@ async def test_only_those_who_may_decide_do_and_what_they_may_not_see_is_not_the
     async with serving(tmp_path, world.one()) as service:
         row = await waiting(service)
         for who, error in (
-            (BOT, RefusedError),
-            (AUDITOR, RefusedError),
+            (BOT, ForbiddenError),
+            (AUDITOR, ForbiddenError),
             (NOBODY, NotFoundError),
             (OTHERS, NotFoundError),
         ):
             with pytest.raises(error):
                 await approve(service, row, who)
         with pytest.raises(NotFoundError):
-            await service.deciding.reject(BOB, "act_nothing", "No.")
-        refused = [entry.by for entry in await service.journal.read() if entry.outcome == "refused"]
+            await service.approval_service.reject(BOB, "act_nothing", "No.")
+        refused = [entry.by for entry in await service.audit_log.read() if entry.outcome == "refused"]
 
     assert refused == ["key:bot", "user:eve"]
     assert world.changes == []
@@ -178,11 +181,11 @@ async def test_with_four_eyes_whoever_made_the_run_or_is_acted_for_decides_nothi
         for_bob = await create(service, agent, BOT, on_behalf_of="bob")
         for run_id, who in ((own, ADA), (for_bob, BOB)):
             (row,) = await asked(service, run_id)
-            with pytest.raises(RefusedError) as refused:
+            with pytest.raises(ForbiddenError) as refused:
                 await approve(service, row, who)
             assert refused.value.code == "four_eyes"
-            with pytest.raises(RefusedError):
-                await service.deciding.reject(who, row.action_id, "No.")
+            with pytest.raises(ForbiddenError):
+                await service.approval_service.reject(who, row.action_id, "No.")
         assert world.changes == []
         await approve(service, (await asked(service, own))[0], BOB)
         await status(service, own, "COMPLETED")
@@ -191,7 +194,7 @@ async def test_with_four_eyes_whoever_made_the_run_or_is_acted_for_decides_nothi
 async def test_a_question_of_a_run_that_is_over_cannot_be_answered(tmp_path: Path, world: World) -> None:
     async with serving(tmp_path, world.one()) as service:
         row = await waiting(service)
-        await service.starting.cancel(ADA, row.run_id, "Enough.")
+        await service.run_service.cancel(ADA, row.run_id, "Enough.")
         with pytest.raises(ConflictError) as conflict:
             await approve(service, row, BOB)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.event import InvocationStarted
-from interlock.server.core.errors import RefusedError
+from interlock.server.core.errors import ForbiddenError
 from interlock.server.core.identity.principal import Principal, Role
 
 from .serving import ADA, BOB, World, approve, asked, create, serving, settings_of, status, told
@@ -25,10 +25,10 @@ async def test_edited_call_needs_another_person(tmp_path: Path, world: World) ->
         (first,) = await asked(service, await create(service, "one"))
         await approve(service, first, BOB, arguments=EDIT)
         (second,) = await asked(service, first.run_id)
-        question = (await service.reading.action(EVE, second.run_id, second.action_id)).question
-        view = await service.reading.question(BOB, second.action_id)
+        question = (await service.run_queries.get_action(EVE, second.run_id, second.action_id)).question
+        view = await service.run_queries.get_question(BOB, second.action_id)
         for who in (ADA, BOB):
-            with pytest.raises(RefusedError) as refused:
+            with pytest.raises(ForbiddenError) as refused:
                 await approve(service, second, who)
             assert refused.value.code == "four_eyes"
         assert world.changes == []
@@ -62,7 +62,7 @@ async def test_second_edit_needs_a_third_decision(tmp_path: Path, world: World) 
         (second,) = await asked(service, first.run_id)
         await approve(service, second, EVE, arguments={"what": "z"})
         (third,) = await asked(service, first.run_id)
-        with pytest.raises(RefusedError):
+        with pytest.raises(ForbiddenError):
             await approve(service, third, EVE)
         await approve(service, third, BOB)
         await status(service, first.run_id, "COMPLETED")

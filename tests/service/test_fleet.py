@@ -11,14 +11,14 @@ from interlock.local import LocalTools
 from interlock.oauth.interface import NoConsents
 from interlock.server.core.runs.agents import ServedAgent
 from interlock.server.core.runs.demo_agents import demo_agents
-from interlock.server.core.runs.runners import Fleet
+from interlock.server.core.runs.runners import AgentRunners
 from tests.runs.support import calls
 
 from .serving import ADA, asked, create, scripted, serving, status
 
 
-def fleet(*served: ServedAgent) -> Fleet:
-    return Fleet(served, MemoryLog(), MemoryArtifacts(), NoConsents())
+def fleet(*served: ServedAgent) -> AgentRunners:
+    return AgentRunners(served, MemoryLog(), MemoryArtifacts(), NoConsents())
 
 
 def test_a_server_without_agents_or_with_two_of_one_name_is_refused() -> None:
@@ -46,7 +46,7 @@ def test_a_rejection_fails_a_run_unless_somebody_says_otherwise(
 ) -> None:
     served = ServedAgent(agent=scripted("plain", "Hello.", fail_safe=own), on_rejection=on_rejection)
 
-    assert served.as_run_here().fail_safe.after_rejection == after
+    assert served.to_server_agent().fail_safe.after_rejection == after
 
 
 async def test_tools_of_an_agent_cannot_touch_what_the_server_keeps(tmp_path: Path) -> None:
@@ -56,8 +56,8 @@ async def test_tools_of_an_agent_cannot_touch_what_the_server_keeps(tmp_path: Pa
         "reader", calls(("c1", "read_file", {"path": "state/signing.key"})), "Done.", tools=[LocalTools(tmp_path)]
     )
     together = fleet(ServedAgent(agent=agent))
-    together.keep_off([str(tmp_path / "state")])
-    handle = await together.runners["reader"].start("Read it.", created_by=ADA.name)
+    together.protect_paths([str(tmp_path / "state")])
+    handle = await together.by_agent["reader"].start("Read it.", created_by=ADA.name)
     result = await handle.result()
     await together.close()
 
@@ -73,5 +73,5 @@ async def test_the_demo_agents_do_what_they_say(tmp_path: Path) -> None:
         assert (row.tool, row.kind) == ("refund", "approval")
         (asked_for,) = await asked(service, mailing)
         assert (asked_for.tool, asked_for.kind) == ("send_mailing", "input")
-        await service.deciding.provide(ADA, asked_for.action_id, "everybody")
+        await service.approval_service.provide_input(ADA, asked_for.action_id, "everybody")
         await status(service, mailing, "COMPLETED")

@@ -10,11 +10,11 @@ import pytest
 
 from interlock.domain.errors import ConfigurationError
 from interlock.server.core.audit_sinks.destination import HecDestination, WebhookDestination
-from interlock.server.core.audit_sinks.forwarders import open_sender
-from interlock.server.core.audit_sinks.http_reply import retry_after_seconds
-from interlock.server.core.audit_sinks.interface import Batch, Delayed, Item, Rejected, Sent
+from interlock.server.core.audit_sinks.forwarders import create_sender
+from interlock.server.core.audit_sinks.http_reply import parse_retry_after
+from interlock.server.core.audit_sinks.interface import EventBatch, SendDelay, BatchItem, SendRejection, SendSuccess
 from interlock.server.core.configured_secret import read_secret
-from interlock.server.core.settings import settings_in
+from interlock.server.core.settings import parse_settings
 
 from .receiver import answer, receiving
 
@@ -22,11 +22,11 @@ SECRET = "a-secret-of-some-length"
 ENVIRON = {"SECRET": SECRET}
 NOW = 1_700_000_000_000_000_000
 
-BATCH = Batch(
+BATCH = EventBatch(
     "delivery-1",
     (
-        Item(1, "run_a", 0, "run.started", NOW, b'{"event": 1}'),
-        Item(2, "run_a", 1, "warning", NOW, b'{"event": {"deep": [1.10, "\\u00e4"]}}'),
+        BatchItem(1, "run_a", 0, "run.started", NOW, b'{"event": 1}'),
+        BatchItem(2, "run_a", 1, "warning", NOW, b'{"event": {"deep": [1.10, "\\u00e4"]}}'),
     ),
 )
 
@@ -38,8 +38,8 @@ def webhook(port: int) -> WebhookDestination:
 
 async def test_a_webhook_gets_one_event_per_line_signed_with_time_and_delivery() -> None:
     async with receiving() as receiver:
-        sender = open_sender(webhook(receiver.port), ENVIRON, now=lambda: NOW)
-        assert await sender.send(BATCH) == Sent()
+        sender = create_sender(webhook(receiver.port), ENVIRON, now=lambda: NOW)
+        assert await sender.send(BATCH) == SendSuccess()
         await sender.close()
 
     got = receiver.requests[0]
@@ -60,8 +60,8 @@ async def test_splunk_gets_concatenated_envelopes_with_the_index_beside_the_unto
             allow_plain=True,
             allow_private=True,
         )
-        sender = open_sender(place, ENVIRON)
-        assert await sender.send(BATCH) == Sent()
+        sender = create_sender(place, ENVIRON)
+        assert await sender.send(BATCH) == SendSuccess()
         await sender.close()
 
     got = receiver.requests[0]
@@ -73,33 +73,33 @@ async def test_splunk_gets_concatenated_envelopes_with_the_index_beside_the_unto
 @pytest.mark.parametrize("status", [400, 406, 409, 413, 415, 422, 431])
 async def test_a_receiver_that_does_not_want_the_events_rejects_them(status: int) -> None:
     async with receiving(answer(status, b"no\x1b[31m thanks")) as receiver:
-        sender = open_sender(webhook(receiver.port), ENVIRON)
+        sender = create_sender(webhook(receiver.port), ENVIRON)
         said = await sender.send(BATCH)
         await sender.close()
 
-    assert said == Rejected(f"The receiver answered {status}: no\\u{{1b}}[31m thanks")
+    assert said == SendRejection(f"The receiver answered {status}: no\\u{{1b}}[31m thanks")
 
 
 @pytest.mark.parametrize("status", [302, 401, 403, 404, 408, 425, 429, 500, 502, 503, 504])
 async def test_a_receiver_that_is_not_well_or_does_not_know_us_only_delays_them(status: int) -> None:
     """A token that ran out is no reason to set the log aside, event by event."""
     async with receiving(answer(status, retry_after="7")) as receiver:
-        sender = open_sender(webhook(receiver.port), ENVIRON)
+        sender = create_sender(webhook(receiver.port), ENVIRON)
         said = await sender.send(BATCH)
         await sender.close()
 
-    assert isinstance(said, Delayed)
+    assert isinstance(said, SendDelay)
     assert said.retry_after_seconds == 7.0
 
 
 async def test_no_error_holds_the_secret_or_the_query_of_the_url() -> None:
     async with receiving(answer(500, f"your {SECRET} is wrong".encode()), b"garbage") as receiver:
-        sender = open_sender(webhook(receiver.port), ENVIRON)
+        sender = create_sender(webhook(receiver.port), ENVIRON)
         said = [await sender.send(BATCH), await sender.send(BATCH)]
     said.append(await sender.send(BATCH))  # nobody listens any more
     await sender.close()
 
-    assert all(isinstance(one, Delayed) for one in said)
+    assert all(isinstance(one, SendDelay) for one in said)
     assert SECRET not in repr(said)
     assert "in-the-url" not in repr(said)
     assert "***" in repr(said)
@@ -121,7 +121,7 @@ async def test_no_error_holds_the_secret_or_the_query_of_the_url() -> None:
     ],
 )
 def test_a_retry_after_is_read_as_seconds_or_a_date_and_bounded(value: str, seconds: float) -> None:
-    assert retry_after_seconds(value, NOW) == pytest.approx(seconds, abs=0.01)
+    assert parse_retry_after(value, NOW) == pytest.approx(seconds, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -142,15 +142,15 @@ def test_a_retry_after_is_read_as_seconds_or_a_date_and_bounded(value: str, seco
 )
 def test_a_destination_that_cannot_work_is_named_before_the_server_starts(table: Mapping[str, str], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        settings_in({"forward": [{"name": "siem", **table}]})
+        parse_settings({"forward": [{"name": "siem", **table}]})
 
 
 def test_destinations_are_read_from_plain_tables_and_two_of_one_name_are_refused() -> None:
     table = {"kind": "file", "name": "disk", "path": "/var/log/audit.log", "schema": "cef", "agents": ["billing"]}
 
-    assert msgspec.to_builtins(settings_in({"forward": [table]}).forward) == ({**table, "agents": ["billing"]},)
+    assert msgspec.to_builtins(parse_settings({"forward": [table]}).forward) == ({**table, "agents": ["billing"]},)
     with pytest.raises(ConfigurationError, match="same name"):
-        settings_in({"forward": [table, table]})
+        parse_settings({"forward": [table, table]})
 
 
 def test_a_secret_comes_from_one_place_and_no_error_shows_it(tmp_path: Path) -> None:

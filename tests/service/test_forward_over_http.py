@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.errors import ConfigurationError
-from interlock.server.core.audit_sinks.forwarder import Pace
+from interlock.server.core.audit_sinks.forwarder import ForwarderOptions
 from interlock.server.core.audit_sinks.forwarders import Forwarders
 from interlock.server.core.audit_sinks.positions import TABLES
 from interlock.server.core.database import Database
-from interlock.server.core.triggers.webhook_signature import signature
+from interlock.server.core.triggers.webhook_signature import compute_signature
 from interlock.storage.memory import MemoryLog
 from interlock.storage.sqlite.log import SqliteLog
 from tests.patience import HANG_SECONDS
@@ -53,7 +53,7 @@ def everything_came(receiver: Receiver, expected: list[bytes]) -> None:
     bodies: dict[str, bytes] = {}
     for request in receiver.requests:
         time, delivery = int(request.headers["x-interlock-timestamp"]), request.headers["x-interlock-delivery"]
-        assert request.headers["x-interlock-signature"] == signature(SECRET, time, delivery, request.body)
+        assert request.headers["x-interlock-signature"] == compute_signature(SECRET, time, delivery, request.body)
         assert bodies.setdefault(delivery, request.body) == request.body
 
 
@@ -112,14 +112,14 @@ class Patience:
         self.slept.append(seconds)
 
     @property
-    def pace(self) -> Pace:
-        return Pace(batch_events=5, sleep=self, random=lambda: 1.0, idle_seconds=60.0)
+    def pace(self) -> ForwarderOptions:
+        return ForwarderOptions(batch_events=5, sleep=self, random=lambda: 1.0, idle_seconds=60.0)
 
 
 @asynccontextmanager
 async def forwarding(log: MemoryLog, port: int, patience: Patience) -> AsyncGenerator[Forwarders, None]:
     db = Database(":memory:", TABLES)
-    forwarders = Forwarders(log, db, [webhook(port)], {"interlock": render}, environ=ENVIRON, pace=patience.pace)
+    forwarders = Forwarders(log, db, [webhook(port)], {"interlock": render}, environ=ENVIRON, options=patience.pace)
     forwarders.start()
     try:
         yield forwarders
@@ -130,7 +130,7 @@ async def forwarding(log: MemoryLog, port: int, patience: Patience) -> AsyncGene
 
 async def test_a_busy_a_broken_and_a_slow_receiver_get_everything_in_the_end() -> None:
     async def slow(request: Request) -> bytes:
-        await forwarders.statuses()  # others go on meanwhile
+        await forwarders.list_statuses()  # others go on meanwhile
         return answer(200)
 
     log, patience = MemoryLog(), Patience()
@@ -161,7 +161,7 @@ async def test_a_receiver_that_was_away_gets_what_it_missed_when_it_is_back() ->
     async with forwarding(log, port, patience) as forwarders:
         async with asyncio.timeout(HANG_SECONDS):
             await tried_often.wait()
-        status = (await forwarders.statuses())[0]
+        status = (await forwarders.list_statuses())[0]
         assert (status.position, status.waiting) == (0, 12)
         assert "ConnectError" in status.last_error
         async with receiving(port=port) as back:

@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.server.core.addresses import system_addresses
+from interlock.server.core.addresses import resolve_with_system
 from interlock.server.core.audit_sinks.destination import FileDestination, SyslogDestination
 from interlock.server.core.audit_sinks.file import FileSender
-from interlock.server.core.audit_sinks.forwarders import open_sender
-from interlock.server.core.audit_sinks.interface import Batch, Delayed, Item, Sent
+from interlock.server.core.audit_sinks.forwarders import create_sender
+from interlock.server.core.audit_sinks.interface import EventBatch, SendDelay, BatchItem, SendSuccess
 from interlock.server.core.audit_sinks.syslog import SyslogSender
 from tests.patience import HANG_SECONDS
 
@@ -30,8 +30,8 @@ from .certificates import server_tls
 AT = 1_700_000_000_123_456_789
 
 
-def batch(*lines: bytes) -> Batch:
-    return Batch("d", tuple(Item(n + 1, "run_a", n, "tool.intent", AT, line) for n, line in enumerate(lines)))
+def batch(*lines: bytes) -> EventBatch:
+    return EventBatch("d", tuple(BatchItem(n + 1, "run_a", n, "tool.intent", AT, line) for n, line in enumerate(lines)))
 
 
 def syslog(port: int, transport: Literal["udp", "tcp", "tls"], ca_file: str = "") -> SyslogDestination:
@@ -77,7 +77,7 @@ HEAD = (
 async def test_tcp_messages_are_counted_in_octets_and_carry_run_seq_and_type() -> None:
     async with collecting() as (port, got):
         sender = SyslogSender(syslog(port, "tcp"), None, here, hostname="box")
-        assert await sender.send(batch(b'{"a":1}', b"two")) == Sent()
+        assert await sender.send(batch(b'{"a":1}', b"two")) == SendSuccess()
 
         messages = [HEAD % 0 + b'{"a":1}', HEAD % 1 + b"two"]
         assert await got.get() == b"".join(b"%d %s" % (len(message), message) for message in messages)
@@ -86,12 +86,12 @@ async def test_tcp_messages_are_counted_in_octets_and_carry_run_seq_and_type() -
 async def test_tls_is_checked_for_the_name(tmp_path: Path) -> None:
     tls, ca_file = server_tls(tmp_path, "siem.example")
     async with collecting(tls) as (port, got):
-        sender = open_sender(syslog(port, "tls", ca_file), {}, resolve=here)
-        stranger = open_sender(syslog(port, "tls"), {}, resolve=here)
+        sender = create_sender(syslog(port, "tls", ca_file), {}, resolve=here)
+        stranger = create_sender(syslog(port, "tls"), {}, resolve=here)
 
-        assert await sender.send(batch(b"one")) == Sent()
+        assert await sender.send(batch(b"one")) == SendSuccess()
         assert (await got.get()).endswith(b"one")
-        assert isinstance(await stranger.send(batch(b"one")), Delayed)
+        assert isinstance(await stranger.send(batch(b"one")), SendDelay)
         assert got.empty()
 
 
@@ -100,7 +100,7 @@ async def test_a_datagram_is_at_most_2048_bytes_and_says_when_it_was_cut() -> No
         receiver.bind(("127.0.0.1", 0))
         receiver.settimeout(HANG_SECONDS)
         sender = SyslogSender(syslog(receiver.getsockname()[1], "udp"), None, here, hostname="box")
-        assert await sender.send(batch(b"short", "\u00e4".encode() * 3000)) == Sent()
+        assert await sender.send(batch(b"short", "\u00e4".encode() * 3000)) == SendSuccess()
 
         assert receiver.recv(9000) == HEAD % 0 + b"short"
         long = receiver.recv(9000)
@@ -111,10 +111,10 @@ async def test_a_datagram_is_at_most_2048_bytes_and_says_when_it_was_cut() -> No
 
 @given(st.text(), st.text(), st.binary(max_size=200))
 def test_no_run_or_type_can_end_the_structured_data_or_add_a_line(run_id: str, kind: str, line: bytes) -> None:
-    sender = SyslogSender(syslog(1, "udp"), None, system_addresses, hostname="a b\nc")
-    item = Item(1, run_id.encode(errors="replace").decode(), 5, kind.encode(errors="replace").decode(), AT, line)
+    sender = SyslogSender(syslog(1, "udp"), None, resolve_with_system, hostname="a b\nc")
+    item = BatchItem(1, run_id.encode(errors="replace").decode(), 5, kind.encode(errors="replace").decode(), AT, line)
 
-    head, _, rest = sender.message(item).partition(b" [interlock@32473 ")
+    head, _, rest = sender.format_message(item).partition(b" [interlock@32473 ")
     assert head.count(b" ") == 5
     assert b"\n" not in head
     inside = rest.replace(b"\\\\", b"").replace(b'\\"', b"").replace(b"\\]", b"")
@@ -133,10 +133,10 @@ async def test_a_receiver_that_resets_or_is_not_there_only_delays() -> None:
     server = await asyncio.start_server(reset, "127.0.0.1", 0)
     place = syslog(server.sockets[0].getsockname()[1], "tcp")
     sender = SyslogSender(place, None, here)
-    assert isinstance(await sender.send(batch(*[b"x" * 60_000] * 50)), Delayed)
+    assert isinstance(await sender.send(batch(*[b"x" * 60_000] * 50)), SendDelay)
     server.close()
     await server.wait_closed()
-    assert isinstance(await sender.send(batch(b"x")), Delayed)
+    assert isinstance(await sender.send(batch(b"x")), SendDelay)
 
 
 async def test_syslog_goes_nowhere_that_it_may_not_go() -> None:
@@ -144,7 +144,7 @@ async def test_syslog_goes_nowhere_that_it_may_not_go() -> None:
         place = SyslogDestination(name="siem", host="siem.example", port=port, transport="tcp", allow_plain=True)
         said = await SyslogSender(place, None, here).send(batch(b"x"))
 
-        assert isinstance(said, Delayed)
+        assert isinstance(said, SendDelay)
         assert "loopback" in said.problem
         assert got.empty()
 
@@ -156,9 +156,9 @@ def file_sender(path: Path) -> FileSender:
 async def test_lines_are_appended_for_the_owner_only_and_a_renamed_file_is_left_behind(tmp_path: Path) -> None:
     path, sender = tmp_path / "audit.log", file_sender(tmp_path / "audit.log")
 
-    assert await sender.send(batch(b"1", b"2")) == Sent()
+    assert await sender.send(batch(b"1", b"2")) == SendSuccess()
     path.rename(tmp_path / "audit.log.1")
-    assert await sender.send(batch(b"3")) == Sent()
+    assert await sender.send(batch(b"3")) == SendSuccess()
 
     assert (tmp_path / "audit.log.1").read_bytes() == b"1\n2\n"
     assert path.read_bytes() == b"3\n"
@@ -168,7 +168,7 @@ async def test_lines_are_appended_for_the_owner_only_and_a_renamed_file_is_left_
 async def test_a_line_that_was_cut_before_does_not_run_into_the_next_one(tmp_path: Path) -> None:
     (tmp_path / "audit.log").write_bytes(b"whole\nha")
 
-    assert await file_sender(tmp_path / "audit.log").send(batch(b"next")) == Sent()
+    assert await file_sender(tmp_path / "audit.log").send(batch(b"next")) == SendSuccess()
 
     assert (tmp_path / "audit.log").read_bytes() == b"whole\nha\nnext\n"
 
@@ -181,7 +181,7 @@ async def test_a_link_a_pipe_a_folder_or_a_file_in_use_is_not_written_to(tmp_pat
         fcntl.flock(used, fcntl.LOCK_EX)
         for name in ("link", "pipe", ".", "used", "no/such/folder"):
             said = await file_sender(tmp_path / name).send(batch(b"x"))
-            assert isinstance(said, Delayed), name
+            assert isinstance(said, SendDelay), name
     assert (tmp_path / "elsewhere").read_bytes() == b""
     assert (tmp_path / "used").read_bytes() == b""
 
@@ -212,6 +212,6 @@ def test_a_batch_that_does_not_fit_on_the_disk_leaves_no_half_of_it(tmp_path: Pa
 
 @pytest.mark.parametrize("lines", [(), (b"",), (b"x" * 200_000,)])
 async def test_any_batch_of_lines_is_written_as_it_is(tmp_path: Path, lines: tuple[bytes, ...]) -> None:
-    assert await file_sender(tmp_path / "audit.log").send(batch(*lines)) == Sent()
+    assert await file_sender(tmp_path / "audit.log").send(batch(*lines)) == SendSuccess()
 
     assert (tmp_path / "audit.log").read_bytes() == b"".join(line + b"\n" for line in lines)

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from interlock import MemoryLog, SqliteLog
 from interlock.domain.errors import LogError
-from interlock.domain.event import Warned
-from interlock.server.core.index.index import Index
+from interlock.domain.event import WarningRaised
+from interlock.server.core.index.index import RunIndex
 from interlock.server.core.live import reader as live_reader
 from interlock.server.core.live.event import LiveEvent
-from interlock.server.core.live.hub import Hub, TooManyReadersError
-from interlock.server.core.live.reader import Reader
+from interlock.server.core.live.hub import EventHub, TooManyReadersError
+from interlock.server.core.live.reader import EventReader
 from interlock.storage.event_log import EventLog
 from tests.patience import HANG_SECONDS
 
@@ -26,10 +26,10 @@ from .index_runs import Written, begun, paused
 
 
 @asynccontextmanager
-async def _hub(folder: Path, log: EventLog, **options: Any) -> AsyncGenerator[Hub]:
+async def _hub(folder: Path, log: EventLog, **options: Any) -> AsyncGenerator[EventHub]:
     """One that looks without a pause, and leaves no task behind."""
-    index = Index(folder / f"{uuid4()}.db", log)
-    hub = Hub(index, **{"look_seconds": 0, **options})
+    index = RunIndex(folder / f"{uuid4()}.db", log)
+    hub = EventHub(index, **{"look_seconds": 0, **options})
     try:
         yield hub
     finally:
@@ -38,7 +38,7 @@ async def _hub(folder: Path, log: EventLog, **options: Any) -> AsyncGenerator[Hu
         assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
 
 
-async def _take(reader: Reader, count: int) -> list[LiveEvent]:
+async def _take(reader: EventReader, count: int) -> list[LiveEvent]:
     """So many events or more, as they come."""
     taken: list[LiveEvent] = []
     async with asyncio.timeout(HANG_SECONDS):
@@ -47,7 +47,7 @@ async def _take(reader: Reader, count: int) -> list[LiveEvent]:
     return taken
 
 
-async def _rest(reader: Reader) -> list[LiveEvent]:
+async def _rest(reader: EventReader) -> list[LiveEvent]:
     async with asyncio.timeout(HANG_SECONDS):
         return [live async for batch in reader for live in batch]
 
@@ -58,14 +58,14 @@ def _seqs(events: list[LiveEvent]) -> list[int]:
 
 def _warn(run: Written, count: int) -> None:
     for _ in range(count):
-        run.add(Warned(message="Look."))
+        run.add(WarningRaised(message="Look."))
 
 
 @pytest.mark.requirement("R138", "R142")
 async def test_a_reader_of_one_run_gets_what_was_and_then_what_comes(tmp_path: Path) -> None:
     log = MemoryLog()
     run, other = begun(log, "run_1"), begun(log, "run_2")
-    async with _hub(tmp_path, log) as hub, hub.reader("run_1") as reader:
+    async with _hub(tmp_path, log) as hub, hub.open_reader("run_1") as reader:
         before = await _take(reader, 2)
         _warn(run, 3)
         _warn(other, 3)
@@ -80,11 +80,11 @@ async def test_a_reader_goes_on_after_the_event_that_it_had_last(tmp_path: Path)
     run = begun(log, "run_1")
     _warn(run, 10)
     async with _hub(tmp_path, log) as hub:
-        async with hub.reader("run_1", after=7) as reader:
+        async with hub.open_reader("run_1", after=7) as reader:
             of_run = await _take(reader, 4)
-        async with hub.reader(after=9) as reader:
+        async with hub.open_reader(after=9) as reader:
             of_all = await _take(reader, 3)
-        async with hub.reader("run_1", after=-(10**30)) as reader:
+        async with hub.open_reader("run_1", after=-(10**30)) as reader:
             from_the_start = await _take(reader, 12)
 
     assert _seqs(of_run) == [8, 9, 10, 11]
@@ -97,7 +97,7 @@ async def test_a_reader_of_all_runs_begins_now_or_at_the_end_of_a_log_that_is_sh
 ) -> None:
     log = MemoryLog()
     run = begun(log, "run_1")
-    async with _hub(tmp_path, log) as hub, hub.reader() as reader, hub.reader(after=10**30) as far:
+    async with _hub(tmp_path, log) as hub, hub.open_reader() as reader, hub.open_reader(after=10**30) as far:
         _warn(run, 1)
         begun(log, "run_2")
 
@@ -129,21 +129,21 @@ async def test_however_readers_and_writers_take_turns_nothing_is_lost_or_told_tw
         patch.setattr(live_reader, "PAGE_EVENTS", 5)
         async with (
             _hub(tmp_path, log) as hub,
-            hub.reader("run_0", after) as one,
-            hub.reader("run_1") as two,
-            hub.reader() as every,
-            hub.reader(after=0) as whole,
+            hub.open_reader("run_0", after) as one,
+            hub.open_reader("run_1") as two,
+            hub.open_reader() as every,
+            hub.open_reader(after=0) as whole,
         ):
             readers = (one, two, every, whole)
             told: list[list[LiveEvent]] = [[], [], [], []]
             for move, number, count in moves:
                 if move == "write":
                     _warn(runs[number], count)
-                elif readers[number].at < await _end(log, number):
+                elif readers[number].cursor < await _end(log, number):
                     timeout = HANG_SECONDS if move == "read" else 0
                     told[number] += await _next(readers[number], timeout)
             for number, reader in enumerate(readers):
-                while reader.at < await _end(log, number):
+                while reader.cursor < await _end(log, number):
                     told[number] += await _next(reader, HANG_SECONDS)
 
     assert [live.entry for live in told[0]] == await log.read("run_0", after)
@@ -156,7 +156,7 @@ async def _end(log: MemoryLog, number: int) -> int:
     return len(await log.read(f"run_{number}")) - 1 if number < 2 else len(await log.feed())
 
 
-async def _next(reader: Reader, seconds: float) -> list[LiveEvent]:
+async def _next(reader: EventReader, seconds: float) -> list[LiveEvent]:
     try:
         async with asyncio.timeout(seconds):
             return await anext(reader)
@@ -171,13 +171,13 @@ async def test_a_slow_reader_holds_up_nobody_and_has_no_more_kept_for_it_than_it
     monkeypatch.setattr(live_reader, "MAX_QUEUED", 50)
     log = MemoryLog()
     run = begun(log, "run_1")
-    async with _hub(tmp_path, log) as hub, hub.reader("run_1") as slow, hub.reader("run_1") as quick:
+    async with _hub(tmp_path, log) as hub, hub.open_reader("run_1") as slow, hub.open_reader("run_1") as quick:
         await _take(slow, 2)
         seen = _seqs(await _take(quick, 2))
         for _ in range(30):
             _warn(run, 10)
             seen += _seqs(await _take(quick, 10))
-            assert slow.queued <= 50
+            assert slow.queue_size <= 50
         late = await _take(slow, 300)
 
     assert seen == list(range(302))
@@ -187,14 +187,14 @@ async def test_a_slow_reader_holds_up_nobody_and_has_no_more_kept_for_it_than_it
 async def test_large_events_are_not_kept_for_a_slow_reader(tmp_path: Path) -> None:
     log = MemoryLog()
     run = begun(log, "run_1")
-    async with _hub(tmp_path, log) as hub, hub.reader("run_1") as slow, hub.reader("run_1") as quick:
+    async with _hub(tmp_path, log) as hub, hub.open_reader("run_1") as slow, hub.open_reader("run_1") as quick:
         await _take(slow, 2)
         await _take(quick, 2)
         for _ in range(3):
-            run.add(Warned(message="x" * (1 << 20)))
+            run.add(WarningRaised(message="x" * (1 << 20)))
             await _take(quick, 1)
 
-        assert slow.queued == 0
+        assert slow.queue_size == 0
         assert _seqs(await _take(slow, 3)) == [2, 3, 4]
 
 
@@ -207,23 +207,23 @@ async def test_a_form_of_an_event_is_made_once_for_all_readers(tmp_path: Path) -
         made.append(live.entry.seq)
         return live.entry.body
 
-    async with _hub(tmp_path, log) as hub, hub.reader("run_1") as one, hub.reader(after=0) as other:
+    async with _hub(tmp_path, log) as hub, hub.open_reader("run_1") as one, hub.open_reader(after=0) as other:
         await asyncio.gather(_take(one, 2), _take(other, 2))
         _warn(run, 1)
         taken = await asyncio.gather(_take(one, 1), _take(other, 1))
 
-    assert [live.once("body", make) for (live,) in taken] == [taken[0][0].entry.body] * 2
+    assert [live.render_once("body", make) for (live,) in taken] == [taken[0][0].entry.body] * 2
     assert made == [2]
 
 
 async def test_there_are_no_more_readers_than_there_may_be(tmp_path: Path) -> None:
     log = MemoryLog()
     run = begun(log, "run_1")
-    async with _hub(tmp_path, log, max_readers=2) as hub, hub.reader("run_1") as first:
-        async with hub.reader():
+    async with _hub(tmp_path, log, max_readers=2) as hub, hub.open_reader("run_1") as first:
+        async with hub.open_reader():
             with pytest.raises(TooManyReadersError, match="2 readers follow events already"):
-                await hub.reader("run_1").__aenter__()
-        async with hub.reader("run_1") as again:
+                await hub.open_reader("run_1").__aenter__()
+        async with hub.open_reader("run_1") as again:
             _warn(run, 1)
             assert _seqs(await _take(first, 3)) == _seqs(await _take(again, 3)) == [0, 1, 2]
         assert hub.reader_count == 1
@@ -234,9 +234,9 @@ async def test_of_all_runs_one_follows_those_that_one_may_see(tmp_path: Path, mo
     log = MemoryLog()
     async with (
         _hub(tmp_path, log) as hub,
-        hub.reader(agents=frozenset(), person="user:ada") as ada,
-        hub.reader(agents=frozenset({"clerk"})) as clerk,
-        hub.reader(agents=frozenset()) as nobody,
+        hub.open_reader(agents=frozenset(), person="user:ada") as ada,
+        hub.open_reader(agents=frozenset({"clerk"})) as clerk,
+        hub.open_reader(agents=frozenset()) as nobody,
     ):
         paused(log, "run_ada", requester="user:ada")
         paused(log, "run_made", created_by="user:ada")
@@ -262,13 +262,13 @@ async def test_the_log_is_looked_at_only_while_somebody_follows_or_listens(tmp_p
     log.version = counted
     async with _hub(tmp_path, log) as hub:
         told = asyncio.Event()
-        end = hub.on_change(lambda page: told.set())
+        end = hub.subscribe(lambda page: told.set())
         _warn(run, 1)
         async with asyncio.timeout(HANG_SECONDS):
             await told.wait()
         end()
         end()
-        async with hub.reader("run_1"):
+        async with hub.open_reader("run_1"):
             pass
         looks = 0
         _warn(run, 1)
@@ -286,7 +286,7 @@ async def test_events_of_another_process_arrive_by_themselves(tmp_path: Path) ->
         SqliteLog(tmp_path / "runs.db") as log,
         SqliteLog(tmp_path / "runs.db") as elsewhere,
         _hub(tmp_path, log) as hub,
-        hub.reader("run_1") as reader,
+        hub.open_reader("run_1") as reader,
     ):
         for entry in entries:
             appended = elsewhere.append("run_1", [entry])
@@ -300,7 +300,7 @@ async def test_events_of_another_process_arrive_by_themselves(tmp_path: Path) ->
 async def test_closing_ends_every_reader_and_later_ones_at_once(tmp_path: Path) -> None:
     log = MemoryLog()
     begun(log, "run_1")
-    async with _hub(tmp_path, log) as hub, hub.reader("run_1") as reader:
+    async with _hub(tmp_path, log) as hub, hub.open_reader("run_1") as reader:
         await _take(reader, 2)
         waiting = asyncio.create_task(_rest(reader))
         await asyncio.wait([waiting], timeout=0)
@@ -308,7 +308,7 @@ async def test_closing_ends_every_reader_and_later_ones_at_once(tmp_path: Path) 
         await hub.close()
 
         assert await waiting == []
-        async with hub.reader() as late:
+        async with hub.open_reader() as late:
             assert await _rest(late) == []
 
 
@@ -319,15 +319,15 @@ async def test_a_log_that_cannot_be_read_is_told_and_looked_at_again(
     log = MemoryLog()
     run = begun(log, "run_1")
     feed = log.feed
-    async with _hub(tmp_path, log) as hub, hub.reader("run_1") as reader:
+    async with _hub(tmp_path, log) as hub, hub.open_reader("run_1") as reader:
         await _take(reader, 2)
         log.feed = _failing
         _warn(run, 1)
-        await _until(lambda: "cannot read the log" in hub.trouble)
+        await _until(lambda: "cannot read the log" in hub.last_error)
         log.feed = feed
 
         assert _seqs(await _take(reader, 1)) == [2]
-        await _until(lambda: hub.trouble == "")
+        await _until(lambda: hub.last_error == "")
 
 
 async def _failing(after: int = 0, limit: int | None = None) -> Any:

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from interlock import MemoryLog
-from interlock.domain.event import Warned
-from interlock.server.core.live.event import LiveEvent, live
-from interlock.server.core.live.reader import Reader
+from interlock.domain.event import WarningRaised
+from interlock.server.core.live.event import LiveEvent, to_live_event
+from interlock.server.core.live.reader import EventReader
 from tests.patience import HANG_SECONDS
 
 from .index_runs import begun
@@ -23,10 +23,10 @@ class Slow:
         self.is_picking, self.may_pick = asyncio.Event(), asyncio.Event()
         self.may_read.set()
         self.may_pick.set()
-        self.reader = Reader(0, lambda told: told.position, self._read_after, self._pick)
+        self.reader = EventReader(0, lambda told: told.position, self._read_after, self._pick)
 
     async def _read_after(self, position: int, limit: int) -> list[LiveEvent]:
-        found = [live(placed) for placed in await self.log.feed(position, limit)]
+        found = [to_live_event(placed) for placed in await self.log.feed(position, limit)]
         self.is_reading.set()
         await self.may_read.wait()
         return found
@@ -38,8 +38,8 @@ class Slow:
 
     async def write(self) -> None:
         """One event, told to the reader when it is durable."""
-        self.run.add(Warned(message="Look."))
-        self.reader.push([live(placed) for placed in (await self.log.feed())[-1:]])
+        self.run.add(WarningRaised(message="Look."))
+        self.reader.push([to_live_event(placed) for placed in (await self.log.feed())[-1:]])
 
     async def take(self) -> list[int]:
         async with asyncio.timeout(HANG_SECONDS):
@@ -61,7 +61,7 @@ async def test_what_is_told_while_the_log_is_read_follows_what_was_read() -> Non
 async def test_what_was_read_and_is_then_told_is_not_given_twice() -> None:
     slow = Slow()
     assert await slow.take() == [1, 2]
-    slow.reader.push([live(placed) for placed in await slow.log.feed()])
+    slow.reader.push([to_live_event(placed) for placed in await slow.log.feed()])
     await slow.write()
 
     assert await slow.take() == [3]

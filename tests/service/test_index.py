@@ -14,10 +14,19 @@ from msgspec.structs import replace
 from interlock import MemoryLog, SqliteLog
 from interlock.domain import event as facts
 from interlock.domain.errors import IllegalTransitionError
-from interlock.domain.event import Event, Fact, RunCancelled, RunCompleted, RunFailed, RunResumed, RunStarted, Warned
+from interlock.domain.event import (
+    Event,
+    Fact,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunResumed,
+    RunStarted,
+    WarningRaised,
+)
 from interlock.domain.state.ledger import Ledger
 from interlock.domain.state.lifecycle import ActionState, RunState
-from interlock.server.core.index.index import Index
+from interlock.server.core.index.index import RunIndex
 from interlock.server.core.index.rows import ActionQuery
 from tests.log.runs import append
 
@@ -39,13 +48,15 @@ from .index_runs import (
 async def test_after_every_event_of_real_runs_the_rows_are_what_the_ledger_says(tmp_path: Path) -> None:
     feed = await (await real_runs()).feed()
     growing = MemoryLog()
-    index = Index(tmp_path / "index.db", growing)
+    index = RunIndex(tmp_path / "index.db", growing)
 
     for placed in feed:
         growing.append(placed.entry.run_id, [placed.entry])
         await assert_rows_are_those_of_the_ledgers(index, [placed.entry.run_id])
 
-    states = {row.run_id: row.state for row in [await index.run(run_id) for run_id in await growing.run_ids()] if row}
+    states = {
+        row.run_id: row.state for row in [await index.get_run(run_id) for run_id in await growing.run_ids()] if row
+    }
     assert len(feed) > 100
     assert {states["run_done"], states["run_cancelled"], states["run_fork"]} == {
         RunState.COMPLETED,
@@ -76,15 +87,15 @@ class Walk:
             return [RunStarted(schema=1, agent=f"agent-{number}", requester="user:ada", created_by="key:bot")]
         name = f"{self.ledger.run_id}-{number}"
         plain: dict[str, Fact] = {
-            "warn": Warned(message="Look."),
-            "say": facts.UserSaid(text=f"Task {number}"),
+            "warn": WarningRaised(message="Look."),
+            "say": facts.UserMessageReceived(text=f"Task {number}"),
             "pause": facts.RunPaused(kind=kind, waiting=()),
             "resume": RunResumed(),
             "complete": RunCompleted(message="Done."),
             "degrade": facts.RunDegraded(message="Half."),
             "fail": RunFailed(message="Broken."),
             "cancel": RunCancelled(message="No."),
-            "void": facts.ActionVoided(call_id=name, action_id=name, reason="Changed."),
+            "void": facts.ApprovalVoided(call_id=name, action_id=name, reason="Changed."),
         }
         if word in plain:
             return [plain[word]]
@@ -139,14 +150,14 @@ async def test_whichever_way_runs_go_the_rows_are_what_the_ledgers_say(
     tmp_path: Path, steps: list[tuple[int, tuple[str, int, Kind], bool]]
 ) -> None:
     log, path = MemoryLog(), tmp_path / f"{uuid4()}.db"
-    index, walks = Index(path, log), [Walk(log, f"run_{number}") for number in range(3)]
+    index, walks = RunIndex(path, log), [Walk(log, f"run_{number}") for number in range(3)]
 
     for number, draw, is_reopened in steps:
         walks[number].step(draw)
         if is_reopened:
             await index.catch_up()
             await index.close()
-            index = Index(path, log)
+            index = RunIndex(path, log)
 
     await assert_rows_are_those_of_the_ledgers(index, await log.run_ids())
     await index.close()
@@ -157,9 +168,9 @@ async def test_an_event_that_cannot_be_read_marks_its_run_and_the_others_go_on(t
     bad, good = paused(log, "run_bad"), begun(log, "run_good")
     bad.add_raw(b"{not json")
     good.add(RunCompleted(message="Done."))
-    index = Index(tmp_path / "index.db", log)
+    index = RunIndex(tmp_path / "index.db", log)
 
-    row, other = await index.run("run_bad"), await index.run("run_good")
+    row, other = await index.get_run("run_bad"), await index.get_run("run_good")
 
     assert row is not None
     assert other is not None
@@ -175,9 +186,9 @@ async def test_what_comes_after_damage_is_applied_and_the_first_damage_stays_tol
     run.add(RunResumed())  # it was not paused
     run.add_raw(b"\xff")
     run.add(RunFailed(message="Broken."))
-    index = Index(tmp_path / "index.db", log)
+    index = RunIndex(tmp_path / "index.db", log)
 
-    row = await index.run("run_1")
+    row = await index.get_run("run_1")
 
     assert row is not None
     assert (row.state, row.last_seq) == (RunState.FAILED, 4)
@@ -196,16 +207,16 @@ async def test_what_comes_after_damage_is_applied_and_the_first_damage_stays_tol
 async def test_a_fact_that_does_not_fit_changes_nothing_but_the_message(tmp_path: Path, misfit: Fact, why: str) -> None:
     log = MemoryLog()
     run = paused(log, "run_1")
-    index = Index(tmp_path / "index.db", log)
-    before, asked = await index.run("run_1"), await index.action("act_run_1")
+    index = RunIndex(tmp_path / "index.db", log)
+    before, asked = await index.get_run("run_1"), await index.get_action("act_run_1")
     assert before is not None
 
     run.add(misfit)
 
-    assert await index.run("run_1") == replace(
+    assert await index.get_run("run_1") == replace(
         before, last_seq=7, updated_at=T0 + 7, message=f"The log of this run is damaged at event 7: {why}."
     )
-    assert await index.action("act_run_1") == asked
+    assert await index.get_action("act_run_1") == asked
     await index.close()
 
 
@@ -216,9 +227,9 @@ async def test_an_event_that_somebody_took_out_of_the_log_is_told_and_the_rest_i
         await append(log, "run_1", await memory.read("run_1"))
     await asyncio.to_thread(_execute, path, "DELETE FROM events WHERE seq = 1")
     async with SqliteLog(path) as log:
-        index = Index(tmp_path / "index.db", log)
+        index = RunIndex(tmp_path / "index.db", log)
 
-        row = await index.run("run_1")
+        row = await index.get_run("run_1")
 
         assert row is not None
         assert row.state is RunState.COMPLETED
@@ -256,9 +267,9 @@ async def test_no_bytes_in_one_run_keep_another_from_its_row(tmp_path: Path, bod
     for body in bodies:
         bad.add_raw(body)
     begun(log, "run_good").add(RunCompleted())
-    index = Index(tmp_path / f"{uuid4()}.db", log)
+    index = RunIndex(tmp_path / f"{uuid4()}.db", log)
 
-    row, good = await index.run("run_x"), await index.run("run_good")
+    row, good = await index.get_run("run_x"), await index.get_run("run_good")
 
     assert row is not None
     assert row.last_seq == len(bodies) - 1
@@ -271,9 +282,9 @@ async def test_a_run_inside_another_acts_for_whoever_that_one_acts_for(tmp_path:
     log = MemoryLog()
     begun(log, "run_1", requester="user:ada", created_by="key:bot")
     paused(log, "run_1.in", agent="helper", parent_run_id="run_1", parent_call_id="c")
-    index = Index(tmp_path / "index.db", log)
+    index = RunIndex(tmp_path / "index.db", log)
 
-    row, action = await index.run("run_1.in"), await index.action("act_run_1.in")
+    row, action = await index.get_run("run_1.in"), await index.get_action("act_run_1.in")
 
     assert row is not None
     assert action is not None
@@ -284,10 +295,10 @@ async def test_a_run_inside_another_acts_for_whoever_that_one_acts_for(tmp_path:
 
 async def test_a_question_that_a_fork_tells_anew_is_that_of_the_run_it_was_asked_in(tmp_path: Path) -> None:
     log = await real_runs()
-    index = Index(tmp_path / "index.db", log)
-    asked = (await index.actions(ActionQuery(run_id="run_cancelled"))).rows[0]
+    index = RunIndex(tmp_path / "index.db", log)
+    asked = (await index.list_actions(ActionQuery(run_id="run_cancelled"))).rows[0]
 
-    found, retold = await index.action(asked.action_id), await index.action(asked.action_id, "run_fork")
+    found, retold = await index.get_action(asked.action_id), await index.get_action(asked.action_id, "run_fork")
 
     assert found == asked
     assert retold is not None
@@ -301,20 +312,24 @@ async def test_open_questions_expire_in_runs_that_are_not_over(tmp_path: Path) -
     paused(log, "run_later", expires_at=T0 + 20)
     paused(log, "run_never")
     over.add(RunCancelled())
-    index = Index(tmp_path / "index.db", log)
+    index = RunIndex(tmp_path / "index.db", log)
 
-    assert await index.next_expiry() == T0 + 10
-    assert await index.expired(T0 + 9) == []
-    assert await index.expired(T0 + 10) == ["run_soon"]
-    assert set(await index.expired(T0 + 99)) == {"run_soon", "run_later"}
+    assert await index.get_next_expiry() == T0 + 10
+    assert await index.list_expired_runs(T0 + 9) == []
+    assert await index.list_expired_runs(T0 + 10) == ["run_soon"]
+    assert set(await index.list_expired_runs(T0 + 99)) == {"run_soon", "run_later"}
 
     soon.add(granted("act_run_soon"))
-    assert await index.next_expiry() == T0 + 20
+    assert await index.get_next_expiry() == T0 + 20
     await index.close()
 
 
 async def test_without_open_questions_nothing_expires(tmp_path: Path) -> None:
-    index = Index(tmp_path / "index.db", MemoryLog())
+    index = RunIndex(tmp_path / "index.db", MemoryLog())
 
-    assert (await index.next_expiry(), await index.expired(T0), await index.run("run_1")) == (0, [], None)
+    assert (await index.get_next_expiry(), await index.list_expired_runs(T0), await index.get_run("run_1")) == (
+        0,
+        [],
+        None,
+    )
     await index.close()

@@ -6,12 +6,12 @@ from pathlib import Path
 from bench.service_lists import Writer
 from interlock import SqliteLog
 from interlock.domain.event import RunStarted
-from interlock.server.core.index.index import Index
+from interlock.server.core.index.index import RunIndex
 
 
 async def test_of_many_who_write_at_once_each_finds_what_it_wrote(tmp_path: Path) -> None:
     async with SqliteLog(tmp_path / "runs.db") as log:
-        index = Index(tmp_path / "index.db", log)
+        index = RunIndex(tmp_path / "index.db", log)
 
         async def write_and_look(number: int) -> list[int]:
             missed: list[int] = []
@@ -20,7 +20,7 @@ async def test_of_many_who_write_at_once_each_finds_what_it_wrote(tmp_path: Path
                 appended = log.append(writer.run_id, [writer.entry(RunStarted(schema=1, agent="a"))])
                 assert appended is not None
                 await appended
-                if await index.run(writer.run_id) is None:
+                if await index.get_run(writer.run_id) is None:
                     missed.append(part)
             return missed
 

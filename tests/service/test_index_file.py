@@ -11,10 +11,10 @@ from interlock import MemoryLog, SqliteLog
 from interlock.domain.errors import LogError
 from interlock.domain.event import RunCompleted
 from interlock.server.core.index import activity
-from interlock.server.core.index.index import Index, IndexFailedError
+from interlock.server.core.index.index import RunIndex, IndexUnavailableError
 from interlock.server.core.index.rows import RunQuery
 from interlock.server.core.live.event import LiveEvent
-from interlock.storage.event_log import Placed
+from interlock.storage.event_log import FeedEntry
 
 from .index_runs import asking, assert_rows_are_those_of_the_ledgers, begun, granted, paused
 
@@ -27,15 +27,15 @@ def _log(count: int = 3) -> MemoryLog:
 
 
 async def _built(path: Path, log: MemoryLog) -> None:
-    index = Index(path, log)
+    index = RunIndex(path, log)
     await index.catch_up()
     await index.close()
 
 
 async def _assert_right(path: Path, log: MemoryLog) -> None:
-    index = Index(path, log)
+    index = RunIndex(path, log)
     await assert_rows_are_those_of_the_ledgers(index, await log.run_ids())
-    assert len((await index.runs(RunQuery())).rows) == len(await log.run_ids())
+    assert len((await index.list_runs(RunQuery())).rows) == len(await log.run_ids())
     await index.close()
 
 
@@ -94,15 +94,15 @@ async def test_the_file_of_another_log_is_made_anew(tmp_path: Path) -> None:
 
 async def test_a_file_that_is_damaged_while_it_is_open_is_made_anew_and_nobody_is_told_twice(tmp_path: Path) -> None:
     path, log = tmp_path / "index.db", _log(40)
-    index = Index(path, log)
+    index = RunIndex(path, log)
     told: list[int] = []
-    index.on_change(lambda page: told.extend(live.position for live in page))
+    index.subscribe(lambda page: told.extend(live.position for live in page))
     await index.catch_up()
 
     await asyncio.to_thread(_overwrite_open, path)
     paused(log, "run_new")
 
-    assert len((await index.runs(RunQuery(limit=100))).rows) == 41
+    assert len((await index.list_runs(RunQuery(limit=100))).rows) == 41
     await assert_rows_are_those_of_the_ledgers(index, await log.run_ids())
     assert told == list(range(1, len(await log.feed()) + 1))
     await index.close()
@@ -110,12 +110,12 @@ async def test_a_file_that_is_damaged_while_it_is_open_is_made_anew_and_nobody_i
 
 async def test_whoever_reads_a_damaged_file_gets_what_the_log_says(tmp_path: Path) -> None:
     path, log = tmp_path / "index.db", _log(40)
-    index = Index(path, log)
+    index = RunIndex(path, log)
     await index.catch_up()
 
     await asyncio.to_thread(_overwrite_open, path)
 
-    assert len((await index.runs(RunQuery(limit=100))).rows) == 40
+    assert len((await index.list_runs(RunQuery(limit=100))).rows) == 40
     await assert_rows_are_those_of_the_ledgers(index, await log.run_ids())
     await index.close()
 
@@ -124,17 +124,17 @@ async def test_a_page_that_cannot_be_written_changes_nothing_and_is_written_late
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = _log(1)
-    index = Index(tmp_path / "index.db", log)
+    index = RunIndex(tmp_path / "index.db", log)
     told: list[int] = []
-    index.on_change(lambda page: told.extend(live.position for live in page))
+    index.subscribe(lambda page: told.extend(live.position for live in page))
 
     def fail(connection: object, page: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
     with monkeypatch.context() as patch:
         patch.setattr(activity, "keep", fail)
-        with pytest.raises(IndexFailedError, match="disk is full"):
-            await index.run("run_0")
+        with pytest.raises(IndexUnavailableError, match="disk is full"):
+            await index.get_run("run_0")
         assert told == []
 
     await assert_rows_are_those_of_the_ledgers(index, ["run_0"])
@@ -153,34 +153,34 @@ def _overwrite_open(path: Path) -> None:
 
 
 async def test_a_place_where_no_file_can_be_made_is_said_in_words(tmp_path: Path) -> None:
-    index = Index(tmp_path / "no" / "folder" / "index.db", _log())
+    index = RunIndex(tmp_path / "no" / "folder" / "index.db", _log())
 
-    with pytest.raises(IndexFailedError, match="cannot be made"):
-        await index.run("run_0")
+    with pytest.raises(IndexUnavailableError, match="cannot be made"):
+        await index.get_run("run_0")
     await index.close()
 
 
 async def test_after_closing_nothing_is_opened_again(tmp_path: Path) -> None:
-    index = Index(tmp_path / "index.db", _log())
+    index = RunIndex(tmp_path / "index.db", _log())
     await index.catch_up()
     await index.close()
     await index.close()
 
-    with pytest.raises(IndexFailedError, match="is closed"):
-        await index.run("run_0")
+    with pytest.raises(IndexUnavailableError, match="is closed"):
+        await index.get_run("run_0")
 
 
 async def test_a_log_that_cannot_be_read_at_first_is_read_later(tmp_path: Path) -> None:
     path, log = tmp_path / "index.db", _log()
     await _built(path, log)
-    index, feed = Index(path, log), log.feed
+    index, feed = RunIndex(path, log), log.feed
 
-    async def failing(after: int = 0, limit: int | None = None) -> list[Placed]:
+    async def failing(after: int = 0, limit: int | None = None) -> list[FeedEntry]:
         raise LogError("cannot read the log")
 
     log.feed = failing
     with pytest.raises(LogError):
-        await index.run("run_0")
+        await index.get_run("run_0")
     log.feed = feed
 
     await assert_rows_are_those_of_the_ledgers(index, await log.run_ids())
@@ -197,11 +197,11 @@ async def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
 
 async def test_two_processes_with_one_file_apply_an_event_once(tmp_path: Path) -> None:
     log = MemoryLog()
-    one, other = Index(tmp_path / "index.db", log), Index(tmp_path / "index.db", log)
+    one, other = RunIndex(tmp_path / "index.db", log), RunIndex(tmp_path / "index.db", log)
     run = begun(log, "run_1")
     told: dict[str, list[int]] = {"one": [], "other": []}
-    one.on_change(lambda page: told["one"].extend(live.entry.seq for live in page))
-    other.on_change(lambda page: told["other"].extend(live.entry.seq for live in page))
+    one.subscribe(lambda page: told["one"].extend(live.entry.seq for live in page))
+    other.subscribe(lambda page: told["other"].extend(live.entry.seq for live in page))
     for index in (one, other, other, one):
         await index.catch_up()
         run.add(*asking(f"c{run.next_seq}", f"act_{run.next_seq}"))
@@ -219,13 +219,13 @@ async def test_a_reader_sees_what_it_wrote(tmp_path: Path) -> None:
     async with SqliteLog(tmp_path / "runs.db") as log:
         memory = MemoryLog()
         run = paused(memory, "run_1")
-        index = Index(tmp_path / "index.db", log)
+        index = RunIndex(tmp_path / "index.db", log)
         written = await memory.read("run_1")
         for count, entry in enumerate(written, 1):
             appended = log.append("run_1", [entry])
             assert appended is not None
             await appended
-            row = await index.run("run_1")
+            row = await index.get_run("run_1")
             assert row is not None
             assert row.last_seq == count - 1
         assert run.next_seq == len(written)
@@ -234,19 +234,19 @@ async def test_a_reader_sees_what_it_wrote(tmp_path: Path) -> None:
 
 async def test_when_nobody_wrote_the_log_is_not_read(tmp_path: Path) -> None:
     log = _log()
-    index = Index(tmp_path / "index.db", log)
+    index = RunIndex(tmp_path / "index.db", log)
     await index.catch_up()
     reads: list[int] = []
 
-    async def feed(after: int = 0, limit: int | None = None) -> list[Placed]:
+    async def feed(after: int = 0, limit: int | None = None) -> list[FeedEntry]:
         reads.append(after)
         return []
 
     log.feed = feed
 
     for _ in range(3):
-        await index.run("run_1")
-        await index.counts()
+        await index.get_run("run_1")
+        await index.count_runs()
 
     assert reads == []
     await index.close()
@@ -254,9 +254,9 @@ async def test_when_nobody_wrote_the_log_is_not_read(tmp_path: Path) -> None:
 
 async def test_callers_at_once_share_a_pass_and_one_that_goes_away_does_not_stop_it(tmp_path: Path) -> None:
     log = _log(200)
-    index = Index(tmp_path / "index.db", log)
+    index = RunIndex(tmp_path / "index.db", log)
     told: list[int] = []
-    index.on_change(lambda page: told.extend(live.position for live in page))
+    index.subscribe(lambda page: told.extend(live.position for live in page))
     impatient = asyncio.create_task(index.catch_up())
     await asyncio.wait([impatient], timeout=0)
     impatient.cancel()
@@ -269,7 +269,7 @@ async def test_callers_at_once_share_a_pass_and_one_that_goes_away_does_not_stop
 
 async def test_a_listener_that_fails_keeps_nothing_from_the_others_and_an_ended_one_is_not_told(tmp_path: Path) -> None:
     log = _log(1)
-    index = Index(tmp_path / "index.db", log)
+    index = RunIndex(tmp_path / "index.db", log)
     told: list[LiveEvent] = []
     faults: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, about: faults.append(about.get("exception")))
@@ -278,8 +278,8 @@ async def test_a_listener_that_fails_keeps_nothing_from_the_others_and_an_ended_
     def fail(page: object) -> None:
         raise error
 
-    index.on_change(fail)
-    end = index.on_change(told.extend)
+    index.subscribe(fail)
+    end = index.subscribe(told.extend)
     await index.catch_up()
     end()
     end()
@@ -297,10 +297,10 @@ async def test_recent_activity_is_of_all_runs_that_one_may_see_newest_first(tmp_
     ada, bob = paused(log, "run_a", requester="user:ada"), paused(log, "run_b", agent="clerk", requester="user:bob")
     ada.add(granted("act_run_a"))
     bob.add(granted("act_run_b"))
-    index = Index(tmp_path / "index.db", log)
+    index = RunIndex(tmp_path / "index.db", log)
 
-    everything = await index.recent(10)
-    own = await index.recent(10, agents=frozenset(), person="user:ada")
+    everything = await index.list_activity(10)
+    own = await index.list_activity(10, agents=frozenset(), person="user:ada")
 
     assert [(row.run_id, row.type) for row in everything] == [
         ("run_b", "APPROVAL_GRANTED"),
@@ -310,7 +310,7 @@ async def test_recent_activity_is_of_all_runs_that_one_may_see_newest_first(tmp_
     ]
     assert [row.run_id for row in own] == ["run_a", "run_a"]
     assert (own[1].tool, own[1].action_id, own[1].text, own[1].seq) == ("change", "act_run_a", "May it?", 5)
-    assert await index.recent(1, agents=frozenset({"clerk"})) == everything[:1]
+    assert await index.list_activity(1, agents=frozenset({"clerk"})) == everything[:1]
     await index.close()
 
 
@@ -318,12 +318,12 @@ async def test_of_recent_activity_the_last_is_kept(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(activity, "KEPT", 10)
     monkeypatch.setattr(activity, "SPARE", 5)
     log = MemoryLog()
-    index = Index(tmp_path / "index.db", log)
+    index = RunIndex(tmp_path / "index.db", log)
     for number in range(50):
         paused(log, f"run_{number}")
         await index.catch_up()
 
-    kept = await index.recent(1_000)
+    kept = await index.list_activity(1_000)
 
     assert len(kept) == 10
     assert kept[0].run_id == "run_49"

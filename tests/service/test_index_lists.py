@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from interlock import MemoryLog
 from interlock.domain.event import RunCancelled, RunCompleted, RunPaused
 from interlock.domain.state.lifecycle import ActionState
-from interlock.server.core.index.index import BadCursorError, Index
-from interlock.server.core.index.lists import Statement, bound, page_of_actions, page_of_runs
+from interlock.server.core.index.index import BadCursorError, RunIndex
+from interlock.server.core.index.lists import SqlStatement, to_sql_values, build_actions_statement, build_runs_statement
 from interlock.server.core.index.rows import ActionQuery, ActionRow, RunQuery, RunRow
 
 from .index_runs import Kind, asking, begun, granted, paused
@@ -55,28 +55,28 @@ def _many() -> MemoryLog:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def index(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Index]:
-    index = Index(tmp_path_factory.mktemp("lists") / "index.db", _many())
+async def index(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[RunIndex]:
+    index = RunIndex(tmp_path_factory.mktemp("lists") / "index.db", _many())
     await index.catch_up()
     yield index
     await index.close()
 
 
-async def _all_runs(index: Index, query: RunQuery) -> list[RunRow]:
+async def _all_runs(index: RunIndex, query: RunQuery) -> list[RunRow]:
     rows: list[RunRow] = []
-    page = await index.runs(query)
+    page = await index.list_runs(query)
     while page.next_cursor:
         rows += page.rows
-        page = await index.runs(replace(query, cursor=page.next_cursor))
+        page = await index.list_runs(replace(query, cursor=page.next_cursor))
     return [*rows, *page.rows]
 
 
-async def _all_actions(index: Index, query: ActionQuery) -> list[ActionRow]:
+async def _all_actions(index: RunIndex, query: ActionQuery) -> list[ActionRow]:
     rows: list[ActionRow] = []
-    page = await index.actions(query)
+    page = await index.list_actions(query)
     while page.next_cursor:
         rows += page.rows
-        page = await index.actions(replace(query, cursor=page.next_cursor))
+        page = await index.list_actions(replace(query, cursor=page.next_cursor))
     return [*rows, *page.rows]
 
 
@@ -94,7 +94,7 @@ def _is_asked_for(row: RunRow, query: RunQuery) -> bool:
         and query.agent in (None, row.agent)
         and query.requester in (None, row.requester)
         and (query.parent_run_id is None or (row.parent_run_id == query.parent_run_id != ""))
-        and (query.inside or query.parent_run_id is not None or not row.parent_run_id)
+        and (query.include_child_runs or query.parent_run_id is not None or not row.parent_run_id)
         and all(word.casefold() in f"{row.task}\n{row.run_id}".casefold() for word in (query.text or "").split())
     )
 
@@ -121,8 +121,8 @@ _RUN_QUERIES = st.builds(
 @pytest.mark.asyncio(loop_scope="module")
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_RUN_QUERIES)
-async def test_any_list_of_runs_has_exactly_what_it_asks_for_newest_first(index: Index, query: RunQuery) -> None:
-    everything = await _all_runs(index, RunQuery(inside=True, limit=1000))
+async def test_any_list_of_runs_has_exactly_what_it_asks_for_newest_first(index: RunIndex, query: RunQuery) -> None:
+    everything = await _all_runs(index, RunQuery(include_child_runs=True, limit=1000))
 
     listed = await _all_runs(index, query)
 
@@ -147,10 +147,14 @@ _ACTION_QUERIES = st.builds(
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_ACTION_QUERIES)
 async def test_any_list_of_questions_has_exactly_what_it_asks_for_oldest_first(
-    index: Index, query: ActionQuery
+    index: RunIndex, query: ActionQuery
 ) -> None:
     everything = await _all_actions(index, ActionQuery(limit=1000))
-    over = {row.run_id for row in await _all_runs(index, RunQuery(inside=True)) if row.state in ("cancelled", "failed")}
+    over = {
+        row.run_id
+        for row in await _all_runs(index, RunQuery(include_child_runs=True))
+        if row.state in ("cancelled", "failed")
+    }
 
     def is_asked_for(row: ActionRow) -> bool:
         is_left = row.status == "PENDING" and row.run_id in over and query.run_id is None
@@ -167,14 +171,14 @@ async def test_any_list_of_questions_has_exactly_what_it_asks_for_oldest_first(
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_counts_are_those_of_the_lists(index: Index) -> None:
+async def test_counts_are_those_of_the_lists(index: RunIndex) -> None:
     for agents, person in ((None, None), (frozenset({"boss"}), None), (frozenset({"boss"}), "user:bob"), (None, "x")):
         listed = await _all_runs(index, RunQuery(agents=agents, person=person))
         asked = await _all_actions(
             index, ActionQuery(agents=agents, person=person, statuses=frozenset({"PENDING"}), limit=1000)
         )
 
-        counts, questions = await index.counts(agents, person), await index.open_questions(agents, person)
+        counts, questions = await index.count_runs(agents, person), await index.count_open_questions(agents, person)
 
         assert counts == {status: sum(row.status == status for row in listed) for status in STATUSES}
         assert questions == {kind: sum(row.kind == kind for row in asked) for kind in KINDS}
@@ -185,34 +189,34 @@ async def test_counts_are_those_of_the_lists(index: Index) -> None:
     "cursor",
     ["x", "!!", "MA", "LTE", "MTIz=", "OTk5OTk5OTk5OTk5OTk5OTk5OTk5", "A" * 5_000, "\ud800", "é", "IDE", "MDE"],
 )
-async def test_a_cursor_that_no_page_gave_out_is_refused_in_words(index: Index, cursor: str) -> None:
+async def test_a_cursor_that_no_page_gave_out_is_refused_in_words(index: RunIndex, cursor: str) -> None:
     with pytest.raises(BadCursorError, match="Begin without one"):
-        await index.runs(RunQuery(cursor=cursor))
+        await index.list_runs(RunQuery(cursor=cursor))
     with pytest.raises(BadCursorError, match="Begin without one"):
-        await index.actions(ActionQuery(cursor=cursor))
+        await index.list_actions(ActionQuery(cursor=cursor))
 
 
 @settings(max_examples=200)
 @given(st.text(min_size=1))
 def test_no_text_as_a_cursor_does_more_than_be_refused(cursor: str) -> None:
     with suppress(BadCursorError):
-        assert page_of_runs(RunQuery(cursor=cursor)).parameters[0] in range(1, 1 << 63)
+        assert build_runs_statement(RunQuery(cursor=cursor)).parameters[0] in range(1, 1 << 63)
 
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("text", ["\ud800", "a\0b", "' OR 1=1 --", "x" * 100_000])
-async def test_no_name_does_more_than_not_be_found(index: Index, text: str) -> None:
-    assert await index.run(text) is None
-    assert await index.action(text) is None
-    assert (await index.runs(RunQuery(agents=frozenset({text}), person=text, requester=text))).rows == ()
-    assert sum((await index.counts(frozenset({text}), text)).values()) == 0
-    assert await index.recent(10, frozenset({text}), text) == []
+async def test_no_name_does_more_than_not_be_found(index: RunIndex, text: str) -> None:
+    assert await index.get_run(text) is None
+    assert await index.get_action(text) is None
+    assert (await index.list_runs(RunQuery(agents=frozenset({text}), person=text, requester=text))).rows == ()
+    assert sum((await index.count_runs(frozenset({text}), text)).values()) == 0
+    assert await index.list_activity(10, frozenset({text}), text) == []
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_limit_is_at_least_one_and_at_most_a_thousand(index: Index) -> None:
-    assert len((await index.runs(RunQuery(limit=-5))).rows) == 1
-    assert page_of_runs(RunQuery(limit=10**12)).limit == 1000
+async def test_a_limit_is_at_least_one_and_at_most_a_thousand(index: RunIndex) -> None:
+    assert len((await index.list_runs(RunQuery(limit=-5))).rows) == 1
+    assert build_runs_statement(RunQuery(limit=10**12)).limit == 1000
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -220,40 +224,48 @@ async def test_a_page_goes_on_where_the_last_one_ended_whatever_came_since(tmp_p
     log = MemoryLog()
     for number in range(4):
         paused(log, f"run_{number}")
-    index = Index(tmp_path / "index.db", log)
-    first = await index.runs(RunQuery(limit=2))
+    index = RunIndex(tmp_path / "index.db", log)
+    first = await index.list_runs(RunQuery(limit=2))
     paused(log, "run_new")
 
-    second = await index.runs(RunQuery(limit=2, cursor=first.next_cursor))
+    second = await index.list_runs(RunQuery(limit=2, cursor=first.next_cursor))
 
     assert [row.run_id for row in (*first.rows, *second.rows)] == ["run_3", "run_2", "run_1", "run_0"]
     assert second.next_cursor == ""
     await index.close()
 
 
-_PLANNED: list[tuple[Callable[[Any], Statement], Any]] = [
-    (page_of_runs, RunQuery()),
-    (page_of_runs, RunQuery(statuses=frozenset({"PAUSED_APPROVAL"}))),
-    (page_of_runs, RunQuery(statuses=frozenset({"PAUSED_APPROVAL", "FAILED"}), agents=frozenset({"boss", "clerk"}))),
-    (page_of_runs, RunQuery(agents=frozenset(), person="user:ada")),
-    (page_of_runs, RunQuery(agents=frozenset({"boss"}), person="user:ada", agent="boss")),
-    (page_of_runs, RunQuery(requester="user:ada", statuses=frozenset({"RUNNING"}))),
-    (page_of_runs, RunQuery(parent_run_id="run_0")),
-    (page_of_actions, ActionQuery(statuses=frozenset({"PENDING"}))),
-    (page_of_actions, ActionQuery(statuses=frozenset({"PENDING"}), agents=frozenset({"boss"}), person="user:ada")),
-    (page_of_actions, ActionQuery(run_id="run_0")),
+_PLANNED: list[tuple[Callable[[Any], SqlStatement], Any]] = [
+    (build_runs_statement, RunQuery()),
+    (build_runs_statement, RunQuery(statuses=frozenset({"PAUSED_APPROVAL"}))),
+    (
+        build_runs_statement,
+        RunQuery(statuses=frozenset({"PAUSED_APPROVAL", "FAILED"}), agents=frozenset({"boss", "clerk"})),
+    ),
+    (build_runs_statement, RunQuery(agents=frozenset(), person="user:ada")),
+    (build_runs_statement, RunQuery(agents=frozenset({"boss"}), person="user:ada", agent="boss")),
+    (build_runs_statement, RunQuery(requester="user:ada", statuses=frozenset({"RUNNING"}))),
+    (build_runs_statement, RunQuery(parent_run_id="run_0")),
+    (build_actions_statement, ActionQuery(statuses=frozenset({"PENDING"}))),
+    (
+        build_actions_statement,
+        ActionQuery(statuses=frozenset({"PENDING"}), agents=frozenset({"boss"}), person="user:ada"),
+    ),
+    (build_actions_statement, ActionQuery(run_id="run_0")),
 ]
 
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(("make", "query"), _PLANNED)
 async def test_a_page_is_read_in_order_from_an_index_and_nothing_is_sorted(
-    index: Index, make: Callable[[Any], Statement], query: RunQuery | ActionQuery
+    index: RunIndex, make: Callable[[Any], SqlStatement], query: RunQuery | ActionQuery
 ) -> None:
     statement = make(query)
     reading = sqlite3.connect(index.own_paths[0])
 
-    plan = [row[3] for row in reading.execute(f"EXPLAIN QUERY PLAN {statement.sql}", bound(statement.parameters))]
+    plan = [
+        row[3] for row in reading.execute(f"EXPLAIN QUERY PLAN {statement.sql}", to_sql_values(statement.parameters))
+    ]
 
     reading.close()
     inner = [line for line in plan if line.startswith(("SEARCH", "SCAN"))][1:]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.domain.chain import link
-from interlock.server.core.audit.audit_log import GENESIS, MAX_DETAILS, MAX_TEXT_CHARS, Journal, JournalEntry
+from interlock.domain.chain import next_hash
+from interlock.server.core.audit.audit_log import GENESIS, MAX_DETAILS, MAX_TEXT_CHARS, AuditLog, AuditLogEntry
 from interlock.server.core.database import Database
 
 from .people import FakeClock, opened
@@ -26,8 +26,8 @@ def database(tmp_path: Path) -> Iterator[Database]:
         yield database
 
 
-async def filled(database: Database) -> Journal:
-    journal = Journal(database, FakeClock())
+async def filled(database: Database) -> AuditLog:
+    journal = AuditLog(database, FakeClock())
     for number in range(ROWS):
         await journal.add("user:ada", "export.taken", f"run_{number}", detail={"format": "json"})
     return journal
@@ -44,18 +44,18 @@ def by_hand(database: Database, *statements: tuple[str, tuple[int, ...]]) -> Non
 
 async def test_what_was_added_is_read_in_order_and_verifies(database: Database) -> None:
     clock = FakeClock()
-    journal = Journal(database, clock)
+    journal = AuditLog(database, clock)
     first = await journal.add("user:ada", "key.created", "key:bot", detail={"roles": "agent"})
     second = await journal.add("user:bob", "decision.refused", "act_1", outcome="refused")
 
-    assert first == JournalEntry(
+    assert first == AuditLogEntry(
         seq=1, at=clock.at, by="user:ada", action="key.created", target="key:bot", detail={"roles": "agent"}
     )
     assert await journal.read() == (first, second)
     assert await journal.read(after=1) == (second,)
     assert await journal.read(limit=1) == (first,)
     assert await journal.read(limit=-1) == ()
-    check, (count, head) = await journal.verify(), await journal.head()
+    check, (count, head) = await journal.verify(), await journal.read_head()
     assert (check.count, check.head, check.problem) == (2, head.hex(), "")
     assert count == 2
 
@@ -67,13 +67,13 @@ async def test_the_hash_of_a_row_is_over_its_very_bytes_and_the_row_before(datab
     )
     previous = GENESIS
     for body, digest in rows:
-        previous = link(previous, body)
+        previous = next_hash(previous, body)
         assert digest == previous
     assert set(msgspec.json.decode(rows[0][0])) == {"seq", "at", "by", "action", "target", "outcome", "detail"}
 
 
 async def test_an_empty_journal_verifies(database: Database) -> None:
-    check = await Journal(database).verify()
+    check = await AuditLog(database).verify()
 
     assert (check.count, check.head, check.problem) == (0, GENESIS.hex(), "")
 
@@ -115,9 +115,9 @@ async def test_rows_in_another_order_are_found(database: Database, seq: int) -> 
 
 async def test_a_row_that_says_it_is_another_is_found_though_its_hash_is_right(database: Database) -> None:
     journal = await filled(database)
-    count, head = await journal.head()
-    body = msgspec.json.encode(JournalEntry(seq=1, at=0, by="user:eve", action="export.taken"))
-    row = (count + 1, body, link(head, body))
+    count, head = await journal.read_head()
+    body = msgspec.json.encode(AuditLogEntry(seq=1, at=0, by="user:eve", action="export.taken"))
+    row = (count + 1, body, next_hash(head, body))
     await database.run(lambda connection: connection.execute("INSERT INTO journal VALUES (?, ?, ?)", row))
 
     assert (await journal.verify()).problem == f"row {count + 1} says something else about itself"
@@ -125,7 +125,7 @@ async def test_a_row_that_says_it_is_another_is_found_though_its_hash_is_right(d
 
 async def test_a_cut_tail_shows_in_count_and_head(database: Database) -> None:
     journal = await filled(database)
-    count, head = await journal.head()
+    count, head = await journal.read_head()
     by_hand(database, (DELETE, (ROWS,)))
     check = await journal.verify()
 
@@ -150,7 +150,7 @@ async def test_a_row_that_cannot_be_read_is_shown_as_one(database: Database) -> 
 
 async def test_what_would_be_too_long_is_cut(database: Database) -> None:
     detail = {f"key{number}": "x" * 100_000 for number in range(100)}
-    entry = await Journal(database).add("b" * 1_000_000, "a" * 1_000, "t" * 1_000, detail=detail)
+    entry = await AuditLog(database).add("b" * 1_000_000, "a" * 1_000, "t" * 1_000, detail=detail)
 
     assert len(entry.by) == len(entry.action) == len(entry.target) == MAX_TEXT_CHARS
     assert len(entry.detail) == MAX_DETAILS
@@ -160,7 +160,7 @@ async def test_what_would_be_too_long_is_cut(database: Database) -> None:
 async def test_a_key_that_somebody_pasted_is_hidden(database: Database, tmp_path: Path) -> None:
     secret = "S" * 43
     pasted = f"Bearer ik_01234567_{secret}."
-    entry = await Journal(database).add(pasted, pasted, pasted, detail={pasted: pasted})
+    entry = await AuditLog(database).add(pasted, pasted, pasted, detail={pasted: pasted})
 
     assert entry.target == "Bearer ik_01234567_(hidden)."
     assert secret not in repr(entry)
@@ -169,7 +169,7 @@ async def test_a_key_that_somebody_pasted_is_hidden(database: Database, tmp_path
 @given(st.lists(st.tuples(st.text(), st.text(), st.dictionaries(st.text(), st.text(), max_size=3)), max_size=5))
 async def test_any_text_is_kept_as_one_line_and_verifies(rows: list[tuple[str, str, dict[str, str]]]) -> None:
     with opened() as database:
-        journal = Journal(database, FakeClock())
+        journal = AuditLog(database, FakeClock())
         added = [await journal.add(by, "tried", target, detail=detail) for by, target, detail in rows]
 
         assert list(await journal.read()) == added

@@ -12,7 +12,7 @@ import pytest
 
 from interlock import SqliteLog, verify
 from interlock.domain.event import ApprovalGranted, CallObserved, RunCompleted
-from interlock.server.core.index.index import Index
+from interlock.server.core.index.index import RunIndex
 from interlock.server.core.index.rows import ActionQuery, ActionRow, RunQuery, RunRow
 from tests.patience import HANG_SECONDS
 from tests.runs.support import facts
@@ -73,10 +73,10 @@ async def check(folder: Path, runs: int, said: list[str]) -> None:
 
 
 async def _rows(path: Path, log: SqliteLog) -> tuple[list[RunRow], list[ActionRow]]:
-    index = Index(path, log)
+    index = RunIndex(path, log)
     try:
-        runs = await index.runs(RunQuery(inside=True, limit=1_000))
-        return list(runs.rows), list((await index.actions(ActionQuery(limit=1_000))).rows)
+        runs = await index.list_runs(RunQuery(include_child_runs=True, limit=1_000))
+        return list(runs.rows), list((await index.list_actions(ActionQuery(limit=1_000))).rows)
     finally:
         await index.close()
 

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.state.lifecycle import RunState
-from interlock.server.core.identity.permissions import BONDS, PERMISSIONS, Operation, RunFacts, may, visible
+from interlock.server.core.identity.permissions import (
+    RELATIONSHIPS,
+    PERMISSIONS,
+    Operation,
+    RunOwnershipData,
+    is_allowed,
+    get_visibility,
+)
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.index.rows import RunRow
 
@@ -96,18 +103,18 @@ def with_agents(who: Principal, agents: frozenset[str] | None) -> Principal:
     return Principal(name=who.name, kind=who.kind, roles=who.roles, agents=agents)
 
 
-def run_of(letter: str, who: Principal) -> RunFacts | None:
+def run_of(letter: str, who: Principal) -> RunOwnershipData | None:
     match letter:
         case "O":
-            return RunFacts(agent="mine", requester="user:else", created_by="key:else")
+            return RunOwnershipData(agent="mine", requester="user:else", created_by="key:else")
         case "M":
-            return RunFacts(agent="mine", requester="user:else", created_by=who.name)
+            return RunOwnershipData(agent="mine", requester="user:else", created_by=who.name)
         case "X":
-            return RunFacts(agent="theirs", requester="user:else", created_by="key:else")
+            return RunOwnershipData(agent="theirs", requester="user:else", created_by="key:else")
         case "F":
-            return RunFacts(agent="theirs", requester=who.name, created_by="key:else")
+            return RunOwnershipData(agent="theirs", requester=who.name, created_by="key:else")
         case "B":
-            return RunFacts(agent="theirs", requester="user:else", created_by=who.name)
+            return RunOwnershipData(agent="theirs", requester="user:else", created_by=who.name)
         case _:
             return None
 
@@ -124,7 +131,7 @@ def rows(table: str) -> Iterator[tuple[str, dict[str, str]]]:
 def test_every_cell_says_what_is_written_here(table: str, agents: frozenset[str] | None) -> None:
     actual = {
         operation: {
-            role: "".join(letter for letter in ABOUT if may(who, Operation(operation), run_of(letter, who)))
+            role: "".join(letter for letter in ABOUT if is_allowed(who, Operation(operation), run_of(letter, who)))
             for role, who in ((role, with_agents(who, agents)) for role, who in WHO.items())
         }
         for operation, _ in rows(table)
@@ -137,7 +144,7 @@ def test_every_cell_says_what_is_written_here(table: str, agents: frozenset[str]
 def test_every_operation_is_in_the_tables(table: str) -> None:
     assert {operation for operation, _ in rows(table)} == set(Operation)
     assert set(PERMISSIONS) == set(Operation)
-    assert set(BONDS) <= set(Operation)
+    assert set(RELATIONSHIPS) <= set(Operation)
     assert all(set(row) == set(Role) for row in PERMISSIONS.values())
 
 
@@ -145,7 +152,7 @@ AGENTS = st.sampled_from(("mine", "theirs", "third"))
 NAMES = st.sampled_from(("user:ada", "user:bob", "key:bot", "schedule:nightly", ""))
 ROLES = st.frozensets(st.sampled_from(Role))
 OWNED = st.none() | st.frozensets(AGENTS)
-RUNS = st.builds(RunFacts, agent=AGENTS, requester=NAMES, created_by=NAMES)
+RUNS = st.builds(RunOwnershipData, agent=AGENTS, requester=NAMES, created_by=NAMES)
 PRINCIPALS = st.builds(
     Principal,
     name=st.sampled_from(("user:ada", "key:bot", "schedule:nightly")),
@@ -158,49 +165,51 @@ OPERATIONS = st.sampled_from(Operation)
 
 @given(PRINCIPALS, OPERATIONS, st.none() | RUNS, st.frozensets(AGENTS))
 def test_owning_fewer_agents_never_allows_more(
-    who: Principal, operation: Operation, run: RunFacts | None, fewer: frozenset[str]
+    who: Principal, operation: Operation, run: RunOwnershipData | None, fewer: frozenset[str]
 ) -> None:
     narrowed = with_agents(who, fewer if who.agents is None else who.agents & fewer)
 
-    assert may(who, operation, run) or not may(narrowed, operation, run)
+    assert is_allowed(who, operation, run) or not is_allowed(narrowed, operation, run)
 
 
 @given(PRINCIPALS, OPERATIONS, st.none() | RUNS, st.sampled_from([role for role in Role if role is not Role.AGENT]))
 def test_one_more_role_takes_nothing_away(
-    who: Principal, operation: Operation, run: RunFacts | None, more: Role
+    who: Principal, operation: Operation, run: RunOwnershipData | None, more: Role
 ) -> None:
     promoted = Principal(name=who.name, kind=who.kind, roles=who.roles | {more}, agents=who.agents)
 
-    assert may(promoted, operation, run) or not may(who, operation, run)
+    assert is_allowed(promoted, operation, run) or not is_allowed(who, operation, run)
 
 
 @given(PRINCIPALS, st.none() | RUNS)
-def test_the_role_of_an_agent_never_decides_whatever_else_is_with_it(who: Principal, run: RunFacts | None) -> None:
+def test_the_role_of_an_agent_never_decides_whatever_else_is_with_it(
+    who: Principal, run: RunOwnershipData | None
+) -> None:
     agent = Principal(name=who.name, kind=who.kind, roles=who.roles | {Role.AGENT}, agents=who.agents)
     alone = Principal(name=who.name, kind=who.kind, roles=frozenset({Role.AGENT}), agents=who.agents)
 
-    assert not any(may(agent, operation, run) for operation in DECISIONS)
-    assert all(may(agent, operation, run) == may(alone, operation, run) for operation in Operation)
+    assert not any(is_allowed(agent, operation, run) for operation in DECISIONS)
+    assert all(is_allowed(agent, operation, run) == is_allowed(alone, operation, run) for operation in Operation)
 
 
 @given(PRINCIPALS, RUNS)
-def test_consent_is_only_ever_given_by_the_person_whom_the_run_acts_for(who: Principal, run: RunFacts) -> None:
-    if may(who, Operation.CONSENT, run):
+def test_consent_is_only_ever_given_by_the_person_whom_the_run_acts_for(who: Principal, run: RunOwnershipData) -> None:
+    if is_allowed(who, Operation.CONSENT, run):
         assert who.kind == "person"
         assert who.name == run.requester
 
 
 @given(PRINCIPALS, RUNS)
-def test_a_list_shows_exactly_the_runs_that_may_be_read(who: Principal, run: RunFacts) -> None:
-    agents, person = visible(who)
+def test_a_list_shows_exactly_the_runs_that_may_be_read(who: Principal, run: RunOwnershipData) -> None:
+    agents, person = get_visibility(who)
     in_list = (agents is None and person is None) or (
         run.agent in (agents or ()) or (person is not None and person in (run.requester, run.created_by))
     )
 
-    assert in_list == may(who, Operation.READ_RUN, run)
+    assert in_list == is_allowed(who, Operation.READ_RUN, run)
 
 
 def test_a_row_of_a_list_can_be_asked_about_as_it_is() -> None:
     row = RunRow(run_id="run_1", agent="mine", state=RunState.RUNNING, created_at=1, updated_at=1, last_seq=0)
 
-    assert may(with_agents(WHO["operator"], frozenset({"mine"})), Operation.CANCEL_RUN, row)
+    assert is_allowed(with_agents(WHO["operator"], frozenset({"mine"})), Operation.CANCEL_RUN, row)

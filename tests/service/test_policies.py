@@ -10,19 +10,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interlock import MemoryLog, PolicyFiles, Rule, RulePolicy, tool
-from interlock.domain.chain import Entry
+from interlock.domain.chain import LogEntry
 from interlock.domain.decision import Decision, Verdict
 from interlock.oauth.interface import NoConsents
 from interlock.policy.interface import PolicyEvent
 from interlock.server.core import policies as policies_module
-from interlock.server.core.audit.audit_log import Journal
-from interlock.server.core.errors import BusyError, InvalidError, NotFoundError, RefusedError
-from interlock.server.core.identity.guard import Guard
+from interlock.server.core.audit.audit_log import AuditLog
+from interlock.server.core.errors import UnavailableError, InvalidRequestError, NotFoundError, ForbiddenError
+from interlock.server.core.identity.guard import AccessGuard
 from interlock.server.core.identity.principal import Principal, Role
-from interlock.server.core.index.index import Index
-from interlock.server.core.policies import MAX_ARGUMENTS_CHARS, MAX_POLICY_CHARS, Policies, WhatIf
+from interlock.server.core.index.index import RunIndex
+from interlock.server.core.policies import MAX_ARGUMENTS_CHARS, MAX_POLICY_CHARS, PolicyService, ExampleCall
 from interlock.server.core.runs.agents import ServedAgent
-from interlock.server.core.runs.runners import Fleet
+from interlock.server.core.runs.runners import AgentRunners
 from interlock.storage.memory_artifacts import MemoryArtifacts
 from tests.runs.support import agent_of, calls
 from tests.service.people import opened
@@ -51,22 +51,22 @@ def refund(order: str) -> str:
 @asynccontextmanager
 async def desk(
     tmp_path: Path, policy: Any = RULES, clock: Callable[[], float] = lambda: 0.0
-) -> AsyncGenerator[tuple[Policies, Fleet]]:
+) -> AsyncGenerator[tuple[PolicyService, AgentRunners]]:
     turn = calls(("c1", "look_up", {"order": "A1"}), ("c2", "refund", {"order": "A1"}))
     agent = agent_of(turn, "Done.", tools=[look_up, refund], name="shop", policy=policy)
     log = MemoryLog()
-    index = Index(tmp_path / "index.db", log)
-    fleet = Fleet([ServedAgent(agent=agent)], log, MemoryArtifacts(), NoConsents())
+    index = RunIndex(tmp_path / "index.db", log)
+    fleet = AgentRunners([ServedAgent(agent=agent)], log, MemoryArtifacts(), NoConsents())
     try:
         with opened() as database:
-            yield Policies(fleet, index, Guard(index, Journal(database), "high_risk"), clock), fleet
+            yield PolicyService(fleet, index, AccessGuard(index, AuditLog(database), "high_risk"), clock), fleet
     finally:
         await fleet.close()
         await index.close()
 
 
-async def run_once(fleet: Fleet) -> str:
-    handle = await fleet.runners["shop"].start("Look.")
+async def run_once(fleet: AgentRunners) -> str:
+    handle = await fleet.by_agent["shop"].start("Look.")
     await handle.result()
     return handle.run_id
 
@@ -99,10 +99,10 @@ async def test_who_does_not_own_the_agent_sees_nothing_of_its_policy(tmp_path: P
     async with desk(tmp_path) as (policies, _):
         asked: dict[str, Callable[[], Awaitable[Any]]] = {
             "show": lambda: policies.show(who, "shop"),
-            "explain": lambda: policies.explain(who, "shop", WhatIf(tool="refund", arguments={"order": "1"})),
+            "explain": lambda: policies.explain(who, "shop", ExampleCall(tool="refund", arguments={"order": "1"})),
             "backtest": lambda: policies.backtest(who, "shop"),
         }
-        with pytest.raises(RefusedError):
+        with pytest.raises(ForbiddenError):
             await asked[what]()
 
 
@@ -115,7 +115,7 @@ async def test_an_agent_that_is_not_here_is_unknown(tmp_path: Path) -> None:
 
 async def test_a_call_is_explained_as_the_gate_decides_it(tmp_path: Path) -> None:
     async with desk(tmp_path) as (policies, _):
-        explained = await policies.explain(OPERATOR, "shop", WhatIf(tool="refund", arguments={"order": "A1"}))
+        explained = await policies.explain(OPERATOR, "shop", ExampleCall(tool="refund", arguments={"order": "A1"}))
     assert explained.decision.verdict is Verdict.DENY
     assert explained.decision.rule_ids == ("no-refunds",)
     assert explained.known_tool
@@ -125,16 +125,16 @@ async def test_a_call_is_explained_as_the_gate_decides_it(tmp_path: Path) -> Non
 
 async def test_arguments_that_do_not_fit_the_tool_name_the_field(tmp_path: Path) -> None:
     async with desk(tmp_path) as (policies, _):
-        with pytest.raises(InvalidError, match="order"):
-            await policies.explain(OPERATOR, "shop", WhatIf(tool="refund", arguments={"other": 1}))
-        big = WhatIf(tool="refund", arguments={"order": "x" * MAX_ARGUMENTS_CHARS})
-        with pytest.raises(InvalidError, match="at most"):
+        with pytest.raises(InvalidRequestError, match="order"):
+            await policies.explain(OPERATOR, "shop", ExampleCall(tool="refund", arguments={"other": 1}))
+        big = ExampleCall(tool="refund", arguments={"order": "x" * MAX_ARGUMENTS_CHARS})
+        with pytest.raises(InvalidRequestError, match="at most"):
             await policies.explain(OPERATOR, "shop", big)
 
 
 async def test_a_tool_that_nobody_knows_is_explained_by_its_name_and_said_to_be_unknown(tmp_path: Path) -> None:
     async with desk(tmp_path) as (policies, _):
-        explained = await policies.explain(OPERATOR, "shop", WhatIf(tool="no_such", arguments={}))
+        explained = await policies.explain(OPERATOR, "shop", ExampleCall(tool="no_such", arguments={}))
     assert (explained.known_tool, explained.decision.layer) == (False, "default")
 
 
@@ -147,11 +147,11 @@ async def test_an_engine_without_rules_still_says_what_it_decides(tmp_path: Path
 
     async with desk(tmp_path, Mine()) as (policies, _):
         assert (await policies.show(OPERATOR, "shop")).kind == "custom"
-        explained = await policies.explain(OPERATOR, "shop", WhatIf(tool="refund", arguments={"order": "1"}))
+        explained = await policies.explain(OPERATOR, "shop", ExampleCall(tool="refund", arguments={"order": "1"}))
         assert (explained.decision.reason, explained.explanation) == ("Not today.", None)
-        with pytest.raises(InvalidError, match="gave no answer"):
-            await policies.explain(OPERATOR, "shop", WhatIf(tool="refund", arguments={"order": "boom"}))
-        with pytest.raises(InvalidError, match="paste one"):
+        with pytest.raises(InvalidRequestError, match="gave no answer"):
+            await policies.explain(OPERATOR, "shop", ExampleCall(tool="refund", arguments={"order": "boom"}))
+        with pytest.raises(InvalidRequestError, match="paste one"):
             await policies.backtest(OPERATOR, "shop")
 
 
@@ -177,9 +177,9 @@ async def test_the_policy_in_force_changes_nothing_about_what_it_decided(tmp_pat
 
 async def test_a_run_that_was_changed_is_left_out_and_named(tmp_path: Path) -> None:
     class Edited(MemoryLog):
-        async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[Entry]:
+        async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[LogEntry]:
             entries = await super().read(run_id, after_seq, limit)
-            return [Entry(each.run_id, each.seq, each.body + b" ", each.hash) for each in entries]
+            return [LogEntry(each.run_id, each.seq, each.body + b" ", each.hash) for each in entries]
 
     async with desk(tmp_path) as (policies, fleet):
         run_id = await run_once(fleet)
@@ -208,17 +208,17 @@ async def test_a_backtest_is_bounded_by_runs_and_by_time_and_says_so(tmp_path: P
 
 async def test_a_second_backtest_at_the_same_time_is_told_to_wait(tmp_path: Path) -> None:
     async with desk(tmp_path) as (policies, _):
-        async with policies._testing:  # pyright: ignore[reportPrivateUsage] - as if one were under way
-            with pytest.raises(BusyError):
+        async with policies._backtest_lock:  # pyright: ignore[reportPrivateUsage] - as if one were under way
+            with pytest.raises(UnavailableError):
                 await policies.backtest(OPERATOR, "shop")
         assert (await policies.backtest(OPERATOR, "shop")).calls == 0
 
 
 async def test_a_policy_that_is_wrong_is_refused_with_its_lines(tmp_path: Path) -> None:
     async with desk(tmp_path) as (policies, _):
-        with pytest.raises(InvalidError, match=r"policy:4: "):
+        with pytest.raises(InvalidRequestError, match=r"policy:4: "):
             await policies.backtest(OPERATOR, "shop", "version: 1\nrules:\n  - id: a\n    decision: perhaps\n")
-        with pytest.raises(InvalidError, match="at most"):
+        with pytest.raises(InvalidRequestError, match="at most"):
             await policies.backtest(OPERATOR, "shop", "#" * (MAX_POLICY_CHARS + 1))
 
 
@@ -226,5 +226,5 @@ async def test_a_policy_that_is_wrong_is_refused_with_its_lines(tmp_path: Path) 
 @given(text=st.text(st.characters(codec=None), max_size=60))
 async def test_whatever_is_pasted_is_tried_or_refused_in_words(tmp_path: Path, text: str) -> None:
     async with desk(tmp_path) as (policies, _):
-        with suppress(InvalidError):
+        with suppress(InvalidRequestError):
             await policies.backtest(OPERATOR, "shop", text)

@@ -5,23 +5,23 @@ from pathlib import Path
 import pytest
 
 from interlock.server.core.audit import audit_log
-from interlock.server.core.audit.audit_log import Journal
+from interlock.server.core.audit.audit_log import AuditLog
 from interlock.server.core.database import Database
 from interlock.server.core.identity import refusals
-from interlock.server.core.identity.refusals import WINDOW_SECONDS, Refusals
+from interlock.server.core.identity.refusals import REFUSAL_WINDOW_SECONDS, RefusalRecorder
 
 
 async def test_of_many_refusals_in_a_minute_the_first_the_tenth_and_the_hundredth_are_written(tmp_path: Path) -> None:
     database, clock = Database(tmp_path / "server.db", audit_log.TABLES), [0.0]
     try:
-        written = Journal(database)
-        counted = Refusals(written, lambda: clock[0])
+        written = AuditLog(database)
+        counted = RefusalRecorder(written, lambda: clock[0])
         for _ in range(2):
             for number in range(250):
-                await counted.note("key:bot", "runs.cancel", f"run_{number}")
-            await counted.note("key:bot", "keys.read")
-            await counted.note("key:other", "runs.cancel", "run_1")
-            clock[0] += WINDOW_SECONDS
+                await counted.record("key:bot", "runs.cancel", f"run_{number}")
+            await counted.record("key:bot", "keys.read")
+            await counted.record("key:other", "runs.cancel", "run_1")
+            clock[0] += REFUSAL_WINDOW_SECONDS
         rows = await written.read()
     finally:
         database.close()
@@ -40,9 +40,9 @@ async def test_what_is_counted_does_not_grow_beyond_its_bound(tmp_path: Path, mo
     monkeypatch.setattr(refusals, "MAX_COUNTED", 5)
     database = Database(tmp_path / "server.db", audit_log.TABLES)
     try:
-        counted = Refusals(Journal(database))
+        counted = RefusalRecorder(AuditLog(database))
         for number in range(20):
-            await counted.note(f"key:{number}", "runs.cancel")
+            await counted.record(f"key:{number}", "runs.cancel")
     finally:
         database.close()
     assert len(counted) == 5

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from interlock.domain.errors import ConfigurationError
 from interlock.server.core.database import Database
-from interlock.server.core.settings import settings_in
-from interlock.server.core.triggers.due_times import Schedule, latest_due, next_due
-from interlock.server.core.triggers.schedules import TABLES, Due, Schedules
+from interlock.server.core.settings import parse_settings
+from interlock.server.core.triggers.due_times import Schedule, find_latest_due, find_next_due
+from interlock.server.core.triggers.schedules import TABLES, DueRun, Schedules
 
 SECOND = 10**9
 
@@ -27,7 +27,7 @@ MINUTE = 60 * SECOND
 
 def schedule(name: str = "nightly", cron: str = "", **more: object) -> Schedule:
     wanted = {"name": name, "agent": "billing", "task": "close the books", "cron": cron, **more}
-    return settings_in({"schedules": [wanted]}).schedules[0]
+    return parse_settings({"schedules": [wanted]}).schedules[0]
 
 
 EVERY_5 = schedule(cron="*/5 * * * *")
@@ -47,7 +47,7 @@ class Starts:
         self.asked: list[str] = []
         self.fails = False
 
-    async def __call__(self, due: Due) -> None:
+    async def __call__(self, due: DueRun) -> None:
         if self.fails:
             raise ConfigurationError("there is no agent of this name")
         self.asked.append(due.run_id)
@@ -64,14 +64,14 @@ async def test_a_run_is_started_when_it_is_due_and_once(db: Database) -> None:
     starts = Starts()
     schedules = await opened(db, starts, NOON + 1)
 
-    assert schedules.next_due() == NOON + 5 * MINUTE
-    assert await schedules.fire_due(NOON + 5 * MINUTE - 1) == []
-    fired = await schedules.fire_due(NOON + 5 * MINUTE)
-    assert await schedules.fire_due(NOON + 6 * MINUTE) == []
+    assert schedules.get_next_due() == NOON + 5 * MINUTE
+    assert await schedules.start_due_runs(NOON + 5 * MINUTE - 1) == []
+    fired = await schedules.start_due_runs(NOON + 5 * MINUTE)
+    assert await schedules.start_due_runs(NOON + 6 * MINUTE) == []
 
-    assert fired == [Due(EVERY_5, NOON + 5 * MINUTE, f"sched-nightly-{NOON // SECOND + 300}")]
+    assert fired == [DueRun(EVERY_5, NOON + 5 * MINUTE, f"sched-nightly-{NOON // SECOND + 300}")]
     assert starts.asked == [fired[0].run_id]
-    assert schedules.next_due() == NOON + 10 * MINUTE
+    assert schedules.get_next_due() == NOON + 10 * MINUTE
 
 
 async def test_what_was_due_while_the_server_was_down_is_started_once_for_the_latest_time(db: Database) -> None:
@@ -79,7 +79,7 @@ async def test_what_was_due_while_the_server_was_down_is_started_once_for_the_la
     await opened(db, starts, NOON)
 
     again = await opened(db, starts, NOON + 3 * 60 * MINUTE + 7 * MINUTE)
-    await again.fire_due(NOON + 3 * 60 * MINUTE + 7 * MINUTE)
+    await again.start_due_runs(NOON + 3 * 60 * MINUTE + 7 * MINUTE)
 
     assert starts.asked == [f"sched-nightly-{NOON // SECOND + 3 * 3600 + 300}"]
 
@@ -91,17 +91,17 @@ async def test_a_crash_between_start_and_mark_asks_for_the_same_run_again(db: Da
     class CrashError(BaseException):
         pass
 
-    async def crash(due: Due) -> None:
+    async def crash(due: DueRun) -> None:
         await starts(due)
         raise CrashError
 
     crashing = Schedules(db, [EVERY_5], crash, now=lambda: due_at)
     await crashing.open()
     with pytest.raises(CrashError):
-        await crashing.fire_due(due_at)
+        await crashing.start_due_runs(due_at)
     again = await opened(db, starts, due_at)
-    await again.fire_due(due_at + 1)
-    await again.fire_due(due_at + 2)
+    await again.start_due_runs(due_at + 1)
+    await again.start_due_runs(due_at + 2)
 
     assert starts.asked == [f"sched-nightly-{due_at // SECOND}"] * 2
 
@@ -113,8 +113,8 @@ async def test_a_schedule_that_is_new_changed_or_enabled_again_counts_from_now(d
     hour = 60 * MINUTE
     for day, wanted in enumerate([EVERY_5, off, EVERY_5, other, schedule("else", every_seconds=60), EVERY_5]):
         made = await opened(db, starts, NOON + day * 24 * hour, wanted)
-        await made.fire_due(NOON + day * 24 * hour)
-        assert (made.next_due() is None) == (wanted is off)
+        await made.start_due_runs(NOON + day * 24 * hour)
+        assert (made.get_next_due() is None) == (wanted is off)
 
     assert starts.asked == []
 
@@ -122,7 +122,7 @@ async def test_a_schedule_that_is_new_changed_or_enabled_again_counts_from_now(d
 async def test_a_run_that_cannot_be_started_is_tried_again_after_a_minute_and_holds_up_no_other(db: Database) -> None:
     starts, fine, due_at = Starts(), Starts(), NOON + 5 * MINUTE
 
-    async def start(due: Due) -> None:
+    async def start(due: DueRun) -> None:
         await (starts if due.schedule.name == "broken" else fine)(due)
 
     broken = schedule("broken", cron="*/5 * * * *")
@@ -130,23 +130,23 @@ async def test_a_run_that_cannot_be_started_is_tried_again_after_a_minute_and_ho
     await schedules.open()
     starts.fails = True
 
-    assert [due.schedule.name for due in await schedules.fire_due(due_at)] == ["nightly"]
-    assert schedules.next_due() == due_at + MINUTE
-    assert [status.problem for status in schedules.statuses()] == ["there is no agent of this name", ""]
+    assert [due.schedule.name for due in await schedules.start_due_runs(due_at)] == ["nightly"]
+    assert schedules.get_next_due() == due_at + MINUTE
+    assert [status.problem for status in schedules.list_statuses()] == ["there is no agent of this name", ""]
     starts.fails = False
-    assert await schedules.fire_due(due_at + MINUTE - 1) == []
-    assert len(await schedules.fire_due(due_at + MINUTE)) == 1
+    assert await schedules.start_due_runs(due_at + MINUTE - 1) == []
+    assert len(await schedules.start_due_runs(due_at + MINUTE)) == 1
     assert starts.asked == [f"sched-broken-{due_at // SECOND}"]
-    assert schedules.statuses()[0].problem == ""
+    assert schedules.list_statuses()[0].problem == ""
 
 
 async def test_a_clock_that_is_set_back_starts_nothing_twice(db: Database) -> None:
     starts = Starts()
     schedules = await opened(db, starts, NOON)
-    await schedules.fire_due(NOON + 10 * MINUTE)
+    await schedules.start_due_runs(NOON + 10 * MINUTE)
 
     for back in range(12):
-        await schedules.fire_due(NOON + back * MINUTE)
+        await schedules.start_due_runs(NOON + back * MINUTE)
 
     assert len(starts.asked) == 1
 
@@ -159,16 +159,16 @@ async def test_a_clock_that_was_far_ahead_for_a_moment_does_not_silence_a_schedu
     schedules = Schedules(db, [EVERY_5], starts, now=lambda: now)
     await schedules.open()
     now = NOON + 366 * 24 * 60 * MINUTE
-    await schedules.fire_due(now)
+    await schedules.start_due_runs(now)
     now = NOON + MINUTE
     if is_restarted:
         schedules = Schedules(db, [EVERY_5], starts, now=lambda: now)
         await schedules.open()
 
-    assert schedules.next_due() == NOON + 5 * MINUTE
+    assert schedules.get_next_due() == NOON + 5 * MINUTE
     now = NOON + 5 * MINUTE
-    await schedules.fire_due(now)
-    await schedules.fire_due(now)
+    await schedules.start_due_runs(now)
+    await schedules.start_due_runs(now)
 
     assert starts.asked[1:] == [f"sched-nightly-{now // SECOND}"]
 
@@ -191,7 +191,7 @@ def test_a_cron_expression_is_meant_in_its_time_zone(cron: str, zone: str, after
     except ConfigurationError as error:
         pytest.skip(str(error))
 
-    assert next_due(wanted, moment(after)) == moment(due)
+    assert find_next_due(wanted, moment(after)) == moment(due)
 
 
 CRONS = ["* * * * *", "*/7 * * * *", "30 2 * * *", "0 */3 * * 1-5", "15 1,2,3 * * SUN", "0 0 1 * *", "0 12 29 2 *"]
@@ -207,22 +207,22 @@ CRONS = ["* * * * *", "*/7 * * * *", "30 2 * * *", "0 */3 * * 1-5", "15 1,2,3 * 
 def test_the_latest_due_time_is_the_last_of_all_counted_one_by_one(cron: str, zone: str, after: int, span: int) -> None:
     wanted = Schedule(name="x", agent="a", task="t", cron=cron, timezone=zone)
     span = min(span, 3 * 24 * 3600 * SECOND) if cron.startswith("*") else span
-    expected, due_at = None, next_due(wanted, after)
+    expected, due_at = None, find_next_due(wanted, after)
     while due_at is not None and due_at <= after + span:
-        expected, due_at = due_at, next_due(wanted, due_at)
+        expected, due_at = due_at, find_next_due(wanted, due_at)
 
-    assert latest_due(wanted, after, after + span) == expected
+    assert find_latest_due(wanted, after, after + span) == expected
 
 
 @given(st.integers(1, 10**7), st.integers(0, 10**19), st.integers(0, 10**13))
 def test_every_so_many_seconds_is_due_at_whole_multiples(every: int, after: int, span: int) -> None:
     wanted = Schedule(name="x", agent="a", task="t", every_seconds=every)
-    due_at = next_due(wanted, after)
+    due_at = find_next_due(wanted, after)
 
     assert due_at is not None
     assert due_at % (every * SECOND) == 0
     assert after < due_at <= after + every * SECOND
-    latest = latest_due(wanted, after, after + span)
+    latest = find_latest_due(wanted, after, after + span)
     assert latest is None if due_at > after + span else latest == (after + span) // (every * SECOND) * every * SECOND
 
 
@@ -250,10 +250,10 @@ def test_every_so_many_seconds_is_due_at_whole_multiples(every: int, after: int,
 )
 def test_a_schedule_that_cannot_work_is_named_before_the_server_starts(wrong: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        settings_in({"schedules": [{"name": "nightly", "agent": "billing", "task": "close", **wrong}]})
+        parse_settings({"schedules": [{"name": "nightly", "agent": "billing", "task": "close", **wrong}]})
 
 
 def test_two_schedules_of_one_name_are_refused() -> None:
     table = {"name": "nightly", "agent": "billing", "task": "close", "every_seconds": 5}
     with pytest.raises(ConfigurationError, match="same name"):
-        settings_in({"schedules": [table, table]})
+        parse_settings({"schedules": [table, table]})

@@ -7,14 +7,14 @@ import pytest
 
 from interlock import LocalTools, MemoryArtifacts, MemoryLog, SqliteLog
 from interlock.domain.errors import ConfigurationError
-from interlock.domain.tool import Mode
+from interlock.domain.tool import PermissionMode
 from interlock.server.core.audit_sinks.destination import FileDestination
 from interlock.server.core.index.rows import RunQuery
 from interlock.server.core.runs.agents import ServedAgent
 from interlock.server.core.service import Service
 from interlock.server.core.settings import ServerSettings, ServerTable
 from interlock.server.core.triggers.due_times import Schedule
-from interlock.server.core.triggers.webhooks import Triggered, Webhook
+from interlock.server.core.triggers.webhooks import WebhookTrigger, Webhook
 from tests.runs.support import calls
 
 from .people import FakeClock
@@ -25,11 +25,11 @@ PLAIN = ServedAgent(agent=scripted("plain", "Hello."))
 
 async def test_it_is_ready_when_it_has_started_and_not_before_or_after(tmp_path: Path) -> None:
     async with SqliteLog(tmp_path / "runs.db") as log:
-        service = Service(ServerSettings(), [PLAIN], log=log, artifacts=MemoryArtifacts(), state=tmp_path)
-        assert await service.trouble() == ["The server is starting or stopping."]
+        service = Service(ServerSettings(), [PLAIN], log=log, artifacts=MemoryArtifacts(), state_folder=tmp_path)
+        assert await service.find_readiness_problems() == ["The server is starting or stopping."]
         async with service:
-            assert await service.trouble() == []
-        assert len(await service.trouble()) == 2
+            assert await service.find_readiness_problems() == []
+        assert len(await service.find_readiness_problems()) == 2
 
 
 @pytest.mark.requirement("R125")
@@ -46,7 +46,7 @@ async def test_a_schedule_makes_a_run_when_it_is_due_and_the_same_one_only_once(
                 clock.at += minutes * 61 * 10**9
 
                 async def made(service: Service = service) -> str:
-                    rows = (await service.index.runs(RunQuery())).rows
+                    rows = (await service.index.list_runs(RunQuery())).rows
                     return rows[0].run_id if rows else ""
 
                 row = await status(service, await until(service, made), "COMPLETED")
@@ -57,9 +57,9 @@ async def test_a_schedule_makes_a_run_when_it_is_due_and_the_same_one_only_once(
 
 @pytest.mark.requirement("R125")
 async def test_a_webhook_makes_a_run_and_the_same_delivery_the_same_one(tmp_path: Path) -> None:
-    wish = Triggered(webhook="orders", agent="plain", task="An order.", run_id="hook-orders-1")
+    wish = WebhookTrigger(webhook="orders", agent="plain", task="An order.", run_id="hook-orders-1")
     async with serving(tmp_path, PLAIN) as service:
-        made = [await service.trigger(wish) for _ in range(2)]
+        made = [await service.start_webhook_run(wish) for _ in range(2)]
         row = await status(service, made[0], "COMPLETED")
 
     assert made == ["hook-orders-1"] * 2
@@ -80,7 +80,7 @@ async def test_nothing_is_left_open_when_a_server_cannot_be_made(tmp_path: Path)
     stray = Schedule(name="stray", agent="nobody", task="Look.", every_seconds=60)
     for settings, served in ((ServerSettings(schedules=(stray,)), [PLAIN]), (ServerSettings(), [PLAIN, PLAIN])):
         with pytest.raises(ConfigurationError):
-            Service(settings, served, log=MemoryLog(), artifacts=MemoryArtifacts(), state=tmp_path)
+            Service(settings, served, log=MemoryLog(), artifacts=MemoryArtifacts(), state_folder=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ async def test_nothing_is_left_open_when_a_server_cannot_be_made(tmp_path: Path)
 )
 async def test_the_address_is_the_one_that_people_know(tmp_path: Path, server: ServerTable, url: str) -> None:
     settings = ServerSettings(server=server)
-    service = Service(settings, [PLAIN], log=MemoryLog(), artifacts=MemoryArtifacts(), state=tmp_path)
+    service = Service(settings, [PLAIN], log=MemoryLog(), artifacts=MemoryArtifacts(), state_folder=tmp_path)
     await service.stop()
 
     assert service.public_url == url
@@ -116,12 +116,12 @@ async def test_tools_do_not_write_what_the_server_is_configured_by(tmp_path: Pat
         forward=(FileDestination(name="audit", path=str(tmp_path / "audit.ndjson")),),
     )
     (tmp_path / "hook.secret").write_text("s" * 64)
-    served = ServedAgent(agent=agent, mode=Mode.ACCEPT_EDITS)
+    served = ServedAgent(agent=agent, mode=PermissionMode.ACCEPT_EDITS)
     own_paths = [str(tmp_path / "serve.toml")]
     (tmp_path / "state").mkdir()
     parts: dict[str, Any] = {"log": MemoryLog(), "artifacts": MemoryArtifacts(), "state": tmp_path / "state"}
     async with Service(settings, [served], **parts, own_paths=own_paths) as service:
-        handle = await service.fleet.runners["writer"].start("Write them.")
+        handle = await service.runners.by_agent["writer"].start("Write them.")
         result = await handle.result()
 
     assert [each.code for each in result.observations] == ["policy_denied"] * len(files)

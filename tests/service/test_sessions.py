@@ -7,11 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.server.core.audit.audit_log import Journal
+from interlock.server.core.audit.audit_log import AuditLog
 from interlock.server.core.database import Database
 from interlock.server.core.identity.accounts import Accounts
 from interlock.server.core.identity.principal import Principal, Role
-from interlock.server.core.identity.sessions import MAX_PER_PERSON, NewSession, Sessions, csrf_of, is_csrf
+from interlock.server.core.identity.sessions import (
+    MAX_SESSIONS_PER_PERSON,
+    NewSession,
+    Sessions,
+    derive_csrf_token,
+    is_valid_csrf_token,
+)
 
 from .people import HOUR, MINUTE, PASSWORD, FakeClock, everything_kept, opened
 
@@ -34,7 +40,7 @@ def clock() -> FakeClock:
 async def accounts(database: Database, clock: FakeClock) -> Accounts:
     """With Ada in it, who comes from a provider: no password, so no time for its hash."""
     accounts = Accounts(database, clock)
-    await accounts.link("https://login.example.com", "sub-1", "ada", roles=OPERATOR)
+    await accounts.link_identity("https://login.example.com", "sub-1", "ada", roles=OPERATOR)
     return accounts
 
 
@@ -79,7 +85,7 @@ async def test_an_hour_without_a_request_ends_it(sessions: Sessions, clock: Fake
     clock.at += HOUR
 
     assert not await is_in(sessions, new)
-    assert await sessions.of("ada") == ()
+    assert await sessions.list_by_account("ada") == ()
 
 
 async def test_twelve_hours_end_it_however_much_it_is_used(sessions: Sessions, clock: FakeClock) -> None:
@@ -136,12 +142,12 @@ async def test_one_sign_in_can_be_ended_and_all_of_a_person(sessions: Sessions) 
 
 async def test_the_oldest_sign_in_gives_way_when_there_are_too_many(sessions: Sessions, clock: FakeClock) -> None:
     many: list[NewSession] = []
-    for _ in range(MAX_PER_PERSON + 1):
+    for _ in range(MAX_SESSIONS_PER_PERSON + 1):
         many.append(await started(sessions))
         clock.at += 1
 
-    assert [await is_in(sessions, new) for new in many] == [False] + [True] * MAX_PER_PERSON
-    assert len(await sessions.of("ada")) == MAX_PER_PERSON
+    assert [await is_in(sessions, new) for new in many] == [False] + [True] * MAX_SESSIONS_PER_PERSON
+    assert len(await sessions.list_by_account("ada")) == MAX_SESSIONS_PER_PERSON
 
 
 async def test_what_is_over_is_swept_by_the_next_sign_in(
@@ -159,7 +165,7 @@ async def test_what_is_over_is_swept_by_the_next_sign_in(
 async def test_nobody_without_an_account_is_signed_in(sessions: Sessions) -> None:
     for name in ("nobody", "", "\ud800"):
         assert await sessions.start(name) is None
-        assert await sessions.of(name) == ()
+        assert await sessions.list_by_account(name) == ()
         assert await sessions.end_all(name, by="cli") == 0
 
 
@@ -168,7 +174,7 @@ async def test_signing_in_and_out_are_in_the_journal(sessions: Sessions, databas
     assert new
     await sessions.end(new.session_id, by="user:ada")
 
-    entries = (await Journal(database).read())[1:]
+    entries = (await AuditLog(database).read())[1:]
     assert [(entry.by, entry.action, dict(entry.detail)) for entry in entries] == [
         ("user:ada", "session.started", {"address": "192.0.2.1"}),
         ("user:ada", "session.ended", {}),
@@ -179,14 +185,14 @@ async def test_signing_in_and_out_are_in_the_journal(sessions: Sessions, databas
 async def test_the_token_against_forged_requests_belongs_to_one_session(sessions: Sessions) -> None:
     one, other = await started(sessions), await started(sessions)
 
-    assert is_csrf(one.csrf, csrf_of(one.token))
-    assert not is_csrf(one.csrf, other.csrf)
+    assert is_valid_csrf_token(one.csrf, derive_csrf_token(one.token))
+    assert not is_valid_csrf_token(one.csrf, other.csrf)
     assert one.token not in one.csrf
 
 
 @given(st.text())
 async def test_any_text_is_judged(text: str) -> None:
-    assert not is_csrf(csrf_of("token"), text)
+    assert not is_valid_csrf_token(derive_csrf_token("token"), text)
     with opened() as database:
         assert await Sessions(database).authenticate(text) is None
         assert not await Sessions(database).end(text, by="cli")

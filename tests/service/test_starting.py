@@ -6,8 +6,14 @@ from pathlib import Path
 import pytest
 
 from interlock import SqliteLog
-from interlock.domain.event import RunCancelled, RunStarted, UserSaid
-from interlock.server.core.errors import BusyError, ConflictError, InvalidError, NotFoundError, RefusedError
+from interlock.domain.event import RunCancelled, RunStarted, UserMessageReceived
+from interlock.server.core.errors import (
+    UnavailableError,
+    ConflictError,
+    InvalidRequestError,
+    NotFoundError,
+    ForbiddenError,
+)
 from interlock.server.core.identity.principal import Principal, Role
 from interlock.server.core.runs.starting import MAX_TASK_CHARS, NewRun
 from tests.runs.support import calls
@@ -29,13 +35,13 @@ def wish(agent: str = "one", **more: str) -> NewRun:
 
 async def test_the_log_says_who_made_a_run_and_for_whom(tmp_path: Path, world: World) -> None:
     async with serving(tmp_path, world.one()) as service:
-        row, new = await service.starting.create(BOT, wish(on_behalf_of="ada"))
+        row, new = await service.run_service.create(BOT, wish(on_behalf_of="ada"))
         started, said = (await told(service, row.run_id))[:2]
 
     assert new
     assert isinstance(started, RunStarted)
     assert (started.created_by, started.requester) == ("key:bot", "user:ada")
-    assert isinstance(said, UserSaid)
+    assert isinstance(said, UserMessageReceived)
     assert said.text == "Do it."
 
 
@@ -56,8 +62,8 @@ async def test_a_wish_that_cannot_be_is_refused_by_its_field(
     tmp_path: Path, world: World, who: Principal, asked_for: NewRun, field: str
 ) -> None:
     async with serving(tmp_path, world.one()) as service:
-        with pytest.raises(InvalidError) as refused:
-            await service.starting.create(who, asked_for)
+        with pytest.raises(InvalidRequestError) as refused:
+            await service.run_service.create(who, asked_for)
         assert await service.log.run_ids() == []
 
     assert refused.value.details["fields"][0]["field"] == field
@@ -68,11 +74,11 @@ async def test_an_agent_that_is_not_here_is_unknown_and_one_that_is_not_theirs_i
 ) -> None:
     async with serving(tmp_path, world.one(), world.two()) as service:
         with pytest.raises(NotFoundError):
-            await service.starting.create(ADA, wish("nobody"))
+            await service.run_service.create(ADA, wish("nobody"))
         for who, agent in ((BOT, "two"), (AUDITOR, "one")):
-            with pytest.raises(RefusedError):
-                await service.starting.create(who, wish(agent))
-        journal = await service.journal.read()
+            with pytest.raises(ForbiddenError):
+                await service.run_service.create(who, wish(agent))
+        journal = await service.audit_log.read()
 
     assert [(entry.by, entry.outcome) for entry in journal] == [("key:bot", "refused"), ("user:eve", "refused")]
 
@@ -80,11 +86,11 @@ async def test_an_agent_that_is_not_here_is_unknown_and_one_that_is_not_theirs_i
 async def test_one_key_is_one_run_also_for_twenty_at_once_and_after_a_restart(tmp_path: Path, world: World) -> None:
     async with SqliteLog(tmp_path / "runs.db") as log:
         async with serving(tmp_path, world.one(), log=log) as service:
-            same = [service.starting.create(ADA, wish(idempotency_key="k1")) for _ in range(20)]
+            same = [service.run_service.create(ADA, wish(idempotency_key="k1")) for _ in range(20)]
             made = await asyncio.gather(*same)
         async with serving(tmp_path, world.one(), log=log, state="other") as service:
-            row, new = await service.starting.create(ADA, wish(idempotency_key="k1"))
-            other, _ = await service.starting.create(BOB, wish(idempotency_key="k1"))
+            row, new = await service.run_service.create(ADA, wish(idempotency_key="k1"))
+            other, _ = await service.run_service.create(BOB, wish(idempotency_key="k1"))
             runs = await log.run_ids()
 
     assert {each.run_id for each, _ in made} == {row.run_id}
@@ -100,9 +106,9 @@ async def test_one_key_is_one_run_for_two_servers_at_once(tmp_path: Path, world:
         async with one as first, other as second:
             for number in range(10):
                 same = wish(idempotency_key=f"k{number}")
-                both = (first.starting.create(ADA, same), second.starting.create(ADA, same))
+                both = (first.run_service.create(ADA, same), second.run_service.create(ADA, same))
                 for outcome in await asyncio.gather(*both, return_exceptions=True):
-                    assert not isinstance(outcome, BaseException) or isinstance(outcome, BusyError)
+                    assert not isinstance(outcome, BaseException) or isinstance(outcome, UnavailableError)
             assert len(await log.run_ids()) == 10
 
 
@@ -112,10 +118,10 @@ async def test_a_key_that_made_something_else_is_a_conflict_that_names_both(
 ) -> None:
     key = Principal(name="key:ci", kind="key", roles=frozenset({Role.OPERATOR}))
     async with serving(tmp_path, world.one(), world.two()) as service:
-        await service.starting.create(key, wish(idempotency_key="k1"))
+        await service.run_service.create(key, wish(idempotency_key="k1"))
         again = NewRun(agent=other.agent, task=other.task, on_behalf_of=other.on_behalf_of, idempotency_key="k1")
         with pytest.raises(ConflictError) as conflict:
-            await service.starting.create(key, again)
+            await service.run_service.create(key, again)
 
     assert conflict.value.code == "idempotency_conflict"
     assert conflict.value.details["existing"] != conflict.value.details["attempted"]
@@ -124,8 +130,8 @@ async def test_a_key_that_made_something_else_is_a_conflict_that_names_both(
 async def test_a_secret_in_the_task_does_not_make_it_another_one(tmp_path: Path, world: World) -> None:
     task = "Use AKIAIOSFODNN7EXAMPLE \ud800 here."
     async with serving(tmp_path, world.one()) as service:
-        first, _ = await service.starting.create(ADA, wish(task=task, idempotency_key="k1"))
-        again, new = await service.starting.create(ADA, wish(task=task, idempotency_key="k1"))
+        first, _ = await service.run_service.create(ADA, wish(task=task, idempotency_key="k1"))
+        again, new = await service.run_service.create(ADA, wish(task=task, idempotency_key="k1"))
 
     assert (again.run_id, new) == (first.run_id, False)
 
@@ -134,11 +140,11 @@ async def test_more_runs_than_there_may_be_at_once_are_not_begun(tmp_path: Path)
     slow = Slow()
     agent = scripted("slow", calls(("c1", "slow", {})), "Done.", tools=[slow.tool])
     async with serving(tmp_path, agent, settings=settings_of(max_live_runs=3)) as service:
-        many = (service.starting.create(ADA, wish("slow")) for _ in range(10))
+        many = (service.run_service.create(ADA, wish("slow")) for _ in range(10))
         made = await asyncio.gather(*many, return_exceptions=True)
         slow.may_end.set()
 
-    refused = [each for each in made if isinstance(each, BusyError)]
+    refused = [each for each in made if isinstance(each, UnavailableError)]
     assert len(refused) == 7
     assert "Nothing was started" in str(refused[0])
 
@@ -147,7 +153,7 @@ async def test_runs_that_wait_do_not_count_as_live(tmp_path: Path, world: World)
     async with serving(tmp_path, world.one(), settings=settings_of(max_live_runs=1)) as service:
         for _ in range(3):
             await asked(service, await create(service, "one"))
-            while service.fleet.live():
+            while service.runners.list_live_handles():
                 await breath()
 
 
@@ -156,10 +162,10 @@ async def test_a_run_that_waits_is_cancelled_and_so_it_is_the_second_time(tmp_pa
         run_id = await create(service, "boss")
         (row,) = await asked(service, run_id)
 
-        first = await service.starting.cancel(BOB, run_id, "Enough.")
-        again = await service.starting.cancel(ADA, run_id, "Really.")
+        first = await service.run_service.cancel(BOB, run_id, "Enough.")
+        again = await service.run_service.cancel(ADA, run_id, "Really.")
         (last,) = [fact for fact in await told(service, run_id) if isinstance(fact, RunCancelled)]
-        inside = await service.index.run(row.run_id)
+        inside = await service.index.get_run(row.run_id)
 
     assert (first.status, again.status) == ("FAILED", "FAILED")
     assert (last.message, last.by) == ("Enough.", "user:bob")
@@ -173,14 +179,14 @@ async def test_a_live_run_is_cancelled_and_an_ended_one_cannot_be(tmp_path: Path
     async with serving(tmp_path, agent, world.one()) as service:
         run_id = await create(service, "slow")
         await slow.begun.wait()
-        ended = await service.starting.cancel(ADA, run_id, "Enough.")
+        ended = await service.run_service.cancel(ADA, run_id, "Enough.")
         assert ended.status == "FAILED"
 
         done = await create(service, "one")
         await approve(service, (await asked(service, done))[0])
         await status(service, done, "COMPLETED")
         with pytest.raises(ConflictError) as conflict:
-            await service.starting.cancel(ADA, done, "Too late.")
+            await service.run_service.cancel(ADA, done, "Too late.")
 
     assert conflict.value.details == {"current": "COMPLETED", "attempted": "cancel"}
 
@@ -191,6 +197,6 @@ async def test_whoever_may_not_see_a_run_cannot_cancel_it(tmp_path: Path, world:
         run_id = await create(service, "one")
         for who, name in ((stranger, run_id), (ADA, "run_nothing")):
             with pytest.raises(NotFoundError):
-                await service.starting.cancel(who, name, "")
-        with pytest.raises(RefusedError):
-            await service.starting.cancel(BOT, run_id, "")  # it did not make this one
+                await service.run_service.cancel(who, name, "")
+        with pytest.raises(ForbiddenError):
+            await service.run_service.cancel(BOT, run_id, "")  # it did not make this one

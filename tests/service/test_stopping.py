@@ -9,7 +9,7 @@ from interlock.domain.errors import LogCorruptError
 from interlock.domain.state.lifecycle import RunState
 from interlock.server.core.index.rows import RunRow
 from interlock.server.core.runs import stopping
-from interlock.server.core.runs.stopping import Stopping
+from interlock.server.core.runs.stopping import AgentStop
 from tests.service.serving import ADA, World, asked, create, serving
 
 
@@ -28,9 +28,9 @@ async def test_a_run_that_does_not_end_is_named_and_the_others_are_ended(
                 await never.wait()
             if row.run_id == runs[1]:
                 raise LogCorruptError("its log is damaged")
-            return await service.starting.cancel(ADA, row.run_id, "Stop.")
+            return await service.run_service.cancel(ADA, row.run_id, "Stop.")
 
-        stopped = await Stopping(service.index, "one", end).run()
+        stopped = await AgentStop(service.index, "one", end).cancel_all()
         never.set()
     assert stopped.cancelled == 2
     assert set(stopped.unfinished) == set(runs[:2])
@@ -44,10 +44,10 @@ async def test_runs_that_begin_while_the_others_are_ended_are_ended_too(tmp_path
         async def end(row: RunRow) -> RunRow:
             if row.run_id == first:
                 late.append(await create(service, "one", ADA))
-            return await service.starting.cancel(ADA, row.run_id, "Stop.")
+            return await service.run_service.cancel(ADA, row.run_id, "Stop.")
 
-        stopped = await Stopping(service.index, "one", end).run()
-        states = [row.state for run_id in (first, *late) if (row := await service.index.run(run_id))]
+        stopped = await AgentStop(service.index, "one", end).cancel_all()
+        states = [row.state for run_id in (first, *late) if (row := await service.index.get_run(run_id))]
     assert (stopped.cancelled, stopped.unfinished) == (2, ())
     assert states == [RunState.CANCELLED] * 2
 
@@ -56,6 +56,6 @@ async def test_a_run_inside_a_call_of_another_agent_is_stopped_with_its_own_agen
     async with serving(tmp_path, World().boss()) as service:
         run_id = await create(service, "boss", ADA)
         (row,) = await asked(service, run_id)
-        stopped = await service.starting.stop(ADA, "helper", "Stop.")
+        stopped = await service.run_service.stop_agent(ADA, "helper", "Stop.")
     assert row.agent == "helper"
     assert stopped.cancelled == 1

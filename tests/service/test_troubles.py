@@ -9,7 +9,7 @@ import pytest
 
 from interlock.domain.errors import ConfigurationError
 from interlock.server.core.audit_sinks.destination import FileDestination
-from interlock.server.core.health import Troubles
+from interlock.server.core.health import HealthReporter
 from interlock.server.core.runs.agents import ServedAgent
 from interlock.server.core.settings import ServerSettings, ServerTable
 from interlock.server.core.triggers.due_times import Schedule
@@ -22,10 +22,10 @@ PLAIN = ServedAgent(agent=scripted("plain", "Hello."))
 
 
 def test_a_trouble_is_told_when_it_begins_and_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
-    troubles = Troubles()
+    troubles = HealthReporter()
 
     for now in ({}, {"Forwarding to x": "refused"}, {"Forwarding to x": "timed out"}, {}, {}):
-        troubles.tell(now)
+        troubles.report(now)
 
     assert caplog.messages == [
         "Forwarding to x does not work, and is tried again: refused",
@@ -88,4 +88,4 @@ async def test_a_schedule_that_rests_may_be_for_an_agent_that_is_gone(tmp_path: 
     resting = Schedule(name="x", agent="gone", task="Look.", every_seconds=60, enabled=False)
 
     async with serving(tmp_path, PLAIN, settings=ServerSettings(schedules=(resting,))) as service:
-        assert await service.trouble() == []
+        assert await service.find_readiness_problems() == []

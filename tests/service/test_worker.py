@@ -22,7 +22,7 @@ from interlock.domain.event import (
     RunResumed,
 )
 from interlock.domain.json import JsonObject
-from interlock.domain.tool import Consent, ConsentBinding, Situation
+from interlock.domain.tool import Consent, ConsentBinding, CallContext
 from interlock.server.core.runs import worker
 from interlock.server.core.runs.agents import ServedAgent
 from tests.runs.support import calls
@@ -76,7 +76,7 @@ async def test_after_an_approval_the_run_goes_on_by_itself_and_the_log_has_the_o
         facts = [fact for fact in await told(service, run_id) if isinstance(fact, RunResumed | ApprovalGranted)]
         order = await kinds(service.log, run_id)
 
-    assert (decided.taken, decided.action.status) == ("recorded", "APPROVED")
+    assert (decided.delivery, decided.action.status) == ("recorded", "APPROVED")
     assert world.changes == ["x"]
     assert [type(fact) for fact in facts] == [RunResumed, ApprovalGranted]
     assert order[order.index("RunResumed") :][:3] == ["RunResumed", "ApprovalGranted", "InvocationStarted"]
@@ -125,7 +125,7 @@ async def test_a_rejection_fails_the_run_out_of_its_pause(tmp_path: Path, world:
         run_id = await create(service, "one")
         (row,) = await asked(service, run_id)
 
-        decided = await service.deciding.reject(BOB, row.action_id, "Not today.", row.payload_hash)
+        decided = await service.approval_service.reject(BOB, row.action_id, "Not today.", row.payload_hash)
         ended = await status(service, run_id, "FAILED")
         order = await kinds(service.log, run_id)
 
@@ -142,7 +142,7 @@ async def test_an_agent_that_says_so_goes_on_after_a_rejection(tmp_path: Path, w
         run_id = await create(service, "one")
         (row,) = await asked(service, run_id)
 
-        await service.deciding.reject(BOB, row.action_id, "Not today.")
+        await service.approval_service.reject(BOB, row.action_id, "Not today.")
         await status(service, run_id, "COMPLETED")
 
     assert world.changes == []
@@ -155,7 +155,7 @@ async def test_the_first_of_two_answers_is_carried_out_without_the_second(tmp_pa
 
         await approve(service, first)
         await until(service, lambda: changed_to(world, "x"))
-        await service.deciding.reject(BOB, second.action_id, "No.")
+        await service.approval_service.reject(BOB, second.action_id, "No.")
         await status(service, run_id, "FAILED")
 
     assert world.changes == ["x"]
@@ -203,7 +203,7 @@ async def test_a_question_that_is_late_and_nobody_here_can_close_keeps_no_other_
         await status(service, stays, "PAUSED_APPROVAL")
 
 
-def _ask_for_audience(arguments: JsonObject, situation: Situation) -> Decision:
+def _ask_for_audience(arguments: JsonObject, situation: CallContext) -> Decision:
     return Decision(verdict=Verdict.REQUEST_INPUT, reason="Who?", prompt="Who?", target_arg="audience")
 
 
@@ -221,9 +221,9 @@ async def test_a_value_is_provided_or_refused(tmp_path: Path, answered: bool) ->
         run_id = await create(service, "mail")
         (row,) = await asked(service, run_id)
         if answered:
-            await service.deciding.provide(BOB, row.action_id, "everybody", row.payload_hash)
+            await service.approval_service.provide_input(BOB, row.action_id, "everybody", row.payload_hash)
         else:
-            await service.deciding.refuse(BOB, row.action_id, "Nobody.")
+            await service.approval_service.refuse_input(BOB, row.action_id, "Nobody.")
         await status(service, run_id, "COMPLETED" if answered else "FAILED")
 
     assert sent == (["everybody"] if answered else [])
@@ -265,7 +265,7 @@ async def test_a_run_that_waits_for_consent_goes_on_with_it_and_fails_without(
         await status(service, run_id, "PAUSED_CONSENT")
 
         access.held = "secret-token" if given else None
-        await service.deciding.consent(run_id, row.action_id, Answer(approved=given, by="user:ada"))
+        await service.approval_service.record_consent(run_id, row.action_id, Answer(approved=given, by="user:ada"))
         while given and (await status(service, run_id, "PAUSED_APPROVAL", "COMPLETED")).status != "COMPLETED":
             await approve(service, (await asked(service, run_id))[0])
             await status(service, run_id, "COMPLETED")
@@ -313,7 +313,7 @@ async def test_a_run_inside_that_is_cancelled_lets_the_run_around_it_go_on(tmp_p
         run_id = await create(service, "boss")
         (row,) = await asked(service, run_id)
 
-        await service.starting.cancel(BOB, row.run_id, "Not this way.")
+        await service.run_service.cancel(BOB, row.run_id, "Not this way.")
         await status(service, run_id, "COMPLETED")
 
     assert world.changes == []
@@ -338,7 +338,7 @@ async def test_what_goes_wrong_in_one_run_stops_no_other(
     async with serving(tmp_path, world.one(), scripted("plain", "Hello.")) as service:
         run_id = await create(service, "one")
         (row,) = await asked(service, run_id)
-        monkeypatch.setattr(service.fleet.runners["one"], "open", _broken)
+        monkeypatch.setattr(service.runners.by_agent["one"], "open", _broken)
 
         await approve(service, row)
         await status(service, await create(service, "plain"), "COMPLETED")

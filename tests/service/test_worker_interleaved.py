@@ -15,7 +15,7 @@ from interlock.server.core.errors import ConflictError
 from interlock.server.core.index.rows import ActionQuery, RunQuery
 from interlock.server.core.runs.approvals import Approval
 from interlock.server.core.service import Service
-from interlock.storage.event_log import Claim, Note
+from interlock.storage.event_log import Lease, QueuedCommand
 from tests.runs.support import facts
 
 from .serving import ADA, BOB, OPEN, World, breath, create, serving, until
@@ -34,19 +34,19 @@ class Jittery(SqliteLog):
         for _ in range(self._random.randrange(4)):
             await breath()
 
-    async def claim(self, run_id: str, *, force: bool = False) -> Claim:
+    async def claim(self, run_id: str, *, force: bool = False) -> Lease:
         await self._linger()
-        taken = await super().claim(run_id, force=force)
+        taken = await super().acquire(run_id, force=force)
         await self._linger()
         return taken
 
-    async def release(self, claim: Claim) -> None:
+    async def release(self, claim: Lease) -> None:
         await self._linger()
         await super().release(claim)
         await self._linger()
 
-    async def notes(self, run_id: str) -> list[Note]:
-        found = await super().notes(run_id)
+    async def notes(self, run_id: str) -> list[QueuedCommand]:
+        found = await super().queued_commands(run_id)
         await self._linger()
         return found
 
@@ -60,22 +60,22 @@ async def _somebody(service: Service, random: Random, runs: list[str]) -> None:
 
 
 async def _anything(service: Service, random: Random, runs: list[str]) -> None:
-    rows = (await service.index.actions(ActionQuery(statuses=OPEN))).rows
+    rows = (await service.index.list_actions(ActionQuery(statuses=OPEN))).rows
     what = random.random()
     if what < 0.1:
         service.worker.wake(random.choice(runs))
     elif what < 0.13:
-        await service.starting.cancel(ADA, random.choice(runs), "Enough.")
+        await service.run_service.cancel(ADA, random.choice(runs), "Enough.")
     elif rows:
         row = random.choice(rows)
         if what < 0.25:
-            await service.deciding.reject(BOB, row.action_id, "No.", row.payload_hash)
+            await service.approval_service.reject(BOB, row.action_id, "No.", row.payload_hash)
         else:
-            await service.deciding.approve(BOB, row.action_id, Approval(payload_hash=row.payload_hash))
+            await service.approval_service.approve(BOB, row.action_id, Approval(payload_hash=row.payload_hash))
 
 
 async def _all_over(service: Service) -> bool:
-    page = await service.index.runs(RunQuery(inside=True))
+    page = await service.index.list_runs(RunQuery(include_child_runs=True))
     return all(row.status in ("COMPLETED", "FAILED") for row in page.rows)
 
 

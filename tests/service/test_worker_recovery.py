@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from interlock import Answer, SqliteLog
-from interlock.domain.commands import AnswerNote, encode_note, key_of
+from interlock.domain.commands import AnswerCommand, encode_command, command_key
 from interlock.domain.event import RunCancelled
 from interlock.runs.fork import fork
-from interlock.runs.inbox import Desk
+from interlock.runs.inbox import Inbox
 from interlock.runs.runner import Runner
 from interlock.server.core.index.rows import RunQuery
 from interlock.server.core.runs import worker
-from interlock.storage.event_log import Note
+from interlock.storage.event_log import QueuedCommand
 from tests.runs.support import facts
 
 from .serving import World, approve, asked, bytes_of, create, kinds, scripted, serving, settings_of, status, told, until
@@ -52,7 +52,7 @@ async def test_a_run_of_the_command_is_never_touched(tmp_path: Path, world: Worl
         before = await bytes_of(log)
 
         async with serving(tmp_path, world.one(), log=log) as service:
-            await service.worker.recovered.wait()
+            await service.worker.recovery_done.wait()
             service.worker.wake(run_id)
             other = await create(service, "one")
             await approve(service, (await asked(service, other))[0])
@@ -69,8 +69,8 @@ async def test_what_was_answered_while_no_server_was_there_is_gone_on_with(
         async with serving(tmp_path, world.one(), log=log) as service:
             run_id = await create(service, "one")
             (row,) = await asked(service, run_id)
-        async with Desk(log, service.artifacts) as desk:
-            await desk.decide(run_id, row.action_id, Answer(approved=approved, by="user:bob"))
+        async with Inbox(log, service.artifacts) as desk:
+            await desk.answer(run_id, row.action_id, Answer(approved=approved, by="user:bob"))
 
         async with serving(tmp_path, world.one(), log=log) as service:
             await status(service, run_id, "COMPLETED" if approved else "FAILED")
@@ -83,8 +83,8 @@ async def test_one_of_two_answers_is_gone_on_with_and_the_other_still_waited_for
         async with serving(tmp_path, world.two(), log=log) as service:
             run_id = await create(service, "two")
             first, second = await asked(service, run_id, 2)
-        async with Desk(log, service.artifacts) as desk:
-            await desk.decide(run_id, first.action_id, YES)
+        async with Inbox(log, service.artifacts) as desk:
+            await desk.answer(run_id, first.action_id, YES)
 
         async with serving(tmp_path, world.two(), log=log) as service:
             await until(service, lambda: _has_changed(world, "x"))
@@ -106,8 +106,8 @@ async def test_an_answer_that_was_left_for_a_process_that_died_is_not_lost(
         async with serving(tmp_path, world.one(), world.boss(), log=log) as service:
             run_id = await create(service, agent)
             (row,) = await asked(service, run_id)
-        note = AnswerNote(row.action_id, YES, row.payload_hash)
-        assert await log.post(row.run_id, Note(key_of(note), encode_note(note)))
+        note = AnswerCommand(row.action_id, YES, row.payload_hash)
+        assert await log.enqueue(row.run_id, QueuedCommand(command_key(note), encode_command(note)))
 
         async with serving(tmp_path, world.one(), world.boss(), log=log) as service:
             await status(service, run_id, "COMPLETED")
@@ -131,8 +131,8 @@ async def test_runs_that_wait_are_the_same_bytes_after_three_restarts(tmp_path: 
 
         for _ in range(3):
             async with serving(tmp_path, *agents, log=log) as service:
-                await service.worker.recovered.wait()
-                for row in (await service.index.runs(RunQuery(inside=True))).rows:
+                await service.worker.recovery_done.wait()
+                for row in (await service.index.list_runs(RunQuery(include_child_runs=True))).rows:
                     if not row.parent_run_id:
                         service.worker.wake(row.run_id)
         after = await bytes_of(log)
@@ -144,7 +144,7 @@ async def test_runs_that_wait_are_the_same_bytes_after_three_restarts(tmp_path: 
 async def test_a_run_inside_one_that_is_over_is_ended(
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def nobody_left(self: Desk, ledger: object) -> None:
+    async def nobody_left(self: Inbox, ledger: object) -> None:
         """The process died here."""
 
     async with SqliteLog(tmp_path / "runs.db") as log:
@@ -152,8 +152,8 @@ async def test_a_run_inside_one_that_is_over_is_ended(
             run_id = await create(service, "boss")
             (row,) = await asked(service, run_id)
         with monkeypatch.context() as dying:
-            dying.setattr(Desk, "end_children", nobody_left)
-            async with Desk(log, service.artifacts) as desk:
+            dying.setattr(Inbox, "end_children", nobody_left)
+            async with Inbox(log, service.artifacts) as desk:
                 await desk.cancel(run_id, "Enough.")
 
         async with serving(tmp_path, world.boss(), log=log) as service:
@@ -186,7 +186,7 @@ async def test_what_a_server_left_behind_is_found_by_another_one(
     monkeypatch.setattr(worker, "_SEARCH_SECONDS", 0.01)
     path = tmp_path / "runs.db"
     async with SqliteLog(path) as other_log, serving(tmp_path, world.one()) as service:
-        await service.worker.recovered.wait()
+        await service.worker.recovery_done.wait()
         run_id = await left_running(other_log, world, "user:ada")
 
         (row,) = await asked(service, run_id)
@@ -203,9 +203,9 @@ async def test_a_run_that_another_process_moves_on_is_left_to_it(
     path = tmp_path / "runs.db"
     async with SqliteLog(path) as log, SqliteLog(path) as other_log:
         run_id = await left_running(log, world, "user:ada")
-        claim = await other_log.claim(run_id)
+        claim = await other_log.acquire(run_id)
         async with serving(tmp_path, world.one(), log=log) as service:
-            await service.worker.recovered.wait()
+            await service.worker.recovery_done.wait()
             service.worker.wake(run_id)
             await status(service, await create(service, "one"), "PAUSED_APPROVAL")
             assert (await told(service, run_id))[-1] == (await facts(log, run_id))[-1]
@@ -227,6 +227,6 @@ async def test_very_many_runs_that_were_left_behind_all_go_on(tmp_path: Path, wo
         async with serving(tmp_path, agent, log=log, settings=settings_of(max_live_runs=10)) as service:
 
             async def all_done() -> bool:
-                return (await service.index.counts())["COMPLETED"] == len(handles)
+                return (await service.index.count_runs())["COMPLETED"] == len(handles)
 
             await until(service, all_done)

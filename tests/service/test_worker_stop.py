@@ -10,7 +10,7 @@ import pytest
 
 from interlock import SqliteLog, ToolDefinition, tool
 from interlock.domain.event import CallObserved, InvocationCompleted, RunCancelled
-from interlock.server.core.errors import BusyError
+from interlock.server.core.errors import UnavailableError
 from interlock.server.core.runs.starting import NewRun
 from tests.runs.support import calls, facts
 
@@ -54,10 +54,10 @@ async def test_a_call_under_way_ends_and_its_run_goes_on_at_the_next_start(tmp_p
             run_id = await create(service, "slow")
             await slow.begun.wait()
             stopping = asyncio.create_task(service.stop())
-            while not service.worker.stopping:
+            while not service.worker.is_stopping:
                 await breath()
-            with pytest.raises(BusyError, match="about to stop"):
-                await service.starting.create(ADA, NewRun(agent="slow", task="One more."))
+            with pytest.raises(UnavailableError, match="about to stop"):
+                await service.run_service.create(ADA, NewRun(agent="slow", task="One more."))
             slow.may_end.set()
             await stopping
         order = await kinds(log, run_id)
@@ -99,7 +99,7 @@ async def test_a_run_inside_a_call_is_kept_too(tmp_path: Path) -> None:
             run_id = await create(service, "boss")
             await slow.begun.wait()
             stopping = asyncio.create_task(service.stop())
-            while not service.worker.stopping:
+            while not service.worker.is_stopping:
                 await breath()
             slow.may_end.set()
             await stopping
@@ -145,4 +145,4 @@ def _is_open(name: str) -> bool:
 async def test_a_server_that_never_started_stops_too(tmp_path: Path) -> None:
     async with SqliteLog(tmp_path / "runs.db") as log, serving(tmp_path, World().one(), log=log) as service:
         await service.stop()
-        assert not service.started
+        assert not service.is_started

@@ -9,8 +9,8 @@ from unicodedata import category
 import pytest
 from hypothesis import given, settings
 
-from interlock.rendering.question import parse, render
-from interlock.rendering.visible import unseen, visible
+from interlock.rendering.question import parse_display, render_question
+from interlock.rendering.visible import unescape_invisible, escape_invisible
 from tests.approvals.person import make_question
 from tests.approvals.test_display import ARGUMENTS, WIDTHS, strictly
 from tests.approvals.test_display_attacks import ATTACKS
@@ -40,9 +40,9 @@ def strings(seed: int) -> Iterator[str]:
 def test_no_string_shows_what_nobody_sees_and_every_string_reads_back(budget: Budget) -> None:
     shown_characters: set[str] = set()
     for text in chain.from_iterable(strings(seed=20_261_101 + number) for number in budget.rounds()):
-        shown = visible(text)
+        shown = escape_invisible(text)
         shown_characters.update(shown)
-        if unseen(shown) != text or shown != shown.strip(" ") or "    " in shown:
+        if unescape_invisible(shown) != text or shown != shown.strip(" ") or "    " in shown:
             pytest.fail(repr(text))
 
     assert [c for c in shown_characters if category(c) in _UNSEEN or (category(c) == "Zs" and c != " ")] == []
@@ -52,7 +52,9 @@ def test_every_display_reads_back(budget: Budget) -> None:
     @settings(max_examples=100, deadline=None, database=None)
     @given(ARGUMENTS, WIDTHS)
     def reads_back(arguments: dict[str, object], width: int) -> None:
-        assert strictly(parse(render(make_question(arguments), width).lines).arguments) == strictly(arguments)
+        assert strictly(parse_display(render_question(make_question(arguments), width).lines).arguments) == strictly(
+            arguments
+        )
 
     for _ in budget.rounds():
         reads_back()

@@ -21,8 +21,8 @@ from bench.local_tools import forget_peak, memory_mib
 from interlock import FileArtifacts, Observation, RulePolicy, ToolRuntime
 from interlock.domain.tool import JsonObject
 from interlock.local import LocalTools
-from interlock.sandbox.host.probe import choose
-from interlock.sandbox.host.process_tree import descendants
+from interlock.sandbox.host.probe import choose_sandbox
+from interlock.sandbox.host.process_tree import list_descendants
 from interlock.sandbox.interface import CommandLimits
 from tests.sandbox.race import CANARY, Race, _content, _scene, moving  # pyright: ignore[reportPrivateUsage]
 from tests.support import call
@@ -31,7 +31,7 @@ from .budget import Budget
 
 pytestmark = [
     pytest.mark.soak,
-    pytest.mark.skipif(choose().confinement.degraded, reason="nothing holds commands back here"),
+    pytest.mark.skipif(choose_sandbox().confinement.degraded, reason="nothing holds commands back here"),
 ]
 
 #: In a round.
@@ -75,7 +75,7 @@ def held(temporary: Path) -> Held:
     links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
     kinds = sorted(os.readlink(link).split(":")[0] for link in links if os.path.islink(link))
     files = tuple(sorted(str(path) for path in temporary.rglob("*")))
-    return Held(tuple(kinds), tuple(descendants(os.getpid())), threading.active_count(), files)
+    return Held(tuple(kinds), tuple(list_descendants(os.getpid())), threading.active_count(), files)
 
 
 @pytest.fixture

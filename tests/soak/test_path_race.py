@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.workspace.beneath import Reach
+from interlock.sandbox.workspace.beneath import PathOpener
 from tests.sandbox.judged_race import judged_race
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.sandbox.race import race
@@ -21,7 +21,7 @@ pytestmark = [
 
 
 @both_ways
-def test_nothing_leaks_while_names_are_swapped(reach: Reach, tmp_path: Path, budget: Budget) -> None:
+def test_nothing_leaks_while_names_are_swapped(reach: PathOpener, tmp_path: Path, budget: Budget) -> None:
     found = race(tmp_path, reach, seconds=budget.seconds)
     assert found.wrong == []
     assert found.flips > 500 * budget.seconds

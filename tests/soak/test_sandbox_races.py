@@ -14,8 +14,8 @@ import pytest
 
 from interlock import LocalTools, RulePolicy, ToolRuntime
 from interlock.domain.errors import SandboxSetupError
-from interlock.domain.payload import Surroundings
-from interlock.sandbox.interface import CommandSandbox, Stream
+from interlock.domain.payload import ExecutionEnvironment
+from interlock.sandbox.interface import CommandSandbox, OutputStream
 from interlock.sandbox.workspace.operands import bind_files
 from tests.sandbox.commands import a_command, run, usable
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
@@ -82,7 +82,7 @@ class Up:
     def __init__(self) -> None:
         self.seen = asyncio.Event()
 
-    def __call__(self, stream: Stream, chunk: bytes) -> None:
+    def __call__(self, stream: OutputStream, chunk: bytes) -> None:
         self.seen.set()
 
 
@@ -135,7 +135,7 @@ async def test_what_runs_is_what_was_hashed(sandbox: CommandSandbox, folders: tu
     words = {sha256(f"echo {word}".encode()).hexdigest(): word for word in ("good", "evil")}
     end = monotonic() + SECONDS
     while monotonic() < end:
-        bound = Surroundings(cwd=str(workspace), files=bind_files(["script"], str(workspace)))
+        bound = ExecutionEnvironment(cwd=str(workspace), files=bind_files(["script"], str(workspace)))
         approved = words.get(bound.files[0].sha256)
         try:
             outcome = await run(sandbox, "bash script", workspace, bound=bound, alone="end")

@@ -27,7 +27,7 @@ from interlock import (
     SqliteLog,
     ToolRuntime,
 )
-from interlock.sandbox.host.probe import Backend, choose
+from interlock.sandbox.host.probe import SandboxBackend, choose_sandbox
 
 SOURCE = '''def total(prices):
     """What all of it costs."""
@@ -98,10 +98,10 @@ def make_project(root: Path, program: str = "unittest") -> Path:
     return root
 
 
-def runtime_for(root: Path, backend: Backend, **options: Any) -> ToolRuntime:
+def runtime_for(root: Path, backend: SandboxBackend, **options: Any) -> ToolRuntime:
     """With the Python that runs this, and pytest as it is by itself."""
     environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    return ToolRuntime(tools=LocalTools(root, commands=choose(backend), environment=environment), **options)
+    return ToolRuntime(tools=LocalTools(root, commands=choose_sandbox(backend), environment=environment), **options)
 
 
 def next_calls(said: list[str]) -> Iterator[dict[str, Any]]:
@@ -127,7 +127,7 @@ def found(pattern: str, text: str) -> str:
 
 
 @asynccontextmanager
-async def told(folder: Path, backend: Backend, program: str) -> AsyncGenerator[Story]:
+async def told(folder: Path, backend: SandboxBackend, program: str) -> AsyncGenerator[Story]:
     """The whole story, with its run still open."""
     root = make_project(folder / "project", program)
     asked: list[Question] = []
@@ -164,7 +164,7 @@ async def play(runtime: ToolRuntime) -> list[Round]:
     ]
 
 
-def run_whole(folder: Path, backend: Backend, program: str) -> Story:
+def run_whole(folder: Path, backend: SandboxBackend, program: str) -> Story:
     """The story from beginning to end, its run closed. Nothing of it is left in the folder for temporary files."""
     temporary = folder / "temporary"
     temporary.mkdir()

@@ -14,11 +14,21 @@ from typing import Any, cast
 
 import pytest
 
-from interlock import Entry, Observation, Replay, SideEffect, SqliteLog, read_export, render_for_user, to_ndjson, verify
+from interlock import (
+    LogEntry,
+    Observation,
+    Replay,
+    SideEffect,
+    SqliteLog,
+    read_export,
+    render_for_user,
+    to_ndjson,
+    verify,
+)
 from interlock.sandbox.commands import landlock
 from interlock.sandbox.host import process_tree
-from interlock.sandbox.host.probe import Backend
-from interlock.tools.shell.fingerprint import fingerprint
+from interlock.sandbox.host.probe import SandboxBackend
+from interlock.tools.shell.fingerprint import take_fingerprint
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 
 from .story import COMMANDS, SOURCE, TESTS, Story, run_whole
@@ -36,8 +46,8 @@ RUN = ["tool.invocation.started", "tool.invocation.completed", "tool.observation
     ids="-".join,
 )
 def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Story:
-    backend, program = cast(tuple[Backend, str], request.param)
-    if backend == "landlock" and (why_not := landlock.why_not()):
+    backend, program = cast(tuple[SandboxBackend, str], request.param)
+    if backend == "landlock" and (why_not := landlock.find_unavailable_reason()):
         pytest.skip(why_not)
     if subprocess.run([sys.executable, "-I", "-c", f"import {program}"], capture_output=True, check=False).returncode:
         pytest.skip(f"the interpreter has no {program}")
@@ -150,7 +160,7 @@ def test_the_failing_run_is_a_verification_that_failed(story: Story) -> None:
 
     assert (observation.kind, observation.code) == ("verification", "command_failed")
     assert observation.failure is not None
-    assert (observation.failure.phase.word, observation.failure.retryable) == ("execute", True)
+    assert (observation.failure.phase.label, observation.failure.retryable) == ("execute", True)
     assert (verified["ok"], verified["exit_code"], verified["counts"]["failed"]) == (False, 1, 150)
     assert "test_000_prices" in report["failing"][0]
     assert "tests/test_prices.py" in str(report["first_failure"])
@@ -208,7 +218,7 @@ def test_the_edit_makes_the_first_verification_stale_and_not_the_second(story: S
     first, second = verification(story, FAILING), verification(story, PASSING)
     with_root = os.open(story.root, os.O_RDONLY)
     try:
-        now = fingerprint(with_root).digest
+        now = take_fingerprint(with_root).digest
     finally:
         os.close(with_root)
 
@@ -238,7 +248,10 @@ def test_replay_tells_the_same_story_and_executes_nothing(story: Story) -> None:
     replay = Replay(asyncio.run(_entries(story)))
 
     assert [message.text for message in replay.messages()] == [told.message for told in story.rounds]
-    assert replay.at(len(replay) - 1).tool_state["file:shop/prices.py"]["sha256"] == sha256(MENDED.encode()).hexdigest()
+    assert (
+        replay.state_at(len(replay) - 1).tool_state["file:shop/prices.py"]["sha256"]
+        == sha256(MENDED.encode()).hexdigest()
+    )
     assert dict(_files(story.root)) == before
 
 
@@ -256,7 +269,7 @@ def test_the_log_verifies_and_an_edited_one_does_not(story: Story) -> None:
 @pytest.mark.requirement("R271")
 def test_nothing_is_left_behind(story: Story) -> None:
     known = {"pyproject.toml", "shop", "tests", ".pytest_cache"}
-    left = [pid for pid in process_tree.descendants(os.getpid()) if b"unittest" in _command_line(pid)]
+    left = [pid for pid in process_tree.list_descendants(os.getpid()) if b"unittest" in _command_line(pid)]
 
     assert left == []
     assert list((story.root.parent / "temporary").iterdir()) == []
@@ -269,7 +282,7 @@ def test_the_story_is_the_same_for_an_ordinary_user() -> None:
     pytest_as_ordinary_user(__file__)
 
 
-async def _entries(story: Story) -> list[Entry]:
+async def _entries(story: Story) -> list[LogEntry]:
     async with SqliteLog(story.log) as log:
         return await log.read(story.runtime.run_id)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from interlock import CallbackInteractionProvider, Question, ToolRuntime, load_policy
-from interlock.domain.event import CallJudged, InvocationCompleted, InvocationStarted
+from interlock.domain.event import PolicyEvaluated, InvocationCompleted, InvocationStarted
 from tests.support import call, facts
 
 from .story import COMMANDS, make_project, runtime_for
@@ -52,7 +52,7 @@ async def test_the_sample_policy_decides_about_the_real_tools(root: Path) -> Non
         result = await runtime.execute(
             [call(name, name.partition(" ")[0], **arguments) for name, (_, arguments) in TABLE.items()]
         )
-        judged = [fact for fact in await facts(runtime) if isinstance(fact, CallJudged)]
+        judged = [fact for fact in await facts(runtime) if isinstance(fact, PolicyEvaluated)]
 
     verdicts = {fact.call_id: str(fact.decision.verdict) for fact in judged}
     assert verdicts == {"first": "allow"} | {name: verdict for name, (verdict, _) in TABLE.items()}

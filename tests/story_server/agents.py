@@ -12,7 +12,7 @@ from interlock import Rule, RulePolicy, tool
 from interlock.agent.agent import Agent
 from interlock.domain.messages import AssistantMessage, ToolMessage, UserMessage
 from interlock.models.interface import ModelRequest
-from interlock.models.scripted import ScriptedProvider, Turn, proposed
+from interlock.models.scripted import ScriptedModel, ScriptedTurn, tool_call
 
 #: The variable that names the file in which tools write down what they did.
 LEDGER = "STORY_LEDGER"
@@ -33,14 +33,14 @@ def refund(order: str, amount: float) -> str:
     return f"refunded {amount} for {order}"
 
 
-def turn(request: ModelRequest) -> Turn:
+def turn(request: ModelRequest) -> ScriptedTurn:
     if any(isinstance(message, AssistantMessage) for message in request.messages):
         told = [message.text for message in request.messages if isinstance(message, ToolMessage)]
-        return Turn(text="\n".join(("I was told:", *told)))
+        return ScriptedTurn(text="\n".join(("I was told:", *told)))
     said = [message.text for message in request.messages if isinstance(message, UserMessage)]
     lines = [line[2:].split(" ", 1) for line in said[-1].split("\n") if line.startswith("> ")]
-    calls = tuple(proposed(name, arguments, f"c{at}") for at, (name, arguments) in enumerate(lines))
-    return Turn(calls=calls) if calls else Turn(text="There is nothing to do.")
+    calls = tuple(tool_call(name, arguments, f"c{at}") for at, (name, arguments) in enumerate(lines))
+    return ScriptedTurn(calls=calls) if calls else ScriptedTurn(text="There is nothing to do.")
 
 
 def task(words: str, *calls: tuple[str, dict[str, Any]]) -> str:
@@ -48,7 +48,7 @@ def task(words: str, *calls: tuple[str, dict[str, Any]]) -> str:
 
 
 shop = Agent(
-    provider=ScriptedProvider([turn] * MAX_TURNS, by_position=True),
+    provider=ScriptedModel([turn] * MAX_TURNS, by_position=True),
     name="shop",
     tools=(lookup, refund),
     policy=RulePolicy(

@@ -13,19 +13,19 @@ from playwright.async_api import Page
 from interlock import FileArtifacts, Rule, RulePolicy, SqliteLog, ToolContext, tool
 from interlock.agent.agent import Agent
 from interlock.domain.tool import Consent
-from interlock.models.scripted import ScriptedProvider
-from interlock.oauth.grants import Grants
+from interlock.models.scripted import ScriptedModel
+from interlock.oauth.grants import GrantStore
 from interlock.oauth.providers import OAuthProvider
 from interlock.server.console.site import mount_console
-from interlock.server.core.identity.api_keys import NewKey
+from interlock.server.core.identity.api_keys import NewApiKey
 from interlock.server.core.identity.oidc import RoleRule, SignInSettings
 from interlock.server.core.identity.principal import Role
 from interlock.server.core.runs.agents import ServedAgent
-from interlock.server.core.sealing import sealing_keys
+from interlock.server.core.sealing import load_sealing_keys
 from interlock.server.core.service import Service
 from interlock.server.core.settings import ServerSettings, ServerTable
 from interlock.server.core.token_table import TokenTable
-from interlock.server.rest.app import make_api
+from interlock.server.rest.app import create_api
 from tests.console.browser import Watch
 from tests.console.server import PASSWORD, House
 from tests.node.oidc_server import SECRETS, OidcServer
@@ -71,8 +71,8 @@ class PostOffice(House):
     async def kept_tokens(self, person: str, tool_name: str) -> tuple[str, str]:
         """What the server keeps sealed: the token, and what it is renewed with."""
         table = TokenTable(self.service.database)
-        grants = Grants(table, sealing_keys(self.service.state / "sealing.key", {}))
-        (kept,) = [kept for kept in await table.given(f"user:{person}") if kept.binding.tool == tool_name]
+        grants = GrantStore(table, load_sealing_keys(self.service.state_folder / "sealing.key", {}))
+        (kept,) = [kept for kept in await table.list_grants(f"user:{person}") if kept.binding.tool == tool_name]
         grant = await grants.load(kept.binding, "mail")
         assert grant is not None
         return grant.tokens.access_token, grant.tokens.refresh_token
@@ -108,7 +108,7 @@ def post_agent(issuer: str, used: list[str]) -> Agent:
         return await asked(context)
 
     policy = RulePolicy([Rule(id="letters-need-a-look", verdict="ask", tools="send_mail")], default="allow")
-    provider = ScriptedProvider([turn] * MAX_TURNS, by_position=True)
+    provider = ScriptedModel([turn] * MAX_TURNS, by_position=True)
     return Agent(provider=provider, name="post", tools=(read_mail, send_mail), policy=policy)
 
 
@@ -122,10 +122,10 @@ async def post_office(folder: Path, provider: OidcServer, clock: Clock) -> Async
     log, artifacts = SqliteLog(folder / "runs.db"), FileArtifacts(folder / "artifacts")
     environ = {"MAIL": SECRETS["interlock"], "CONSOLE": SECRETS["console"]}
     settings = _settings(port, provider.issuer)
-    service = Service(settings, [served], log=log, artifacts=artifacts, state=folder, environ=environ, now=clock)
+    service = Service(settings, [served], log=log, artifacts=artifacts, state_folder=folder, environ=environ, now=clock)
     try:
         async with service:
-            app = make_api(service)
+            app = create_api(service)
             mount_console(app, service)
             office = PostOffice(service, app, provider, used)
             await _settle(office)
@@ -160,8 +160,8 @@ async def _settle(office: PostOffice) -> None:
     for name in PEOPLE:
         await service.accounts.create(name, PASSWORD, by="test")
     await service.accounts.create("olga", PASSWORD, roles=(Role.OPERATOR,), by="test")
-    made = await service.keys.create("post-bot", roles=[Role.AGENT], agents=frozenset(("post",)), by="test")
-    assert isinstance(made, NewKey)
+    made = await service.api_keys.create("post-bot", roles=[Role.AGENT], agents=frozenset(("post",)), by="test")
+    assert isinstance(made, NewApiKey)
     office.key = made.secret
 
 

@@ -208,7 +208,7 @@ async def test_tokens_are_nowhere_but_with_the_tool(
             seen.append(await (await page.request.get(path)).text())
     kept = await office.kept_tokens("dora", "read_mail")
     assert kept[0] == office.used[-1]
-    files = contents(office.service.state)
+    files = contents(office.service.state_folder)
     said = [caplog.text, *capfd.readouterr(), *seen]
     for token in kept:
         assert len(token) >= 20

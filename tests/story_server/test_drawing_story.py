@@ -18,7 +18,7 @@ async def test_what_happens_while_a_page_is_drawn_appears_on_it_by_itself(
 ) -> None:
     async with house(tmp_path / "state") as served, opened_as("olga", program, served) as (page, _):
         index, drawn = served.service.index, 0
-        count = index.open_questions
+        count = index.count_open_questions
 
         async def later(*seen: Any) -> Mapping[str, int]:
             """The page has read its runs by now, and counts what waits."""

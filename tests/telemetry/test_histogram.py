@@ -13,7 +13,7 @@ MILLISECONDS = st.floats(min_value=0, max_value=1e7)
 @given(st.lists(MILLISECONDS, min_size=1))
 def test_a_reading_sums_up_what_was_measured(values: list[float]) -> None:
     histogram: Histogram[str] = Histogram("latency_ms")
-    series = histogram.open("a", {"tool_name": "a"})
+    series = histogram.create_series("a", {"tool_name": "a"})
     for value in values:
         series.add(value)
 
@@ -28,7 +28,7 @@ def test_a_reading_sums_up_what_was_measured(values: list[float]) -> None:
 @given(MILLISECONDS)
 def test_a_measurement_is_in_the_first_bucket_whose_bound_it_does_not_exceed(value: float) -> None:
     histogram: Histogram[str] = Histogram("latency_ms")
-    histogram.open("a", {}).add(value)
+    histogram.create_series("a", {}).add(value)
 
     (reading,) = histogram.readings()
     (bucket,) = [bucket for bucket in reading.buckets if bucket.count]
@@ -38,7 +38,7 @@ def test_a_measurement_is_in_the_first_bucket_whose_bound_it_does_not_exceed(val
 
 def test_a_histogram_without_measurements_has_no_readings() -> None:
     histogram: Histogram[str] = Histogram("latency_ms")
-    histogram.open("a", {})
+    histogram.create_series("a", {})
 
     assert histogram.readings() == []
 
@@ -46,7 +46,7 @@ def test_a_histogram_without_measurements_has_no_readings() -> None:
 def test_more_sets_of_attributes_than_the_limit_share_one_series() -> None:
     histogram: Histogram[int] = Histogram("latency_ms")
     for number in range(MAX_SERIES + 10):
-        histogram.open(number, {"number": number}).add(1.0)
+        histogram.create_series(number, {"number": number}).add(1.0)
 
     readings = histogram.readings()
 

@@ -11,14 +11,14 @@ import pytest
 
 from interlock import Observation, ToolRuntime
 from interlock.domain.state.ledger import Ledger
-from interlock.domain.tool import Situation, ToolContext
+from interlock.domain.tool import CallContext, ToolContext
 from interlock.pipeline.artifacts import LedgerArtifacts
 from interlock.redaction.redactor import SecretRedactor
 from interlock.sandbox.workspace.workspace import Workspace
 from interlock.storage.memory_artifacts import MemoryArtifacts
-from interlock.tools.files.edit_file import edit_file
-from interlock.tools.files.read_file import read_file
-from interlock.tools.files.write_file import write_file
+from interlock.tools.files.edit_file import edit_file_tool
+from interlock.tools.files.read_file import read_file_tool
+from interlock.tools.files.write_file import write_file_tool
 from interlock.tools.read_artifact import read_artifact
 from tests.support import call
 
@@ -29,7 +29,12 @@ class FileRun:
     def __init__(self, root: Path, *, first_call: int = 1, mode: str = "trusted", **options: Any) -> None:
         self.root = root
         self.workspace = Workspace(root)
-        tools = [read_file(self.workspace), write_file(self.workspace), edit_file(self.workspace), read_artifact]
+        tools = [
+            read_file_tool(self.workspace),
+            write_file_tool(self.workspace),
+            edit_file_tool(self.workspace),
+            read_artifact,
+        ]
         self.runtime = ToolRuntime(tools=tools, workspace=root, mode=mode, **options)
         self._ids = count(first_call)
 
@@ -67,7 +72,7 @@ def text_of(observation: Observation) -> str:
 def context(tool_name: str, state: dict[str, Any] | None = None) -> ToolContext:
     """For a handler that is called by itself."""
     artifacts = LedgerArtifacts(MemoryArtifacts(), SecretRedactor(), Ledger(run_id="r"))
-    made = ToolContext(Situation(run_id="r"), "c1", tool_name, lambda _call_id, _message: None, artifacts)
+    made = ToolContext(CallContext(run_id="r"), "c1", tool_name, lambda _call_id, _message: None, artifacts)
     made.state = state or {}
     return made
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from interlock import CallbackInteractionProvider, FileArtifacts, SqliteLog, ToolRuntime
 from interlock.sandbox.workspace.workspace import Workspace
-from interlock.tools.files.edit_file import edit_file
-from interlock.tools.files.read_file import read_file
-from interlock.tools.files.write_file import write_file
+from interlock.tools.files.edit_file import edit_file_tool
+from interlock.tools.files.read_file import read_file_tool
+from interlock.tools.files.write_file import write_file_tool
 from tests.support import call
 
 #: The file that was there, which the run has read.
@@ -23,7 +23,7 @@ KNOWN = "known.txt"
 
 
 def runtime_in(workspace: Workspace, state: Path, log: SqliteLog, **options: Any) -> ToolRuntime:
-    tools = [read_file(workspace), write_file(workspace), edit_file(workspace)]
+    tools = [read_file_tool(workspace), write_file_tool(workspace), edit_file_tool(workspace)]
     artifacts = FileArtifacts(state / "artifacts")
     return ToolRuntime(
         tools=tools, workspace=workspace.root, log=log, artifacts=artifacts, run_id="run_killed", **options

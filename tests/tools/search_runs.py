@@ -9,22 +9,30 @@ from typing import Any
 import pytest
 
 from interlock import Observation, ToolRuntime
-from interlock.sandbox.host.probe import choose
+from interlock.sandbox.host.probe import choose_sandbox
 from interlock.sandbox.host.programs import find_ripgrep
-from interlock.sandbox.interface import Command, CommandSandbox, Confinement, Ended, OnOutput, Running, Stream
+from interlock.sandbox.interface import (
+    CommandSpec,
+    CommandSandbox,
+    Confinement,
+    CommandExit,
+    OutputHandler,
+    RunningCommand,
+    OutputStream,
+)
 from interlock.sandbox.workspace.workspace import Workspace
-from interlock.tools.files.edit_file import edit_file
-from interlock.tools.files.list_dir import list_dir
-from interlock.tools.files.read_file import read_file
-from interlock.tools.search.glob import glob
-from interlock.tools.search.grep import grep
+from interlock.tools.files.edit_file import edit_file_tool
+from interlock.tools.files.list_dir import list_dir_tool
+from interlock.tools.files.read_file import read_file_tool
+from interlock.tools.search.glob import glob_tool
+from interlock.tools.search.grep import grep_tool
 from tests.support import call
 
 
 @cache
 def sandbox() -> CommandSandbox:
     """The best that this host allows."""
-    return choose()
+    return choose_sandbox()
 
 
 def rg() -> str:
@@ -41,26 +49,26 @@ class PlayedSearch:
 
     def __init__(
         self,
-        *printed: tuple[Stream, bytes],
-        ended: Ended | None = None,
+        *printed: tuple[OutputStream, bytes],
+        ended: CommandExit | None = None,
         confinement: Confinement | None = None,
     ) -> None:
         self.confinement = confinement or Confinement(backend="played", capabilities=(), degraded=False)
-        self.started: list[Command] = []
+        self.started: list[CommandSpec] = []
         self._printed = printed
-        self._ended = ended or Ended(reason="exited", exit_code=0, duration_seconds=0)
+        self._ended = ended or CommandExit(reason="exited", exit_code=0, duration_seconds=0)
 
-    async def start(self, command: Command, on_output: OnOutput) -> Running:
+    async def start(self, command: CommandSpec, on_output: OutputHandler) -> RunningCommand:
         self.started.append(command)
         for stream, chunk in self._printed:
             on_output(stream, chunk)
         return self
 
-    async def wait(self, timeout_seconds: float | None = None) -> Ended:
+    async def wait(self, timeout_seconds: float | None = None) -> CommandExit:
         assert timeout_seconds is not None
         return self._ended
 
-    async def stop(self) -> Ended:
+    async def stop(self) -> CommandExit:
         return self._ended
 
 
@@ -72,8 +80,13 @@ class SearchRun:
         self.hidden: tuple[str, ...] = ()
         self.workspace = Workspace(root, extra_hidden=lambda path, _writing: path in self.hidden)
         parts = (self.workspace, commands or sandbox(), rg())
-        tools = [grep(*parts, self._closed), glob(*parts), list_dir(self.workspace), read_file(self.workspace)]
-        tools.append(edit_file(self.workspace))
+        tools = [
+            grep_tool(*parts, self._closed),
+            glob_tool(*parts),
+            list_dir_tool(self.workspace),
+            read_file_tool(self.workspace),
+        ]
+        tools.append(edit_file_tool(self.workspace))
         self.runtime = ToolRuntime(tools=tools, workspace=root, **options)
         self._ids = count(1)
 

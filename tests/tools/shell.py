@@ -9,22 +9,22 @@ from typing import Any
 import msgspec
 
 from interlock import MemoryLog, Observation, RulePolicy, ToolRuntime
-from interlock.policy.shell.scripts import commands_in, only_reads
+from interlock.policy.shell.scripts import list_script_commands, is_read_only_script
 from interlock.sandbox.interface import (
     CAPABILITIES,
-    Command,
+    CommandSpec,
     CommandSandbox,
     Confinement,
-    Ended,
-    OnOutput,
-    Reason,
-    Running,
-    Stream,
+    CommandExit,
+    OutputHandler,
+    EndReason,
+    RunningCommand,
+    OutputStream,
 )
-from interlock.sandbox.workspace.hidden import Found, HiddenFiles
+from interlock.sandbox.workspace.hidden import WorkspaceScan, HiddenFileScanner
 from interlock.sandbox.workspace.protected import is_secret
 from interlock.sandbox.workspace.workspace import Workspace
-from interlock.tools.shell.bash import Shell
+from interlock.tools.shell.bash import ShellTools
 from tests.support import call
 
 FULL = Confinement(backend="played", capabilities=tuple(CAPABILITIES), degraded=False)
@@ -33,8 +33,8 @@ FULL = Confinement(backend="played", capabilities=tuple(CAPABILITIES), degraded=
 class Play(msgspec.Struct, frozen=True, kw_only=True):
     """What a command does, and how it ends. `hangs`: not by itself."""
 
-    output: tuple[tuple[Stream, bytes], ...] = ()
-    reason: Reason = "exited"
+    output: tuple[tuple[OutputStream, bytes], ...] = ()
+    reason: EndReason = "exited"
     exit_code: int | None = 0
     signal: str = ""
     #: In the workspace.
@@ -49,10 +49,10 @@ class PlayedSandbox:
     def __init__(self, play: Play | None = None, confinement: Confinement = FULL) -> None:
         self.play = play or Play()
         self.confinement = confinement
-        self.started: list[Command] = []
+        self.started: list[CommandSpec] = []
         self.running: list[PlayedCommand] = []
 
-    async def start(self, command: Command, on_output: OnOutput) -> Running:
+    async def start(self, command: CommandSpec, on_output: OutputHandler) -> RunningCommand:
         self.started.append(command)
         running = PlayedCommand(self.play, command)
         self.running.append(running)
@@ -64,7 +64,7 @@ class PlayedSandbox:
 
 
 class PlayedCommand:
-    def __init__(self, play: Play, command: Command) -> None:
+    def __init__(self, play: Play, command: CommandSpec) -> None:
         self._play = play
         self._cwd = f"{command.profile.workspace}/{play.cwd}".rstrip("/") if play.cwd else command.cwd
         self._cwd = self._cwd or command.profile.workspace
@@ -72,7 +72,7 @@ class PlayedCommand:
         self.timeout: float | None = None
         self.stopped = asyncio.Event()
 
-    async def wait(self, timeout_seconds: float | None = None) -> Ended:
+    async def wait(self, timeout_seconds: float | None = None) -> CommandExit:
         self.timeout = timeout_seconds
         self.waited.set()
         if not self._play.hangs:
@@ -86,18 +86,18 @@ class PlayedCommand:
             self.stopped.set()
         return self._ended("stopped", None, "SIGTERM")
 
-    async def stop(self) -> Ended:
+    async def stop(self) -> CommandExit:
         self.stopped.set()
         return self._ended("stopped", None, "SIGTERM")
 
-    def _ended(self, reason: Reason, exit_code: int | None, signal: str) -> Ended:
-        return Ended(reason=reason, exit_code=exit_code, signal=signal, duration_seconds=0.25, cwd=self._cwd)
+    def _ended(self, reason: EndReason, exit_code: int | None, signal: str) -> CommandExit:
+        return CommandExit(reason=reason, exit_code=exit_code, signal=signal, duration_seconds=0.25, cwd=self._cwd)
 
 
 class Terminal:
     """A run with the shell's tools: `await terminal.run("ls")`."""
 
-    def __init__(self, shell: Shell, runtime: ToolRuntime, calls: int = 0) -> None:
+    def __init__(self, shell: ShellTools, runtime: ToolRuntime, calls: int = 0) -> None:
         self.shell = shell
         self.runtime = runtime
         self._calls = calls
@@ -111,24 +111,24 @@ class Terminal:
         return result.observations[0]
 
 
-def shell_in(root: Path, commands: CommandSandbox, **options: Any) -> Shell:
+def shell_in(root: Path, commands: CommandSandbox, **options: Any) -> ShellTools:
     workspace = Workspace(root)
     folder = workspace.open_root()
-    files = HiddenFiles(folder.fd, is_secret, lambda path: False)
+    files = HiddenFileScanner(folder.fd, is_secret, lambda path: False)
 
-    def find(_open: object = folder) -> Found:
-        return files.find()
+    def find(_open: object = folder) -> WorkspaceScan:
+        return files.scan()
 
     def reads(script: str, cwd: str) -> bool:
-        return only_reads(script, cwd, workspace.root)
+        return is_read_only_script(script, cwd, workspace.root)
 
     shell_options: dict[str, Any] = {
-        "words": commands_in,
+        "words": list_script_commands,
         "is_read_only": reads,
         "hidden": find,
         **options,
     }
-    return Shell(workspace, commands, **shell_options)
+    return ShellTools(workspace, commands, **shell_options)
 
 
 @asynccontextmanager
@@ -143,7 +143,7 @@ async def terminal(root: Path, commands: CommandSandbox, **options: Any) -> Asyn
     calls: int = options.pop("calls", 0)
     outside: CommandSandbox | None = options.pop("outside", None)
     shell = shell_in(root, commands, **options)
-    tools = [shell.bash(), *shell.tasks(), *([shell.outside(outside)] if outside else [])]
+    tools = [shell.bash_tool(), *shell.task_tools(), *([shell.bash_outside_tool(outside)] if outside else [])]
     runtime = ToolRuntime(tools=tools, workspace=root, **run_options)
     try:
         yield Terminal(shell, runtime, calls)

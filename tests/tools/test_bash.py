@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from interlock import Answer, CallbackInteractionProvider, Question, Rule, RulePolicy, ToolRuntime, Verdict, tool
 from interlock.domain.errors import SandboxSetupError
-from interlock.domain.event import InvocationStarted, Warned
+from interlock.domain.event import InvocationStarted, WarningRaised
 from interlock.domain.observation import Observation
-from interlock.sandbox.interface import Command, CommandLimits, Confinement, OnOutput, Running
-from interlock.sandbox.workspace.hidden import Found
+from interlock.sandbox.interface import CommandSpec, CommandLimits, Confinement, OutputHandler, RunningCommand
+from interlock.sandbox.workspace.hidden import WorkspaceScan
 from tests.patience import HANG_SECONDS
 from tests.support import call, facts
 from tests.tools.shell import FULL, Play, PlayedSandbox, shell_in, terminal
@@ -202,7 +202,7 @@ async def test_the_sample_policy_allows_asks_and_denies_commands(tmp_path: Path)
         said = [
             await shell.run(script) for script in ("ls", "npm test", "rm -rf node_modules", "git reset --hard HEAD")
         ]
-        shell.runtime.enter(mode="trusted")
+        shell.runtime.switch_mode(mode="trusted")
         await shell.run("npm test")
 
     assert [each.code for each in said] == ["ok", "ok", "ok", "policy_denied"]
@@ -270,7 +270,7 @@ async def test_leaving_the_sandbox_does_not_happen_where_nobody_can_be_asked(tmp
 
 
 async def test_no_argument_of_bash_chooses_the_sandbox(tmp_path: Path) -> None:
-    definition = shell_in(tmp_path, PlayedSandbox()).bash()
+    definition = shell_in(tmp_path, PlayedSandbox()).bash_tool()
 
     assert set(definition.spec.parameters_schema["properties"]) == {
         "command",
@@ -296,7 +296,7 @@ async def test_a_test_run_waits_for_the_edit_that_was_proposed_before_it(tmp_pat
 
     commands = PlayedSandbox(Play(changes=lambda _: order.append("test")))
     shell = shell_in(tmp_path, commands)
-    runtime = ToolRuntime(tools=[edit, shell.bash()], mode="trusted", workspace=tmp_path)
+    runtime = ToolRuntime(tools=[edit, shell.bash_tool()], mode="trusted", workspace=tmp_path)
 
     await runtime.execute(
         [call("c1", "edit"), call("c2", "bash", command="pytest"), call("c3", "bash", command="make")]
@@ -329,7 +329,7 @@ async def test_a_cancelled_command_is_stopped_and_what_it_printed_is_kept(tmp_pa
 
 async def test_a_command_that_could_not_be_confined_did_not_run(tmp_path: Path) -> None:
     class Broken(PlayedSandbox):
-        async def start(self, command: Command, on_output: OnOutput) -> Running:
+        async def start(self, command: CommandSpec, on_output: OutputHandler) -> RunningCommand:
             raise SandboxSetupError("bwrap: no user namespaces.")
 
     async with terminal(tmp_path, Broken()) as shell:
@@ -371,7 +371,7 @@ async def test_settings_that_a_command_made_are_a_warning(tmp_path: Path) -> Non
 
     async with terminal(tmp_path, PlayedSandbox(Play(changes=write))) as shell:
         said = await shell.run("make")
-        warnings = [fact.message for fact in await facts(shell.runtime) if isinstance(fact, Warned)]
+        warnings = [fact.message for fact in await facts(shell.runtime) if isinstance(fact, WarningRaised)]
 
     assert said.facts["guarded"] == [".envrc"]
     assert warnings == [
@@ -384,7 +384,7 @@ async def test_what_the_sandbox_refused_is_a_warning_tied_to_the_call(tmp_path: 
 
     async with terminal(tmp_path, PlayedSandbox(Play(output=(("stderr", line),), exit_code=1))) as shell:
         said = await shell.run("touch /usr/x")
-        (warned,) = [fact for fact in await facts(shell.runtime) if isinstance(fact, Warned)]
+        (warned,) = [fact for fact in await facts(shell.runtime) if isinstance(fact, WarningRaised)]
 
     assert warned.call_id == said.call_id
     assert "Read-only file system" in warned.message
@@ -407,14 +407,14 @@ async def test_a_secret_in_a_command_or_its_output_goes_nowhere(tmp_path: Path) 
 async def test_a_workspace_that_cannot_be_looked_at_afterwards_is_no_failure_to_start(tmp_path: Path) -> None:
     commands = PlayedSandbox(Play(output=(("stdout", b"2 passed in 0.1s\n"),)))
 
-    def find() -> Found:
+    def find() -> WorkspaceScan:
         if commands.started:
             raise SandboxSetupError("too many folders")
-        return Found((), ())
+        return WorkspaceScan((), ())
 
     async with terminal(tmp_path, commands, hidden=find) as shell:
         said = await shell.run("pytest")
-        (warned,) = [fact for fact in await facts(shell.runtime) if isinstance(fact, Warned)]
+        (warned,) = [fact for fact in await facts(shell.runtime) if isinstance(fact, WarningRaised)]
 
     assert (said.ok, said.side_effects) == (True, "unknown")
     assert said.facts["verification"]["workspace"] == "unknown"

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.errors import SandboxSetupError
-from interlock.domain.event import InvocationStarted, Warned
-from interlock.sandbox.interface import Command, OnOutput, Running
+from interlock.domain.event import InvocationStarted, WarningRaised
+from interlock.sandbox.interface import CommandSpec, OutputHandler, RunningCommand
 from tests.support import facts
 from tests.tools.shell import Play, PlayedSandbox, Terminal, terminal
 
@@ -20,10 +20,10 @@ class CarefulSandbox(PlayedSandbox):
         self._meanwhile = meanwhile
         self.asked = 0
 
-    async def start(self, command: Command, on_output: OnOutput) -> Running:
+    async def start(self, command: CommandSpec, on_output: OutputHandler) -> RunningCommand:
         self.asked += 1
         self._meanwhile(self.asked)
-        if command.still is None or not command.still():
+        if command.is_still_valid is None or not command.is_still_valid():
             raise SandboxSetupError("it is not as it was")
         return await super().start(command, on_output)
 
@@ -97,7 +97,7 @@ def plant(root: Path) -> None:
 
 
 async def warnings(shell: Terminal) -> list[str]:
-    return [fact.message for fact in await facts(shell.runtime) if isinstance(fact, Warned)]
+    return [fact.message for fact in await facts(shell.runtime) if isinstance(fact, WarningRaised)]
 
 
 @pytest.mark.requirement("P13")

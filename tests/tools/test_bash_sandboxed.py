@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from interlock import Observation
-from interlock.sandbox.host.probe import choose
+from interlock.sandbox.host.probe import choose_sandbox
 from interlock.sandbox.host.programs import python_folders
 from interlock.sandbox.interface import CommandLimits, CommandSandbox
 from tests.patience import HANG_SECONDS, with_time_to_begin
@@ -26,7 +26,7 @@ def text_of(observation: Observation) -> str:
 
 @pytest.fixture(scope="module")
 def commands() -> CommandSandbox:
-    sandbox = choose()
+    sandbox = choose_sandbox()
     if sandbox.confinement.backend != "bubblewrap":
         pytest.skip(f"only {sandbox.confinement.backend} works here")
     return sandbox

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from interlock import CallbackInteractionProvider, LocalTools, Rule, RulePolicy, ToolRuntime, tool
-from interlock.sandbox.commands.turns import Turn
+from interlock.sandbox.commands.turns import WorkspaceLease
 from interlock.sandbox.handlers import executor
-from interlock.sandbox.interface import Alone, Command
+from interlock.sandbox.interface import ExclusiveUntil, CommandSpec
 from tests.support import call
 
 from .shell import PlayedSandbox, terminal
@@ -19,7 +19,7 @@ YES = CallbackInteractionProvider(lambda question: True)
 ASK = RulePolicy([Rule(id="ask", verdict="ask", tools="*")])
 
 
-async def start_approved(folder: Path, **arguments: Any) -> Command:
+async def start_approved(folder: Path, **arguments: Any) -> CommandSpec:
     """The command as the sandbox gets it after a person's approval."""
     commands = PlayedSandbox()
     run = {"policy": ASK, "interaction": YES, "mode": "default"}
@@ -31,14 +31,16 @@ async def start_approved(folder: Path, **arguments: Any) -> Command:
 
 @pytest.mark.requirement("P20")
 @pytest.mark.parametrize(("background", "alone"), [(False, "end"), (True, "start")])
-async def test_an_approved_script_comes_with_its_digest(tmp_path: Path, background: bool, alone: Alone) -> None:
+async def test_an_approved_script_comes_with_its_digest(
+    tmp_path: Path, background: bool, alone: ExclusiveUntil
+) -> None:
     (tmp_path / "deploy.sh").write_text("echo deployed")
 
     command = await start_approved(tmp_path, command="bash deploy.sh", background=background)
 
-    assert command.bound is not None
-    assert [file.path for file in command.bound.files if file.sha256] == ["deploy.sh"]
-    assert command.alone == alone
+    assert command.expected_environment is not None
+    assert [file.path for file in command.expected_environment.files if file.sha256] == ["deploy.sh"]
+    assert command.exclusive_until == alone
 
 
 @pytest.mark.requirement("P20")
@@ -47,7 +49,7 @@ async def test_nothing_is_bound_without_an_approval(tmp_path: Path) -> None:
     async with terminal(tmp_path, commands) as shell:
         await shell.run("bash deploy.sh")
 
-    assert (commands.started[0].bound, commands.started[0].alone) == (None, "")
+    assert (commands.started[0].expected_environment, commands.started[0].exclusive_until) == (None, "")
 
 
 @pytest.mark.requirement("P19")
@@ -58,7 +60,7 @@ async def test_a_command_gets_its_folder_as_a_descriptor(tmp_path: Path) -> None
         await shell.run("true", cwd="inner")
 
     found = os.stat(tmp_path)
-    assert commands.started[0].folder >= 0
+    assert commands.started[0].folder_fd >= 0
     assert commands.started[0].profile.identity == (found.st_dev, found.st_ino)
 
 
@@ -83,9 +85,9 @@ async def test_own_tools_find_the_approved_file(
     page = tmp_path / "page.html"
     page.write_text("approved")
     publish, published = publishing(tmp_path)
-    take_turn = executor.take_turn
+    take_turn = executor.acquire_workspace
 
-    async def attacked(workspace: str, alone: Alone) -> Turn:
+    async def attacked(workspace: str, alone: ExclusiveUntil) -> WorkspaceLease:
         if is_changed:
             page.write_text("changed")
         return await take_turn(workspace, alone)

@@ -7,18 +7,18 @@ import pytest
 
 from interlock.domain.outcome import ArtifactRef, NextTool, OutputSize, SideEffect
 from interlock.rendering.excerpt import apply_tool_output_limits
-from interlock.sandbox.interface import CommandLimits, Ended
-from interlock.tools.reports.report import Location, Report
-from interlock.tools.shell.command_result import CommandResult, normalized
-from interlock.tools.shell.fingerprint import Changes
-from interlock.tools.shell.verification import Verification
-from interlock.tools.shell.violations import Violation
+from interlock.sandbox.interface import CommandLimits, CommandExit
+from interlock.tools.reports.report import FailureLocation, CheckReport
+from interlock.tools.shell.command_result import CommandResult, normalize_command
+from interlock.tools.shell.fingerprint import WorkspaceChanges
+from interlock.tools.shell.verification import CommandVerification
+from interlock.tools.shell.violations import SandboxViolation
 
-NOTHING = Changes((), (), (), True)
+NOTHING = WorkspaceChanges((), (), (), True)
 
 
-def ended(**fields: Any) -> Ended:
-    return msgspec.structs.replace(Ended(reason="exited", exit_code=0, duration_seconds=0.3), **fields)
+def ended(**fields: Any) -> CommandExit:
+    return msgspec.structs.replace(CommandExit(reason="exited", exit_code=0, duration_seconds=0.3), **fields)
 
 
 def result(text: str = "", limit: int = 28_000, **fields: Any) -> CommandResult:
@@ -43,15 +43,15 @@ def result(text: str = "", limit: int = 28_000, **fields: Any) -> CommandResult:
     return msgspec.structs.replace(raw, **fields)
 
 
-def verification(**fields: Any) -> Verification:
-    known = Verification(
+def verification(**fields: Any) -> CommandVerification:
+    known = CommandVerification(
         program="pytest", label="pytest", ok=True, exit_code=0, workspace="digest", workspace_before="digest"
     )
     return msgspec.structs.replace(known, **fields)
 
 
 def test_a_command_that_succeeded_says_so_in_a_line_and_in_facts() -> None:
-    said = normalized(result("hello\n"))
+    said = normalize_command(result("hello\n"))
 
     assert (said.ok, said.code, said.summary, said.exit_code) == (True, "ok", "exit 0 after 0.3 s", 0)
     assert (said.text, said.user_text) == ("hello", "$ make things: exit 0 after 0.3 s")
@@ -99,8 +99,8 @@ def test_a_command_that_succeeded_says_so_in_a_line_and_in_facts() -> None:
         ),
     ],
 )
-def test_each_way_to_end_badly_has_its_code_and_its_words(end: Ended, code: str, summary: str) -> None:
-    said = normalized(result(ended=end))
+def test_each_way_to_end_badly_has_its_code_and_its_words(end: CommandExit, code: str, summary: str) -> None:
+    said = normalize_command(result(ended=end))
 
     assert (said.ok, said.code, said.summary) == (False, code, summary)
 
@@ -109,23 +109,23 @@ def test_each_way_to_end_badly_has_its_code_and_its_words(end: Ended, code: str,
 def test_tests_that_passed_are_a_verification_without_side_effects() -> None:
     known = verification(program="jest", label="npm test", report=report("jest: 3 passed", passed=3))
 
-    said = normalized(result(ended=ended(), verification=known))
+    said = normalize_command(result(ended=ended(), verification=known))
 
     assert (said.ok, said.summary, said.exit_code, said.side_effects) == (True, "npm test passed.", 0, ())
     assert (said.kind, said.user_text) == ("verification", "npm test passed: 3 passed")
     assert said.size is None
 
 
-def report(summary: str, *, ok: bool = True, **fields: Any) -> Report:
-    return Report(program=summary.partition(":")[0], ok=ok, summary=summary, **fields)
+def report(summary: str, *, ok: bool = True, **fields: Any) -> CheckReport:
+    return CheckReport(program=summary.partition(":")[0], ok=ok, summary=summary, **fields)
 
 
 def test_tests_that_failed_say_how_many_and_where() -> None:
-    first = Location(file="tests/test_sum.py", line=12, message="assert 5 == 4")
+    first = FailureLocation(file="tests/test_sum.py", line=12, message="assert 5 == 4")
     failed = report("pytest: 1 failed, 3 passed", ok=False, passed=3, failed=1, first_failure=first)
     known = verification(ok=False, exit_code=1, workspace="after", report=failed)
 
-    said = normalized(result(ended=ended(exit_code=1), verification=known))
+    said = normalize_command(result(ended=ended(exit_code=1), verification=known))
 
     assert (said.code, said.summary) == ("command_failed", "pytest failed: 1 failed, 3 passed")
     assert said.facts["report"]["first_failure"] == {
@@ -145,47 +145,47 @@ def test_tests_that_failed_say_how_many_and_where() -> None:
     }
 
 
-@pytest.mark.parametrize("report", [None, Report(program="pytest", ok=True, passed=5, summary="pytest: 5 passed")])
-def test_an_exit_code_that_may_be_another_command_s_proves_nothing(report: Report | None) -> None:
-    said = normalized(result(verification=verification(ok=None, report=report)))
+@pytest.mark.parametrize("report", [None, CheckReport(program="pytest", ok=True, passed=5, summary="pytest: 5 passed")])
+def test_an_exit_code_that_may_be_another_command_s_proves_nothing(report: CheckReport | None) -> None:
+    said = normalize_command(result(verification=verification(ok=None, report=report)))
 
     assert said.summary == "exit 0 after 0.3 s"
     assert said.facts["verification"]["ok"] is None
 
 
 def test_what_changed_in_the_workspace_is_a_side_effect() -> None:
-    changes = Changes(("a",), ("b",), ("c",), True)
+    changes = WorkspaceChanges(("a",), ("b",), ("c",), True)
 
-    said = normalized(result(changes=changes, ended=ended(exit_code=1)))
+    said = normalize_command(result(changes=changes, ended=ended(exit_code=1)))
 
     detail = "3 changed: created a, modified b, deleted c"
     assert said.side_effects == (SideEffect(kind="modified", target="workspace", detail=detail),)
 
 
 def test_many_changes_are_counted() -> None:
-    changes = Changes(tuple(f"file{number:02}" for number in range(25)), (), (), True)
+    changes = WorkspaceChanges(tuple(f"file{number:02}" for number in range(25)), (), (), True)
 
-    said = normalized(result(changes=changes))
+    said = normalize_command(result(changes=changes))
 
     assert said.side_effects is not None
     assert said.side_effects[0].detail.startswith("25 changed: created file00, created file01")
     assert said.side_effects[0].detail.endswith("created file19, and 5 more")
 
 
-@pytest.mark.parametrize("changes", [None, Changes((), (), (), False)])
-def test_where_nobody_looked_at_everything_side_effects_are_unknown(changes: Changes | None) -> None:
-    assert normalized(result(changes=changes)).side_effects is None
+@pytest.mark.parametrize("changes", [None, WorkspaceChanges((), (), (), False)])
+def test_where_nobody_looked_at_everything_side_effects_are_unknown(changes: WorkspaceChanges | None) -> None:
+    assert normalize_command(result(changes=changes)).side_effects is None
 
 
 def test_a_command_that_could_not_write_has_no_side_effects() -> None:
-    assert normalized(result(profile="read-only", changes=None)).side_effects == ()
+    assert normalize_command(result(profile="read-only", changes=None)).side_effects == ()
 
 
 @pytest.mark.requirement("P10", "R244", "R245", "R247", "R248", "R249")
 def test_a_long_output_is_an_excerpt_around_the_failure_that_says_what_is_missing() -> None:
     text = "ok\n" * 30_000 + "Error: Expected 4, received 5\n" + "ok\n" * 30_000
 
-    said = normalized(result(text, limit=2_000, ended=ended(exit_code=1)))
+    said = normalize_command(result(text, limit=2_000, ended=ended(exit_code=1)))
 
     assert said.text is not None
     assert "Expected 4, received 5" in said.text
@@ -199,7 +199,7 @@ def test_a_long_output_is_an_excerpt_around_the_failure_that_says_what_is_missin
 
 
 def test_an_output_that_could_not_be_kept_is_not_offered() -> None:
-    said = normalized(result("x" * 5_000, limit=1_000, output=()))
+    said = normalize_command(result("x" * 5_000, limit=1_000, output=()))
 
     assert said.next_tool is None
     assert said.text is not None
@@ -207,7 +207,7 @@ def test_an_output_that_could_not_be_kept_is_not_offered() -> None:
 
 
 def test_a_model_is_told_where_the_shell_ended_and_that_it_does_not_stay_there() -> None:
-    said = normalized(result("done\n", ended_in="src"))
+    said = normalize_command(result("done\n", ended_in="src"))
 
     assert said.text == ("done\n[the shell ended in src; the next command starts in the workspace again; pass cwd]")
     assert said.facts["cwd"] == "src"
@@ -215,8 +215,8 @@ def test_a_model_is_told_where_the_shell_ended_and_that_it_does_not_stay_there()
 
 def test_a_folder_that_cannot_be_shown_as_it_is_is_left_only_when_it_is() -> None:
     folder = "two\nlines/" + "x" * 300
-    stayed = normalized(result("done\n", started_in=folder, ended_in=folder))
-    left = normalized(result("done\n", started_in=folder, ended_in=folder + "/y"))
+    stayed = normalize_command(result("done\n", started_in=folder, ended_in=folder))
+    left = normalize_command(result("done\n", started_in=folder, ended_in=folder + "/y"))
 
     assert stayed.text == "done"
     assert left.text is not None
@@ -225,7 +225,7 @@ def test_a_folder_that_cannot_be_shown_as_it_is_is_left_only_when_it_is() -> Non
 
 
 def test_a_model_is_told_of_less_time_and_of_the_background() -> None:
-    said = normalized(result(ended=ended(reason="timeout", exit_code=None), timeout_seconds=600.0, clamped=True))
+    said = normalize_command(result(ended=ended(reason="timeout", exit_code=None), timeout_seconds=600.0, clamped=True))
 
     assert said.text == (
         "[timeout_seconds was lowered to 600, which is the most]\n"
@@ -234,9 +234,9 @@ def test_a_model_is_told_of_less_time_and_of_the_background() -> None:
 
 
 def test_what_the_sandbox_probably_refused_is_explained() -> None:
-    refused = (Violation("network", "curl: (6) Could not resolve host: example.com"),)
+    refused = (SandboxViolation("network", "curl: (6) Could not resolve host: example.com"),)
 
-    said = normalized(result("curl: (6) ...\n", ended=ended(exit_code=6), violations=refused))
+    said = normalize_command(result("curl: (6) ...\n", ended=ended(exit_code=6), violations=refused))
 
     assert said.text is not None
     assert said.text.endswith(
@@ -246,15 +246,15 @@ def test_what_the_sandbox_probably_refused_is_explained() -> None:
 
 
 def test_a_person_reads_one_line_of_a_long_command() -> None:
-    said = normalized(result(command="echo " + "x" * 200 + "\nrm -rf build"))
+    said = normalize_command(result(command="echo " + "x" * 200 + "\nrm -rf build"))
 
     assert said.user_text == f"$ echo {'x' * 75}…: exit 0 after 0.3 s"
 
 
 def test_names_that_are_no_text_are_shown_all_the_same() -> None:
-    changes = Changes(("\udcff\n\x1b" + "x" * 5_000,), (), (), True)
+    changes = WorkspaceChanges(("\udcff\n\x1b" + "x" * 5_000,), (), (), True)
 
-    said = normalized(result(changes=changes))
+    said = normalize_command(result(changes=changes))
 
     assert said.side_effects is not None
     assert said.side_effects[0].detail.isprintable()

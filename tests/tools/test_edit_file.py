@@ -11,10 +11,10 @@ from interlock import CallbackInteractionProvider, Question
 from interlock.domain.event import InvocationStarted
 from interlock.domain.outcome import SideEffect
 from interlock.sandbox.workspace.workspace import Workspace
-from interlock.tools.files.baseline import Baseline, known
-from interlock.tools.files.changed_file import FileChanged
-from interlock.tools.files.edit_file import EditFile, edit_file
-from interlock.tools.files.read_file import normalized, read_file
+from interlock.tools.files.baseline import FileBaseline, load_baseline
+from interlock.tools.files.changed_file import WrittenFile
+from interlock.tools.files.edit_file import EditFile, edit_file_tool
+from interlock.tools.files.read_file import normalize_read, read_file_tool
 from tests.support import facts
 from tests.tools.file_runs import FileRun, context, run, text_of
 
@@ -44,7 +44,7 @@ async def test_an_edit_is_shown_as_a_diff_and_renews_what_the_run_knows(run: Fil
     )
     assert (edited.summary, edited.user_text) == ("modified a.py (+1 -1 lines)", "Modified a.py (+1 -1)")
     assert edited.side_effects == (SideEffect(kind="modified", target="a.py", detail="+1 -1 lines"),)
-    assert known(edited.state, "a.py") == Baseline(
+    assert load_baseline(edited.state, "a.py") == FileBaseline(
         sha256=edited.facts["sha256"],
         size_bytes=status.st_size,
         mtime_ns=status.st_mtime_ns,
@@ -60,13 +60,13 @@ async def test_an_edit_is_shown_as_a_diff_and_renews_what_the_run_knows(run: Fil
 def test_the_raw_result_has_both_contents_the_patch_path_time_and_that_diagnostics_did_not_run(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(CODE)
     with Workspace(tmp_path) as workspace:
-        read = read_file(workspace).handler(context=context("read_file"), path="a.py")
-        knowing = context("edit_file", normalized(read).state)
-        changed = edit_file(workspace).handler(
+        read = read_file_tool(workspace).handler(context=context("read_file"), path="a.py")
+        knowing = context("edit_file", normalize_read(read).state)
+        changed = edit_file_tool(workspace).handler(
             context=knowing, call=EditFile(path="a.py", old_string="def g", new_string="def h")
         )
 
-    assert isinstance(changed, FileChanged)
+    assert isinstance(changed, WrittenFile)
     assert (changed.old_content, changed.new_content) == (CODE.encode(), CODE.replace("def g", "def h").encode())
     assert [hunk[:4] for hunk in changed.diff.hunks] == [(1, 5, 1, 5)]
     assert (changed.path, changed.diagnostics) == ("a.py", "not run")

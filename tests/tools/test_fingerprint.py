@@ -10,13 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.tools.shell.fingerprint import Changes, Fingerprint, changed, fingerprint
+from interlock.tools.shell.fingerprint import (
+    WorkspaceChanges,
+    WorkspaceFingerprint,
+    compare_fingerprints,
+    take_fingerprint,
+)
 
 
-def of(folder: Path, max_files: int = 20_000) -> Fingerprint:
+def of(folder: Path, max_files: int = 20_000) -> WorkspaceFingerprint:
     root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return fingerprint(root, max_files=max_files)
+        return take_fingerprint(root, max_files=max_files)
     finally:
         os.close(root)
 
@@ -72,7 +77,7 @@ def test_whatever_changes_a_file_changes_the_digest(project: Path, change: Calla
     change(project)
 
     assert of(project).digest != before.digest
-    assert changed(before, of(project)).count
+    assert compare_fingerprints(before, of(project)).count
 
 
 def test_changes_are_listed_by_path(project: Path) -> None:
@@ -82,7 +87,9 @@ def test_changes_are_listed_by_path(project: Path) -> None:
     add(project)
     delete(project)
 
-    assert changed(before, of(project)) == Changes(("src/new.py",), ("src/sum.py",), ("test_sum.py",), True)
+    assert compare_fingerprints(before, of(project)) == WorkspaceChanges(
+        ("src/new.py",), ("src/sum.py",), ("test_sum.py",), True
+    )
 
 
 def test_a_run_of_pytest_changes_nothing(project: Path) -> None:
@@ -93,7 +100,7 @@ def test_a_run_of_pytest_changes_nothing(project: Path) -> None:
     assert b"1 passed" in ran.stdout
     assert (project / ".pytest_cache").exists()
     assert of(project).digest == before.digest
-    assert changed(before, of(project)).count == 0
+    assert compare_fingerprints(before, of(project)).count == 0
 
 
 def test_a_commit_is_a_change_and_makes_no_other_digest(project: Path) -> None:
@@ -104,7 +111,7 @@ def test_a_commit_is_a_change_and_makes_no_other_digest(project: Path) -> None:
     (project / ".git" / "refs" / "heads" / "main").write_text("0" * 40)
 
     assert of(project).digest == before.digest
-    assert changed(before, of(project)).modified == (".git",)
+    assert compare_fingerprints(before, of(project)).modified == (".git",)
 
 
 def test_an_installed_package_is_a_change_and_makes_no_other_digest(project: Path) -> None:
@@ -113,7 +120,7 @@ def test_an_installed_package_is_a_change_and_makes_no_other_digest(project: Pat
     (project / "node_modules" / "left-pad").mkdir(parents=True)
 
     assert of(project).digest == before.digest
-    assert changed(before, of(project)).created == ("node_modules",)
+    assert compare_fingerprints(before, of(project)).created == ("node_modules",)
 
 
 def test_a_folder_that_is_only_called_like_a_build_is_looked_at(project: Path) -> None:
@@ -142,7 +149,7 @@ def test_more_files_than_the_limit_are_said_and_nothing_is_claimed_about_them(tm
     cut = of(tmp_path, max_files=4)
 
     assert (cut.files, cut.truncated, cut.digest.startswith("truncated:")) == (4, True, True)
-    assert not changed(cut, of(tmp_path, max_files=4)).complete
+    assert not compare_fingerprints(cut, of(tmp_path, max_files=4)).complete
     assert not of(tmp_path, max_files=5).truncated
 
 

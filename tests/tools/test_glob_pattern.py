@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.errors import PreconditionError
-from interlock.sandbox.workspace.workspace import PathRefused
-from interlock.tools.search.glob_pattern import GlobPattern, read_pattern
+from interlock.sandbox.workspace.workspace import PathRefusedError
+from interlock.tools.search.glob_pattern import GlobPattern, parse_pattern
 
 PATHS = ("a.py", "b.ts", "src/a.py", "src/x/b.py", "src/x/y/c.ts", "tests/src/d.py", "src/{e}", "src/[f].py")
 
 
 def meant(text: str) -> list[str]:
     """As the search does it: from the folder on, by the whole path or by the last name."""
-    pattern = read_pattern(text)
+    pattern = parse_pattern(text)
     return [path for path in PATHS if _is_meant(pattern, path)]
 
 
@@ -81,13 +81,13 @@ def test_a_pattern_means_these_paths(text: str, paths: list[str]) -> None:
     ],
 )
 def test_a_pattern_begins_in_the_folder_that_it_spells_out(text: str, folder: str) -> None:
-    assert read_pattern(text).folder == folder
+    assert parse_pattern(text).folder == folder
 
 
 @pytest.mark.parametrize("text", ["..", "../*", "a/../b", "**/../*", "{a,..}/x", "{a,../b}", "a/..", "/ws/../x", "../"])
 def test_a_pattern_that_leads_up_is_refused(text: str) -> None:
-    with pytest.raises(PathRefused) as refused:
-        read_pattern(text)
+    with pytest.raises(PathRefusedError) as refused:
+        parse_pattern(text)
     assert refused.value.kind == "outside"
 
 
@@ -96,14 +96,14 @@ def test_a_pattern_that_leads_up_is_refused(text: str) -> None:
 )
 def test_what_is_no_pattern_is_said_in_words(text: str) -> None:
     with pytest.raises(PreconditionError, match="glob pattern cannot be used"):
-        read_pattern(text)
+        parse_pattern(text)
 
 
 @pytest.mark.parametrize(
     "text", ["*/" + "*a" * 200 + "b", "*/" + "**/" * 200 + "b", "*/" + "a*" * 300, "**/a/" * 150 + "b"]
 )
 def test_no_pattern_takes_long(text: str) -> None:
-    matches = read_pattern(text).matches
+    matches = parse_pattern(text).matches
     assert matches is not None
     began = process_time()
     matches(b"x/" + b"a" * 250)
@@ -119,7 +119,7 @@ def test_no_pattern_takes_long(text: str) -> None:
     st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=5),
 )
 def test_paths_are_matched_as_a_plain_search_would(pattern: list[str], names: list[str]) -> None:
-    read = read_pattern("/".join(pattern))
+    read = parse_pattern("/".join(pattern))
     assert read.folder == "/".join(takewhile(lambda name: name in "ab", pattern[:-1]))
     rest = [*pattern[read.folder.count("/") + 1 if read.folder else 0 :]]
     if read.matches is not None:
@@ -138,8 +138,8 @@ def fits(pattern: list[str], names: list[str]) -> bool:
 @given(st.text("ab*?[]{},/\\.!^-", max_size=30), st.text("ab/.", min_size=1, max_size=20))
 def test_every_text_is_a_pattern_or_refused(text: str, path: str) -> None:
     try:
-        pattern = read_pattern(text)
-    except (PathRefused, PreconditionError):
+        pattern = parse_pattern(text)
+    except (PathRefusedError, PreconditionError):
         return
     assert ".." not in pattern.folder.split("/")
     if pattern.matches is not None:

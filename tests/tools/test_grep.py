@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from interlock import HeadlessInteractionProvider
 from interlock.domain.decision import Verdict
 from interlock.domain.outcome import NextTool
-from interlock.domain.tool import Reach, Situation
+from interlock.domain.tool import SandboxScope, CallContext
 from interlock.tools.search import query
-from interlock.tools.search.grep import grep
+from interlock.tools.search.grep import grep_tool
 from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.tools.search_runs import NOTHING_HOLDS, PlayedSearch, SearchRun, rg, run, sandbox, text_of
@@ -346,12 +346,12 @@ async def test_a_match_is_not_a_read(run: SearchRun) -> None:
 @pytest.mark.requirement("R220")
 def test_searches_may_run_side_by_side_and_name_their_sandbox(run: SearchRun) -> None:
     confinement = sandbox().confinement
-    tool = grep(run.workspace, sandbox(), rg(), lambda: ())
+    tool = grep_tool(run.workspace, sandbox(), rg(), lambda: ())
     arguments = {"pattern": "x", "path": ".", "glob": ""}
     assert tool.reach is not None
 
     assert (tool.concurrency, tool.read_only, tool.idempotent) == ("safe", True, True)
-    assert tool.reach(arguments, Situation(run_id="r")) == Reach(
+    assert tool.reach(arguments, CallContext(run_id="r")) == SandboxScope(
         sandbox=confinement.backend, profile="read-only", capabilities=confinement.capabilities
     )
 
@@ -359,9 +359,9 @@ def test_searches_may_run_side_by_side_and_name_their_sandbox(run: SearchRun) ->
 async def test_without_a_sandbox_a_search_is_a_question_to_a_person(tmp_path: Path) -> None:
     nothing = PlayedSearch(confinement=NOTHING_HOLDS)
     run = SearchRun(tmp_path, nothing, interaction=HeadlessInteractionProvider())
-    tool = grep(run.workspace, nothing, rg(), lambda: ())
+    tool = grep_tool(run.workspace, nothing, rg(), lambda: ())
     assert tool.authorize is not None
-    opinion = tool.authorize({"pattern": "x", "path": ".", "glob": ""}, Situation(run_id="r"))
+    opinion = tool.authorize({"pattern": "x", "path": ".", "glob": ""}, CallContext(run_id="r"))
     refused = await run.do("grep", pattern="x")
     run.workspace.close()
 

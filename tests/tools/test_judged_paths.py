@@ -27,14 +27,14 @@ from interlock.domain.decision import Verdict
 from interlock.domain.tool import ToolContext
 from interlock.policy.interface import PolicyEvent
 from interlock.sandbox.workspace import beneath
-from interlock.sandbox.workspace.beneath import Reached
+from interlock.sandbox.workspace.beneath import OpenedPath
 from interlock.sandbox.workspace.workspace import Workspace
-from interlock.tools.files.edit_file import edit_file
-from interlock.tools.files.list_dir import list_dir
-from interlock.tools.files.read_file import read_file
-from interlock.tools.files.write_file import write_file
-from interlock.tools.search.glob import glob
-from interlock.tools.search.grep import grep
+from interlock.tools.files.edit_file import edit_file_tool
+from interlock.tools.files.list_dir import list_dir_tool
+from interlock.tools.files.read_file import read_file_tool
+from interlock.tools.files.write_file import write_file_tool
+from interlock.tools.search.glob import glob_tool
+from interlock.tools.search.grep import grep_tool
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
 from tests.support import call
 
@@ -107,9 +107,9 @@ class Swapping(RulePolicy):
 
 
 def all_tools(workspace: Workspace) -> Iterator[ToolDefinition]:
-    yield from (make(workspace) for make in (read_file, write_file, edit_file, list_dir))
-    yield grep(workspace, sandbox(), rg(), tuple)
-    yield glob(workspace, sandbox(), rg())
+    yield from (make(workspace) for make in (read_file_tool, write_file_tool, edit_file_tool, list_dir_tool))
+    yield grep_tool(workspace, sandbox(), rg(), tuple)
+    yield glob_tool(workspace, sandbox(), rg())
 
 
 async def do(runtime: ToolRuntime, call_id: str, name: str) -> Observation:
@@ -169,17 +169,17 @@ async def test_no_look_of_a_tool_can_be_swapped_before(name: str, rules: list[Ru
     """The swap comes right before the first look, before the second, and so on until there is none any more."""
     looks = before = 0
 
-    def reach(root_fd: int, path: str, flags: int, mode: int = 0) -> Reached:
+    def reach(root_fd: int, path: str, flags: int, mode: int = 0) -> OpenedPath:
         nonlocal looks
         looks += 1
         if looks == before:
             scene.swap()
-        return beneath.reach(root_fd, path, flags, mode)
+        return beneath.open_real_path(root_fd, path, flags, mode)
 
     while looks >= before:
         scene.lead_to("public")
         before += 1
-        with Workspace(scene.root, reach=reach) as workspace:
+        with Workspace(scene.root, opener=reach) as workspace:
             options: dict[str, Any] = {"policy": RulePolicy(rules), "workspace": scene.root, "mode": "trusted"}
             async with ToolRuntime(tools=[*all_tools(workspace)], **options) as runtime:
                 await know_the_plan(runtime)
@@ -236,14 +236,14 @@ async def test_folder_moved_while_it_is_written_is_refused(scene: Scene) -> None
     def move(_file: int | None) -> None:
         raise AssertionError("nothing is asked about a file that is elsewhere")
 
-    def reach(root_fd: int, path: str, flags: int, mode: int = 0) -> Reached:
-        reached = beneath.reach(root_fd, path, flags, mode)
+    def reach(root_fd: int, path: str, flags: int, mode: int = 0) -> OpenedPath:
+        reached = beneath.open_real_path(root_fd, path, flags, mode)
         if path == "made" and (scene.root / "made").exists() and flags & os.O_DIRECTORY:
             (scene.root / "made").rename(scene.root / "private/made")
         return reached
 
-    with Workspace(scene.root, reach=reach) as workspace, pytest.raises(Exception, match="leads elsewhere"):
-        workspace.replace_file("made/x", b"new", frozenset({"made/x"}), still=move)
+    with Workspace(scene.root, opener=reach) as workspace, pytest.raises(Exception, match="leads elsewhere"):
+        workspace.replace_file("made/x", b"new", frozenset({"made/x"}), precondition=move)
     assert list((scene.root / "private/made").iterdir()) == []
 
 
@@ -254,7 +254,7 @@ async def test_arguments_of_a_hook_are_held_to_their_own_places(scene: Scene) ->
         def other(arguments: dict[str, Any], _context: ToolContext) -> dict[str, Any]:
             return {**arguments, "path": "other.txt"}
 
-        hooked = msgspec.structs.replace(read_file(workspace), pre_hooks=(other,))
+        hooked = msgspec.structs.replace(read_file_tool(workspace), pre_hooks=(other,))
         async with ToolRuntime(tools=[hooked], workspace=scene.root) as runtime:
             observation = await do(runtime, "c1", "read_file")
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.rendering.excerpt import Excerpt, Span, excerpt_from, excerpt_of_bytes
-from interlock.tools.shell.output import LongOutput, OutputExcerpt, Spool, Stream, excerpt
+from interlock.rendering.excerpt import Excerpt, TextSpan, build_excerpt, excerpt_bytes
+from interlock.tools.shell.output import LongOutput, OutputExcerpt, OutputSpool, OutputStream, make_excerpt
 from tests.tools.test_spool import Unfiltered
 
 MARKER = re.compile(r"\[\.\.\. ([\d,]+) bytes omitted \(bytes ([\d,]+)-([\d,]+)\) \.\.\.\]")
@@ -40,11 +40,11 @@ chunks = st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), line.map(lamb
 
 
 @contextmanager
-def spool_of(*taken: tuple[Stream, bytes]) -> Generator[Spool]:
-    with Spool(Unfiltered) as spool:
+def spool_of(*taken: tuple[OutputStream, bytes]) -> Generator[OutputSpool]:
+    with OutputSpool(Unfiltered) as spool:
         for stream, chunk in taken:
-            spool.take(stream, chunk)
-        spool.end()
+            spool.write(stream, chunk)
+        spool.finish()
         yield spool
 
 
@@ -52,14 +52,14 @@ def as_shown(content: bytes) -> str:
     return re.sub("[\ud800-\udfff]", "\ufffd", content.decode(errors="surrogateescape"))
 
 
-def rebuilt(spool: Spool, stream: Stream, part: Excerpt) -> str:
+def rebuilt(spool: OutputSpool, stream: OutputStream, part: Excerpt) -> str:
     """The excerpt, made again from nothing but the stream, its places in the output, and the ranges."""
     built = ""
     at, size = 0, spool.bytes_in(stream)
     for start, end in (*part.ranges, (size, size)):
         if start > at:
             built += "\n" if built and not built.endswith("\n") else ""
-            places = f"{spool.place(stream, at):,}-{spool.place(stream, start - 1) + 1:,}"
+            places = f"{spool.find_position(stream, at):,}-{spool.find_position(stream, start - 1) + 1:,}"
             built += f"[... {start - at:,} bytes omitted (bytes {places}) ...]\n"
         built += as_shown(spool.read(stream, start, end - start))
         at = end
@@ -72,9 +72,9 @@ def is_accounted_for(part: Excerpt) -> bool:
 
 @pytest.mark.requirement("P10", "R244")
 @given(chunks, st.integers(500, 1_500))
-def test_every_byte_of_both_streams_is_shown_or_counted(taken: list[tuple[Stream, bytes]], limit: int) -> None:
+def test_every_byte_of_both_streams_is_shown_or_counted(taken: list[tuple[OutputStream, bytes]], limit: int) -> None:
     with spool_of(*taken) as spool:
-        shown = excerpt(spool, limit)
+        shown = make_excerpt(spool, limit)
 
         assert len(shown.text) <= limit
         assert shown.produced == spool.total_bytes == shown.shown + shown.omitted
@@ -84,15 +84,17 @@ def test_every_byte_of_both_streams_is_shown_or_counted(taken: list[tuple[Stream
             assert shown.text == f"[stdout]\n{texts[0]}{between}[stderr]\n{texts[1]}"
             assert all(is_accounted_for(part) for _, part in shown.sections)
         else:
-            stream: Stream = "stderr" if spool.bytes_in("stderr") else "stdout"
+            stream: OutputStream = "stderr" if spool.bytes_in("stderr") else "stdout"
             assert shown.text == rebuilt(spool, stream, shown)
             assert is_accounted_for(shown)
 
 
 @given(chunks, st.integers(0, 400))
-def test_with_little_room_the_streams_are_shown_as_they_came(taken: list[tuple[Stream, bytes]], limit: int) -> None:
+def test_with_little_room_the_streams_are_shown_as_they_came(
+    taken: list[tuple[OutputStream, bytes]], limit: int
+) -> None:
     with spool_of(*taken) as spool:
-        shown = excerpt(spool, limit)
+        shown = make_excerpt(spool, limit)
 
         assert not shown.sections
         assert Excerpt(
@@ -102,7 +104,7 @@ def test_with_little_room_the_streams_are_shown_as_they_came(taken: list[tuple[S
             omitted=shown.omitted,
             around=shown.around,
             ranges=shown.ranges,
-        ) == excerpt_of_bytes(b"".join(spool.chunks()), limit)
+        ) == excerpt_bytes(b"".join(spool.chunks()), limit)
 
 
 @settings(max_examples=200)
@@ -110,16 +112,16 @@ def test_with_little_room_the_streams_are_shown_as_they_came(taken: list[tuple[S
 def test_a_long_output_seen_through_windows_is_cut_as_the_whole_is(content: bytes, limit: int) -> None:
     content = content.decode(errors="replace").encode("ascii", "replace") + b"." * 1_500
     with spool_of(("stdout", content)) as spool:
-        source = LongOutput(partial(spool.read, "stdout"), len(content), Span, len(content))
+        source = LongOutput(partial(spool.read, "stdout"), len(content), TextSpan, len(content))
 
-        assert excerpt_from(source, limit) == excerpt_of_bytes(content, limit)
+        assert build_excerpt(source, limit) == excerpt_bytes(content, limit)
 
 
 @given(st.lists(line, min_size=10, max_size=60).map(b"\n".join), st.integers(200, 1_500))
 def test_windows_that_cut_characters_lose_none(content: bytes, limit: int) -> None:
     content += b"\n" + b"\xe6\xbc\xa2" * 1_500
     with spool_of(("stdout", content)) as spool:
-        shown = excerpt_from(LongOutput(spool.read_all, len(content), Span, len(content)), limit)
+        shown = build_excerpt(LongOutput(spool.read_all, len(content), TextSpan, len(content)), limit)
 
         assert len(shown.text) <= limit
         assert shown.text == rebuilt(spool, "stdout", shown)
@@ -128,19 +130,19 @@ def test_windows_that_cut_characters_lose_none(content: bytes, limit: int) -> No
 
 def test_one_stream_stands_alone() -> None:
     with spool_of(("stderr", b"only \xff this\n")) as spool:
-        assert excerpt(spool, 1_000) == OutputExcerpt(
+        assert make_excerpt(spool, 1_000) == OutputExcerpt(
             text="only \ufffd this\n", produced=12, shown=12, omitted=0, around="", ranges=((0, 12),)
         )
 
 
 def test_nothing_is_shown_of_nothing() -> None:
     with spool_of() as spool:
-        assert excerpt(spool, 1_000).text == ""
+        assert make_excerpt(spool, 1_000).text == ""
 
 
 def test_both_streams_stand_under_their_names() -> None:
     with spool_of(("stderr", b"warning: a\n"), ("stdout", b"built"), ("stderr", b"warning: b\n")) as spool:
-        shown = excerpt(spool, 1_000)
+        shown = make_excerpt(spool, 1_000)
 
         assert shown.text == "[stdout]\nbuilt\n[stderr]\nwarning: a\nwarning: b\n"
         assert (shown.produced, shown.omitted) == (27, 0)
@@ -149,7 +151,7 @@ def test_both_streams_stand_under_their_names() -> None:
 @pytest.mark.parametrize(("stdout", "stderr"), [(100, 90_000), (90_000, 100), (90_000, 90_000)])
 def test_what_one_stream_does_not_need_the_other_has(stdout: int, stderr: int) -> None:
     with spool_of(("stdout", b"o" * stdout), ("stderr", b"e" * stderr)) as spool:
-        shown = excerpt(spool, 4_000)
+        shown = make_excerpt(spool, 4_000)
 
         assert 3_900 < len(shown.text) <= 4_000
         assert abs(shown.text.count("o") - shown.text.count("e")) < 200 or min(stdout, stderr) == 100
@@ -167,7 +169,7 @@ def failing_output(size: int) -> bytes:
 def test_the_first_failing_line_of_a_long_output_is_shown_with_its_ends() -> None:
     content = failing_output(3 * MEBIBYTE)
     with spool_of(("stdout", content)) as spool:
-        shown = excerpt(spool, 2_000)
+        shown = make_excerpt(spool, 2_000)
 
     assert shown.text.startswith("compiling module 000000")
     assert "src/sum.c:12: error: expected expression\n" in shown.text
@@ -182,7 +184,7 @@ def test_a_failing_line_where_two_parts_of_the_scan_meet_is_found(shift: int) ->
     at = 4 * 256 * 1024 + shift
     content = before[:at] + b"\nthread 'main' panicked at src/main.rs:3\n" + before[at:]
     with spool_of(("stderr", content)) as spool:
-        shown = excerpt(spool, 2_000)
+        shown = make_excerpt(spool, 2_000)
 
     assert shown.around == "thread 'main' panicked at src/main.rs:3"
 
@@ -193,7 +195,7 @@ def test_the_end_of_the_last_traceback_of_a_long_output_is_shown() -> None:
     )
     content = b"starting\n" * 100_000 + trace + b"retrying\n" * 100_000
     with spool_of(("stderr", content)) as spool:
-        shown = excerpt(spool, 3_000)
+        shown = make_excerpt(spool, 3_000)
 
     assert "KeyError: 'last'\n" in shown.text
     assert "Traceback (most recent call last):" in shown.text
@@ -202,19 +204,19 @@ def test_the_end_of_the_last_traceback_of_a_long_output_is_shown() -> None:
 def test_the_places_of_a_long_stream_are_those_of_the_interleaving() -> None:
     content = failing_output(2 * MEBIBYTE)
     parts = [content[at : at + 1_000] for at in range(0, len(content), 1_000)]
-    taken: list[tuple[Stream, bytes]] = []
+    taken: list[tuple[OutputStream, bytes]] = []
     for part in parts:
         taken.extend([("stdout", part), ("stderr", part)])
     with spool_of(*taken) as spool:
-        shown = excerpt(spool, 4_000)
+        shown = make_excerpt(spool, 4_000)
 
         assert all(is_accounted_for(part) for _, part in shown.sections)
         for stream, part in shown.sections:
             assert part.text == rebuilt(spool, stream, part)
             _, first, last = (int(number.replace(",", "")) for number in MARKER.findall(part.text)[0])
             assert (first, last) == (
-                spool.place(stream, part.ranges[0][1]),
-                spool.place(stream, part.ranges[1][0] - 1) + 1,
+                spool.find_position(stream, part.ranges[0][1]),
+                spool.find_position(stream, part.ranges[1][0] - 1) + 1,
             )
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.domain.state.ledger import Ledger
-from interlock.domain.tool import Problem, Situation, ToolContext
+from interlock.domain.tool import CheckProblem, CallContext, ToolContext
 from interlock.pipeline.artifacts import LedgerArtifacts
 from interlock.redaction.redactor import SecretRedactor
 from interlock.rendering.excerpt import apply_tool_output_limits
@@ -16,7 +16,7 @@ from interlock.tools.read_artifact import (
     MAX_LIMIT_BYTES,
     MIN_LIMIT_BYTES,
     Passage,
-    described,
+    format_passage,
     read_around,
     read_artifact,
     read_range,
@@ -39,7 +39,7 @@ class _Everything:
 def context(artifacts: MemoryArtifacts) -> ToolContext:
     ledger = Ledger(run_id="run_1", artifact_ids=cast(set[str], _Everything()))
     known = LedgerArtifacts(artifacts, SecretRedactor(), ledger)
-    return ToolContext(Situation(run_id="run_1"), "c1", "read_artifact", lambda _call_id, _message: None, known)
+    return ToolContext(CallContext(run_id="run_1"), "c1", "read_artifact", lambda _call_id, _message: None, known)
 
 
 def called(artifacts: MemoryArtifacts, **arguments: object) -> Passage:
@@ -52,8 +52,8 @@ def test_a_range_says_which_bytes_it_is_and_where_the_next_begins() -> None:
     found = range_of(b"0123456789", 2, 4)
 
     assert found == Passage(text="2345", start=2, end=6, total=10)
-    assert described(found) == "[bytes 2-6 of 10; next offset 6]\n2345"
-    assert described(range_of(b"0123456789", 6, 100)) == "[bytes 6-10 of 10; this is the end]\n6789"
+    assert format_passage(found) == "[bytes 2-6 of 10; next offset 6]\n2345"
+    assert format_passage(range_of(b"0123456789", 6, 100)) == "[bytes 6-10 of 10; this is the end]\n6789"
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60), st.integers(MIN_LIMIT_BYTES, 12))
@@ -93,7 +93,7 @@ def test_around_returns_lines_before_and_after_the_first_match_and_counts_all() 
     lines = found.text.splitlines()
     assert (lines[0], lines[-1]) == ("line 30", "line 69")
     assert (found.matches, found.match_at) == (11, LOG.index("line 50"))
-    assert described(found).startswith(f"[bytes {found.start}-{found.end} of 8,890; match 1 of 11 at byte 390;")
+    assert format_passage(found).startswith(f"[bytes {found.start}-{found.end} of 8,890; match 1 of 11 at byte 390;")
 
 
 def test_around_looks_from_the_offset_on() -> None:
@@ -110,7 +110,7 @@ def test_no_match_is_said() -> None:
     found = read_around(LOG.encode(), "nowhere", 7, 16_000)
 
     assert (found.text, found.matches) == ("", 0)
-    assert described(found) == "[no match from byte 7 on; 8,890 bytes in all]"
+    assert format_passage(found) == "[no match from byte 7 on; 8,890 bytes in all]"
 
 
 @pytest.mark.parametrize("limit", [40, 400])
@@ -201,4 +201,4 @@ def test_an_artifact_that_the_run_does_not_know_is_refused_by_the_check() -> Non
     assert read_artifact.check is not None
 
     assert read_artifact.check({"artifact_id": artifact_id}, context(artifacts)) is None
-    assert isinstance(read_artifact.check({"artifact_id": artifact_id}, context(MemoryArtifacts())), Problem)
+    assert isinstance(read_artifact.check({"artifact_id": artifact_id}, context(MemoryArtifacts())), CheckProblem)

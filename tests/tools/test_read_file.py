@@ -13,11 +13,11 @@ from interlock import SqliteLog, ToolRuntime
 from interlock.domain.errors import PreconditionError
 from interlock.domain.outcome import NextTool, OutputSize
 from interlock.domain.tool import ToolDefinition
-from interlock.sandbox.workspace.workspace import PathRefused, Workspace
-from interlock.tools.files.baseline import Baseline, known
+from interlock.sandbox.workspace.workspace import PathRefusedError, Workspace
+from interlock.tools.files.baseline import FileBaseline, load_baseline
 from interlock.tools.files.file_content import MAX_FILE_BYTES
 from interlock.tools.files.numbered import MAX_TEXT_CHARS, number_lines
-from interlock.tools.files.read_file import FileRead, read_file
+from interlock.tools.files.read_file import ReadResult, read_file_tool
 from interlock.tools.files.text_file import TextFile
 from tests.patience import HANG_SECONDS
 from tests.sandbox.ordinary_user import pytest_as_ordinary_user
@@ -77,13 +77,13 @@ async def test_following_the_hints_reads_everything_once(run: FileRun) -> None:
 def test_the_raw_result_has_bytes_encoding_time_truncation_offset_and_limit(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\nthree\r\n")
     with Workspace(tmp_path) as workspace:
-        read = read_file(workspace).handler(context=context("read_file"), path="a.txt", offset=2, limit=1)
+        read = read_file_tool(workspace).handler(context=context("read_file"), path="a.txt", offset=2, limit=1)
 
-    assert isinstance(read, FileRead)
+    assert isinstance(read, ReadResult)
     assert read.file.content == b"\xef\xbb\xbfone\r\ntwo\r\nthree\r\n"
     assert (read.encoding, read.line_endings) == ("utf-8-bom", "crlf")
     assert read.file.mtime_ns == (tmp_path / "a.txt").stat().st_mtime_ns
-    assert (read.text, read.truncated, read.offset, read.limit) == ("2\ttwo", True, 2, 1)
+    assert (read.text, read.is_truncated, read.offset, read.limit) == ("2\ttwo", True, 2, 1)
     assert read.size == OutputSize(produced=12, kept=0, shown=5, omitted=7)
 
 
@@ -129,7 +129,7 @@ async def test_a_read_records_version_time_and_lines_for_later_and_after_a_resta
     await log.close()
 
     status = (tmp_path / "ws/a.txt").stat()
-    assert known(read.state, "a.txt") == Baseline(
+    assert load_baseline(read.state, "a.txt") == FileBaseline(
         sha256=read.facts["sha256"],
         size_bytes=status.st_size,
         mtime_ns=status.st_mtime_ns,
@@ -153,7 +153,7 @@ async def test_three_reads_of_one_batch_run_at_the_same_time(tmp_path: Path) -> 
     for name in "abc":
         (tmp_path / name).write_text(f"{name}\n")
     with Workspace(tmp_path, extra_hidden=wait_in_handlers) as workspace:
-        runtime = ToolRuntime(tools=[read_file(workspace)], workspace=tmp_path)
+        runtime = ToolRuntime(tools=[read_file_tool(workspace)], workspace=tmp_path)
         result = await runtime.execute([call(f"c{name}", "read_file", path=name) for name in "abc"])
 
     assert [text_of(read) for read in result.observations] == ["1\ta", "1\tb", "1\tc"]
@@ -170,7 +170,7 @@ async def test_reads_side_by_side_do_not_forget_each_other(run: FileRun) -> None
 @pytest.mark.requirement("R219")
 def test_reading_is_declared_as_reading_that_may_be_repeated_beside_others(tmp_path: Path) -> None:
     with Workspace(tmp_path) as workspace:
-        tool = read_file(workspace)
+        tool = read_file_tool(workspace)
 
     assert (tool.concurrency, tool.risk, tool.read_only, tool.idempotent) == ("safe", {"read"}, True, True)
 
@@ -348,7 +348,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolDefinition]:
     root = tmp_path_factory.mktemp("small")
     (root / "a").write_text("one\ntwo\n")
     with Workspace(root) as workspace:
-        yield read_file(workspace)
+        yield read_file_tool(workspace)
 
 
 @settings(database=None)
@@ -360,6 +360,6 @@ def test_any_path_and_range_is_read_or_refused_in_words(
     problem = small.check({"path": path, "offset": first, "limit": limit, "again": False}, context("read_file"))
     try:
         small.handler(context=context("read_file"), path=path, offset=first, limit=limit)
-    except (PreconditionError, PathRefused):
+    except (PreconditionError, PathRefusedError):
         return
     assert problem is None

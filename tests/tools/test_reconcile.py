@@ -19,10 +19,10 @@ from interlock import HeadlessInteractionProvider, SqliteLog, ToolRuntime
 from interlock.domain.event import InvocationStarted
 from interlock.domain.tool import ToolDefinition
 from interlock.sandbox.workspace.workspace import Workspace
-from interlock.tools.files.changed_file import AlreadyThere, FileChanged, baseline_of
-from interlock.tools.files.edit_file import edit_file
-from interlock.tools.files.text_file import Encoding, TextFile, to_bytes
-from interlock.tools.files.write_file import write_file
+from interlock.tools.files.changed_file import UnchangedFile, WrittenFile, make_baseline
+from interlock.tools.files.edit_file import edit_file_tool
+from interlock.tools.files.text_file import Encoding, TextFile, encode_text
+from interlock.tools.files.write_file import write_file_tool
 from tests.patience import HANG_SECONDS
 from tests.support import facts
 from tests.tools.file_runs import context
@@ -39,9 +39,9 @@ async def told(tool: ToolDefinition, **arguments: Any) -> bool | None:
     return await answer
 
 
-def overwrite(tool: ToolDefinition, file: Path, old: TextFile, content: str) -> FileChanged | AlreadyThere:
+def overwrite(tool: ToolDefinition, file: Path, old: TextFile, content: str) -> WrittenFile | UnchangedFile:
     """As a run that knows all of the file."""
-    baseline = baseline_of(file.read_bytes(), old, file.stat().st_mtime_ns, whole=True)
+    baseline = make_baseline(file.read_bytes(), old, file.stat().st_mtime_ns, whole=True)
     return tool.handler(context=context(tool.name, dict(baseline.to_state(file.name))), path=file.name, content=content)
 
 
@@ -59,20 +59,20 @@ async def test_what_is_told_of_a_write_is_never_the_opposite_of_what_happened(
     old: str, encoding: Encoding, new: str
 ) -> None:
     with TemporaryDirectory() as root, Workspace(root) as workspace:
-        file, tool = Path(root, "file.txt"), write_file(workspace)
-        make(file, to_bytes(old, encoding))
+        file, tool = Path(root, "file.txt"), write_file_tool(workspace)
+        make(file, encode_text(old, encoding))
         before = await told(tool, path="file.txt", content=new)
         result = overwrite(tool, file, TextFile(old, encoding), new)
         after = await told(tool, path="file.txt", content=new)
 
     # What is there already is not written, and whoever wants it there has it.
-    assert (before, after) == (True if isinstance(result, AlreadyThere) else None, True)
+    assert (before, after) == (True if isinstance(result, UnchangedFile) else None, True)
 
 
 async def test_a_file_that_is_not_there_was_not_written_and_cannot_have_been_edited(tmp_path: Path) -> None:
     with Workspace(tmp_path) as workspace:
-        written = await told(write_file(workspace), path="new/file.txt", content="x")
-        edited = await told(edit_file(workspace), **MENDS)
+        written = await told(write_file_tool(workspace), path="new/file.txt", content="x")
+        edited = await told(edit_file_tool(workspace), **MENDS)
 
     assert (written, edited) == (False, None)
 
@@ -84,8 +84,8 @@ async def test_a_file_that_is_no_text_or_in_no_known_encoding_says_nothing_of_wh
     (tmp_path / KNOWN).write_bytes(content)
 
     with Workspace(tmp_path) as workspace:
-        written = await told(write_file(workspace), path=KNOWN, content="two")
-        edited = await told(edit_file(workspace), **MENDS)
+        written = await told(write_file_tool(workspace), path=KNOWN, content="two")
+        edited = await told(edit_file_tool(workspace), **MENDS)
 
     assert (written, edited) == (None, None)
 
@@ -96,8 +96,8 @@ async def test_a_file_that_may_not_be_looked_at_says_nothing(tmp_path: Path, pat
     (tmp_path / "link").symlink_to("/etc/passwd")
 
     with Workspace(tmp_path) as workspace:
-        written = await told(write_file(workspace), path=path, content="root")
-        edited = await told(edit_file(workspace), path=path, old_string="root", new_string="toor")
+        written = await told(write_file_tool(workspace), path=path, content="root")
+        edited = await told(edit_file_tool(workspace), path=path, old_string="root", new_string="toor")
 
     assert (written, edited) == (None, None)
 

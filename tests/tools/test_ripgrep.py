@@ -10,10 +10,17 @@ from threading import Event, Thread
 import pytest
 
 from interlock.domain.errors import PreconditionError, SandboxSetupError
-from interlock.sandbox.interface import Confinement, Ended, Reason, Stream
+from interlock.sandbox.interface import Confinement, CommandExit, EndReason, OutputStream
 from interlock.sandbox.workspace.workspace import Workspace
 from interlock.tools.search.output import NameReader
-from interlock.tools.search.ripgrep import STOPPED, Closed, Enough, Ripgrep, Searched, search_options
+from interlock.tools.search.ripgrep import (
+    STOP_REASONS,
+    ClosedPaths,
+    EnoughOutputError,
+    Ripgrep,
+    SearchStatus,
+    build_search_options,
+)
 from tests.patience import HANG_SECONDS
 from tests.tools.search_runs import NOTHING_HOLDS, PlayedSearch, SearchRun, rg, run, sandbox, text_of
 
@@ -26,13 +33,13 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
         yield workspace
 
 
-async def searched(workspace: Workspace, commands: PlayedSearch, hidden: tuple[str, ...] = ()) -> Searched:
+async def searched(workspace: Workspace, commands: PlayedSearch, hidden: tuple[str, ...] = ()) -> SearchStatus:
     _, done = await Ripgrep(workspace, commands, rg(), lambda: hidden).run(("--files",), ".", NameReader)
     return done
 
 
-def ended(reason: Reason = "exited", exit_code: int | None = 0) -> Ended:
-    return Ended(reason=reason, exit_code=exit_code, duration_seconds=0)
+def ended(reason: EndReason = "exited", exit_code: int | None = 0) -> CommandExit:
+    return CommandExit(reason=reason, exit_code=exit_code, duration_seconds=0)
 
 
 async def test_it_sees_the_workspace_and_itself_and_can_change_nothing(workspace: Workspace) -> None:
@@ -55,7 +62,7 @@ async def test_without_a_sandbox_it_runs_after_a_yes_and_secrets_are_still_left_
     commands = PlayedSearch(confinement=NOTHING_HOLDS)
     await searched(workspace, commands, (f"{workspace.root}/.env",))
     (command,) = commands.started
-    options = search_options("x", literal=False, multiline=False, case_insensitive=False)
+    options = build_search_options("x", literal=False, multiline=False, case_insensitive=False)
 
     assert (command.profile.writable, command.profile.hidden) == (True, ())
     assert any(option.startswith("--iglob=!**/{") and ".netrc" in option for option in options)
@@ -63,17 +70,17 @@ async def test_without_a_sandbox_it_runs_after_a_yes_and_secrets_are_still_left_
 
 @pytest.mark.parametrize("reason", ["timeout", "memory_limit", "output_limit"])
 async def test_a_search_that_is_ended_has_found_something_and_is_not_complete(
-    workspace: Workspace, reason: Reason
+    workspace: Workspace, reason: EndReason
 ) -> None:
     commands = PlayedSearch(("stdout", b"./a\0./b"), ended=ended(reason, None))
     reader, done = await Ripgrep(workspace, commands, rg(), lambda: ()).run(("--files",), ".", NameReader)
 
     assert (done.stopped, reader.names()) == (reason, [b"./a"])
-    assert STOPPED[reason]
+    assert STOP_REASONS[reason]
 
 
 @pytest.mark.parametrize("how", [ended(exit_code=None), ended("process_limit", None), ended("stopped", None)])
-async def test_an_unexpected_end_is_not_complete_either(workspace: Workspace, how: Ended) -> None:
+async def test_an_unexpected_end_is_not_complete_either(workspace: Workspace, how: CommandExit) -> None:
     assert (await searched(workspace, PlayedSearch(ended=how))).stopped == "crashed"
 
 
@@ -96,7 +103,7 @@ class _Sated:
 
     def feed(self, chunk: bytes) -> None:
         self.chunks.append(chunk)
-        raise Enough
+        raise EnoughOutputError
 
 
 async def test_its_own_words_say_why_it_cannot(workspace: Workspace) -> None:
@@ -125,7 +132,7 @@ async def test_it_advises_only_what_a_caller_can_do(run: SearchRun, arguments: d
 @pytest.mark.parametrize("how", [ended("timeout", None), ended("memory_limit", None), ended(exit_code=None)])
 @pytest.mark.parametrize(("tool", "arguments"), [("grep", {"pattern": "x"}), ("glob", {"pattern": "*"})])
 async def test_a_search_that_was_ended_before_it_found_anything_is_no_success(
-    tmp_path: Path, how: Ended, tool: str, arguments: dict[str, object]
+    tmp_path: Path, how: CommandExit, tool: str, arguments: dict[str, object]
 ) -> None:
     run = SearchRun(tmp_path, PlayedSearch(ended=how))
     said = await run.do(tool, **arguments)
@@ -159,7 +166,7 @@ async def test_a_workspace_that_is_gone_is_not_searched(tmp_path: Path) -> None:
 async def test_landlock_is_given_the_open_names_beside_a_hidden_folder(workspace: Workspace) -> None:
     root = Path(workspace.root)
     (root / "d/keys").mkdir(parents=True)
-    listing: tuple[Stream, bytes] = ("stdout", b"./d/f\0./d/e/g\0./d/e/h\0./d/.env\0./d/keys/k\0./x/y\0./d/half")
+    listing: tuple[OutputStream, bytes] = ("stdout", b"./d/f\0./d/e/g\0./d/e/h\0./d/.env\0./d/keys/k\0./x/y\0./d/half")
     commands = PlayedSearch(listing, confinement=Confinement(backend="landlock", capabilities=(), degraded=True))
     ripgrep = Ripgrep(workspace, commands, rg(), lambda: (f"{root}/d/keys",))
     await ripgrep.run(("--type=wanted", "--regexp=x"), ".", NameReader)
@@ -179,7 +186,7 @@ async def test_files_that_cannot_be_read_do_not_fail_a_search(workspace: Workspa
 
 
 async def test_what_it_says_is_kept_to_a_bound(workspace: Workspace) -> None:
-    words: list[tuple[Stream, bytes]] = [("stderr", b"x" * 60_000)] * 50
+    words: list[tuple[OutputStream, bytes]] = [("stderr", b"x" * 60_000)] * 50
     commands = PlayedSearch(*words, ended=ended(exit_code=2))
     with pytest.raises(PreconditionError) as refused:
         await searched(workspace, commands)
@@ -188,12 +195,18 @@ async def test_what_it_says_is_kept_to_a_bound(workspace: Workspace) -> None:
 
 
 def test_closed_paths_are_left_out_with_all_below_them(workspace: Workspace) -> None:
-    closed = Closed(workspace, [f"{workspace.root}/{path}" for path in ("a", "d/e")] + ["/elsewhere/x"])
+    closed = ClosedPaths(workspace, [f"{workspace.root}/{path}" for path in ("a", "d/e")] + ["/elsewhere/x"])
     paths = [b"./.env", b"./.env.example", b"./a", b"./a/b", b"./ab", b"./d", b"./d/e/f/g", b"./d/ef", b"./id_rsa"]
 
-    assert closed.open_among(paths) == [b"./.env.example", b"./ab", b"./d", b"./d/ef", b"./id_rsa"]
-    assert [path for path in paths if closed.forbids(path)] == [b"./.env", b"./a", b"./a/b", b"./d/e/f/g", b"./id_rsa"]
-    assert (closed.count_in("."), closed.count_in("d"), closed.count_in("x")) == (2, 1, 0)
+    assert closed.filter_open(paths) == [b"./.env.example", b"./ab", b"./d", b"./d/ef", b"./id_rsa"]
+    assert [path for path in paths if closed.is_closed(path)] == [
+        b"./.env",
+        b"./a",
+        b"./a/b",
+        b"./d/e/f/g",
+        b"./id_rsa",
+    ]
+    assert (closed.count_below("."), closed.count_below("d"), closed.count_below("x")) == (2, 1, 0)
 
 
 async def test_cancelling_a_search_leaves_no_process(run: SearchRun) -> None:

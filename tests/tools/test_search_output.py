@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from interlock.tools.search.output import (
     CountReader,
-    HitReader,
+    MatchReader,
     NameReader,
     Page,
-    cut_line,
-    hit_page,
-    line_page,
-    shown_line,
-    shown_name,
+    truncate_line,
+    build_match_page,
+    build_line_page,
+    format_line,
+    display_name,
 )
-from interlock.tools.search.ripgrep import Enough
+from interlock.tools.search.ripgrep import EnoughOutputError
 
 PRINTED = (
     b'./a\0001:1:one\n./a\0002-two\n./b: binary file matches (found "\\0" byte around offset 3)\n'
@@ -32,7 +32,7 @@ def pieces(content: bytes, cuts: list[int]) -> list[bytes]:
 
 @given(st.lists(st.integers(0, 1_000), max_size=8))
 def test_lines_are_read_in_pieces_of_any_size(cuts: list[int]) -> None:
-    reader = HitReader(100, with_context=True)
+    reader = MatchReader(100, with_context=True)
     for piece in pieces(PRINTED, cuts):
         reader.feed(piece)
 
@@ -43,7 +43,7 @@ def test_lines_are_read_in_pieces_of_any_size(cuts: list[int]) -> None:
 
 def test_what_looks_like_a_binary_file_is_one_only_if_another_path_follows() -> None:
     line = b': binary file matches (found "\\0" byte around offset 3)\n'
-    reader = HitReader(100, with_context=False)
+    reader = MatchReader(100, with_context=False)
     reader.feed(b"./a" + line + b"rest\0001:1:x\n./b" + line + b"./c" + line)
 
     assert reader.lines == {b"./a" + line + b"rest": [b"1:1:x"]}
@@ -52,12 +52,12 @@ def test_what_looks_like_a_binary_file_is_one_only_if_another_path_follows() -> 
 
 @given(st.lists(st.binary(max_size=40), max_size=10))
 def test_whatever_is_printed_is_read(chunks: list[bytes]) -> None:
-    readers = (HitReader(5, with_context=True), NameReader())
+    readers = (MatchReader(5, with_context=True), NameReader())
     for reader in readers:
         try:
             for chunk in chunks:
                 reader.feed(chunk)
-        except Enough:
+        except EnoughOutputError:
             pass
         reader.counts()
 
@@ -87,14 +87,14 @@ def test_what_was_not_finished_is_left_out() -> None:
 
 
 def test_reading_ends_when_there_is_more_than_wanted() -> None:
-    reader = HitReader(2, with_context=False)
+    reader = MatchReader(2, with_context=False)
     reader.feed(b"./a\0001:1:x\n" * 2)
-    with pytest.raises(Enough):
+    with pytest.raises(EnoughOutputError):
         reader.feed(b"./a\0001:1:x\n")
 
 
 def test_a_line_without_end_is_kept_to_a_bound() -> None:
-    reader = HitReader(100, with_context=False)
+    reader = MatchReader(100, with_context=False)
     for _ in range(100):
         reader.feed(b"./a\0001:1:x" if not reader.lines else b"" + b"y" * 100_000)
         reader.feed(b"y" * 100_000)
@@ -106,7 +106,7 @@ def test_a_line_without_end_is_kept_to_a_bound() -> None:
 @given(st.integers(0, 3_000), st.integers(0, 3_000), st.integers(20, 500))
 def test_a_cut_line_shows_the_match_and_marks_what_is_missing(before: int, after: int, room: int) -> None:
     line = b"%d:%d:%b!%b" % (7, before + 1, b"a" * before, b"b" * after)
-    cut = cut_line(line, room)
+    cut = truncate_line(line, room)
     start, column, text = cut.split(b":", 2)
 
     assert start == b"7"
@@ -114,13 +114,13 @@ def test_a_cut_line_shows_the_match_and_marks_what_is_missing(before: int, after
     assert text.startswith("…".encode()) == (text.count(b"a") < before)
     assert text.endswith("…".encode()) == (text.count(b"b") < after)
     assert len(text) <= room + 6
-    assert cut_line(cut, room + 6) == cut
+    assert truncate_line(cut, room + 6) == cut
 
 
 def test_half_a_character_at_a_cut_is_not_shown() -> None:
     line = b"1:500:" + "é".encode() * 1_000
 
-    assert "\ufffd" not in shown_line(b"./a", line)
+    assert "\ufffd" not in format_line(b"./a", line)
 
 
 @pytest.mark.parametrize(
@@ -128,21 +128,21 @@ def test_half_a_character_at_a_cut_is_not_shown() -> None:
     [(b"./a b.py", "a b.py"), (b"./a\nb", '"a\\nb"'), (b"./\xff", '"\\xff"'), ("./\u202e".encode(), '"\\u202e"')],
 )
 def test_a_name_stands_on_one_line(name: bytes, shown: str) -> None:
-    assert shown_name(name) == shown
+    assert display_name(name) == shown
 
 
 def test_a_page_has_what_fits_and_one_item_at_least() -> None:
-    assert line_page(["a" * 10, "b" * 10, "c" * 10], 0, 5, 25) == Page("a" * 10 + "\n" + "b" * 10, 2)
-    assert line_page(["a" * 10, "b"], 0, 5, 1) == Page("a" * 10, 1)
-    assert line_page(["a", "b", "c"], 1, 1, 100) == Page("b", 1)
-    assert line_page(["a"], 5, 1, 100) == Page("", 0)
+    assert build_line_page(["a" * 10, "b" * 10, "c" * 10], 0, 5, 25) == Page("a" * 10 + "\n" + "b" * 10, 2)
+    assert build_line_page(["a" * 10, "b"], 0, 5, 1) == Page("a" * 10, 1)
+    assert build_line_page(["a", "b", "c"], 1, 1, 100) == Page("b", 1)
+    assert build_line_page(["a"], 5, 1, 100) == Page("", 0)
 
 
 @given(st.lists(st.integers(0, 5), max_size=6), st.integers(1, 4))
 def test_pages_show_every_line_once(sizes: list[int], limit: int) -> None:
     files = [(b"./%d" % file, [b"%d:1:x" % number for number in range(1, size + 1)]) for file, size in enumerate(sizes)]
     shown = list[str]()
-    while page := hit_page(files, len(shown), limit, 0, 10_000).text:
+    while page := build_match_page(files, len(shown), limit, 0, 10_000).text:
         shown += page.split("\n")
 
     assert shown == [f"{file}:{number}: x" for file, size in enumerate(sizes) for number in range(1, size + 1)]

@@ -11,33 +11,33 @@ from hypothesis import strategies as st
 
 from interlock.domain.decision import Verdict
 from interlock.domain.errors import SandboxSetupError
-from interlock.domain.tool import Mode, Reach, Situation
+from interlock.domain.tool import PermissionMode, SandboxScope, CallContext
 from interlock.sandbox.interface import CAPABILITIES, CommandLimits, Confinement
-from interlock.sandbox.workspace.hidden import Found, HiddenFiles
+from interlock.sandbox.workspace.hidden import WorkspaceScan, HiddenFileScanner
 from interlock.sandbox.workspace.protected import is_secret
 from interlock.sandbox.workspace.workspace import Workspace
 from interlock.tools.shell.profile import (
     MAX_READ_ONLY_PATHS,
-    Guarded,
+    GuardedFiles,
     ProfileName,
-    Seconds,
-    ShellRules,
-    opinion_on,
-    profile_name,
-    profile_of,
-    reach_of,
-    recorded_name,
-    seconds_for,
+    CommandTimeout,
+    ShellConfig,
+    authorize_backend,
+    choose_profile,
+    build_profile,
+    describe_scope,
+    read_recorded_profile,
+    choose_timeout,
 )
 
 FULL = Confinement(backend="bubblewrap", capabilities=tuple(CAPABILITIES), degraded=False)
-NOTHING = Found((), ())
+NOTHING = WorkspaceScan((), ())
 NONE = Confinement(backend="none", capabilities=("kill_tree",), degraded=True, notes=("Nothing holds them back.",))
 
 
-def rules(root: Path, protected: Found = NOTHING, **options: object) -> ShellRules:
+def rules(root: Path, protected: WorkspaceScan = NOTHING, **options: object) -> ShellConfig:
     fields = {"limits": CommandLimits(memory_bytes=1 << 20), **options}
-    return ShellRules(
+    return ShellConfig(
         workspace=Workspace(root),
         is_read_only=lambda script, cwd: script == "ls",
         hidden=lambda: protected,
@@ -46,15 +46,15 @@ def rules(root: Path, protected: Found = NOTHING, **options: object) -> ShellRul
 
 
 @contextmanager
-def found_in(root: Path) -> Generator[ShellRules]:
+def found_in(root: Path) -> Generator[ShellConfig]:
     """Rules with what is really there."""
     with Workspace(root) as workspace, workspace.open_root() as opened:
-        files = HiddenFiles(opened.fd, is_secret, lambda path: False)
-        yield ShellRules(workspace=workspace, is_read_only=lambda script, cwd: False, hidden=files.find)
+        files = HiddenFileScanner(opened.fd, is_secret, lambda path: False)
+        yield ShellConfig(workspace=workspace, is_read_only=lambda script, cwd: False, hidden=files.scan)
 
 
-def situation(mode: Mode = Mode.DEFAULT) -> Situation:
-    return Situation(run_id="run_1", mode=mode)
+def situation(mode: PermissionMode = PermissionMode.DEFAULT) -> CallContext:
+    return CallContext(run_id="run_1", mode=mode)
 
 
 def make(root: Path, *names: str) -> None:
@@ -71,29 +71,29 @@ def relative(root: Path, paths: tuple[str, ...]) -> list[str]:
 @pytest.mark.parametrize(
     ("script", "mode", "expected"),
     [
-        ("ls", Mode.DEFAULT, "read-only"),
-        ("ls", Mode.TRUSTED, "read-only"),
-        ("npm test", Mode.DEFAULT, "workspace-write"),
-        ("npm test", Mode.TRUSTED, "workspace-write"),
-        ("npm test", Mode.READ_ONLY, "read-only"),
+        ("ls", PermissionMode.DEFAULT, "read-only"),
+        ("ls", PermissionMode.TRUSTED, "read-only"),
+        ("npm test", PermissionMode.DEFAULT, "workspace-write"),
+        ("npm test", PermissionMode.TRUSTED, "workspace-write"),
+        ("npm test", PermissionMode.READ_ONLY, "read-only"),
     ],
 )
 def test_what_only_reads_and_what_runs_in_a_read_only_run_cannot_write(
-    tmp_path: Path, script: str, mode: Mode, expected: str
+    tmp_path: Path, script: str, mode: PermissionMode, expected: str
 ) -> None:
     given_rules = rules(tmp_path)
 
-    name = profile_name(given_rules, FULL, script, str(tmp_path), mode)
+    name = choose_profile(given_rules, FULL, script, str(tmp_path), mode)
 
     assert name == expected
-    assert profile_of(given_rules, FULL, name).writable == (expected == "workspace-write")
+    assert build_profile(given_rules, FULL, name).writable == (expected == "workspace-write")
 
 
 def test_secrets_are_hidden_from_commands_that_read_and_from_those_that_write(tmp_path: Path) -> None:
     make(tmp_path, ".env", ".vscode/settings.json")
-    given_rules = rules(tmp_path, Found((".env",), (".vscode", ".vscode/settings.json")))
+    given_rules = rules(tmp_path, WorkspaceScan((".env",), (".vscode", ".vscode/settings.json")))
 
-    reads, writes = (profile_of(given_rules, FULL, name) for name in ("read-only", "workspace-write"))
+    reads, writes = (build_profile(given_rules, FULL, name) for name in ("read-only", "workspace-write"))
 
     assert reads.hidden == writes.hidden == (f"{tmp_path}/.env",)
     assert (reads.read_only, writes.read_only) == ((), (f"{tmp_path}/.vscode",))
@@ -108,7 +108,7 @@ def test_a_repository_stays_writable_but_for_what_git_executes(tmp_path: Path) -
     )
 
     with found_in(tmp_path) as given_rules:
-        held = profile_of(given_rules, FULL, "workspace-write").read_only
+        held = build_profile(given_rules, FULL, "workspace-write").read_only
 
     assert relative(tmp_path, held) == [
         ".git/config",
@@ -133,29 +133,29 @@ def test_another_folder_in_the_place_of_the_workspace_is_no_place_for_commands(t
 
     for name in ("read-only", "workspace-write", "unconfined"):
         with pytest.raises(SandboxSetupError, match="folder of this run"):
-            profile_of(given_rules, FULL, name)
+            build_profile(given_rules, FULL, name)
 
 
 def test_more_files_to_hold_than_can_be_held_are_no_command(tmp_path: Path) -> None:
     many = tuple(f"{number}/.envrc" for number in range(MAX_READ_ONLY_PATHS + 1))
 
     with pytest.raises(SandboxSetupError, match="more than 1,000 files"):
-        profile_of(rules(tmp_path, Found((), many)), FULL, "workspace-write")
+        build_profile(rules(tmp_path, WorkspaceScan((), many)), FULL, "workspace-write")
 
 
 def test_what_came_or_was_exchanged_meanwhile_is_told(tmp_path: Path) -> None:
     make(tmp_path, ".git/config", ".envrc")
     with found_in(tmp_path) as given_rules:
-        before = Guarded(given_rules)
-        assert Guarded(given_rules).changed_since(before) == []
+        before = GuardedFiles(given_rules)
+        assert GuardedFiles(given_rules).changed_since(before) == []
 
         make(tmp_path, ".mcp.json", ".git/commondir", ".git/x/HEAD", "a/.git")
         came = [".git/commondir", ".git/x/HEAD", ".mcp.json", "a/.git"]
-        assert Guarded(given_rules).changed_since(before) == came
+        assert GuardedFiles(given_rules).changed_since(before) == came
 
         (tmp_path / ".git").rename(tmp_path / "old")
         make(tmp_path, ".git/config")
-        assert Guarded(given_rules).changed_since(before) == [".git/config", ".mcp.json", "a/.git", "old/x/HEAD"]
+        assert GuardedFiles(given_rules).changed_since(before) == [".git/config", ".mcp.json", "a/.git", "old/x/HEAD"]
 
 
 def test_a_repository_that_a_link_leads_to_stays_writable_and_another_link_is_told(tmp_path: Path) -> None:
@@ -163,19 +163,19 @@ def test_a_repository_that_a_link_leads_to_stays_writable_and_another_link_is_to
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / ".git").symlink_to("../.git")
     with found_in(tmp_path) as given_rules:
-        before = Guarded(given_rules)
-        held = profile_of(given_rules, FULL, "workspace-write").read_only
+        before = GuardedFiles(given_rules)
+        held = build_profile(given_rules, FULL, "workspace-write").read_only
         (tmp_path / "work" / ".git").unlink()
         (tmp_path / "work" / ".git").symlink_to("../store")
 
         assert relative(tmp_path, held) == [".git/config"]
-        assert Guarded(given_rules).changed_since(before) == ["work/.git"]
+        assert GuardedFiles(given_rules).changed_since(before) == ["work/.git"]
 
 
 def test_a_repository_that_is_used_is_no_change_of_settings(tmp_path: Path) -> None:
     make(tmp_path, ".git/config", ".git/HEAD", ".git/hooks/pre-commit", ".git/refs/heads/config")
     with found_in(tmp_path) as given_rules:
-        before = Guarded(given_rules)
+        before = GuardedFiles(given_rules)
 
         make(
             tmp_path,
@@ -189,17 +189,17 @@ def test_a_repository_that_is_used_is_no_change_of_settings(tmp_path: Path) -> N
             (tmp_path / "HEAD.new").write_text("ref: refs/heads/other")
             (tmp_path / "HEAD.new").rename(tmp_path / name)
 
-        assert Guarded(given_rules).changed_since(before) == []
+        assert GuardedFiles(given_rules).changed_since(before) == []
 
 
 def test_a_backend_that_holds_all_has_no_opinion() -> None:
-    assert opinion_on(FULL, situation()) is None
-    assert opinion_on(FULL, situation(Mode.READ_ONLY)) is None
+    assert authorize_backend(FULL, situation()) is None
+    assert authorize_backend(FULL, situation(PermissionMode.READ_ONLY)) is None
 
 
-@pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.TRUSTED])
-def test_a_degraded_backend_asks_about_every_command_and_says_why(mode: Mode) -> None:
-    opinion = opinion_on(NONE, situation(mode))
+@pytest.mark.parametrize("mode", [PermissionMode.DEFAULT, PermissionMode.ACCEPT_EDITS, PermissionMode.TRUSTED])
+def test_a_degraded_backend_asks_about_every_command_and_says_why(mode: PermissionMode) -> None:
+    opinion = authorize_backend(NONE, situation(mode))
 
     assert opinion is not None
     assert (opinion.verdict, opinion.scope, opinion.layer) == (Verdict.ASK, "once", "sandbox")
@@ -207,7 +207,7 @@ def test_a_degraded_backend_asks_about_every_command_and_says_why(mode: Mode) ->
 
 
 def test_a_read_only_run_needs_a_backend_that_can_hold_that() -> None:
-    opinion = opinion_on(NONE, situation(Mode.READ_ONLY))
+    opinion = authorize_backend(NONE, situation(PermissionMode.READ_ONLY))
 
     assert opinion is not None
     assert (opinion.verdict, opinion.layer) == (Verdict.DENY, "sandbox")
@@ -215,17 +215,17 @@ def test_a_read_only_run_needs_a_backend_that_can_hold_that() -> None:
 
 def test_a_degraded_backend_is_not_asked_for_what_it_cannot_do(tmp_path: Path) -> None:
     make(tmp_path, ".env", ".git/config")
-    given_rules = rules(tmp_path, Found((".env",), ()))
+    given_rules = rules(tmp_path, WorkspaceScan((".env",), ()))
 
-    assert profile_name(given_rules, NONE, "ls", str(tmp_path), Mode.DEFAULT) == "workspace-write"
-    profile = profile_of(given_rules, NONE, "workspace-write")
+    assert choose_profile(given_rules, NONE, "ls", str(tmp_path), PermissionMode.DEFAULT) == "workspace-write"
+    profile = build_profile(given_rules, NONE, "workspace-write")
     assert (profile.hidden, profile.read_only) == ((), ())
 
 
 def test_the_record_says_what_the_command_can_reach(tmp_path: Path) -> None:
     given_rules = rules(tmp_path, environment={"CI": "1"})
 
-    assert reach_of(given_rules, FULL, "read-only", str(tmp_path)) == Reach(
+    assert describe_scope(given_rules, FULL, "read-only", str(tmp_path)) == SandboxScope(
         sandbox="bubblewrap",
         profile="read-only",
         capabilities=tuple(CAPABILITIES),
@@ -237,7 +237,9 @@ def test_the_record_says_what_the_command_can_reach(tmp_path: Path) -> None:
 @pytest.mark.requirement("R239")
 def test_a_value_for_commands_is_in_the_record_as_a_digest_of_it(tmp_path: Path) -> None:
     one, other = (
-        reach_of(rules(tmp_path, environment={"PASSWORD": value}), FULL, "read-only", "/w").environment["PASSWORD"]
+        describe_scope(rules(tmp_path, environment={"PASSWORD": value}), FULL, "read-only", "/w").environment[
+            "PASSWORD"
+        ]
         for value in ("hunter2", "hunter3")
     )
 
@@ -247,26 +249,28 @@ def test_a_value_for_commands_is_in_the_record_as_a_digest_of_it(tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["read-only", "workspace-write"])
 def test_a_record_with_the_network_does_not_say_that_it_is_off(tmp_path: Path, name: ProfileName) -> None:
-    reach = reach_of(rules(tmp_path, network=True), FULL, name, "/w")
+    reach = describe_scope(rules(tmp_path, network=True), FULL, name, "/w")
 
     assert reach.profile == f"{name}+network"
     assert "network_off" not in reach.capabilities
-    assert recorded_name(reach) == name
+    assert read_recorded_profile(reach) == name
 
 
-@pytest.mark.parametrize("reach", [None, Reach(sandbox="unknown", profile="it failed"), Reach(sandbox="none")])
-def test_a_record_that_names_no_profile_is_none(reach: Reach | None) -> None:
-    assert recorded_name(reach) is None
+@pytest.mark.parametrize(
+    "reach", [None, SandboxScope(sandbox="unknown", profile="it failed"), SandboxScope(sandbox="none")]
+)
+def test_a_record_that_names_no_profile_is_none(reach: SandboxScope | None) -> None:
+    assert read_recorded_profile(reach) is None
 
 
 def test_time_is_what_was_asked_for_within_the_maximum() -> None:
-    assert seconds_for(None, 120, 600) == Seconds(120, False)
-    assert seconds_for(None, 120, 60) == Seconds(60, False)
-    assert seconds_for(5, 120, 600) == Seconds(5, False)
-    assert seconds_for(601, 120, 600) == Seconds(600, True)
-    assert seconds_for(float("inf"), 120, 600) == Seconds(600, True)
+    assert choose_timeout(None, 120, 600) == CommandTimeout(120, False)
+    assert choose_timeout(None, 120, 60) == CommandTimeout(60, False)
+    assert choose_timeout(5, 120, 600) == CommandTimeout(5, False)
+    assert choose_timeout(601, 120, 600) == CommandTimeout(600, True)
+    assert choose_timeout(float("inf"), 120, 600) == CommandTimeout(600, True)
 
 
 @given(st.none() | st.floats(), st.floats(1, 1e6), st.floats(1, 1e6))
 def test_time_never_goes_beyond_the_maximum(asked: float | None, default: float, most: float) -> None:
-    assert seconds_for(asked, default, most).allowed <= most
+    assert choose_timeout(asked, default, most).seconds <= most

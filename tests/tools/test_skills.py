@@ -9,10 +9,10 @@ import pytest
 
 from interlock import (
     ConfigurationError,
-    Mode,
+    PermissionMode,
     Rule,
     RulePolicy,
-    Situation,
+    CallContext,
     ToolRegistry,
     ToolRuntime,
     render_for_model,
@@ -135,8 +135,8 @@ async def test_rules_speak_about_skills_by_origin_folder_and_file(tmp_path: Path
 def test_skills_are_visible_in_every_mode_because_they_only_read(tmp_path: Path) -> None:
     write_skill(tmp_path)
     registry = ToolRegistry(skills(tmp_path))
-    for mode in Mode:
-        assert [found.name for found in registry.visible(Situation(run_id="r", mode=mode))] == ["skill_notes"]
+    for mode in PermissionMode:
+        assert [found.name for found in registry.list_visible(CallContext(run_id="r", mode=mode))] == ["skill_notes"]
 
 
 async def test_the_log_says_which_skill_a_call_went_to_and_what_held_it(tmp_path: Path) -> None:

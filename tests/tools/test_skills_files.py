@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from interlock import ConfigurationError, PreconditionError
-from interlock.sandbox.workspace.workspace import PathRefused
+from interlock.sandbox.workspace.workspace import PathRefusedError
 from interlock.tools.skills import folder as skill_folder
 from interlock.tools.skills.tools import MAX_SKILL_BYTES, skills
 from tests.corpora import path_escape
@@ -266,5 +266,5 @@ def test_no_text_reads_anything_outside_of_the_skill(tmp_path_factory: pytest.Te
         (folder / "up").symlink_to("..")
         (folder / "here").symlink_to("sub/..")
     found = next(one for one in skills(root) if one.name == "skill_notes")
-    with suppress(PathRefused, PreconditionError):
+    with suppress(PathRefusedError, PreconditionError):
         assert CANARY not in repr(found.handler(file))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from interlock import ConfigurationError
-from interlock.sandbox.workspace.workspace import PathRefused, Workspace
+from interlock.sandbox.workspace.workspace import PathRefusedError, Workspace
 from interlock.tools.skills.folder import SkillFolder, is_hidden
 from interlock.tools.skills.tools import skills
 from tests.tools.skill_runs import write_file, write_skill
@@ -29,11 +29,11 @@ def test_a_file_that_changed_or_came_since_is_not_read_and_not_listed(tmp_path: 
     with Workspace(tmp_path, extra_hidden=is_hidden) as workspace:
         skill = SkillFolder(workspace, folder.name, trusted)
         for file in ("swapped.md", "longer.md", "new.md"):
-            with pytest.raises(PathRefused, match="is not what was trusted, so it is not read"):
+            with pytest.raises(PathRefusedError, match="is not what was trusted, so it is not read"):
                 skill.read(file)
-        kept, listed = skill.read("same.md"), skill.files()
+        kept, listed = skill.read("same.md"), skill.list_files()
 
-    assert (kept.content, kept.cut) == (b"as it was\n", False)
+    assert (kept.content, kept.is_truncated) == (b"as it was\n", False)
     assert [each.file for each in listed.files] == ["longer.md", "same.md", "swapped.md"]
 
 
@@ -46,10 +46,10 @@ def test_all_of_a_long_file_is_checked_and_its_beginning_is_read(tmp_path: Path)
         skill = SkillFolder(workspace, folder.name, trusted)
         read = skill.read("long.md", 12)
         write_file(folder, "long.md", "line\n" * 99 + "evil\n")
-        with pytest.raises(PathRefused):
+        with pytest.raises(PathRefusedError):
             skill.read("long.md", 12)
 
-    assert (read.content, read.size_bytes, read.cut) == (b"line\nline\n", 500, True)
+    assert (read.content, read.size_bytes, read.is_truncated) == (b"line\nline\n", 500, True)
 
 
 def test_instructions_that_are_not_those_that_were_trusted_are_not_loaded(tmp_path: Path) -> None:

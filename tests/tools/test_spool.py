@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from interlock.redaction.redactor import SecretRedactor
 from interlock.storage.memory_artifacts import MemoryArtifacts
-from interlock.tools.shell.output import Spool, Stream
+from interlock.tools.shell.output import OutputSpool, OutputStream
 
 SECRET = "hunter2-and-more"
 redactor = SecretRedactor({"NAME": SECRET})
@@ -28,8 +28,8 @@ class Unfiltered:
 
 
 @pytest.fixture
-def spool() -> Iterator[Spool]:
-    with Spool(redactor.stream) as spool:
+def spool() -> Iterator[OutputSpool]:
+    with OutputSpool(redactor.stream) as spool:
         yield spool
 
 
@@ -38,15 +38,15 @@ taken = st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), st.binary(max_
 
 @given(taken, st.integers(0, 200), st.integers(0, 200))
 def test_each_stream_and_their_order_can_be_read_exactly(
-    chunks: list[tuple[Stream, bytes]], start: int, size: int
+    chunks: list[tuple[OutputStream, bytes]], start: int, size: int
 ) -> None:
     whole = {name: b"".join(chunk for stream, chunk in chunks if stream == name) for name in ("stdout", "stderr")}
     everything = b"".join(chunk for _, chunk in chunks)
 
-    with Spool(Unfiltered) as spool:
+    with OutputSpool(Unfiltered) as spool:
         for stream, chunk in chunks:
-            spool.take(stream, chunk)
-        spool.end()
+            spool.write(stream, chunk)
+        spool.finish()
 
         assert spool.total_bytes == len(everything)
         assert b"".join(spool.chunks()) == everything
@@ -59,10 +59,10 @@ def test_each_stream_and_their_order_can_be_read_exactly(
 
 
 @given(taken)
-def test_the_index_says_which_bytes_are_of_which_stream(chunks: list[tuple[Stream, bytes]]) -> None:
-    with Spool(Unfiltered) as spool:
+def test_the_index_says_which_bytes_are_of_which_stream(chunks: list[tuple[OutputStream, bytes]]) -> None:
+    with OutputSpool(Unfiltered) as spool:
         for stream, chunk in chunks:
-            spool.take(stream, chunk)
+            spool.write(stream, chunk)
         index = json.loads(spool.index_json())
         everything = b"".join(spool.chunks())
 
@@ -73,17 +73,17 @@ def test_the_index_says_which_bytes_are_of_which_stream(chunks: list[tuple[Strea
             assert index["streams"][number] == stream
             pieces = [everything[start:end] for start, end in list(pairwise(ends))[number::2]]
             assert b"".join(pieces) == spool.read(stream, 0, spool.total_bytes)
-            places = (spool.place(stream, at) for at in range(spool.bytes_in(stream)))
+            places = (spool.find_position(stream, at) for at in range(spool.bytes_in(stream)))
             assert bytes(everything[place] for place in places) == b"".join(pieces)
 
 
 def test_more_segments_than_fit_in_memory_are_as_exact(tmp_path: Path) -> None:
     digests = {"stdout": sha256(), "stderr": sha256()}
-    with Spool(Unfiltered, tmp_path) as spool:
+    with OutputSpool(Unfiltered, tmp_path) as spool:
         for number in range(50_000):
-            stream: Stream = "stderr" if number % 3 == 1 else "stdout"
+            stream: OutputStream = "stderr" if number % 3 == 1 else "stdout"
             chunk = b"%d " % number
-            spool.take(stream, chunk)
+            spool.write(stream, chunk)
             digests[stream].update(chunk)
 
         for stream in ("stdout", "stderr"):
@@ -96,11 +96,11 @@ def test_more_segments_than_fit_in_memory_are_as_exact(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_kept_of_it_is_all_of_it(spool: Spool) -> None:
+def test_what_is_kept_of_it_is_all_of_it(spool: OutputSpool) -> None:
     artifacts = MemoryArtifacts()
-    spool.take("stdout", b"one\n" * 100_000)
-    spool.take("stderr", b"two\n")
-    spool.end()
+    spool.write("stdout", b"one\n" * 100_000)
+    spool.write("stderr", b"two\n")
+    spool.finish()
 
     assert artifacts.read(artifacts.keep_stream(spool.chunks())) == b"one\n" * 100_000 + b"two\n"
     assert json.loads(artifacts.read(artifacts.keep_stream(spool.index_chunks()))) == {
@@ -109,31 +109,31 @@ def test_what_is_kept_of_it_is_all_of_it(spool: Spool) -> None:
     }
 
 
-def test_no_secret_gets_in_even_in_parts_and_between_the_other_stream(spool: Spool) -> None:
+def test_no_secret_gets_in_even_in_parts_and_between_the_other_stream(spool: OutputSpool) -> None:
     for at in range(0, len(SECRET), 5):
-        spool.take("stdout", SECRET[at : at + 5].encode())
-        spool.take("stderr", b"meanwhile\n")
-    spool.end()
+        spool.write("stdout", SECRET[at : at + 5].encode())
+        spool.write("stderr", b"meanwhile\n")
+    spool.finish()
 
     assert spool.read("stdout", 0, 100) == b"[redacted:NAME]"
     assert spool.read("stderr", 0, 100) == b"meanwhile\n" * 4
     assert b"hunter" not in spool.head(1_000)
 
 
-def test_whole_lines_of_both_streams_keep_their_order_at_once(spool: Spool) -> None:
-    spool.take("stdout", b"first\nsec")
-    spool.take("stderr", b"error\n")
-    spool.take("stdout", b"ond\n")
+def test_whole_lines_of_both_streams_keep_their_order_at_once(spool: OutputSpool) -> None:
+    spool.write("stdout", b"first\nsec")
+    spool.write("stderr", b"error\n")
+    spool.write("stdout", b"ond\n")
 
     assert spool.head(100) == b"first\nerror\nsecond\n"
 
 
-def test_the_end_comes_once(spool: Spool) -> None:
-    spool.take("stdout", b"no line break")
+def test_the_end_comes_once(spool: OutputSpool) -> None:
+    spool.write("stdout", b"no line break")
     assert spool.total_bytes == 0
 
-    spool.end()
-    spool.end()
+    spool.finish()
+    spool.finish()
 
     assert spool.head(100) == b"no line break"
 
@@ -154,17 +154,17 @@ def test_the_end_comes_once(spool: Spool) -> None:
         (b"x" * 10_000 + b"\n", "x" * 200),
     ],
 )
-def test_the_last_line_can_be_shown_on_any_terminal(spool: Spool, printed: bytes, line: str) -> None:
-    spool.take("stdout", printed)
-    spool.end()
+def test_the_last_line_can_be_shown_on_any_terminal(spool: OutputSpool, printed: bytes, line: str) -> None:
+    spool.write("stdout", printed)
+    spool.finish()
 
     assert spool.last_line() == line
 
 
 @given(st.binary(max_size=60))
 def test_the_last_line_is_short_and_printable_whatever_was_printed(printed: bytes) -> None:
-    with Spool(Unfiltered) as spool:
-        spool.take("stderr", printed)
+    with OutputSpool(Unfiltered) as spool:
+        spool.write("stderr", printed)
         line = spool.last_line()
 
     assert line.isprintable()
@@ -173,8 +173,8 @@ def test_the_last_line_is_short_and_printable_whatever_was_printed(printed: byte
 
 def test_a_spool_leaves_no_file_and_no_descriptor(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    with Spool(redactor.stream, tmp_path) as spool:
-        spool.take("stdout", b"text\n")
+    with OutputSpool(redactor.stream, tmp_path) as spool:
+        spool.write("stdout", b"text\n")
         assert list(tmp_path.iterdir()) == []
 
     assert len(os.listdir("/proc/self/fd")) == before

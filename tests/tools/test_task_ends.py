@@ -12,7 +12,7 @@ from interlock import BatchResult, MemoryArtifacts, MemoryLog, Observation
 from interlock.domain.event import InvocationStarted
 from interlock.domain.state.ledger import Ledger
 from interlock.domain.state.verification import Verification
-from interlock.sandbox.interface import Command, Ended, OnOutput, Running
+from interlock.sandbox.interface import CommandSpec, CommandExit, OutputHandler, RunningCommand
 from interlock.tools.shell.tasks import MAX_ENDED
 from tests.batch.stage import others_ran
 from tests.patience import HANG_SECONDS
@@ -32,20 +32,20 @@ class Gate(PlayedSandbox):
         super().__init__(play)
         self.is_open = asyncio.Event()
 
-    async def start(self, command: Command, on_output: OnOutput) -> Running:
+    async def start(self, command: CommandSpec, on_output: OutputHandler) -> RunningCommand:
         running = await super().start(command, on_output)
         return Gated(running, self.is_open) if len(self.started) == 1 else running
 
 
 class Gated(NamedTuple):
-    running: Running
+    running: RunningCommand
     is_open: asyncio.Event
 
-    async def wait(self, timeout_seconds: float | None = None) -> Ended:
+    async def wait(self, timeout_seconds: float | None = None) -> CommandExit:
         await self.is_open.wait()
         return await self.running.wait(timeout_seconds)
 
-    async def stop(self) -> Ended:
+    async def stop(self) -> CommandExit:
         self.is_open.set()
         return await self.running.stop()
 
@@ -82,7 +82,7 @@ async def verdict(shell: Terminal) -> Verification:
     ledger = Ledger(run_id=shell.runtime.run_id)
     for step in await shell.runtime.replay():
         ledger.apply(step.event)
-    return ledger.checks.verdict()
+    return ledger.checks.summarize()
 
 
 @pytest.mark.requirement("R183")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.policy.shell.scripts import commands_in
-from interlock.sandbox.interface import Ended
-from interlock.tools.shell.verification import Said, Verification, verifies, verify
+from interlock.policy.shell.scripts import list_script_commands
+from interlock.sandbox.interface import CommandExit
+from interlock.tools.shell.verification import ScriptOutput, CommandVerification, has_check_program, build_verification
 
 PYTEST_PASSED = "..    [100%]\n2 passed in 0.01s\n"
 PYTEST_FAILED = "F.    [100%]\n1 failed, 1 passed in 0.01s\n"
@@ -16,12 +16,12 @@ RUFF_PASSED = "All checks passed!\n"
 
 
 def words(script: str) -> Sequence[Sequence[str]]:
-    return commands_in(script) or ()
+    return list_script_commands(script) or ()
 
 
-def after(script: str, text: str = "", exit_code: int | None = 0) -> Verification:
-    ended = Ended(reason="exited", exit_code=exit_code, duration_seconds=1.0)
-    return verify(script, words(script), Said(text, True, ended), "before", "after")
+def after(script: str, text: str = "", exit_code: int | None = 0) -> CommandVerification:
+    ended = CommandExit(reason="exited", exit_code=exit_code, duration_seconds=1.0)
+    return build_verification(script, words(script), ScriptOutput(text, True, ended), "before", "after")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_run_is_called_what_people_call_it(script: str, label: str) -> None:
 
 @pytest.mark.parametrize("script", ["ls", "echo pytest", "pytest --version", "cat test.log", "for x in $(y); do", ""])
 def test_other_scripts_verify_nothing(script: str) -> None:
-    assert not verifies(words(script))
+    assert not has_check_program(words(script))
 
 
 def test_of_several_programs_the_one_that_failed_tells() -> None:
@@ -126,9 +126,9 @@ def test_tests_that_failed_out_of_sight_have_not_passed() -> None:
 
 @given(st.text(alphabet="ab '\"\\;&|()`$!#<>{}\n-") | st.text())
 def test_no_script_is_believed_in_which_the_tests_are_not_found(script: str) -> None:
-    ended = Ended(reason="exited", exit_code=0, duration_seconds=1.0)
+    ended = CommandExit(reason="exited", exit_code=0, duration_seconds=1.0)
 
-    assert verify(script, [["pytest"]], Said(PYTEST_PASSED, True, ended), "", "").ok is None
+    assert build_verification(script, [["pytest"]], ScriptOutput(PYTEST_PASSED, True, ended), "", "").ok is None
 
 
 def test_a_run_without_an_exit_code_did_not_pass() -> None:
@@ -136,7 +136,7 @@ def test_a_run_without_an_exit_code_did_not_pass() -> None:
 
 
 def test_the_facts_say_whether_the_files_changed_meanwhile() -> None:
-    assert after("pytest", PYTEST_PASSED).facts("pytest") == {
+    assert after("pytest", PYTEST_PASSED).to_facts("pytest") == {
         "program": "pytest",
         "command": "pytest",
         "exit_code": 0,

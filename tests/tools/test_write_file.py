@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from interlock.domain.errors import ArtifactError, PreconditionError
-from interlock.domain.event import Warned
+from interlock.domain.event import WarningRaised
 from interlock.domain.outcome import NextTool, SideEffect
 from interlock.sandbox.workspace.workspace import Workspace
 from interlock.storage.memory_artifacts import MemoryArtifacts
-from interlock.tools.files.baseline import known
+from interlock.tools.files.baseline import load_baseline
 from interlock.tools.files.changed_file import MAX_NEW_FILE_DIFF_CHARS
-from interlock.tools.files.write_file import write_file
+from interlock.tools.files.write_file import write_file_tool
 from tests.patience import HANG_SECONDS
 from tests.support import facts
 from tests.tools.file_runs import FileRun, context, names, run, text_of
@@ -108,7 +108,7 @@ async def test_what_the_run_wrote_it_may_overwrite_and_before_and_after_are_kept
 
     assert again.ok
     assert (await run.artifact(again, "file_before"), await run.artifact(again, "file_after")) == ("one\n", "two\n")
-    baseline = known(again.state, "a.txt")
+    baseline = load_baseline(again.state, "a.txt")
     assert baseline is not None
     assert (baseline.whole, baseline.mtime_ns) == (True, (run.root / "a.txt").stat().st_mtime_ns)
     assert text_of(await run.read("a.txt")) == "1\ttwo"
@@ -269,7 +269,7 @@ def test_a_call_that_was_stopped_does_not_write_any_more(tmp_path: Path, monkeyp
     stopped = context("write_file")
     while_it_is_written(monkeypatch, lambda: setattr(stopped, "cancelled", True))
     with Workspace(tmp_path) as workspace, pytest.raises(PreconditionError, match=r"stopped before a\.txt was written"):
-        write_file(workspace).handler(context=stopped, path="a.txt", content="late")
+        write_file_tool(workspace).handler(context=stopped, path="a.txt", content="late")
 
     assert names(tmp_path) == []
 
@@ -313,7 +313,7 @@ async def test_without_room_for_evidence_nothing_is_overwritten_and_a_new_file_i
 
     assert overwritten.code == "runtime_precondition_failed"
     assert (made.ok, (tmp_path / "old.txt").read_text(), (tmp_path / "new.txt").read_text()) == (True, "old", "new")
-    warned = [fact.message for fact in await facts(run.runtime) if isinstance(fact, Warned)]
+    warned = [fact.message for fact in await facts(run.runtime) if isinstance(fact, WarningRaised)]
     assert len(warned) == 1
     assert "the evidence of it could not be kept" in warned[0]
 
@@ -385,7 +385,7 @@ def test_writing_is_declared_as_writing_one_file(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     (tmp_path / "alias").symlink_to("x")
     with Workspace(tmp_path) as workspace:
-        tool = write_file(workspace)
+        tool = write_file_tool(workspace)
         assert tool.write_keys is not None
         keys = {path: tool.write_keys({"path": path}) for path in ("x/a", "alias/a", "x/../x/a", "/etc/x", "\0")}
 

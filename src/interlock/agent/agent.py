@@ -7,24 +7,24 @@ import msgspec
 
 from ..domain.decision import FailSafeConfig
 from ..domain.errors import ConfigurationError
-from ..domain.ids import is_name
-from ..domain.tool import Guardrail, Situation, ToolDefinition
+from ..domain.ids import is_valid_name
+from ..domain.tool import Guardrail, CallContext, ToolDefinition
 from ..models.interface import ModelProvider, ToolChoice
 from ..policy.interface import PolicyEngine
 from ..registry.interface import Toolbox
 from .next_step import Budgets
 
-_Fits = Callable[[Any], bool]
+_FieldCheck = Callable[[Any], bool]
 
 
-def _can(method: str) -> _Fits:
+def _has_method(method: str) -> _FieldCheck:
     """Is it an object that does this? A class that was not called does not."""
     return lambda value: not isinstance(value, type) and callable(getattr(value, method, None))
 
 
 #: A field, what it may be, and what to write instead of something else.
-_FIELDS: tuple[tuple[str, _Fits, str], ...] = (
-    ("provider", _can("stream"), 'Give who has the model: OpenAIChat("gpt-5"), AnthropicMessages("..."), ...'),
+_FIELDS: tuple[tuple[str, _FieldCheck, str], ...] = (
+    ("provider", _has_method("stream"), 'Give who has the model: OpenAIChat("gpt-5"), AnthropicMessages("..."), ...'),
     ("model", lambda value: isinstance(value, str), "Give the name of the model, as text."),
     (
         "instructions",
@@ -33,7 +33,7 @@ _FIELDS: tuple[tuple[str, _Fits, str], ...] = (
     ),
     (
         "policy",
-        lambda value: value is None or _can("evaluate")(value),
+        lambda value: value is None or _has_method("evaluate")(value),
         'Give RulePolicy([Rule(...)]), or load_policy("policy.yaml").',
     ),
     ("fail_safe", lambda value: isinstance(value, FailSafeConfig), "Give FailSafeConfig(...)."),
@@ -42,38 +42,42 @@ _FIELDS: tuple[tuple[str, _Fits, str], ...] = (
 )
 
 
-def check_fields(agent: "Agent") -> None:
-    if not is_name(agent.name):
+def validate_agent(agent: "Agent") -> None:
+    if not is_valid_name(agent.name):
         raise ConfigurationError(f"{agent.name!r} cannot be the name of an agent.")
     for name, fits, instead in _FIELDS:
         value = getattr(agent, name)
         if not fits(value):
-            raise _wrong(agent, name, value, instead)
+            raise _field_error(agent, name, value, instead)
 
 
-def tools_of(agent: "Agent") -> Iterable[Any]:
+def normalize_tools(agent: "Agent") -> Iterable[Any]:
     """As they were given. What can be gone through only once is kept, since it is asked for by every runner."""
-    items = _kept(agent, "tools", agent.tools, "Give a list: tools=[...].")
+    items = _make_reiterable(agent, "tools", agent.tools, "Give a list: tools=[...].")
     for item in items:
         if hasattr(item, "as_tool"):
-            raise _wrong(agent, "tools", item, "Give agent.as_tool(), or make it one of the handoffs.", inside=True)
+            raise _field_error(
+                agent, "tools", item, "Give agent.as_tool(), or make it one of the handoffs.", inside=True
+            )
         if not (isinstance(item, ToolDefinition | Toolbox) or hasattr(item, "agent") or _is_function(item)):
-            raise _wrong(agent, "tools", item, "Give functions, what @tool made of them, or LocalTools.", inside=True)
+            raise _field_error(
+                agent, "tools", item, "Give functions, what @tool made of them, or LocalTools.", inside=True
+            )
     return items
 
 
-def handoffs_of(agent: "Agent") -> "Iterable[Agent]":
+def normalize_handoffs(agent: "Agent") -> "Iterable[Agent]":
     instead = "Give a list of agents: handoffs=[other]."
-    items = _kept(agent, "handoffs", agent.handoffs, instead)
+    items = _make_reiterable(agent, "handoffs", agent.handoffs, instead)
     for item in items:
         if not isinstance(item, type(agent)):
-            raise _wrong(agent, "handoffs", item, instead, inside=True)
+            raise _field_error(agent, "handoffs", item, instead, inside=True)
     return items
 
 
-def _kept(agent: "Agent", name: str, value: Any, instead: str) -> Iterable[Any]:
+def _make_reiterable(agent: "Agent", name: str, value: Any, instead: str) -> Iterable[Any]:
     if isinstance(value, str | bytes | type) or not isinstance(value, Iterable):
-        raise _wrong(agent, name, value, instead)
+        raise _field_error(agent, name, value, instead)
     items = cast(Iterable[Any], value)
     return tuple(items) if isinstance(items, Iterator) else items
 
@@ -82,16 +86,16 @@ def _is_function(item: Any) -> bool:
     return callable(item) and not isinstance(item, type)
 
 
-def kind_of(value: object) -> str:
+def describe_type(value: object) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
 
 
-def _wrong(agent: "Agent", name: str, value: Any, instead: str, *, inside: bool = False) -> ConfigurationError:
+def _field_error(agent: "Agent", name: str, value: Any, instead: str, *, inside: bool = False) -> ConfigurationError:
     has = "has something" if inside else "is"
-    return ConfigurationError(f"In the agent {agent.name!r}, {name} {has} {kind_of(value)}. {instead}")
+    return ConfigurationError(f"In the agent {agent.name!r}, {name} {has} {describe_type(value)}. {instead}")
 
 
-Instructions: TypeAlias = str | Callable[[Situation], str]
+Instructions: TypeAlias = str | Callable[[CallContext], str]
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -121,9 +125,9 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     temperature: float | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self)
-        msgspec.structs.force_setattr(self, "tools", tools_of(self))
-        msgspec.structs.force_setattr(self, "handoffs", handoffs_of(self))
+        validate_agent(self)
+        msgspec.structs.force_setattr(self, "tools", normalize_tools(self))
+        msgspec.structs.force_setattr(self, "handoffs", normalize_handoffs(self))
 
     def as_tool(
         self,

@@ -14,112 +14,116 @@ from pydantic import TypeAdapter
 
 from ..domain.call import ToolIntent
 from ..domain.errors import ModelError
-from ..domain.event import ModelAnswered, ModelAsked, ModelFailed
-from ..domain.json import without_surrogates
+from ..domain.event import ModelResponded, ModelRequested, ModelFailed
+from ..domain.json import escape_surrogates
 from ..domain.messages import ProposedCall
-from ..domain.tool import JsonObject, Menu
-from ..models.accumulator import Heard
-from ..models.interface import Finished, ModelRequest, ToolChoice
-from ..models.usage import sane
+from ..domain.tool import JsonObject, ToolCatalog
+from ..models.accumulator import StreamAccumulator
+from ..models.interface import StreamFinished, ModelRequest, ToolChoice
+from ..models.usage import clamp_usage
 from ..pipeline.batch import record_tools_offered
 from ..pipeline.context import RunContext
 from .agent import Agent
-from .session import Session
+from .session import AgentSession
 
 
-class Answer(msgspec.Struct):
+class ModelAnswer(msgspec.Struct):
     text: str
     calls: list[ProposedCall]
-    end: Finished
+    end: StreamFinished
 
 
-async def ask_model(session: Session) -> list[ToolIntent] | None:
+async def ask_model(session: AgentSession) -> list[ToolIntent] | None:
     """The calls of the answer; None when there was no answer: the model failed, or somebody stopped it."""
-    speaker = session.run.ledger.speaker
-    run = session.act_as(speaker)
-    menu, agent = run.parts.registry.menu(run.situation), session.agents[speaker]
-    if menu.digest != run.ledger.menu_digest:
-        record_tools_offered(menu, run)
-    request = _request(session, agent, menu)
-    asked = run.recorder.add(_asked(session, agent, request, menu))
-    session.rebase_time()
+    agent_name = session.run.ledger.active_agent
+    run = session.switch_agent(agent_name)
+    catalog, agent = run.parts.registry.catalog(run.situation), session.agents[agent_name]
+    if catalog.digest != run.ledger.menu_digest:
+        record_tools_offered(catalog, run)
+    request = _build_request(session, agent, catalog)
+    request_seq = run.recorder.add(_request_event(session, agent, request, catalog))
+    session.restart_timer()
     await run.recorder.commit()
-    began = run.parts.clock.elapsed()
+    started_at = run.parts.clock.elapsed()
     try:
-        answer = await _listen(session, agent, request)
+        answer = await _stream_answer(session, agent, request)
     except ModelError as error:
         message = run.parts.redactor.redact(str(error))
-        run.recorder.add(ModelFailed(message=message, retryable=error.retryable), causation_id=asked)
+        run.recorder.add(ModelFailed(message=message, retryable=error.retryable), causation_id=request_seq)
         raise
     if answer is None:
         return None
-    run.recorder.add(_answered(answer, (run.parts.clock.elapsed() - began) / 1e6, run), causation_id=asked)
+    run.recorder.add(
+        _response_event(answer, (run.parts.clock.elapsed() - started_at) / 1e6, run), causation_id=request_seq
+    )
     return [ToolIntent(call_id=call.call_id, tool_name=call.tool, arguments=call.arguments) for call in answer.calls]
 
 
-def _answered(answer: Answer, duration_ms: float, run: RunContext) -> ModelAnswered:
+def _response_event(answer: ModelAnswer, duration_ms: float, run: RunContext) -> ModelResponded:
     redact, private = run.parts.redactor.redact, answer.end.private
     kept = ""
     if private and redact(private) != private:
         private = ""  # the provider takes it unchanged or not at all
     elif len(private) > run.parts.limits.max_event_input_bytes:
         private, kept = "", run.parts.artifacts.keep(private.encode())
-    return ModelAnswered(
-        text=redact(without_surrogates(answer.text)) if answer.text else "",
+    return ModelResponded(
+        text=redact(escape_surrogates(answer.text)) if answer.text else "",
         call_count=len(answer.calls),
         finish=answer.end.reason,
-        usage=sane(answer.end.usage),
+        usage=clamp_usage(answer.end.usage),
         private=private,
         private_artifact_id=kept,
         duration_ms=duration_ms,
     )
 
 
-async def _listen(session: Session, agent: Agent, request: ModelRequest) -> Answer | None:
-    heard = Heard()
-    if session.interrupted:
+async def _stream_answer(session: AgentSession, agent: Agent, request: ModelRequest) -> ModelAnswer | None:
+    accumulator = StreamAccumulator()
+    if session.is_interrupted:
         return None
-    session.begin_asking()
+    session.begin_model_call()
     try:
         async with aclosing(agent.provider.stream(request)) as events:
             async for event in events:
                 if session.listeners:
-                    session.heard(event)
-                if isinstance(event, Finished):
-                    return Answer(heard.text, heard.calls, event)
-                heard.add(event)
+                    session.publish(event)
+                if isinstance(event, StreamFinished):
+                    return ModelAnswer(accumulator.text, accumulator.calls, event)
+                accumulator.add(event)
     except asyncio.CancelledError:
-        if session.end_asking() or not session.interrupted:
+        if session.end_model_call() or not session.is_interrupted:
             raise
         return None
     finally:
-        session.end_asking()
+        session.end_model_call()
     raise ModelError("The answer broke off: the provider never said that it was finished.", retryable=True)
 
 
-def _request(session: Session, agent: Agent, menu: Menu) -> ModelRequest:
+def _build_request(session: AgentSession, agent: Agent, catalog: ToolCatalog) -> ModelRequest:
     situation, dialogue = session.run.situation, session.run.ledger.dialogue
-    written = agent.instructions
+    instructions = agent.instructions
     return ModelRequest(
         model=agent.model,
-        instructions=written if isinstance(written, str) else written(situation),
-        messages=session.messages.of(dialogue.messages + dialogue.under_way if dialogue.open else dialogue.messages),
-        tools=menu.tools,
-        tool_choice=_tool_choice(session, agent, menu),
+        instructions=instructions if isinstance(instructions, str) else instructions(situation),
+        messages=session.messages.resolve(
+            dialogue.messages + dialogue.open_messages if dialogue.open else dialogue.messages
+        ),
+        tools=catalog.tools,
+        tool_choice=_tool_choice(session, agent, catalog),
         output_schema=output_schema(agent.output_type),
         max_output_tokens=agent.max_output_tokens,
         temperature=agent.temperature,
     )
 
 
-def _asked(session: Session, agent: Agent, request: ModelRequest, menu: Menu) -> ModelAsked:
+def _request_event(session: AgentSession, agent: Agent, request: ModelRequest, catalog: ToolCatalog) -> ModelRequested:
     run = session.run
     kept = ""
     if request.instructions != session.instructions:
         session.instructions = request.instructions
         kept = run.parts.artifacts.keep(run.parts.redactor.redact(request.instructions).encode())
-    return ModelAsked(
-        menu_digest=menu.digest,
+    return ModelRequested(
+        menu_digest=catalog.digest,
         message_count=len(request.messages),
         agent=run.situation.agent,
         provider=agent.provider.name,
@@ -130,19 +134,19 @@ def _asked(session: Session, agent: Agent, request: ModelRequest, menu: Menu) ->
     )
 
 
-def _tool_choice(session: Session, agent: Agent, menu: Menu) -> ToolChoice:
+def _tool_choice(session: AgentSession, agent: Agent, catalog: ToolCatalog) -> ToolChoice:
     """As declared; once this agent used a tool, it is no longer forced to. The declaration itself never changes."""
     if agent.tool_choice == "auto":
         return "auto"
-    used = session.run.ledger.dialogue.tool_turns.get(session.run.ledger.speaker, 0)
+    used = session.run.ledger.dialogue.tool_turns.get(session.run.ledger.active_agent, 0)
     if used and agent.reset_tool_choice and agent.tool_choice != "none":
         return "auto"
-    may_be = ("none", "required", *(spec.name for spec in menu.tools)) if menu.tools else ()
-    return agent.tool_choice if agent.tool_choice in may_be else "auto"
+    choices = ("none", "required", *(spec.name for spec in catalog.tools)) if catalog.tools else ()
+    return agent.tool_choice if agent.tool_choice in choices else "auto"
 
 
 @lru_cache(maxsize=64)
-def adapter_of(output_type: Any) -> TypeAdapter[Any]:
+def get_type_adapter(output_type: Any) -> TypeAdapter[Any]:
     return TypeAdapter(output_type)
 
 
@@ -152,4 +156,4 @@ def output_schema(output_type: Any) -> JsonObject | None:
 
 @lru_cache(maxsize=64)
 def _schema(output_type: Any) -> JsonObject:
-    return adapter_of(output_type).json_schema()
+    return get_type_adapter(output_type).json_schema()

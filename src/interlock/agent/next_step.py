@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from ..domain.commands import CancelNote
+from ..domain.commands import CancelCommand
 from ..domain.errors import ConfigurationError
 from ..domain.state.conversation import Dialogue
 from ..domain.state.ledger import Ledger
@@ -34,7 +34,7 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigurationError(f"{field.name} is {most!r:.40}, and has to be a number.")
 
 
-class Standing(msgspec.Struct, frozen=True):
+class LoopState(msgspec.Struct, frozen=True):
     """Where an agent stands."""
 
     ledger: Ledger
@@ -44,13 +44,13 @@ class Standing(msgspec.Struct, frozen=True):
     #: How many questions had an answer when calls were last gone on with; -1: not yet in this process.
     resumed_with: int = -1
     #: Does a run inside one of its calls still wait for a person?
-    child_waits: bool = False
+    is_child_waiting: bool = False
     #: Does it go on with what a person says next, when an answer is final?
     chat: bool = False
     #: Somebody wants it to stop here: kept as it is.
-    pausing: bool = False
+    pause_requested: bool = False
     #: Somebody wants it to end here.
-    cancelling: CancelNote | None = None
+    cancel_command: CancelCommand | None = None
 
 
 class AskModel(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ class Wait(msgspec.Struct, frozen=True):
     """A person has to answer first."""
 
 
-class Rest(msgspec.Struct, frozen=True):
+class Idle(msgspec.Struct, frozen=True):
     """It is somebody else's turn: a person says what is next, or resumes it."""
 
 
@@ -73,62 +73,62 @@ class Finish(msgspec.Struct, frozen=True):
     text: str
 
 
-class GiveUp(msgspec.Struct, frozen=True):
+class Fail(msgspec.Struct, frozen=True):
     reason: str
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    wish: CancelNote
+    wish: CancelCommand
 
 
-class Over(msgspec.Struct, frozen=True):
+class Ended(msgspec.Struct, frozen=True):
     """The run has ended."""
 
 
-Step: TypeAlias = AskModel | Resume | Wait | Rest | Finish | GiveUp | Cancel | Over
+AgentStep: TypeAlias = AskModel | Resume | Wait | Idle | Finish | Fail | Cancel | Ended
 
 
-def next_step(standing: Standing) -> Step:
-    ledger, dialogue = standing.ledger, standing.ledger.dialogue
+def next_step(state: LoopState) -> AgentStep:
+    ledger, dialogue = state.ledger, state.ledger.dialogue
     if ledger.is_over:
-        return Over()
-    if standing.cancelling is not None:
-        return Cancel(standing.cancelling)
-    if standing.pausing:
-        return Rest()
+        return Ended()
+    if state.cancel_command is not None:
+        return Cancel(state.cancel_command)
+    if state.pause_requested:
+        return Idle()
     if dialogue.open and any(call_id not in dialogue.told for call_id in dialogue.calls):
-        return _with_open_calls(standing)
-    return _with_the_word(standing)
+        return _step_with_open_calls(state)
+    return _step_without_open_calls(state)
 
 
-def _with_the_word(standing: Standing) -> Step:
+def _step_without_open_calls(state: LoopState) -> AgentStep:
     """No call is open: who spoke last decides."""
-    dialogue = standing.ledger.dialogue
-    if is_persons_turn(dialogue):
-        if standing.chat:
-            return Rest()
-        return Finish(dialogue.final_text) if dialogue.last == "model" else GiveUp("Nobody said what to do.")
-    exceeded = over_budget(dialogue, standing.budgets, standing.active_seconds)
-    return GiveUp(exceeded) if exceeded else AskModel()
+    dialogue = state.ledger.dialogue
+    if is_user_turn(dialogue):
+        if state.chat:
+            return Idle()
+        return Finish(dialogue.final_text) if dialogue.last == "model" else Fail("Nobody said what to do.")
+    exceeded = find_exceeded_budget(dialogue, state.budgets, state.active_seconds)
+    return Fail(exceeded) if exceeded else AskModel()
 
 
-def is_persons_turn(dialogue: Dialogue) -> bool:
+def is_user_turn(dialogue: Dialogue) -> bool:
     """In a chat: has the model said all that it wants to, or nobody anything yet?"""
     return dialogue.last == "nobody" or (dialogue.last == "model" and not dialogue.open)
 
 
-def _with_open_calls(standing: Standing) -> Step:
-    pending = any(action.is_open for action in standing.ledger.actions.values())
-    if not pending and not standing.child_waits:
+def _step_with_open_calls(state: LoopState) -> AgentStep:
+    pending = any(action.is_open for action in state.ledger.actions.values())
+    if not pending and not state.is_child_waiting:
         return Resume()
-    return Resume() if answered(standing.ledger) != standing.resumed_with else Wait()
+    return Resume() if count_answered(state.ledger) != state.resumed_with else Wait()
 
 
-def answered(ledger: Ledger) -> int:
+def count_answered(ledger: Ledger) -> int:
     return sum(not action.is_open for action in ledger.actions.values())
 
 
-def too_many_calls(dialogue: Dialogue, budgets: Budgets, count: int) -> str:
+def check_call_budget(dialogue: Dialogue, budgets: Budgets, count: int) -> str:
     """Why the calls of an answer may not start: there are more of them than the run may still make."""
     left = budgets.max_tool_calls - dialogue.tool_calls
     if count <= left:
@@ -136,7 +136,7 @@ def too_many_calls(dialogue: Dialogue, budgets: Budgets, count: int) -> str:
     return f"The answer asks for {count} tool calls, and {left} are left of the run's budget."
 
 
-def over_budget(dialogue: Dialogue, budgets: Budgets, active_seconds: float) -> str:
+def find_exceeded_budget(dialogue: Dialogue, budgets: Budgets, active_seconds: float) -> str:
     """Which budget is used up, in words; empty when none is."""
     usage = dialogue.usage
     used: tuple[tuple[float, float | None, str], ...] = (

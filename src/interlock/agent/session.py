@@ -8,24 +8,24 @@ from typing import Protocol
 import msgspec
 
 from ..domain.call import ToolIntent
-from ..domain.commands import CancelNote
+from ..domain.commands import CancelCommand
 from ..domain.errors import ArtifactError
 from ..domain.messages import AssistantMessage, Message, ProposedCall
 from ..domain.observation import Observation
 from ..models.interface import ModelEvent
 from ..pipeline.batch import BatchOutcome
 from ..pipeline.context import RunContext
-from ..storage.artifacts import Artifacts
+from ..storage.artifacts import ArtifactStore
 from .agent import Agent
-from .next_step import Budgets, Standing
+from .next_step import Budgets, LoopState
 
 #: What the model sees of arguments that were kept apart and deleted since.
-_GONE = '{"interlock":"these arguments are no longer kept"}'
+_DELETED_ARGUMENTS = '{"interlock":"these arguments are no longer kept"}'
 
-Listener = Callable[[ModelEvent], None]
+ModelListener = Callable[[ModelEvent], None]
 
 
-class Mover(Protocol):
+class CallExecutor(Protocol):
     """What takes calls through the pipeline."""
 
     async def execute(self, run: RunContext, intents: Sequence[ToolIntent], *, refusal: str = "") -> BatchOutcome: ...
@@ -33,34 +33,36 @@ class Mover(Protocol):
     async def resume(self, run: RunContext) -> BatchOutcome: ...
 
 
-class Session:
-    def __init__(self, run: RunContext, mover: Mover, agents: Mapping[str, Agent], *, chat: bool = False) -> None:
+class AgentSession:
+    def __init__(
+        self, run: RunContext, executor: CallExecutor, agents: Mapping[str, Agent], *, chat: bool = False
+    ) -> None:
         self.run = run
-        self.mover = mover
+        self.executor = executor
         #: By the names that they have in the log.
         self.agents = agents
         self.chat = chat
         #: Told what the model says, bit by bit.
-        self.listeners: list[Listener] = []
+        self.listeners: list[ModelListener] = []
         #: Does the run inside this one that has this id still wait for a person?
-        self.child_waits: Callable[[str], Awaitable[bool]] = _no_child
+        self.is_child_waiting: Callable[[str], Awaitable[bool]] = _never_waiting
         self.resumed_with = -1
-        self.pausing = False
-        self.stopped = False
+        self.pause_requested = False
+        self.is_stopped = False
         #: What its calls in this process came to.
         self.observations: list[Observation] = []
-        self.cancelling: CancelNote | None = None
+        self.cancel_command: CancelCommand | None = None
         self.instructions = ""
-        self.messages = Messages(run.parts.artifacts)
+        self.messages = MessageHistory(run.parts.artifacts)
         #: The task that listens to the model, and how often it was told here to stop.
-        self._asking: asyncio.Task[object] | None = None
-        self._interrupts = 0
+        self._model_task: asyncio.Task[object] | None = None
+        self._interrupt_count = 0
         self._opened_ns = run.parts.clock.elapsed() - run.executions.waited_ns
         run.recorder.commits_later = True
 
     @property
     def agent(self) -> Agent:
-        return self.agents[self.run.ledger.speaker]
+        return self.agents[self.run.ledger.active_agent]
 
     @property
     def budgets(self) -> Budgets:
@@ -68,9 +70,9 @@ class Session:
         return next(iter(self.agents.values())).budgets
 
     @property
-    def interrupted(self) -> bool:
+    def is_interrupted(self) -> bool:
         """Has somebody said that it should not go on?"""
-        return self.pausing or self.stopped or self.cancelling is not None
+        return self.pause_requested or self.is_stopped or self.cancel_command is not None
 
     @property
     def active_seconds(self) -> float:
@@ -78,95 +80,97 @@ class Session:
         here_ns = run.parts.clock.elapsed() - run.executions.waited_ns - self._opened_ns
         return run.ledger.dialogue.active_ms / 1e3 + here_ns / 1e9
 
-    def rebase_time(self) -> None:
+    def restart_timer(self) -> None:
         """What was spent so far is in the log now."""
         self._opened_ns = self.run.parts.clock.elapsed() - self.run.executions.waited_ns
 
-    def act_as(self, agent: str) -> RunContext:
+    def switch_agent(self, agent: str) -> RunContext:
         """See tools and judge calls for this agent from now on."""
         if self.run.situation.agent != agent:
             situation = msgspec.structs.replace(self.run.situation, agent=agent)
             self.run = msgspec.structs.replace(self.run, situation=situation)
         return self.run
 
-    async def standing(self) -> Standing:
+    async def loop_state(self) -> LoopState:
         ledger = self.run.ledger
-        return Standing(
+        return LoopState(
             ledger,
             self.budgets,
             self.active_seconds,
             self.resumed_with,
-            ledger.dialogue.open and await self._children_wait(),
+            ledger.dialogue.open and await self._is_any_child_waiting(),
             self.chat,
-            self.pausing,
-            self.cancelling,
+            self.pause_requested,
+            self.cancel_command,
         )
 
-    async def _children_wait(self) -> bool:
+    async def _is_any_child_waiting(self) -> bool:
         ledger = self.run.ledger
         children = [ledger.calls[call_id].child_run_id for call_id in ledger.dialogue.calls if call_id in ledger.calls]
-        return any([await self.child_waits(child) for child in children if child])
+        return any([await self.is_child_waiting(child) for child in children if child])
 
-    def heard(self, event: ModelEvent) -> None:
+    def publish(self, event: ModelEvent) -> None:
         for listener in self.listeners:
             with suppress(Exception):
                 listener(event)
 
-    def begin_asking(self) -> None:
-        self._asking, self._interrupts = asyncio.current_task(), 0
+    def begin_model_call(self) -> None:
+        self._model_task, self._interrupt_count = asyncio.current_task(), 0
 
-    def end_asking(self) -> bool:
+    def end_model_call(self) -> bool:
         """What was interrupted here is over. Has somebody else cancelled it, too?"""
-        task, self._asking = self._asking, None
+        task, self._model_task = self._model_task, None
         if task is None:
             return False
-        for _ in range(self._interrupts):
+        for _ in range(self._interrupt_count):
             task.uncancel()
         return task.cancelling() > 0
 
-    def stop_working(self, reason: str) -> None:
+    def stop_work(self, reason: str) -> None:
         """What is under way is cancelled; the next step sees why."""
         run = self.run
-        self.stopped = True
+        self.is_stopped = True
         run.cancellation.stop(reason, run.ledger.open_calls())
-        self.interrupt_asking()
+        self.interrupt_model_call()
 
-    def interrupt_asking(self) -> None:
+    def interrupt_model_call(self) -> None:
         """Stop listening to the model, if it is being asked: what it said so far does not count."""
-        if self._asking is not None:
-            self._asking.cancel()
-            self._interrupts += 1
+        if self._model_task is not None:
+            self._model_task.cancel()
+            self._interrupt_count += 1
 
 
-class Messages:
+class MessageHistory:
     """The conversation as it is sent: long arguments are brought back from where they are kept, once."""
 
-    def __init__(self, artifacts: Artifacts) -> None:
+    def __init__(self, artifacts: ArtifactStore) -> None:
         self._artifacts = artifacts
-        self._ready: list[Message] = []
+        self._resolved: list[Message] = []
 
-    def of(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        ready = self._ready
+    def resolve(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        ready = self._resolved
         for index in range(len(ready), len(messages)):
             message = messages[index]
-            ready.append(self._whole(message) if isinstance(message, AssistantMessage) else message)
+            ready.append(self._restore_message(message) if isinstance(message, AssistantMessage) else message)
         return tuple(ready)
 
-    def _whole(self, message: AssistantMessage) -> AssistantMessage:
+    def _restore_message(self, message: AssistantMessage) -> AssistantMessage:
         if message.private_artifact_id:
-            private = self._read(message.private_artifact_id, "")
+            private = self._read_artifact(message.private_artifact_id, "")
             message = msgspec.structs.replace(message, private=private, private_artifact_id="")
         for call in message.calls:
             if call.artifact_id:
-                return msgspec.structs.replace(message, calls=tuple(map(self._whole_call, message.calls)))
+                return msgspec.structs.replace(message, calls=tuple(map(self._restore_call, message.calls)))
         return message
 
-    def _whole_call(self, call: ProposedCall) -> ProposedCall:
+    def _restore_call(self, call: ProposedCall) -> ProposedCall:
         if not call.artifact_id:
             return call
-        return msgspec.structs.replace(call, arguments=self._read(call.artifact_id, _GONE), artifact_id="")
+        return msgspec.structs.replace(
+            call, arguments=self._read_artifact(call.artifact_id, _DELETED_ARGUMENTS), artifact_id=""
+        )
 
-    def _read(self, artifact_id: str, otherwise: str) -> str:
+    def _read_artifact(self, artifact_id: str, otherwise: str) -> str:
         """Evidence may be deleted; the run goes on without it."""
         try:
             return self._artifacts.read(artifact_id).decode(errors="replace")
@@ -174,5 +178,5 @@ class Messages:
             return otherwise
 
 
-async def _no_child(run_id: str) -> bool:
+async def _never_waiting(run_id: str) -> bool:
     return False

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from ..domain.errors import ConfigurationError
-from ..domain.tool import Situation, ToolDefinition, Visibility
+from ..domain.tool import CallContext, ToolDefinition, Visibility
 from .agent import Agent
 
 
-def team(first: Agent) -> dict[str, Agent]:
+def collect_team(first: Agent) -> dict[str, Agent]:
     """In the order in which they are reached."""
     known: dict[str, Agent] = {}
     waiting = deque([first])
@@ -24,29 +24,29 @@ def team(first: Agent) -> dict[str, Agent]:
             raise ConfigurationError(
                 f"The run is handed to {agent.name} under the policy of {first.name}. Give the policy to {first.name}."
             )
-        known[_free_name(agent.name, known)] = agent
+        known[_unique_name(agent.name, known)] = agent
         waiting.extend(agent.handoffs)
     return known
 
 
-def name_in(agents: dict[str, Agent], wanted: Agent) -> str:
-    return next(name for name, agent in agents.items() if agent is wanted)
+def find_agent_name(agents: dict[str, Agent], target: Agent) -> str:
+    return next(name for name, agent in agents.items() if agent is target)
 
 
-def only_for(tool: ToolDefinition, names: frozenset[str]) -> ToolDefinition:
+def restrict_to_agents(tool: ToolDefinition, names: frozenset[str]) -> ToolDefinition:
     """The tool, for these agents."""
-    return msgspec.structs.replace(tool, visible=_for(names, tool.visible))
+    return msgspec.structs.replace(tool, visible=_visible_to(names, tool.visible))
 
 
-def _for(names: frozenset[str], also: Visibility | None) -> Callable[[Situation], bool | str]:
-    def visible(situation: Situation) -> bool | str:
+def _visible_to(names: frozenset[str], original: Visibility | None) -> Callable[[CallContext], bool | str]:
+    def visible(situation: CallContext) -> bool | str:
         if situation.agent not in names:
             return f"This tool is not for the agent {situation.agent}."
-        return True if also is None else also(situation)
+        return True if original is None else original(situation)
 
     return visible
 
 
-def _free_name(name: str, known: dict[str, Any]) -> str:
+def _unique_name(name: str, known: dict[str, Any]) -> str:
     names: Iterator[str] = (name if number == 1 else f"{name}#{number}" for number in range(1, len(known) + 2))
     return next(free for free in names if free not in known)

@@ -13,20 +13,20 @@ import rfc8785
 from ..domain.json import is_too_deep
 from .keys import PublicKey
 from .signed_line import SignedCheckpoint
-from .standalone_verifier import is_signed
+from .standalone_verifier import verify_signature
 
 #: Is it the signature of a public key, over a document? In this order: key, document, signature.
-Check: TypeAlias = Callable[[bytes, bytes, bytes], bool]
+SignatureCheck: TypeAlias = Callable[[bytes, bytes, bytes], bool]
 
 
-class Head(msgspec.Struct, frozen=True):
+class ChainHead(msgspec.Struct, frozen=True):
     """How many there are, and the hash of the last one, in hex."""
 
     count: int
     head: str
 
 
-class Statement(msgspec.Struct, frozen=True, kw_only=True):
+class CheckpointStatement(msgspec.Struct, frozen=True, kw_only=True):
     """What is signed."""
 
     schema: Literal["interlock/checkpoint/v1"] = "interlock/checkpoint/v1"
@@ -38,40 +38,44 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     previous: str
     #: How far the events of all runs were read.
     position: int
-    runs: dict[str, Head]
+    runs: dict[str, ChainHead]
     #: Of what people did to the server itself; None where it is about one run alone.
-    journal: Head | None = None
+    journal: ChainHead | None = None
 
 
-class Doubt(msgspec.Struct, frozen=True):
+class UntrustedCheckpoint(msgspec.Struct, frozen=True):
     """Why a signed checkpoint says nothing."""
 
     problem: Literal["unknown_key", "forged", "unreadable"]
     message: str
 
 
-_decode = msgspec.json.Decoder(Statement).decode
+_decode = msgspec.json.Decoder(CheckpointStatement).decode
 
 
-def canonical(statement: Statement) -> bytes:
+def canonicalize_statement(statement: CheckpointStatement) -> bytes:
     return rfc8785.dumps(msgspec.to_builtins(statement))
 
 
 def read_statement(
-    signed: SignedCheckpoint, keys: Mapping[str, PublicKey], check: Check = is_signed
-) -> Statement | Doubt:
+    signed: SignedCheckpoint, keys: Mapping[str, PublicKey], check: SignatureCheck = verify_signature
+) -> CheckpointStatement | UntrustedCheckpoint:
     """What was said, if it was said by one of these keys."""
     if is_too_deep(signed.document):
-        return Doubt("unreadable", "a checkpoint cannot be read: it is nested too deep (nested_too_deep)")
+        return UntrustedCheckpoint("unreadable", "a checkpoint cannot be read: it is nested too deep (nested_too_deep)")
     try:
         statement = _decode(signed.document)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        return Doubt("unreadable", f"a checkpoint cannot be read: {error}")
+        return UntrustedCheckpoint("unreadable", f"a checkpoint cannot be read: {error}")
     key = keys.get(statement.key)
     if key is None:
-        return Doubt("unknown_key", f"checkpoint {statement.number} is signed by key {statement.key}, which is unknown")
+        return UntrustedCheckpoint(
+            "unknown_key", f"checkpoint {statement.number} is signed by key {statement.key}, which is unknown"
+        )
     if not check(key.raw, signed.document, signed.signature):
-        return Doubt("forged", f"the signature of checkpoint {statement.number} is not by key {statement.key}")
+        return UntrustedCheckpoint(
+            "forged", f"the signature of checkpoint {statement.number} is not by key {statement.key}"
+        )
     return statement
 
 
@@ -80,35 +84,37 @@ class CheckpointFlaw(msgspec.Struct, frozen=True):
     message: str
 
 
-class Followed(msgspec.Struct, frozen=True):
+class CheckpointSequence(msgspec.Struct, frozen=True):
     """Checkpoints that were found to follow each other, up to the first flaw."""
 
     #: Of the last one: its number, its digest, what it says, and how long the journal was by then.
     number: int = 0
     digest: str = ""
-    last: Statement | None = None
+    last: CheckpointStatement | None = None
     journal_count: int = 0
     flaw: CheckpointFlaw | None = None
 
 
-def follow(
-    so_far: Followed, page: Iterable[tuple[SignedCheckpoint, Statement | Doubt]], keys: Iterable[str]
-) -> tuple[Followed, list[Statement]]:
+def verify_sequence(
+    so_far: CheckpointSequence,
+    page: Iterable[tuple[SignedCheckpoint, CheckpointStatement | UntrustedCheckpoint]],
+    keys: Iterable[str],
+) -> tuple[CheckpointSequence, list[CheckpointStatement]]:
     """Some more of them, each with what was read in it, and what they say. `keys` are in the order of their use."""
-    found: list[Statement] = []
+    found: list[CheckpointStatement] = []
     order = {key: place for place, key in enumerate(keys)}
     for signed, said in page:
-        wrong = said.message if isinstance(said, Doubt) else _misfit(so_far, said, order)
-        if wrong or isinstance(said, Doubt):
+        wrong = said.message if isinstance(said, UntrustedCheckpoint) else _find_misfit(so_far, said, order)
+        if wrong or isinstance(said, UntrustedCheckpoint):
             flaw = CheckpointFlaw(so_far.number + 1, wrong)
             return msgspec.structs.replace(so_far, flaw=flaw), found
         journal_count = said.journal.count if said.journal else so_far.journal_count
-        so_far = Followed(said.number, signed.digest, said, journal_count)
+        so_far = CheckpointSequence(said.number, signed.digest, said, journal_count)
         found.append(said)
     return so_far, found
 
 
-def _misfit(so_far: Followed, said: Statement, order: Mapping[str, int]) -> str:
+def _find_misfit(so_far: CheckpointSequence, said: CheckpointStatement, order: Mapping[str, int]) -> str:
     number, last = so_far.number + 1, so_far.last or said
     wrong = (
         (said.number != number, f"checkpoint {number} is missing: {said.number} is in its place"),

@@ -11,52 +11,52 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from ..domain.chain import Entry
+from ..domain.chain import LogEntry
 from ..domain.errors import LogCorruptError
 from ..domain.json import MAX_FILE_DEPTH, is_too_deep
-from .signed_line import SignedCheckpoint, is_checkpoint, read_line
+from .signed_line import SignedCheckpoint, is_checkpoint_line, parse_checkpoint_line
 
 _LINE = re.compile(rb'\{"hash":"((?:[0-9a-f]{2})*)","event":(.+)\},?', re.DOTALL)
 
 
-class _Place(msgspec.Struct):
+class _EventPosition(msgspec.Struct):
     seq: int
     run_id: str
 
 
-_decode_place = msgspec.json.Decoder(_Place).decode
+_decode_position = msgspec.json.Decoder(_EventPosition).decode
 
 
-def to_ndjson(entries: Iterable[Entry], signed: SignedCheckpoint | None = None) -> Iterator[bytes]:
+def to_ndjson(entries: Iterable[LogEntry], signed: SignedCheckpoint | None = None) -> Iterator[bytes]:
     """One line per event, each with its line feed."""
-    for line in _lines(entries, signed):
+    for line in _export_lines(entries, signed):
         yield line + b"\n"
 
 
-def to_json(entries: Iterable[Entry], signed: SignedCheckpoint | None = None) -> Iterator[bytes]:
+def to_json(entries: Iterable[LogEntry], signed: SignedCheckpoint | None = None) -> Iterator[bytes]:
     """The parts of one JSON array, one event per line."""
     separator = b"[\n"
-    for line in _lines(entries, signed):
+    for line in _export_lines(entries, signed):
         yield separator + line
         separator = b",\n"
     yield b"[]\n" if separator == b"[\n" else b"\n]\n"
 
 
-def read_export(lines: Iterable[bytes]) -> list[Entry]:
+def read_export(lines: Iterable[bytes]) -> list[LogEntry]:
     """The entries of an export in either form, as they are: `verify` says whether they are what was written."""
-    written = (line for line in _written(lines) if not is_checkpoint(line))
-    return [_entry(line, number) for number, line in enumerate(written)]
+    written = (line for line in _content_lines(lines) if not is_checkpoint_line(line))
+    return [_parse_entry(line, number) for number, line in enumerate(written)]
 
 
-def read_signatures(lines: Iterable[bytes]) -> list[SignedCheckpoint]:
+def read_checkpoints(lines: Iterable[bytes]) -> list[SignedCheckpoint]:
     """The checkpoints in an export. `LogCorruptError` for one that is damaged."""
-    found = [read_line(line) for line in _written(lines) if is_checkpoint(line)]
+    found = [parse_checkpoint_line(line) for line in _content_lines(lines) if is_checkpoint_line(line)]
     if None in found:
         raise LogCorruptError("the checkpoint in the export is damaged: it is not one that was signed")
     return [signed for signed in found if signed is not None]
 
 
-def _written(lines: Iterable[bytes]) -> Iterator[bytes]:
+def _content_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
     for number, line in enumerate(map(bytes.strip, lines), start=1):
         if is_too_deep(line):
             raise LogCorruptError(
@@ -67,14 +67,14 @@ def _written(lines: Iterable[bytes]) -> Iterator[bytes]:
             yield line
 
 
-def _lines(entries: Iterable[Entry], signed: SignedCheckpoint | None) -> Iterator[bytes]:
+def _export_lines(entries: Iterable[LogEntry], signed: SignedCheckpoint | None) -> Iterator[bytes]:
     for entry in entries:
-        yield event_line(entry)
+        yield format_event_line(entry)
     if signed is not None:
         yield signed.line
 
 
-def event_line(entry: Entry) -> bytes:
+def format_event_line(entry: LogEntry) -> bytes:
     """An event as a line of an export, without its line feed."""
     if b"\n" in entry.body or b"\r" in entry.body:
         raise LogCorruptError(
@@ -83,13 +83,13 @@ def event_line(entry: Entry) -> bytes:
     return b'{"hash":"%s","event":%s}' % (entry.hash.hex().encode(), entry.body)
 
 
-def _entry(line: bytes, number: int) -> Entry:
+def _parse_entry(line: bytes, number: int) -> LogEntry:
     match = _LINE.fullmatch(line)
     if match is None:
         raise LogCorruptError(f"event {number} of the export is not an exported event")
     body = match[2]
     try:
-        place = _decode_place(body)
+        place = _decode_position(body)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        place = _Place(number, "")
-    return Entry(place.run_id, place.seq, body, bytes.fromhex(match[1].decode()))
+        place = _EventPosition(number, "")
+    return LogEntry(place.run_id, place.seq, body, bytes.fromhex(match[1].decode()))

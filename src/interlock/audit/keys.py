@@ -27,7 +27,7 @@ class PublicKey(msgspec.Struct, frozen=True, kw_only=True):
 _decode = msgspec.json.Decoder(PublicKey).decode
 
 
-def key_id(public: bytes) -> str:
+def derive_key_id(public: bytes) -> str:
     return sha256(public).hexdigest()[:_KEY_ID_CHARS]
 
 
@@ -43,19 +43,19 @@ def _read_key(line: bytes) -> PublicKey | None:
     """None for what has another name than its own, too."""
     try:
         found = _decode(line)
-        right = len(found.raw) == PUBLIC_BYTES and found.key == key_id(found.raw)
+        right = len(found.raw) == PUBLIC_BYTES and found.key == derive_key_id(found.raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return found if right else None
 
 
-def named_key(public: str) -> PublicKey | None:
+def parse_public_key(public: str) -> PublicKey | None:
     """As a person has it, in hex; None for what is none."""
     try:
         raw = bytes.fromhex(public.strip())
     except ValueError:
         return None
-    return PublicKey(key=key_id(raw), public=raw.hex()) if len(raw) == PUBLIC_BYTES else None
+    return PublicKey(key=derive_key_id(raw), public=raw.hex()) if len(raw) == PUBLIC_BYTES else None
 
 
 def keys_by_id(keys: Iterable[PublicKey]) -> dict[str, PublicKey]:

@@ -8,17 +8,17 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ..domain.chain import Entry, genesis
-from .checkpoint import Doubt, Head, Statement
-from .verify import Audit, Checkpoint, Trace, verify
+from ..domain.chain import LogEntry, genesis_hash
+from .checkpoint import UntrustedCheckpoint, ChainHead, CheckpointStatement
+from .verify import ChainVerification, Checkpoint, ProgressTrace, verify
 
 
-class Proof(msgspec.Struct, frozen=True, kw_only=True):
-    audit: Audit
+class SignedVerification(msgspec.Struct, frozen=True, kw_only=True):
+    audit: ChainVerification
     #: What is wrong with a signature; empty: nothing.
     problem: str = ""
     #: The checkpoint that a known key signed about most of the run, and about how many events that is.
-    statement: Statement | None = None
+    statement: CheckpointStatement | None = None
     signed_count: int = 0
     #: Why signatures that are there say nothing.
     doubts: tuple[str, ...] = ()
@@ -34,43 +34,43 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
         return self.ok and self.statement is not None and self.signed_count == self.audit.count
 
 
-def prove(
-    entries: Sequence[Entry],
+def verify_signed(
+    entries: Sequence[LogEntry],
     run_id: str,
-    said: Iterable[Statement | Doubt],
+    statements: Iterable[CheckpointStatement | UntrustedCheckpoint],
     *,
-    trace: Trace | None = None,
+    trace: ProgressTrace | None = None,
     expected: Checkpoint | None = None,
-) -> Proof:
+) -> SignedVerification:
     """`said` is what `read_statement` found, about whichever runs. Never raises."""
     audit = verify(entries, run_id, expected, trace)
     if not audit.ok:
-        return Proof(audit=audit)
-    best, doubts = Proof(audit=audit), dict[str, None]()
-    for each in said:
-        if isinstance(each, Doubt):
+        return SignedVerification(audit=audit)
+    best, doubts = SignedVerification(audit=audit), dict[str, None]()
+    for each in statements:
+        if isinstance(each, UntrustedCheckpoint):
             if each.problem == "forged":
-                return Proof(audit=audit, problem=each.message)
+                return SignedVerification(audit=audit, problem=each.message)
             doubts[each.message] = None
             continue
         head = each.runs.get(run_id)
         if head is None:
             continue
-        if not _agrees(entries, run_id, head):
-            return Proof(audit=verify(entries, run_id, _mark(head)))
+        if not _matches_head(entries, run_id, head):
+            return SignedVerification(audit=verify(entries, run_id, _to_checkpoint(head)))
         if best.statement is None or head.count > best.signed_count:
-            best = Proof(audit=audit, statement=each, signed_count=head.count)
+            best = SignedVerification(audit=audit, statement=each, signed_count=head.count)
     return msgspec.structs.replace(best, doubts=tuple(doubts))
 
 
-def _agrees(entries: Sequence[Entry], run_id: str, head: Head) -> bool:
+def _matches_head(entries: Sequence[LogEntry], run_id: str, head: ChainHead) -> bool:
     if not 0 <= head.count <= len(entries):
         return False
-    there = entries[head.count - 1].hash if head.count else genesis(run_id)
+    there = entries[head.count - 1].hash if head.count else genesis_hash(run_id)
     return there.hex() == head.head
 
 
-def _mark(head: Head) -> Checkpoint:
+def _to_checkpoint(head: ChainHead) -> Checkpoint:
     try:
         return Checkpoint(max(head.count, 0), bytes.fromhex(head.head))
     except ValueError:

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from ..domain.chain import Entry
+from ..domain.chain import LogEntry
 
 Outcome: TypeAlias = Literal["success", "failure", "unknown"]
 
@@ -23,7 +23,7 @@ class Severity(IntEnum):
     HIGH = 4
 
 
-class Kind(msgspec.Struct, frozen=True):
+class EventDescriptor(msgspec.Struct, frozen=True):
     title: str
     #: `event.category` and `event.type` of ECS.
     category: Literal["process", "api"] = "api"
@@ -37,45 +37,47 @@ class Kind(msgspec.Struct, frozen=True):
 
 _LOW, _MEDIUM, _HIGH = Severity.LOW, Severity.MEDIUM, Severity.HIGH
 
-UNKNOWN_KIND = Kind("Something happened")
+UNKNOWN_EVENT = EventDescriptor("Something happened")
 
-KINDS: Mapping[str, Kind] = {
-    "run.started": Kind("A run started", "process", "start", 1, outcome="success"),
-    "run.paused": Kind("A run waits for a person", "process", "change", 3),
-    "run.resumed": Kind("A run went on", "process", "change", 3, outcome="success"),
-    "run.completed": Kind("A run completed", "process", "end", 3, outcome="success"),
-    "run.degraded": Kind("A run completed with less than it should", "process", "end", 3, _MEDIUM, "success"),
-    "run.failed": Kind("A run failed", "process", "end", 3, _HIGH, "failure"),
-    "run.cancelled": Kind("A run was cancelled", "process", "end", 3, _MEDIUM, "failure"),
-    "model.menu": Kind("A model was shown its tools"),
-    "user.message": Kind("A person said something", activity=1, outcome="success"),
-    "model.request": Kind("A model was asked", "api", "start"),
-    "model.response": Kind("A model answered", "api", "end", outcome="success"),
-    "model.failed": Kind("A model gave no answer", "api", "end", 99, _MEDIUM, "failure"),
-    "model.refused": Kind("A final answer was refused", severity=_LOW, outcome="failure"),
-    "verification.conflict": Kind("A claim contradicts the facts", severity=_MEDIUM, outcome="failure"),
-    "tool.batch.started": Kind("A model proposed calls", "api", "start"),
-    "tool.intent": Kind("A call was proposed"),
-    "tool.validation": Kind("A call was validated"),
-    "tool.permission": Kind("A call was judged"),
-    "approval.requested": Kind("A person was asked for approval", activity=1, severity=_LOW),
-    "approval.granted": Kind("A call was approved", "api", "allowed", 3, _LOW, "success"),
-    "approval.rejected": Kind("A call was rejected", "api", "denied", 3, _MEDIUM, "failure"),
-    "approval.expired": Kind("Nobody approved in time", "api", "denied", 3, _MEDIUM, "failure"),
-    "approval.voided": Kind("A question or an answer is void", "api", "change", 3, _MEDIUM),
-    "input.requested": Kind("A person was asked for a value", activity=1, severity=_LOW),
-    "input.provided": Kind("A value was given", "api", "allowed", 3, _LOW, "success"),
-    "input.refused": Kind("A value was refused", "api", "denied", 3, _MEDIUM, "failure"),
-    "input.expired": Kind("Nobody gave a value in time", "api", "denied", 3, _MEDIUM, "failure"),
-    "consent.requested": Kind("A user was asked for consent", activity=1, severity=_LOW),
-    "consent.granted": Kind("A user consented", "api", "allowed", 3, _LOW, "success"),
-    "consent.refused": Kind("A user did not consent", "api", "denied", 3, _MEDIUM, "failure"),
-    "consent.expired": Kind("A user did not consent in time", "api", "denied", 3, _MEDIUM, "failure"),
-    "tool.invocation.started": Kind("A call started", "api", "start", severity=_LOW),
-    "tool.invocation.completed": Kind("A call ended", "api", "end", severity=_LOW),
-    "tool.invocation.suspended": Kind("A call waits for the run inside it", "api", "change"),
-    "tool.observation": Kind("A call was observed", "api", "access", 2),
-    "warning": Kind("A warning", severity=_MEDIUM),
+EVENT_DESCRIPTORS: Mapping[str, EventDescriptor] = {
+    "run.started": EventDescriptor("A run started", "process", "start", 1, outcome="success"),
+    "run.paused": EventDescriptor("A run waits for a person", "process", "change", 3),
+    "run.resumed": EventDescriptor("A run went on", "process", "change", 3, outcome="success"),
+    "run.completed": EventDescriptor("A run completed", "process", "end", 3, outcome="success"),
+    "run.degraded": EventDescriptor(
+        "A run completed with less than it should", "process", "end", 3, _MEDIUM, "success"
+    ),
+    "run.failed": EventDescriptor("A run failed", "process", "end", 3, _HIGH, "failure"),
+    "run.cancelled": EventDescriptor("A run was cancelled", "process", "end", 3, _MEDIUM, "failure"),
+    "model.menu": EventDescriptor("A model was shown its tools"),
+    "user.message": EventDescriptor("A person said something", activity=1, outcome="success"),
+    "model.request": EventDescriptor("A model was asked", "api", "start"),
+    "model.response": EventDescriptor("A model answered", "api", "end", outcome="success"),
+    "model.failed": EventDescriptor("A model gave no answer", "api", "end", 99, _MEDIUM, "failure"),
+    "model.refused": EventDescriptor("A final answer was refused", severity=_LOW, outcome="failure"),
+    "verification.conflict": EventDescriptor("A claim contradicts the facts", severity=_MEDIUM, outcome="failure"),
+    "tool.batch.started": EventDescriptor("A model proposed calls", "api", "start"),
+    "tool.intent": EventDescriptor("A call was proposed"),
+    "tool.validation": EventDescriptor("A call was validated"),
+    "tool.permission": EventDescriptor("A call was judged"),
+    "approval.requested": EventDescriptor("A person was asked for approval", activity=1, severity=_LOW),
+    "approval.granted": EventDescriptor("A call was approved", "api", "allowed", 3, _LOW, "success"),
+    "approval.rejected": EventDescriptor("A call was rejected", "api", "denied", 3, _MEDIUM, "failure"),
+    "approval.expired": EventDescriptor("Nobody approved in time", "api", "denied", 3, _MEDIUM, "failure"),
+    "approval.voided": EventDescriptor("A question or an answer is void", "api", "change", 3, _MEDIUM),
+    "input.requested": EventDescriptor("A person was asked for a value", activity=1, severity=_LOW),
+    "input.provided": EventDescriptor("A value was given", "api", "allowed", 3, _LOW, "success"),
+    "input.refused": EventDescriptor("A value was refused", "api", "denied", 3, _MEDIUM, "failure"),
+    "input.expired": EventDescriptor("Nobody gave a value in time", "api", "denied", 3, _MEDIUM, "failure"),
+    "consent.requested": EventDescriptor("A user was asked for consent", activity=1, severity=_LOW),
+    "consent.granted": EventDescriptor("A user consented", "api", "allowed", 3, _LOW, "success"),
+    "consent.refused": EventDescriptor("A user did not consent", "api", "denied", 3, _MEDIUM, "failure"),
+    "consent.expired": EventDescriptor("A user did not consent in time", "api", "denied", 3, _MEDIUM, "failure"),
+    "tool.invocation.started": EventDescriptor("A call started", "api", "start", severity=_LOW),
+    "tool.invocation.completed": EventDescriptor("A call ended", "api", "end", severity=_LOW),
+    "tool.invocation.suspended": EventDescriptor("A call waits for the run inside it", "api", "change"),
+    "tool.observation": EventDescriptor("A call was observed", "api", "access", 2),
+    "warning": EventDescriptor("A warning", severity=_MEDIUM),
 }
 
 
@@ -107,13 +109,13 @@ _VERDICTS: dict[str, tuple[Outcome, Severity]] = {
 }
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     seq: int
     hash: str
     at: int
     type: str
-    kind: Kind
+    kind: EventDescriptor
     outcome: Outcome
     severity: Severity
     message: str
@@ -132,15 +134,15 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.run_id}:{self.seq}"
 
 
-def tell(entry: Entry, *, agent: str = "", tool: str = "", host: str = "") -> Told:
+def to_audit_record(entry: LogEntry, *, agent: str = "", tool: str = "", host: str = "") -> AuditRecord:
     """`agent` and `tool` are what is known from earlier events, where this one does not say."""
-    whole, event = _read(entry.body)
-    fact = _fields(whole.get("fact"))
-    name = _text(fact.get("type"))
-    kind = KINDS.get(name, UNKNOWN_KIND)
-    outcome, severity = _ending(fact, kind)
-    at, detail, duration = whole.get("at"), _first(fact, _DETAIL), _number(fact, _DURATION)
-    return Told(
+    whole, event = _decode_event(entry.body)
+    fact = _to_object(whole.get("fact"))
+    name = _to_text(fact.get("type"))
+    kind = EVENT_DESCRIPTORS.get(name, UNKNOWN_EVENT)
+    outcome, severity = _read_outcome(fact, kind)
+    at, detail, duration = whole.get("at"), _first_text(fact, _DETAIL), _first_number(fact, _DURATION)
+    return AuditRecord(
         run_id=entry.run_id,
         seq=entry.seq,
         hash=entry.hash.hex(),
@@ -151,30 +153,30 @@ def tell(entry: Entry, *, agent: str = "", tool: str = "", host: str = "") -> To
         severity=severity,
         message=(f"{kind.title}: {detail}" if detail else kind.title)[:_MAX_MESSAGE_CHARS],
         event=event,
-        actor=_first(fact, _ACTOR),
-        agent=_first(fact, _AGENT) or agent,
-        tool=_first(fact, _TOOL) or tool,
-        call_id=_first(fact, _CALL),
-        action_id=_first(fact, _ACTION),
+        actor=_first_text(fact, _ACTOR),
+        agent=_first_text(fact, _AGENT) or agent,
+        tool=_first_text(fact, _TOOL) or tool,
+        call_id=_first_text(fact, _CALL),
+        action_id=_first_text(fact, _ACTION),
         duration_ms=duration,
         host=host,
     )
 
 
-def _read(body: bytes) -> tuple[dict[str, Any], bytes]:
+def _decode_event(body: bytes) -> tuple[dict[str, Any], bytes]:
     """What an event says, and its bytes as part of a line. Only between values can sane JSON have a line break."""
     try:
-        whole = _fields(_decode(body))
+        whole = _to_object(_decode(body))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return {}, _encode({"unreadable": body.decode(errors="backslashreplace")})
     return whole, body.replace(b"\n", b" ").replace(b"\r", b" ")
 
 
-def _ending(fact: dict[str, Any], kind: Kind) -> tuple[Outcome, Severity]:
-    verdict = _text(_fields(fact.get("decision")).get("verdict"))
+def _read_outcome(fact: dict[str, Any], kind: EventDescriptor) -> tuple[Outcome, Severity]:
+    verdict = _to_text(_to_object(fact.get("decision")).get("verdict"))
     if "tool" in fact and verdict:
         return _VERDICTS.get(verdict, ("unknown", Severity.LOW))
-    ok = _fields(fact.get("observation")).get("ok", fact.get("ok"))
+    ok = _to_object(fact.get("observation")).get("ok", fact.get("ok"))
     if "exit" in fact:
         ok = fact["exit"] == "ok"
     if not isinstance(ok, bool):
@@ -182,25 +184,25 @@ def _ending(fact: dict[str, Any], kind: Kind) -> tuple[Outcome, Severity]:
     return ("success", kind.severity) if ok else ("failure", max(kind.severity, Severity.LOW))
 
 
-def _first(fact: dict[str, Any], paths: tuple[tuple[str, ...], ...]) -> str:
-    return next((found for path in paths if (found := _text(_at(fact, path)))), "")
+def _first_text(fact: dict[str, Any], paths: tuple[tuple[str, ...], ...]) -> str:
+    return next((found for path in paths if (found := _to_text(_get_path(fact, path)))), "")
 
 
-def _number(fact: dict[str, Any], paths: tuple[tuple[str, ...], ...]) -> float | None:
-    values = (_at(fact, path) for path in paths)
+def _first_number(fact: dict[str, Any], paths: tuple[tuple[str, ...], ...]) -> float | None:
+    values = (_get_path(fact, path) for path in paths)
     return next((float(each) for each in values if type(each) in {int, float} and 0 <= each < _MAX_MS), None)
 
 
-def _at(fact: dict[str, Any], path: tuple[str, ...]) -> Any:
+def _get_path(fact: dict[str, Any], path: tuple[str, ...]) -> Any:
     *outer, last = path
     for name in outer:
-        fact = _fields(fact.get(name))
+        fact = _to_object(fact.get(name))
     return fact.get(last)
 
 
-def _fields(value: Any) -> dict[str, Any]:
+def _to_object(value: Any) -> dict[str, Any]:
     return cast(dict[str, Any], value) if isinstance(value, dict) else {}
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return value if isinstance(value, str) else ""

@@ -11,13 +11,13 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from .. import __version__
-from ..domain.chain import Entry, escape_line_breaks
+from ..domain.chain import LogEntry, escape_line_breaks
 from ..domain.event import Event
-from ..domain.json import without_surrogates
-from .export import event_line, to_json, to_ndjson
-from .records import Severity, Told, tell
+from ..domain.json import escape_surrogates
+from .export import format_event_line, to_json, to_ndjson
+from .records import Severity, AuditRecord, to_audit_record
 from .signed_line import SignedCheckpoint
-from .times import epoch_seconds, sane, utc
+from .times import format_epoch_seconds, clamp_time, format_rfc3339
 
 PRODUCT = "Interlock"
 _ECS_VERSION = "8.17.0"
@@ -31,103 +31,111 @@ _NANOSECONDS_PER_MS = 1_000_000
 _encode_json = msgspec.json.Encoder().encode
 
 
-def splunk_hec(told: Told) -> bytes:
+def splunk_hec(record: AuditRecord) -> bytes:
     fields = {
-        "run_id": told.run_id,
-        "seq": told.seq,
-        "hash": told.hash,
-        "type": told.type,
-        "outcome": told.outcome,
-        "severity": told.severity.name.lower(),
-        "actor": told.actor,
-        "agent": told.agent,
-        "tool": told.tool,
-        "call_id": told.call_id,
-        "action_id": told.action_id,
+        "run_id": record.run_id,
+        "seq": record.seq,
+        "hash": record.hash,
+        "type": record.type,
+        "outcome": record.outcome,
+        "severity": record.severity.name.lower(),
+        "actor": record.actor,
+        "agent": record.agent,
+        "tool": record.tool,
+        "call_id": record.call_id,
+        "action_id": record.action_id,
     }
     return encode_line(
         {
-            "time": msgspec.Raw(epoch_seconds(told.at).encode()),
-            **_there(host=told.host),
+            "time": msgspec.Raw(format_epoch_seconds(record.at).encode()),
+            **_drop_empty(host=record.host),
             "source": "interlock",
             "sourcetype": "interlock:event",
-            "event": msgspec.Raw(told.event),
-            "fields": _there(**fields),
+            "event": msgspec.Raw(record.event),
+            "fields": _drop_empty(**fields),
         }
     )
 
 
-def ecs(told: Told) -> bytes:
-    duration = None if told.duration_ms is None else int(told.duration_ms * _NANOSECONDS_PER_MS)
+def ecs(record: AuditRecord) -> bytes:
+    duration = None if record.duration_ms is None else int(record.duration_ms * _NANOSECONDS_PER_MS)
     return encode_line(
         {
-            "@timestamp": utc(told.at),
+            "@timestamp": format_rfc3339(record.at),
             "ecs": {"version": _ECS_VERSION},
-            "message": told.message,
-            "event": _there(
+            "message": record.message,
+            "event": _drop_empty(
                 kind="event",
-                category=[told.kind.category],
-                type=[told.kind.type],
-                action=told.type,
-                outcome=told.outcome,
-                id=told.uid,
-                sequence=told.seq,
-                hash=told.hash,
-                severity=int(told.severity),
+                category=[record.kind.category],
+                type=[record.kind.type],
+                action=record.type,
+                outcome=record.outcome,
+                id=record.uid,
+                sequence=record.seq,
+                hash=record.hash,
+                severity=int(record.severity),
                 provider="interlock",
                 dataset="interlock.audit",
                 duration=duration,
-                original=told.event.decode(errors="backslashreplace"),
+                original=record.event.decode(errors="backslashreplace"),
             ),
-            **_there(
-                host=_there(name=told.host),
-                user=_there(name=told.actor),
-                related=_there(user=[told.actor] if told.actor else None),
-                service={"type": "interlock", **_there(name=told.agent)},
-                interlock=_there(
-                    run_id=told.run_id,
-                    agent=told.agent,
-                    tool=told.tool,
-                    call_id=told.call_id,
-                    action_id=told.action_id,
+            **_drop_empty(
+                host=_drop_empty(name=record.host),
+                user=_drop_empty(name=record.actor),
+                related=_drop_empty(user=[record.actor] if record.actor else None),
+                service={"type": "interlock", **_drop_empty(name=record.agent)},
+                interlock=_drop_empty(
+                    run_id=record.run_id,
+                    agent=record.agent,
+                    tool=record.tool,
+                    call_id=record.call_id,
+                    action_id=record.action_id,
                 ),
             ),
         }
     )
 
 
-def ocsf(told: Told) -> bytes:
-    activity = told.kind.activity
-    status_id, status = _OCSF_STATUS[told.outcome]
-    resource = _there(name=told.tool, uid=told.call_id)
+def ocsf(record: AuditRecord) -> bytes:
+    activity = record.kind.activity
+    status_id, status = _OCSF_STATUS[record.outcome]
+    resource = _drop_empty(name=record.tool, uid=record.call_id)
     return encode_line(
         {
             "category_uid": _OCSF_CATEGORY,
             "class_uid": _OCSF_CLASS,
             "activity_id": activity,
-            "activity_name": _OCSF_ACTIVITIES.get(activity, told.type),
+            "activity_name": _OCSF_ACTIVITIES.get(activity, record.type),
             "type_uid": _OCSF_CLASS * 100 + activity,
-            "severity_id": int(told.severity),
-            "severity": told.severity.name.capitalize(),
+            "severity_id": int(record.severity),
+            "severity": record.severity.name.capitalize(),
             "status_id": status_id,
             "status": status,
-            "time": sane(told.at) // _NANOSECONDS_PER_MS,
-            "message": told.message,
-            **_there(duration=None if told.duration_ms is None else int(told.duration_ms)),
+            "time": clamp_time(record.at) // _NANOSECONDS_PER_MS,
+            "message": record.message,
+            **_drop_empty(duration=None if record.duration_ms is None else int(record.duration_ms)),
             "metadata": {
                 "version": _OCSF_VERSION,
                 "product": {"name": PRODUCT, "vendor_name": PRODUCT, "version": __version__},
-                "uid": told.uid,
-                "correlation_uid": told.run_id,
-                "event_code": told.type,
-                "sequence": told.seq,
-                "original_time": utc(told.at),
+                "uid": record.uid,
+                "correlation_uid": record.run_id,
+                "event_code": record.type,
+                "sequence": record.seq,
+                "original_time": format_rfc3339(record.at),
             },
-            "actor": _there(app_name="interlock", app_uid=told.agent, user=_there(name=told.actor)),
-            "api": {"operation": told.type, "service": {"name": "interlock"}, **_there(request=_request(told))},
-            "src_endpoint": _there(svc_name="interlock", hostname=told.host),
-            **_there(resources=[{**resource, "type": "tool"}] if resource else None),
-            "unmapped": {"hash": told.hash, **_there(action_id=told.action_id), "event": msgspec.Raw(told.event)},
+            "actor": _drop_empty(app_name="interlock", app_uid=record.agent, user=_drop_empty(name=record.actor)),
+            "api": {
+                "operation": record.type,
+                "service": {"name": "interlock"},
+                **_drop_empty(request=_request(record)),
+            },
+            "src_endpoint": _drop_empty(svc_name="interlock", hostname=record.host),
+            **_drop_empty(resources=[{**resource, "type": "tool"}] if resource else None),
+            "unmapped": {
+                "hash": record.hash,
+                **_drop_empty(action_id=record.action_id),
+                "event": msgspec.Raw(record.event),
+            },
         }
     )
 
@@ -137,15 +145,15 @@ def encode_line(value: Any) -> bytes:
     try:
         line = _encode_json(value)
     except UnicodeEncodeError:
-        line = _encode_json(without_surrogates(value))
+        line = _encode_json(escape_surrogates(value))
     return escape_line_breaks(line)
 
 
-def _request(told: Told) -> dict[str, Any]:
-    return _there(uid=told.call_id)
+def _request(record: AuditRecord) -> dict[str, Any]:
+    return _drop_empty(uid=record.call_id)
 
 
-def _there(**fields: Any) -> dict[str, Any]:
+def _drop_empty(**fields: Any) -> dict[str, Any]:
     """Without what is not known."""
     return {name: value for name, value in fields.items() if value is not None and value not in ("", {})}
 
@@ -155,95 +163,99 @@ _NANOSECONDS_PER_MILLISECOND = 1_000_000
 _invisible = re.compile("[\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]").sub
 
 
-def cef(told: Told) -> bytes:
-    header = ("CEF:0", PRODUCT, PRODUCT, __version__, told.type, told.kind.title, str(_SEVERITIES[told.severity]))
+def cef(record: AuditRecord) -> bytes:
+    header = ("CEF:0", PRODUCT, PRODUCT, __version__, record.type, record.kind.title, str(_SEVERITIES[record.severity]))
     extension = {
-        "rt": str(sane(told.at) // _NANOSECONDS_PER_MILLISECOND),
-        "externalId": told.uid,
-        "act": told.type,
-        "outcome": told.outcome,
-        "dvchost": told.host,
-        "suser": told.actor,
-        "msg": told.message,
+        "rt": str(clamp_time(record.at) // _NANOSECONDS_PER_MILLISECOND),
+        "externalId": record.uid,
+        "act": record.type,
+        "outcome": record.outcome,
+        "dvchost": record.host,
+        "suser": record.actor,
+        "msg": record.message,
         "cn1Label": "seq",
-        "cn1": str(told.seq),
-        **_labelled("cs1", "runId", told.run_id),
-        **_labelled("cs2", "hash", told.hash),
-        **_labelled("cs3", "tool", told.tool),
-        **_labelled("cs4", "agent", told.agent),
-        **_labelled("cs5", "callId", told.call_id),
-        **_labelled("cs6", "actionId", told.action_id),
-        "rawEvent": told.event.decode(errors="backslashreplace"),
+        "cn1": str(record.seq),
+        **_label_field("cs1", "runId", record.run_id),
+        **_label_field("cs2", "hash", record.hash),
+        **_label_field("cs3", "tool", record.tool),
+        **_label_field("cs4", "agent", record.agent),
+        **_label_field("cs5", "callId", record.call_id),
+        **_label_field("cs6", "actionId", record.action_id),
+        "rawEvent": record.event.decode(errors="backslashreplace"),
     }
-    said = " ".join(f"{key}={_value(text)}" for key, text in extension.items() if text)
-    return f"{'|'.join(map(_field, header))}|{said}".encode()
+    extension_text = " ".join(f"{key}={_escape_extension(text)}" for key, text in extension.items() if text)
+    return f"{'|'.join(map(_escape_header, header))}|{extension_text}".encode()
 
 
-def _labelled(key: str, label: str, text: str) -> dict[str, str]:
+def _label_field(key: str, label: str, text: str) -> dict[str, str]:
     return {f"{key}Label": label, key: text} if text else {}
 
 
-def _field(text: str) -> str:
+def _escape_header(text: str) -> str:
     """Of the header, where no line break can be written."""
-    return _plain(text).replace("|", "\\|").replace("\n", " ").replace("\r", " ")
+    return _escape_text(text).replace("|", "\\|").replace("\n", " ").replace("\r", " ")
 
 
-def _value(text: str) -> str:
-    return _plain(text).replace("=", "\\=").replace("\n", "\\n").replace("\r", "\\r")
+def _escape_extension(text: str) -> str:
+    return _escape_text(text).replace("=", "\\=").replace("\n", "\\n").replace("\r", "\\r")
 
 
-def _plain(text: str) -> str:
-    return _invisible(_written, text).replace("\\", "\\\\")
+def _escape_text(text: str) -> str:
+    return _invisible(_escape_match, text).replace("\\", "\\\\")
 
 
-def _written(match: re.Match[str]) -> str:
+def _escape_match(match: re.Match[str]) -> str:
     return f"\\u{ord(match[0]):04x}"
 
 
 SchemaName: TypeAlias = Literal["interlock", "splunk_hec", "ecs", "ocsf", "cef"]
-FormName: TypeAlias = Literal["json", "ndjson"]
+ExportFormat: TypeAlias = Literal["json", "ndjson"]
 
-MEDIA_TYPES: Mapping[FormName, str] = {"json": "application/json", "ndjson": "application/x-ndjson"}
+MEDIA_TYPES: Mapping[ExportFormat, str] = {"json": "application/json", "ndjson": "application/x-ndjson"}
 
 
-class Schema(msgspec.Struct, frozen=True):
+class ExportSchema(msgspec.Struct, frozen=True):
     about: str
     #: One event on one line, without its line feed. None: the stored bytes are the line.
-    render: Callable[[Told], bytes] | None
+    render: Callable[[AuditRecord], bytes] | None
     #: What its readers take: Splunk wants objects one behind the other, CEF is lines.
-    form: FormName = "json"
+    form: ExportFormat = "json"
     #: Is a line JSON?
     is_json: bool = True
 
 
-SCHEMAS: Mapping[SchemaName, Schema] = {
-    "interlock": Schema("Events as they are stored, which can be verified.", None),
-    "splunk_hec": Schema("Envelopes for Splunk's HTTP Event Collector.", splunk_hec, "ndjson"),
-    "ecs": Schema("Elastic Common Schema.", ecs),
-    "ocsf": Schema("Open Cybersecurity Schema Framework, API Activity.", ocsf),
-    "cef": Schema("ArcSight's Common Event Format.", cef, "ndjson", is_json=False),
+SCHEMAS: Mapping[SchemaName, ExportSchema] = {
+    "interlock": ExportSchema("Events as they are stored, which can be verified.", None),
+    "splunk_hec": ExportSchema("Envelopes for Splunk's HTTP Event Collector.", splunk_hec, "ndjson"),
+    "ecs": ExportSchema("Elastic Common Schema.", ecs),
+    "ocsf": ExportSchema("Open Cybersecurity Schema Framework, API Activity.", ocsf),
+    "cef": ExportSchema("ArcSight's Common Event Format.", cef, "ndjson", is_json=False),
 }
 
 
-def render(entry: Entry, schema: SchemaName, *, agent: str = "", tool: str = "", host: str = "") -> bytes:
+def render_event(entry: LogEntry, schema: SchemaName, *, agent: str = "", tool: str = "", host: str = "") -> bytes:
     """One event on one line, without its line feed."""
     written = SCHEMAS[schema].render
-    return event_line(entry) if written is None else written(tell(entry, agent=agent, tool=tool, host=host))
+    return (
+        format_event_line(entry)
+        if written is None
+        else written(to_audit_record(entry, agent=agent, tool=tool, host=host))
+    )
 
 
-def renderers(host: str = "") -> Mapping[str, Callable[[Entry, Event, str], bytes]]:
+def build_renderers(host: str = "") -> Mapping[str, Callable[[LogEntry, Event, str], bytes]]:
     """By schema: how one event of an agent's run is written, for whoever sends them one by one."""
 
-    def written(name: SchemaName) -> Callable[[Entry, Event, str], bytes]:
-        return lambda entry, event, agent: render(entry, name, agent=agent, host=host)
+    def written(name: SchemaName) -> Callable[[LogEntry, Event, str], bytes]:
+        return lambda entry, event, agent: render_event(entry, name, agent=agent, host=host)
 
     return {name: written(name) for name in SCHEMAS}
 
 
-def export(
-    entries: Iterable[Entry],
+def export_run(
+    entries: Iterable[LogEntry],
     schema: SchemaName = "interlock",
-    form: FormName | None = None,
+    form: ExportFormat | None = None,
     *,
     signed: SignedCheckpoint | None = None,
     host: str = "",
@@ -253,26 +265,26 @@ def export(
     form = form or chosen.form
     if chosen.render is None:
         return to_json(entries, signed) if form == "json" else to_ndjson(entries, signed)
-    lines = map(chosen.render, _telling(entries, host))
+    lines = map(chosen.render, _enrich_records(entries, host))
     if form == "ndjson":
         return (line + b"\n" for line in lines)
-    return _array(lines if chosen.is_json else (encode_line(line.decode()) for line in lines))
+    return _to_json_array(lines if chosen.is_json else (encode_line(line.decode()) for line in lines))
 
 
-def _telling(entries: Iterable[Entry], host: str) -> Iterator[Told]:
+def _enrich_records(entries: Iterable[LogEntry], host: str) -> Iterator[AuditRecord]:
     """Events that say more than they hold: which agent the run is of, and which tool a call is of."""
     agent, tools = "", dict[str, str]()
     for entry in entries:
-        told = tell(entry, agent=agent, host=host)
-        agent = agent or told.agent
-        if told.call_id and told.tool:
-            tools[told.call_id] = told.tool
-        elif told.call_id in tools:
-            told = msgspec.structs.replace(told, tool=tools[told.call_id])
-        yield told
+        record = to_audit_record(entry, agent=agent, host=host)
+        agent = agent or record.agent
+        if record.call_id and record.tool:
+            tools[record.call_id] = record.tool
+        elif record.call_id in tools:
+            record = msgspec.structs.replace(record, tool=tools[record.call_id])
+        yield record
 
 
-def _array(lines: Iterable[bytes]) -> Iterator[bytes]:
+def _to_json_array(lines: Iterable[bytes]) -> Iterator[bytes]:
     separator = b"[\n"
     for line in lines:
         yield separator + line

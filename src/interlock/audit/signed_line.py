@@ -26,16 +26,16 @@ class SignedCheckpoint(msgspec.Struct, frozen=True):
         return b'{"checkpoint":%s,"signature":"%s"}' % (self.document, self.signature.hex().encode())
 
 
-def is_checkpoint(line: bytes) -> bool:
+def is_checkpoint_line(line: bytes) -> bool:
     return line.startswith(_BEGIN)
 
 
-def read_line(line: bytes) -> SignedCheckpoint | None:
+def parse_checkpoint_line(line: bytes) -> SignedCheckpoint | None:
     """None for what is none."""
     match = _LINE.fullmatch(line.strip())
     return None if match is None else SignedCheckpoint(match[1], bytes.fromhex(match[2].decode()))
 
 
-def read_lines(lines: Iterable[bytes]) -> list[SignedCheckpoint]:
+def parse_checkpoint_lines(lines: Iterable[bytes]) -> list[SignedCheckpoint]:
     """The checkpoints among the lines of an export, or of a file that they were copied to."""
-    return [found for line in lines if is_checkpoint(line) and (found := read_line(line)) is not None]
+    return [found for line in lines if is_checkpoint_line(line) and (found := parse_checkpoint_line(line)) is not None]

@@ -20,7 +20,7 @@ from hashlib import sha256, sha512
 from pathlib import Path
 from typing import Any
 
-PROVED, BAD, UNPROVED = 0, 1, 2
+VERIFIED, INVALID, UNVERIFIED = 0, 1, 2
 EVENT = re.compile(rb'\{"hash":"([0-9a-f]{64})","event":(.+)\},?', re.DOTALL)
 SIGNED = re.compile(rb'\{"checkpoint":(.+),"signature":"([0-9a-f]{128})"\},?', re.DOTALL)
 SCHEMA = "interlock/checkpoint/v1"
@@ -29,27 +29,27 @@ SCHEMA = "interlock/checkpoint/v1"
 P, ORDER, ENCODED = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493, 32
 D = -121665 * pow(121666, -1, P) % P
 Point = tuple[int, int, int, int]
-Signed = tuple[int, Any, Any, Any]  # of a run: how many events, when, as which checkpoint, by which key
+SignedPart = tuple[int, Any, Any, Any]  # of a run: how many events, when, as which checkpoint, by which key
 
 
-class Bad(Exception):
+class InvalidExportError(Exception):
     """The export is not what was written."""
 
 
-def add(a: Point, b: Point) -> Point:
+def add_points(a: Point, b: Point) -> Point:
     m, n = (a[1] - a[0]) * (b[1] - b[0]) % P, (a[1] + a[0]) * (b[1] + b[0]) % P
     c, z = 2 * a[3] * b[3] * D % P, 2 * a[2] * b[2] % P
     return (n - m) * (z - c) % P, (z + c) * (n + m) % P, (z - c) * (z + c) % P, (n - m) * (n + m) % P
 
 
-def times(factor: int, point: Point) -> Point:
+def multiply_point(factor: int, point: Point) -> Point:
     total: Point = (0, 1, 1, 0)
     while factor:
-        total, point, factor = add(total, point) if factor & 1 else total, add(point, point), factor >> 1
+        total, point, factor = add_points(total, point) if factor & 1 else total, add_points(point, point), factor >> 1
     return total
 
 
-def decoded(raw: bytes) -> Point | None:
+def decode_point(raw: bytes) -> Point | None:
     y, odd = int.from_bytes(raw, "little") % 2**255, raw[-1] >> 7
     square = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
     x = pow(square, (P + 3) // 8, P)
@@ -60,73 +60,81 @@ def decoded(raw: bytes) -> Point | None:
     return x, y, 1, x * y % P
 
 
-BASE = decoded((4 * pow(5, -1, P) % P).to_bytes(ENCODED, "little"))
+BASE = decode_point((4 * pow(5, -1, P) % P).to_bytes(ENCODED, "little"))
 
 
-def is_signed(public: bytes, message: bytes, signature: bytes) -> bool:
+def verify_signature(public: bytes, message: bytes, signature: bytes) -> bool:
     if len(public) != ENCODED or len(signature) != 2 * ENCODED:
         return False
-    a, r, s = decoded(public), decoded(signature[:ENCODED]), int.from_bytes(signature[ENCODED:], "little")
+    a, r, s = decode_point(public), decode_point(signature[:ENCODED]), int.from_bytes(signature[ENCODED:], "little")
     if a is None or r is None or BASE is None or s >= ORDER:
         return False
     h = int.from_bytes(sha512(signature[:ENCODED] + public + message).digest(), "little") % ORDER
-    left, right = times(s, BASE), add(r, times(h, a))
+    left, right = multiply_point(s, BASE), add_points(r, multiply_point(h, a))
     return (left[0] * right[2] - right[0] * left[2]) % P == 0 == (left[1] * right[2] - right[1] * left[2]) % P
 
 
-def read(written: bytes) -> dict[str, Any]:
+def read_json(written: bytes) -> dict[str, Any]:
     try:
         return dict(json.loads(written))
     except RecursionError:
-        raise Bad("it is nested too deep to be read (nested_too_deep)") from None
+        raise InvalidExportError("it is nested too deep to be read (nested_too_deep)") from None
     except (ValueError, TypeError):
         return {}
 
 
 def check_chain(events: list[tuple[bytes, bytes]]) -> tuple[str, list[str]]:
     """The run, and the hash before each event and after the last one."""
-    run = read(events[0][1]).get("run_id") if events else None
+    run = read_json(events[0][1]).get("run_id") if events else None
     if not isinstance(run, str):
-        raise Bad("event 0 does not say whose it is" if events else "there is no event")
+        raise InvalidExportError("event 0 does not say whose it is" if events else "there is no event")
     heads = [sha256(b"interlock/log/v1\n" + run.encode(errors="replace")).hexdigest()]
     for place, (written, body) in enumerate(events):
-        event = read(body)
+        event = read_json(body)
         if not body:
-            raise Bad(f"event {place} is not an exported event")
+            raise InvalidExportError(f"event {place} is not an exported event")
         if event.get("run_id") != run:
-            raise Bad(f"event {place} is of another run, {event.get('run_id')!r}")
+            raise InvalidExportError(f"event {place} is of another run, {event.get('run_id')!r}")
         if type(event.get("seq")) is not int or event["seq"] != place:
-            raise Bad(f"event {place} is not in its place: the one there says it is event {event.get('seq')!r}")
+            raise InvalidExportError(
+                f"event {place} is not in its place: the one there says it is event {event.get('seq')!r}"
+            )
         if sha256(bytes.fromhex(heads[place]) + body).hexdigest() != written.decode():
-            raise Bad(f"event {place} breaks the chain: it was edited, or the one before it was and its hash made anew")
+            raise InvalidExportError(
+                f"event {place} breaks the chain: it was edited, or the one before it was and its hash made anew"
+            )
         heads.append(written.decode())
     return run, heads
 
 
-def signed_part(document: bytes, signature: bytes, keys: dict[str, bytes], run: str, heads: list[str]) -> Signed | None:
+def check_signed_part(
+    document: bytes, signature: bytes, keys: dict[str, bytes], run: str, heads: list[str]
+) -> SignedPart | None:
     """What it says about this run: a count of 0 where it is about others, None where its key is not known."""
-    said = read(document)
+    said = read_json(document)
     public = keys.get(str(said.get("key")))
     if public is None:
         return None
-    if said.get("schema") != SCHEMA or not is_signed(public, document, bytes.fromhex(signature.decode())):
-        raise Bad(f"the signature of checkpoint {said.get('number')!r} is not by key {said.get('key')}")
+    if said.get("schema") != SCHEMA or not verify_signature(public, document, bytes.fromhex(signature.decode())):
+        raise InvalidExportError(f"the signature of checkpoint {said.get('number')!r} is not by key {said.get('key')}")
     if run not in said["runs"]:
         return 0, None, None, None
     count, head = said["runs"][run]["count"], said["runs"][run]["head"]
     if count >= len(heads):
-        raise Bad(f"events {len(heads) - 1} to {count - 1} are missing at the end: {count} were signed")
+        raise InvalidExportError(f"events {len(heads) - 1} to {count - 1} are missing at the end: {count} were signed")
     if heads[count] != head:
-        raise Bad(f"event {count - 1} or one before it is not the one that was signed: hashes were made anew")
+        raise InvalidExportError(
+            f"event {count - 1} or one before it is not the one that was signed: hashes were made anew"
+        )
     return count, said.get("at"), said.get("number"), said["key"]
 
 
 def check(export: Iterable[bytes], keys: Iterable[str] = (), checkpoints: Iterable[bytes] = ()) -> tuple[int, str]:
     """The exit code, and why."""
-    return (found := examine(export, keys, checkpoints))["code"], found["message"]
+    return (found := verify_export(export, keys, checkpoints))["code"], found["message"]
 
 
-def examine(export: Iterable[bytes], keys: Iterable[str], checkpoints: Iterable[bytes]) -> dict[str, Any]:
+def verify_export(export: Iterable[bytes], keys: Iterable[str], checkpoints: Iterable[bytes]) -> dict[str, Any]:
     known = {sha256(bytes.fromhex(key)).hexdigest()[:16]: bytes.fromhex(key) for key in keys}
     lines = [line for line in map(bytes.strip, export) if line not in {b"", b"[", b"]", b"[]"}]
     own = [(match[1], match[2]) for match in map(SIGNED.fullmatch, lines) if match]
@@ -134,16 +142,18 @@ def examine(export: Iterable[bytes], keys: Iterable[str], checkpoints: Iterable[
     events = [EVENT.fullmatch(line) for line in lines if not SIGNED.fullmatch(line)]
     try:
         run, heads = check_chain([(match[1], match[2]) if match else (b"", b"") for match in events])
-        parts = [signed_part(*each, known, run, heads) for each in (*own, *other)]
+        parts = [check_signed_part(*each, known, run, heads) for each in (*own, *other)]
         if any(part and not part[0] for part in parts[: len(own)]):
-            raise Bad(f"the checkpoint at its end is not about {run}: it was taken from another export")
-    except Bad as bad:
-        return {"code": BAD, "message": f"NOT WHAT WAS WRITTEN: {bad}"}
-    best: Signed = max((part for part in parts if part), key=lambda part: part[0], default=(0, None, None, None))
+            raise InvalidExportError(f"the checkpoint at its end is not about {run}: it was taken from another export")
+    except InvalidExportError as bad:
+        return {"code": INVALID, "message": f"NOT WHAT WAS WRITTEN: {bad}"}
+    best: SignedPart = max((part for part in parts if part), key=lambda part: part[0], default=(0, None, None, None))
     count, (signed, at, number, key) = len(heads) - 1, best
-    why = f"signed by {read(own[0][0]).get('key')}, whose public key was not given (--key)" if own else "not signed"
+    why = (
+        f"signed by {read_json(own[0][0]).get('key')}, whose public key was not given (--key)" if own else "not signed"
+    )
     rest = f"{count - signed} more follow, not signed" if signed < count else "what was written later is not in it"
-    code, verdict, which = (PROVED, "OK", "all ") if signed == count else (UNPROVED, "NOT PROVED", "")
+    code, verdict, which = (VERIFIED, "OK", "all ") if signed == count else (UNVERIFIED, "NOT PROVED", "")
     by = f"{which}{signed} events, signed at {at} as checkpoint {number} by key {key}; {rest}"
     said = f"{run}: {by if signed else f'{count} events in one unbroken chain, {why}'}"
     fields = {"run_id": run, "events": count, "signed_events": signed, "signed_at": at, "signed_checkpoint": number}
@@ -160,9 +170,9 @@ def main(words: list[str] | None = None) -> int:
     try:
         with open(given.export, "rb") as file:
             checkpoints = [line for path in given.checkpoint for line in Path(path).read_bytes().splitlines()]
-            found = examine(file, given.key, checkpoints)
+            found = verify_export(file, given.key, checkpoints)
     except (OSError, ValueError) as error:
-        found = dict[str, Any](code=UNPROVED, message=f"CANNOT BE READ: {error}")
+        found = dict[str, Any](code=UNVERIFIED, message=f"CANNOT BE READ: {error}")
     print(json.dumps(found) if given.json else found["message"].encode("unicode_escape").decode())
     return found["code"]
 

@@ -14,11 +14,11 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from ..domain.chain import Entry, decode_event, genesis, link
+from ..domain.chain import LogEntry, decode_event, genesis_hash, next_hash
 from ..domain.errors import IllegalTransitionError, LogCorruptError
 from ..domain.state.ledger import Ledger
 
-Problem: TypeAlias = Literal[
+FlawKind: TypeAlias = Literal[
     "edited", "missing", "reordered", "inserted", "foreign_run", "unreadable", "illegal", "cut", "rewritten"
 ]
 
@@ -30,7 +30,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     head_hash: bytes
 
 
-class Trace(msgspec.Struct, frozen=True):
+class ProgressTrace(msgspec.Struct, frozen=True):
     """How far a run was at least, as the log says in another place than its events: one that it names has an event,
     and a snapshot is taken after what it holds is written."""
 
@@ -39,18 +39,18 @@ class Trace(msgspec.Struct, frozen=True):
     head_hash: bytes = b""
 
 
-class Flaw(msgspec.Struct, frozen=True):
+class ChainFlaw(msgspec.Struct, frozen=True):
     #: The first event that is not what was written.
     seq: int
-    problem: Problem
+    problem: FlawKind
     message: str
 
 
-class Audit(msgspec.Struct, frozen=True):
+class ChainVerification(msgspec.Struct, frozen=True):
     #: How many events, from the first on, are one unbroken chain, and the hash after them.
     count: int
     head_hash: bytes
-    flaw: Flaw | None = None
+    flaw: ChainFlaw | None = None
 
     @property
     def ok(self) -> bool:
@@ -58,91 +58,91 @@ class Audit(msgspec.Struct, frozen=True):
 
 
 def verify(
-    entries: Sequence[Entry], run_id: str, expected: Checkpoint | None = None, trace: Trace | None = None
-) -> Audit:
+    entries: Sequence[LogEntry], run_id: str, expected: Checkpoint | None = None, trace: ProgressTrace | None = None
+) -> ChainVerification:
     """Check every event of a run. Never raises, whatever the entries hold."""
     # The hash before each event that was found good, and the one after the last of them.
-    heads = [genesis(run_id)]
+    heads = [genesis_hash(run_id)]
     ledger = Ledger(run_id=run_id)
     for place, entry in enumerate(entries):
-        if entry.run_id == run_id and entry.seq == place and _continues(heads[place], entry):
-            flaw = _misfit(entry, ledger)
+        if entry.run_id == run_id and entry.seq == place and _extends_chain(heads[place], entry):
+            flaw = _find_illegal_event(entry, ledger)
         else:
-            flaw = _damage(entries, heads, run_id)
+            flaw = _classify_damage(entries, heads, run_id)
         if flaw is not None:
             good = min(flaw.seq, place)
-            return Audit(good, heads[good], flaw)
+            return ChainVerification(good, heads[good], flaw)
         heads.append(entry.hash)
-    flaw = (expected and _departure(heads, expected)) or (trace and _contradicted(heads, trace)) or None
-    return Audit(len(entries), heads[-1], flaw)
+    flaw = (expected and _compare_checkpoint(heads, expected)) or (trace and _compare_trace(heads, trace)) or None
+    return ChainVerification(len(entries), heads[-1], flaw)
 
 
-def _damage(entries: Sequence[Entry], heads: list[bytes], run_id: str) -> Flaw:
+def _classify_damage(entries: Sequence[LogEntry], heads: list[bytes], run_id: str) -> ChainFlaw:
     """What was done to the first event that was not found good."""
     place = len(heads) - 1
     entry = entries[place]
     following = entries[place + 1] if place + 1 < len(entries) else None
     if entry.run_id != run_id:
-        return Flaw(place, "foreign_run", f"in place of event {place} is one of run {entry.run_id!r}")
-    if place > 0 and _continues(heads[place - 1], entry):
-        return Flaw(place - 1, "inserted", f"event {place - 1} was inserted: the chain runs past it")
-    if entry.seq != place and not (following and following.seq == place + 1 and _continues(entry.hash, following)):
-        return _misplaced(entries, heads)
-    if following and following.seq == place and _continues(heads[place], following):
-        return Flaw(place, "inserted", f"event {place} was inserted: the chain runs past it")
+        return ChainFlaw(place, "foreign_run", f"in place of event {place} is one of run {entry.run_id!r}")
+    if place > 0 and _extends_chain(heads[place - 1], entry):
+        return ChainFlaw(place - 1, "inserted", f"event {place - 1} was inserted: the chain runs past it")
+    if entry.seq != place and not (following and following.seq == place + 1 and _extends_chain(entry.hash, following)):
+        return _classify_misplaced(entries, heads)
+    if following and following.seq == place and _extends_chain(heads[place], following):
+        return ChainFlaw(place, "inserted", f"event {place} was inserted: the chain runs past it")
     rehashed = f", or event {place - 1} was and its hash was made anew" if place else ""
-    return Flaw(place, "edited", f"event {place} breaks the chain: it was edited{rehashed}")
+    return ChainFlaw(place, "edited", f"event {place} breaks the chain: it was edited{rehashed}")
 
 
-def _misplaced(entries: Sequence[Entry], heads: list[bytes]) -> Flaw:
+def _classify_misplaced(entries: Sequence[LogEntry], heads: list[bytes]) -> ChainFlaw:
     """What happened when an event's number is not that of its place."""
     place = len(heads) - 1
     seq = entries[place].seq
     if seq > place:
         later = {entry.seq for entry in entries[place + 1 :]}
         if place not in later:
-            return Flaw(place, "missing", f"event {place} is missing: event {seq} is in its place")
-        problem: Problem = "inserted" if seq in later else "reordered"
-        return Flaw(place, problem, f"before event {place} is one that says it is event {seq}")
-    if seq >= 0 and _continues(heads[seq], entries[place]):
-        return Flaw(seq, "inserted", f"event {seq} is there twice")
-    return Flaw(place, "inserted", f"in place of event {place} is one that says it is event {seq}")
+            return ChainFlaw(place, "missing", f"event {place} is missing: event {seq} is in its place")
+        problem: FlawKind = "inserted" if seq in later else "reordered"
+        return ChainFlaw(place, problem, f"before event {place} is one that says it is event {seq}")
+    if seq >= 0 and _extends_chain(heads[seq], entries[place]):
+        return ChainFlaw(seq, "inserted", f"event {seq} is there twice")
+    return ChainFlaw(place, "inserted", f"in place of event {place} is one that says it is event {seq}")
 
 
-def _misfit(entry: Entry, ledger: Ledger) -> Flaw | None:
+def _find_illegal_event(entry: LogEntry, ledger: Ledger) -> ChainFlaw | None:
     """What is wrong with an event that is in the chain: it was written so, but not by this version of Interlock."""
     try:
         ledger.apply(decode_event(entry))
     except LogCorruptError as error:
-        return Flaw(entry.seq, "unreadable", str(error))
+        return ChainFlaw(entry.seq, "unreadable", str(error))
     except IllegalTransitionError as error:
-        return Flaw(entry.seq, "illegal", f"event {entry.seq} cannot follow: {error}")
+        return ChainFlaw(entry.seq, "illegal", f"event {entry.seq} cannot follow: {error}")
     return None
 
 
-def _departure(heads: list[bytes], expected: Checkpoint) -> Flaw | None:
+def _compare_checkpoint(heads: list[bytes], expected: Checkpoint) -> ChainFlaw | None:
     """Where an unbroken chain is not the one that the checkpoint was taken from."""
     there = len(heads) - 1
     if there < expected.count:
-        return Flaw(there, "cut", f"events {there} to {expected.count - 1} are missing at the end")
+        return ChainFlaw(there, "cut", f"events {there} to {expected.count - 1} are missing at the end")
     if heads[expected.count] != expected.head_hash:
         last = max(expected.count - 1, 0)
-        return Flaw(last, "rewritten", f"event {last} or one before it was edited and the hashes made anew")
+        return ChainFlaw(last, "rewritten", f"event {last} or one before it was edited and the hashes made anew")
     return None
 
 
-def _contradicted(heads: list[bytes], trace: Trace) -> Flaw | None:
+def _compare_trace(heads: list[bytes], trace: ProgressTrace) -> ChainFlaw | None:
     there = len(heads) - 1
     if there == 0 < trace.count:
-        return Flaw(0, "missing", "the log knows this run, and none of its events is there")
+        return ChainFlaw(0, "missing", "the log knows this run, and none of its events is there")
     if there < trace.count:
         last = trace.count - 1
-        return Flaw(
+        return ChainFlaw(
             there, "cut", f"events {there} to {last} are missing at the end: there is a snapshot of event {last}"
         )
     if trace.head_hash and heads[trace.count] != trace.head_hash:
         last = trace.count - 1
-        return Flaw(
+        return ChainFlaw(
             last,
             "rewritten",
             f"event {last} or one before it is not the one that there is a snapshot of: it was edited",
@@ -150,5 +150,5 @@ def _contradicted(heads: list[bytes], trace: Trace) -> Flaw | None:
     return None
 
 
-def _continues(head_hash: bytes, entry: Entry) -> bool:
-    return link(head_hash, entry.body) == entry.hash
+def _extends_chain(head_hash: bytes, entry: LogEntry) -> bool:
+    return next_hash(head_hash, entry.body) == entry.hash

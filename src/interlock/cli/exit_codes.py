@@ -23,6 +23,6 @@ MEANINGS: Mapping[ExitCode, str] = {
 }
 
 
-def exits(words: Mapping[ExitCode, str] = MEANINGS) -> str:
+def format_exit_codes(meanings: Mapping[ExitCode, str] = MEANINGS) -> str:
     """For the end of a help text. A command that says more than the common words gives its own."""
-    return f"Exit codes: {'; '.join(f'{code.value} {meaning}' for code, meaning in words.items())}."
+    return f"Exit codes: {'; '.join(f'{code.value} {meaning}' for code, meaning in meanings.items())}."

@@ -18,54 +18,54 @@ except ImportError as missing:
 
 from .. import __version__
 from ..domain.errors import InterlockError
-from .exit_codes import ExitCode, exits
+from .exit_codes import ExitCode, format_exit_codes
 
 
-class Door(NamedTuple):
+class CommandEntry(NamedTuple):
     """The module that has its `app`, and what help says about it."""
 
     module: str
-    about: str
+    help: str
 
 
 #: Set: what is not expected is told with all that there is to tell.
-_TRACE = "INTERLOCK_TRACE"
+_TRACE_VARIABLE = "INTERLOCK_TRACE"
 
 #: In the order in which help lists them.
-DOORS: Mapping[str, Door] = {
-    "demo": Door("demo.command", "See it work: a failing project is repaired, with questions."),
-    "run": Door("commands.run", "Let an agent work on a task in this folder."),
-    "chat": Door("commands.chat", "The same, in a conversation."),
-    "runs": Door("commands.runs", "List, show, watch, resume, cancel and fork runs."),
-    "approvals": Door("commands.approvals", "Answer what runs ask, from any terminal."),
-    "replay": Door("commands.replay", "Go through a recorded run, without executing anything."),
-    "serve": Door("commands.serve", "Serve runs to people and programs: REST, console, audit."),
-    "accounts": Door("commands.accounts", "Who may sign in to a server, and what they may do."),
-    "keys": Door("commands.keys", "Keys with which programs talk to a server."),
-    "audit": Door("commands.audit", "Export runs, and check that a log is what was written."),
-    "policy": Door("commands.policy", "Check, test and explain policies; try them on old runs."),
-    "tools": Door("commands.tools", "Show the tools that a run in this folder would have."),
-    "trust": Door("commands.trust", "Say which projects may bring settings, rules and skills."),
-    "config": Door("commands.config", "Show and change settings, and where each comes from."),
-    "doctor": Door("commands.doctor", "Show what holds commands back here, and what to do."),
+COMMAND_ENTRIES: Mapping[str, CommandEntry] = {
+    "demo": CommandEntry("demo.command", "See it work: a failing project is repaired, with questions."),
+    "run": CommandEntry("commands.run", "Let an agent work on a task in this folder."),
+    "chat": CommandEntry("commands.chat", "The same, in a conversation."),
+    "runs": CommandEntry("commands.runs", "List, show, watch, resume, cancel and fork runs."),
+    "approvals": CommandEntry("commands.approvals", "Answer what runs ask, from any terminal."),
+    "replay": CommandEntry("commands.replay", "Go through a recorded run, without executing anything."),
+    "serve": CommandEntry("commands.serve", "Serve runs to people and programs: REST, console, audit."),
+    "accounts": CommandEntry("commands.accounts", "Who may sign in to a server, and what they may do."),
+    "keys": CommandEntry("commands.keys", "Keys with which programs talk to a server."),
+    "audit": CommandEntry("commands.audit", "Export runs, and check that a log is what was written."),
+    "policy": CommandEntry("commands.policy", "Check, test and explain policies; try them on old runs."),
+    "tools": CommandEntry("commands.tools", "Show the tools that a run in this folder would have."),
+    "trust": CommandEntry("commands.trust", "Say which projects may bring settings, rules and skills."),
+    "config": CommandEntry("commands.config", "Show and change settings, and where each comes from."),
+    "doctor": CommandEntry("commands.doctor", "Show what holds commands back here, and what to do."),
 }
 
 
-class _Unloaded(TyperGroup):
+class _LazyCommand(TyperGroup):
     """A command by its name, until somebody uses it."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        loaded = get_command(import_module(_module(str(self.name))).app)
+        loaded = get_command(import_module(_module_path(str(self.name))).app)
         return loaded.make_context(info_name, args, parent, **extra)
 
 
-class _Doors(TyperGroup):
+class _CommandGroup(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
-        return [name for name in DOORS if find_spec(_module(name))]
+        return [name for name in COMMAND_ENTRIES if find_spec(_module_path(name))]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        known = cmd_name in DOORS and find_spec(_module(cmd_name))
-        return _Unloaded(name=cmd_name, help=DOORS[cmd_name].about) if known else None
+        known = cmd_name in COMMAND_ENTRIES and find_spec(_module_path(cmd_name))
+        return _LazyCommand(name=cmd_name, help=COMMAND_ENTRIES[cmd_name].help) if known else None
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -75,21 +75,21 @@ class _Doors(TyperGroup):
         raise typer.Exit(ExitCode.USAGE)
 
 
-def _module(name: str) -> str:
-    return f"{__package__}.{DOORS[name].module}"
+def _module_path(name: str) -> str:
+    return f"{__package__}.{COMMAND_ENTRIES[name].module}"
 
 
 app = typer.Typer(
-    cls=_Doors,
+    cls=_CommandGroup,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    epilog=exits(),
+    epilog=format_exit_codes(),
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"interlock {__version__}")
         raise typer.Exit
 
@@ -108,7 +108,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # What a terminal or a file has no letters for is written with others.
             stream.reconfigure(errors="backslashreplace")
-    _forget_own_folder()
+    _drop_program_folder()
     try:
         try:
             app(prog_name="interlock")
@@ -116,26 +116,26 @@ def main() -> None:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except Exception as error:
-        if os.environ.get(_TRACE):
+        if os.environ.get(_TRACE_VARIABLE):
             raise
-        _leave(_words(error))
+        _exit_failed(_describe_failure(error))
 
 
-def _forget_own_folder() -> None:
+def _drop_program_folder() -> None:
     """Nothing is imported from where the program `interlock` lies, here or in processes that are started from here."""
     own = os.path.dirname(os.path.realpath(sys.argv[0]))
     if not sys.flags.safe_path and sys.path and os.path.realpath(sys.path[0]) == own:
         del sys.path[0]
 
 
-def _words(error: Exception) -> str:
+def _describe_failure(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or 'the output'}: {error.strerror or error}. What was done before that is done."
-    return f"a bug: {type(error).__name__}: {error}. With {_TRACE}=1 it says where; please report it."
+    return f"a bug: {type(error).__name__}: {error}. With {_TRACE_VARIABLE}=1 it says where; please report it."
 
 
-def _leave(why: str) -> NoReturn:
+def _exit_failed(message: str) -> NoReturn:
     """What could not be written is not tried again."""
     with suppress(OSError, ValueError):
-        print(f"interlock: {why[:2_000]}", file=sys.stderr, flush=True)
+        print(f"interlock: {message[:2_000]}", file=sys.stderr, flush=True)
     os._exit(ExitCode.FAILED)

@@ -5,52 +5,54 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
-from ..domain.tool import Mode
+from ..domain.tool import PermissionMode
 
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="For programs: the result as JSON.")]
+JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="For programs: the result as JSON.")]
 
-Model: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="The model.", show_default=False)]
-Provider: TypeAlias = Annotated[
+ModelOption: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="The model.", show_default=False)]
+ProviderOption: TypeAlias = Annotated[
     Literal["openai", "anthropic"] | None,
     typer.Option(help="How the model is spoken to. openai: and all that are compatible.", show_default=False),
 ]
-BaseUrl: TypeAlias = Annotated[str | None, typer.Option(metavar="URL", help="The model's server.", show_default=False)]
-ModeName: TypeAlias = Annotated[
-    Mode | None, typer.Option(help="How much it may do without asking.", show_default=False)
+BaseUrlOption: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="URL", help="The model's server.", show_default=False)
 ]
-PolicyFile: TypeAlias = Annotated[
+ModeOption: TypeAlias = Annotated[
+    PermissionMode | None, typer.Option(help="How much it may do without asking.", show_default=False)
+]
+PolicyOption: TypeAlias = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Your policy file, instead of the usual one.", show_default=False)
 ]
-Workspace: TypeAlias = Annotated[
+WorkspaceOption: TypeAlias = Annotated[
     Path | None, typer.Option(metavar="DIR", help="The folder to work in. Default: this one.", show_default=False)
 ]
-Script: TypeAlias = Annotated[
+ScriptOption: TypeAlias = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Answers of a model from a file, instead of a model.", show_default=False),
 ]
-Headless: TypeAlias = Annotated[
+HeadlessOption: TypeAlias = Annotated[
     bool, typer.Option("--headless", help="Ask nobody here: a question pauses the run until somebody answers.")
 ]
-Steps: TypeAlias = Annotated[
+MaxStepsOption: TypeAlias = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="How many answers with calls it may give.", show_default=False)
 ]
-ModelCalls: TypeAlias = Annotated[
+MaxModelCallsOption: TypeAlias = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="How often it may ask the model.", show_default=False)
 ]
-ToolCalls: TypeAlias = Annotated[
+MaxToolCallsOption: TypeAlias = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="How many calls it may make.", show_default=False)
 ]
-Seconds: TypeAlias = Annotated[
+MaxSecondsOption: TypeAlias = Annotated[
     float | None, typer.Option(min=0.001, metavar="S", help="How long it may take.", show_default=False)
 ]
-Tokens: TypeAlias = Annotated[
+MaxTokensOption: TypeAlias = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="How many tokens it may use.", show_default=False)
 ]
-Cost: TypeAlias = Annotated[
+MaxCostOption: TypeAlias = Annotated[
     float | None, typer.Option(min=0.000001, metavar="C", help="What it may cost.", show_default=False)
 ]
 
 
-def written(**options: object) -> dict[str, str]:
+def collect_options(**options: object) -> dict[str, str]:
     """What was said, as it was written."""
     return {name: str(value) for name, value in options.items() if value is not None}

@@ -5,10 +5,10 @@ from typing import Any, Literal, Required, TypeAlias, TypedDict
 import msgspec
 from pydantic import BaseModel
 
-from .decision import Decision, Scope
-from .payload import Bound, Change
-from .tool import JsonObject, Reach, ToolContext, ToolDefinition
-from .validation import check_fields
+from .decision import Decision, ApprovalScope
+from .payload import ApprovalBinding, BindingChange
+from .tool import JsonObject, SandboxScope, ToolContext, ToolDefinition
+from .validation import validate_fields
 
 
 class ToolIntent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -45,7 +45,7 @@ class ValidCall(msgspec.Struct, frozen=True, gc=False):
     checked: BaseModel
     arguments: JsonObject
 
-    def copy(self) -> JsonObject:
+    def copy_arguments(self) -> JsonObject:
         """The arguments for a developer's code, which may do with them what it likes."""
         return type(self.checked).__pydantic_serializer__.to_python(self.checked, mode="json", by_alias=True)
 
@@ -62,12 +62,12 @@ class PermittedCall(msgspec.Struct, frozen=True, gc=False):
     waited_for: tuple[str, ...] = ()
     #: With an approval: the hash of what runs, what that is bound to, who edited it, and the rule to keep.
     payload_hash: str = ""
-    bound: Bound = Bound()
+    bound: ApprovalBinding = ApprovalBinding()
     edited_by: str = ""
     keep: str = ""
 
     @property
-    def judged(self) -> frozenset[str]:
+    def evaluated_paths(self) -> frozenset[str]:
         """Where its path arguments led when it was judged, or when a person was asked."""
         if not self.action_id:
             return frozenset(self.decision.paths)
@@ -98,19 +98,19 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     #: When the question is no longer open; 0 is never.
     expires_at: int = 0
     #: What the approval is bound to beside the arguments; the payload hash is over both.
-    bound: Bound = Bound()
+    bound: ApprovalBinding = ApprovalBinding()
     agent: str = ""
     #: The operation, as operators know it: the tool and the main thing that it acts on.
     capability: str = ""
     #: The widest scope that a yes may have.
-    scope: Scope = "once"
+    scope: ApprovalScope = "once"
     #: The rule that would let this very call through next time, as a line of a policy file; empty when none could.
     suggested_rule: str = ""
     #: With `consent`: where the user that the run acts for has to give it, and to what.
     provider: str = ""
     scopes: tuple[str, ...] = ()
     #: When it was asked before: what changed since, and the question that this one replaces.
-    changes: tuple[Change, ...] = ()
+    changes: tuple[BindingChange, ...] = ()
     replaces: str = ""
     #: Who wrote the arguments, where a person edited them and a second one has to approve the result.
     edited_by: str = ""
@@ -125,7 +125,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     by: str = ""
     #: True when nobody answered in time and the fallback speaks.
     expired: bool = False
-    scope: Scope = "once"
+    scope: ApprovalScope = "once"
     #: With the scope `window`: until when, in nanoseconds since 1970.
     until: int = 0
     #: With the scope `rule`: the rule to keep, as it was shown to the person or edited by them.
@@ -134,10 +134,10 @@ class Answer(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     arguments: JsonObject | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        validate_fields(self)
 
 
-class Decided(TypedDict, total=False):
+class AnswerFields(TypedDict, total=False):
     """An answer to a question, as `Answer` has it."""
 
     approved: Required[bool]
@@ -146,7 +146,7 @@ class Decided(TypedDict, total=False):
     #: What was asked for, with a question for a value.
     value: Any
     #: How far a yes reaches: `once`, `run`, `window` with `until`, or `rule` with the `rule` to keep.
-    scope: Scope
+    scope: ApprovalScope
     until: int
     rule: str
     #: What to run instead: validated, judged and hashed again, and the model is told.
@@ -154,7 +154,7 @@ class Decided(TypedDict, total=False):
     payload_hash: str
 
 
-class Waiting(msgspec.Struct, frozen=True, gc=False):
+class WaitingCall(msgspec.Struct, frozen=True, gc=False):
     """Paused until a person answers, or until the waiting call in front of it is done."""
 
     valid: ValidCall
@@ -163,7 +163,7 @@ class Waiting(msgspec.Struct, frozen=True, gc=False):
     behind: str = ""
 
 
-class Suspended(msgspec.Struct, frozen=True, gc=False):
+class SuspendedCall(msgspec.Struct, frozen=True, gc=False):
     """The call started and goes on later: the run inside it waits for a person."""
 
     child_run_id: str
@@ -179,4 +179,4 @@ class Invocation(msgspec.Struct, frozen=True, gc=False):
     context: ToolContext
     executor: str
     timeout_seconds: float
-    reach: Reach
+    reach: SandboxScope

@@ -12,7 +12,7 @@ import msgspec
 
 from .errors import LogCorruptError
 from .event import Event
-from .json import without_surrogates
+from .json import escape_surrogates
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Event).decode
@@ -21,7 +21,7 @@ _decode = msgspec.json.Decoder(Event).decode
 _LINE_BREAKS = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class LogEntry(msgspec.Struct, frozen=True, gc=False):
     """An event as it is stored: its place, its exact bytes and the chain's hash up to and with it."""
 
     run_id: str
@@ -30,11 +30,11 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     hash: bytes
 
 
-def genesis(run_id: str) -> bytes:
+def genesis_hash(run_id: str) -> bytes:
     return sha256(b"interlock/log/v1\n" + run_id.encode()).digest()
 
 
-def link(previous: bytes, body: bytes) -> bytes:
+def next_hash(previous: bytes, body: bytes) -> bytes:
     return sha256(previous + body).digest()
 
 
@@ -43,7 +43,7 @@ def encode_event(event: Event) -> bytes:
     try:
         body = _encode(event)
     except UnicodeEncodeError:
-        body = _encode(without_surrogates(msgspec.to_builtins(event)))
+        body = _encode(escape_surrogates(msgspec.to_builtins(event)))
     return escape_line_breaks(body)
 
 
@@ -54,7 +54,7 @@ def escape_line_breaks(body: bytes) -> bytes:
     return body
 
 
-def decode_event(entry: Entry) -> Event:
+def decode_event(entry: LogEntry) -> Event:
     try:
         event = _decode(entry.body)
     except RecursionError:

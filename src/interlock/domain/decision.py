@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from .tool import Risk
-from .validation import check_fields
+from .validation import validate_fields
 
 
 class Verdict(StrEnum):
@@ -18,10 +18,10 @@ class Verdict(StrEnum):
 
 
 #: What a person answers.
-QUESTIONS = frozenset({Verdict.ASK, Verdict.REQUEST_INPUT})
+QUESTION_VERDICTS = frozenset({Verdict.ASK, Verdict.REQUEST_INPUT})
 #: How far a person's yes may reach: this call; the same call again in this run; the same for a time; a saved rule.
-Scope: TypeAlias = Literal["once", "run", "window", "rule"]
-SCOPES: tuple[Scope, ...] = ("once", "run", "window", "rule")
+ApprovalScope: TypeAlias = Literal["once", "run", "window", "rule"]
+APPROVAL_SCOPES: tuple[ApprovalScope, ...] = ("once", "run", "window", "rule")
 
 _STRICTNESS = {verdict: rank for rank, verdict in enumerate(Verdict)}
 
@@ -43,7 +43,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     target_arg: str = ""
     policy_digest: str = ""
     #: With `ask`: the widest scope that a yes may have.
-    scope: Scope = "once"
+    scope: ApprovalScope = "once"
     #: With `ask` and `request_input`: how long the question stays open. None: for ever.
     answer_within_seconds: float | None = None
     #: The paths that the call was seen to name, as they were judged, or that decide what it runs: a tool of files opens
@@ -53,26 +53,31 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     names_all_code: bool = False
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        validate_fields(self)
 
 
-def strictest(decisions: Iterable[Decision]) -> Decision:
+def pick_strictest(decisions: Iterable[Decision]) -> Decision:
     return max(decisions, key=lambda decision: _STRICTNESS[decision.verdict])
 
 
-def joined(decision: Decision, opinion: Decision) -> Decision:
+def merge_decisions(decision: Decision, opinion: Decision) -> Decision:
     """The stricter of two; of two that are equally strict, one with the words of both and the narrower reach."""
-    if frozenset((decision.verdict, opinion.verdict)) == QUESTIONS:
+    if frozenset((decision.verdict, opinion.verdict)) == QUESTION_VERDICTS:
         # The value that a person gives is also the yes to what the other asks about, so they must hear of it.
-        wants = strictest((decision, opinion))
-        asks = opinion if wants is decision else decision
-        decision, opinion = wants, msgspec.structs.replace(asks, verdict=wants.verdict, target_arg=wants.target_arg)
+        value_request = pick_strictest((decision, opinion))
+        approval_request = opinion if value_request is decision else decision
+        decision, opinion = (
+            value_request,
+            msgspec.structs.replace(
+                approval_request, verdict=value_request.verdict, target_arg=value_request.target_arg
+            ),
+        )
     if decision.verdict is not opinion.verdict:
-        return strictest((decision, opinion))
+        return pick_strictest((decision, opinion))
     if decision.target_arg != opinion.target_arg:
         reason = f"Different arguments are wanted from a person: {decision.target_arg}, {opinion.target_arg}."
         return msgspec.structs.replace(decision, verdict=Verdict.DENY, reason=reason, target_arg="", scope="once")
-    scope = min(decision.scope, opinion.scope, key=SCOPES.index)
+    scope = min(decision.scope, opinion.scope, key=APPROVAL_SCOPES.index)
     limits = [each for each in (decision.answer_within_seconds, opinion.answer_within_seconds) if each is not None]
     return msgspec.structs.replace(
         decision,
@@ -103,15 +108,15 @@ ALLOWED_BY_DEFAULT = Decision(verdict=Verdict.ALLOW, reason="No rule matches.")
 FourEyes: TypeAlias = Literal["off", "high_risk", "all"]
 
 #: The layer that asks about a call of which nobody knows whether it happened.
-RECOVERY = "recovery"
+RECOVERY_LAYER = "recovery"
 #: Words of a question's risk that make it one for a second person.
-HIGH_RISK = frozenset((Risk.EXECUTE, Risk.NETWORK, Risk.DELEGATE))
+HIGH_RISKS = frozenset((Risk.EXECUTE, Risk.NETWORK, Risk.DELEGATE))
 
 
 def needs_second_person(risk: Collection[str], layer: str, setting: FourEyes) -> bool:
     """Return whether a question with this risk, asked by this layer, needs a second person."""
     if setting == "high_risk":
-        return layer == RECOVERY or not HIGH_RISK.isdisjoint(risk)
+        return layer == RECOVERY_LAYER or not HIGH_RISKS.isdisjoint(risk)
     return setting == "all"
 
 

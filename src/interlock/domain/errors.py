@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .observation import Observation
-    from .tool import Problem
+    from .tool import CheckProblem
 
 
 class InterlockError(Exception):
@@ -113,7 +113,7 @@ class SandboxDeniedError(InterlockError):
 class PreconditionError(InterlockError):
     """A handler found, before it did anything, that the call cannot be done now. It says what a check would say."""
 
-    def __init__(self, problem: "Problem") -> None:
+    def __init__(self, problem: "CheckProblem") -> None:
         super().__init__(problem.message)
         self.problem = problem
 

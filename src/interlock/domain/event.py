@@ -12,10 +12,10 @@ import msgspec
 from .call import Answer, Question
 from .decision import Decision
 from .messages import Usage
-from .observation import Exit, Observation
+from .observation import ExitStatus, Observation
 from .outcome import SideEffects
-from .payload import Change
-from .tool import Mode, Origin
+from .payload import BindingChange
+from .tool import PermissionMode, ToolOrigin
 
 
 class _Fact(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -32,7 +32,7 @@ class RunStarted(_Fact, frozen=True, gc=False, tag="run.started"):
     #: Who made it, where that is somebody else: a program with a key, a schedule, a colleague.
     created_by: str = ""
     #: The permission mode that it began in.
-    mode: Mode = Mode.DEFAULT
+    mode: PermissionMode = PermissionMode.DEFAULT
     #: A run inside another one: the call of that run which it answers.
     parent_run_id: str = ""
     parent_call_id: str = ""
@@ -67,7 +67,7 @@ class RunCancelled(_Fact, frozen=True, gc=False, tag="run.cancelled"):
     by: str = ""
 
 
-class MenuShown(_Fact, frozen=True, gc=False, tag="model.menu"):
+class ToolsOffered(_Fact, frozen=True, gc=False, tag="model.menu"):
     """The tools a model was shown. Recorded when it changes; batches name it by digest."""
 
     digest: str
@@ -76,12 +76,12 @@ class MenuShown(_Fact, frozen=True, gc=False, tag="model.menu"):
     artifact_id: str
 
 
-class UserSaid(_Fact, frozen=True, gc=False, tag="user.message"):
+class UserMessageReceived(_Fact, frozen=True, gc=False, tag="user.message"):
     text: str
     by: str = ""
 
 
-class ModelAsked(_Fact, frozen=True, gc=False, tag="model.request"):
+class ModelRequested(_Fact, frozen=True, gc=False, tag="model.request"):
     """The model is about to be asked. What it sees is the conversation up to here, under these instructions, with the
     menu that was recorded last."""
 
@@ -97,7 +97,7 @@ class ModelAsked(_Fact, frozen=True, gc=False, tag="model.request"):
     instructions_artifact_id: str = ""
 
 
-class ModelAnswered(_Fact, frozen=True, gc=False, tag="model.response"):
+class ModelResponded(_Fact, frozen=True, gc=False, tag="model.response"):
     """What the model said. Its calls follow as intents, in the same commit: so many of them."""
 
     text: str = ""
@@ -115,7 +115,7 @@ class ModelFailed(_Fact, frozen=True, gc=False, tag="model.failed"):
     retryable: bool = False
 
 
-class AnswerRefused(_Fact, frozen=True, gc=False, tag="model.refused"):
+class FinalAnswerRejected(_Fact, frozen=True, gc=False, tag="model.refused"):
     """The final answer is not what it has to be; the model is told so."""
 
     message: str
@@ -135,7 +135,7 @@ class BatchStarted(_Fact, frozen=True, gc=False, tag="tool.batch.started"):
     call_count: int
     menu_digest: str = ""
     #: The permission mode, and whether a person was there.
-    mode: Mode = Mode.DEFAULT
+    mode: PermissionMode = PermissionMode.DEFAULT
     interactive: bool = False
 
 
@@ -159,7 +159,7 @@ class CallValidated(_Fact, frozen=True, gc=False, tag="tool.validation"):
     errors: tuple[str, ...] = ()
 
 
-class CallJudged(_Fact, frozen=True, gc=False, tag="tool.permission"):
+class PolicyEvaluated(_Fact, frozen=True, gc=False, tag="tool.permission"):
     call_id: str
     tool: str
     decision: Decision
@@ -240,12 +240,12 @@ class ConsentExpired(_Fact, frozen=True, gc=False, tag="consent.expired"):
     answer: Answer
 
 
-class ActionVoided(_Fact, frozen=True, gc=False, tag="approval.voided"):
+class ApprovalVoided(_Fact, frozen=True, gc=False, tag="approval.voided"):
     call_id: str
     action_id: str
     reason: str
     #: What it was bound to and is different now.
-    changes: tuple[Change, ...] = ()
+    changes: tuple[BindingChange, ...] = ()
 
 
 class InvocationStarted(_Fact, frozen=True, gc=False, tag="tool.invocation.started"):
@@ -258,7 +258,7 @@ class InvocationStarted(_Fact, frozen=True, gc=False, tag="tool.invocation.start
     tool_version: str
     timeout_seconds: float
     #: Where the tool comes from: this program, or the server, skill or extension that is named.
-    origin: Origin = "local"
+    origin: ToolOrigin = "local"
     source: str = ""
     #: What holds it back, in which profile, and what that does on this host.
     sandbox: str = "none"
@@ -277,7 +277,7 @@ class InvocationStarted(_Fact, frozen=True, gc=False, tag="tool.invocation.start
 class InvocationCompleted(_Fact, frozen=True, gc=False, tag="tool.invocation.completed"):
     invocation_id: str
     call_id: str
-    exit: Exit
+    exit: ExitStatus
     duration_ms: float
     code: str = "ok"
     side_effects: SideEffects = ()
@@ -300,7 +300,7 @@ class CallObserved(_Fact, frozen=True, gc=False, tag="tool.observation"):
     invocation_id: str = ""
 
 
-class Warned(_Fact, frozen=True, gc=False, tag="warning"):
+class WarningRaised(_Fact, frozen=True, gc=False, tag="warning"):
     message: str
     call_id: str = ""
 
@@ -313,17 +313,17 @@ Fact: TypeAlias = (
     | RunDegraded
     | RunFailed
     | RunCancelled
-    | MenuShown
-    | UserSaid
-    | ModelAsked
-    | ModelAnswered
+    | ToolsOffered
+    | UserMessageReceived
+    | ModelRequested
+    | ModelResponded
     | ModelFailed
-    | AnswerRefused
+    | FinalAnswerRejected
     | ClaimContradicted
     | BatchStarted
     | CallProposed
     | CallValidated
-    | CallJudged
+    | PolicyEvaluated
     | ApprovalRequested
     | ApprovalGranted
     | ApprovalRejected
@@ -336,16 +336,16 @@ Fact: TypeAlias = (
     | ConsentGranted
     | ConsentRefused
     | ConsentExpired
-    | ActionVoided
+    | ApprovalVoided
     | InvocationStarted
     | InvocationCompleted
     | InvocationSuspended
     | CallObserved
-    | Warned
+    | WarningRaised
 )
 
 #: After one of these nothing follows.
-RUN_ENDS = (RunCompleted, RunDegraded, RunFailed, RunCancelled)
+TERMINAL_EVENTS = (RunCompleted, RunDegraded, RunFailed, RunCancelled)
 
 SCHEMA_VERSION = 1
 
@@ -360,8 +360,8 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def type(self) -> str:
-        return type_of(self.fact)
+        return event_type(self.fact)
 
 
-def type_of(fact: Fact) -> str:
+def event_type(fact: Fact) -> str:
     return str(fact.__struct_config__.tag)

@@ -7,7 +7,7 @@ from secrets import token_hex
 MAX_NAME_CHARS = 256
 
 #: The common name, told at once: short and of visible ASCII.
-is_plain_name = re.compile(r"[!-~]{1,256}").fullmatch
+is_ascii_name = re.compile(r"[!-~]{1,256}").fullmatch
 
 
 def new_run_id() -> str:
@@ -18,7 +18,7 @@ def new_action_id() -> str:
     return "act_" + token_hex(16)
 
 
-def is_name(value: object) -> bool:
+def is_valid_name(value: object) -> bool:
     """May it name a call or a tool? Short, printable, and not empty."""
     return type(value) is str and 0 < len(value) <= MAX_NAME_CHARS and value.isprintable()
 

@@ -31,14 +31,14 @@ _from_json = jiter.from_json
 _large_number = re.compile(rb"\d{16}|[eE][+-]?\d{3}").search
 
 
-_escape_surrogates = re.compile(r"[\ud800-\udfff]").sub
+_replace_surrogates = re.compile(r"[\ud800-\udfff]").sub
 
 
 #: A string, as a whole, or a bracket outside of strings.
 _string_or_bracket = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL).finditer
 
 
-class BadJson(ValueError):
+class InvalidJsonError(ValueError):
     """The text or value is not JSON as it is allowed in here."""
 
 
@@ -51,9 +51,9 @@ def parse(text: str | bytes) -> Json:
                 raw = text.encode()
         value = _from_json(raw, allow_inf_nan=False, catch_duplicate_keys=True)
     except ValueError as error:  # UnicodeEncodeError is one, too
-        raise BadJson(str(error)) from None
+        raise InvalidJsonError(str(error)) from None
     if _large_number(raw) or (len(raw) > MAX_DEPTH and raw.count(b"{") + raw.count(b"[") > MAX_DEPTH):
-        check(value)
+        check_value(value)
     return value
 
 
@@ -75,7 +75,7 @@ def is_too_deep(text: bytes, limit: int = MAX_FILE_DEPTH) -> bool:
     return False
 
 
-def check(value: Json) -> None:
+def check_value(value: Json) -> None:
     """Raise `BadJson` unless the value is plain JSON data within the limits."""
     level, count = [value], 1
     for _ in range(MAX_DEPTH):
@@ -84,80 +84,80 @@ def check(value: Json) -> None:
             return
         count += len(level)
         if count > MAX_VALUES:
-            raise BadJson(f"more than {MAX_VALUES} values")
+            raise InvalidJsonError(f"more than {MAX_VALUES} values")
     if any(_children(inner) or isinstance(inner, list | dict) for inner in level):
-        raise BadJson(f"nested deeper than {MAX_DEPTH} levels")
+        raise InvalidJsonError(f"nested deeper than {MAX_DEPTH} levels")
 
 
 def _children(value: Any) -> list[Any]:
     """The values directly inside a value that is itself allowed."""
-    for kind, look in _KINDS:
+    for kind, look in _CHILD_READERS:
         if isinstance(value, kind):
             return look(value)
-    raise BadJson(f"a {type(value).__name__} is not JSON")
+    raise InvalidJsonError(f"a {type(value).__name__} is not JSON")
 
 
-def _nothing(value: bool | None) -> list[Any]:
+def _no_children(value: bool | None) -> list[Any]:
     return []
 
 
-def _in_integer(value: int) -> list[Any]:
+def _check_integer(value: int) -> list[Any]:
     if abs(value) > MAX_INTEGER:
-        raise BadJson("an integer is beyond 2^53-1; send it as a string")
+        raise InvalidJsonError("an integer is beyond 2^53-1; send it as a string")
     return []
 
 
-def _in_number(value: float) -> list[Any]:
+def _check_number(value: float) -> list[Any]:
     if not isfinite(value):
-        raise BadJson("a number is not finite")
+        raise InvalidJsonError("a number is not finite")
     return []
 
 
-def _in_object(value: dict[Any, Any]) -> list[Any]:
+def _object_children(value: dict[Any, Any]) -> list[Any]:
     for key in value:
         if not isinstance(key, str):
-            raise BadJson(f"an object key is a {type(key).__name__}, not a string")
-        _in_text(key)
+            raise InvalidJsonError(f"an object key is a {type(key).__name__}, not a string")
+        _check_text(key)
     return list(value.values())
 
 
-def _in_array(value: list[Any]) -> list[Any]:
+def _array_children(value: list[Any]) -> list[Any]:
     return value
 
 
-def _in_text(text: str) -> list[Any]:
+def _check_text(text: str) -> list[Any]:
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise BadJson("a string holds a lone surrogate") from None
+            raise InvalidJsonError("a string holds a lone surrogate") from None
     return []
 
 
-_KINDS: tuple[tuple[type, Callable[[Any], list[Any]]], ...] = (
-    (str, _in_text),
-    (bool, _nothing),
-    (int, _in_integer),
-    (float, _in_number),
-    (dict, _in_object),
-    (list, _in_array),
-    (type(None), _nothing),
+_CHILD_READERS: tuple[tuple[type, Callable[[Any], list[Any]]], ...] = (
+    (str, _check_text),
+    (bool, _no_children),
+    (int, _check_integer),
+    (float, _check_number),
+    (dict, _object_children),
+    (list, _array_children),
+    (type(None), _no_children),
 )
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape_match(match: re.Match[str]) -> str:
     return f"\\u{{{ord(match[0]):x}}}"
 
 
-def without_surrogates(value: Any) -> Any:
+def escape_surrogates(value: Any) -> Any:
     """The value with what cannot be UTF-8 written as escapes."""
     match value:
         case str():
-            return _escape_surrogates(_escaped, value)
+            return _replace_surrogates(_escape_match, value)
         case dict():
             items = cast(dict[str, Any], value).items()
-            return {without_surrogates(key): without_surrogates(inner) for key, inner in items}
+            return {escape_surrogates(key): escape_surrogates(inner) for key, inner in items}
         case list() | tuple():
-            return [without_surrogates(inner) for inner in cast(list[Any], value)]
+            return [escape_surrogates(inner) for inner in cast(list[Any], value)]
         case _:
             return value

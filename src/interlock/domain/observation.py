@@ -5,11 +5,11 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from .call import Invocation
-from .json import BadJson, Json, parse
-from .outcome import NONE, ArtifactRef, Failure, NextTool, OutputSize, SideEffect, SideEffects
+from .json import InvalidJsonError, Json, parse
+from .outcome import NO_SIDE_EFFECTS, ArtifactRef, Failure, NextTool, OutputSize, SideEffect, SideEffects
 from .tool import JsonObject, ObservationKind, OutputFormat
 
-TRUST: Literal["tool_output_untrusted"] = "tool_output_untrusted"
+TRUST_LABEL: Literal["tool_output_untrusted"] = "tool_output_untrusted"
 
 
 class Content(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -17,7 +17,7 @@ class Content(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     text: str
     format: OutputFormat = "text"
-    trust: Literal["tool_output_untrusted"] = TRUST
+    trust: Literal["tool_output_untrusted"] = TRUST_LABEL
 
 
 class Observation(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -31,7 +31,7 @@ class Observation(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defa
     content: Content | None = None
     size: OutputSize | None = None
     artifacts: tuple[ArtifactRef, ...] = ()
-    side_effects: SideEffects = NONE
+    side_effects: SideEffects = NO_SIDE_EFFECTS
     exit_code: int | None = None
     duration_ms: float | None = None
     next_hint: str = ""
@@ -52,7 +52,7 @@ class Observation(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defa
         return self.failure.code if self.failure else "ok"
 
 
-Exit: TypeAlias = Literal["ok", "error", "cancelled", "timeout"]
+ExitStatus: TypeAlias = Literal["ok", "error", "cancelled", "timeout"]
 
 
 class RawResult(msgspec.Struct, frozen=True, gc=False):
@@ -105,22 +105,24 @@ class ToolExecutionRecord(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms: float | None
 
 
-def execution_record(observation: Observation) -> ToolExecutionRecord:
+def to_execution_record(observation: Observation) -> ToolExecutionRecord:
     return ToolExecutionRecord(
         tool_name=observation.tool,
         tool_call_id=observation.call_id,
         success=observation.ok,
-        output=output_of(observation),
-        error=error_of(observation),
+        output=extract_output(observation),
+        error=extract_error(observation),
         latency_ms=observation.duration_ms,
     )
 
 
 def tool_result(observation: Observation) -> ToolResult:
-    return ToolResult(success=observation.ok, output=output_of(observation), error_message=error_of(observation))
+    return ToolResult(
+        success=observation.ok, output=extract_output(observation), error_message=extract_error(observation)
+    )
 
 
-def output_of(observation: Observation) -> Json:
+def extract_output(observation: Observation) -> Json:
     """What the tool returned: data where all of it is there and is JSON, else the text."""
     content = observation.content
     if content is None:
@@ -128,12 +130,12 @@ def output_of(observation: Observation) -> Json:
     if content.format == "json" and not observation.truncated:
         try:
             return parse(content.text)
-        except BadJson:
+        except InvalidJsonError:
             return content.text
     return content.text
 
 
-def error_of(observation: Observation) -> str | None:
+def extract_error(observation: Observation) -> str | None:
     if observation.ok:
         return None
     if observation.code == "policy_denied":

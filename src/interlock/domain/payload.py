@@ -11,9 +11,9 @@ import msgspec
 import rfc8785
 
 from . import json
-from .tool import JsonObject, Situation, ToolDefinition
+from .tool import JsonObject, CallContext, ToolDefinition
 
-SCHEMA = "interlock/invocation/v1"
+PAYLOAD_SCHEMA = "interlock/invocation/v1"
 _MAX_EXACT = 2**53 - 1
 #: Between them, everybody writes a fraction without an exponent.
 _MIN_DECIMAL, _MAX_DECIMAL = 1e-3, 1e15
@@ -39,7 +39,7 @@ class FileOperand(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-class Surroundings(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class ExecutionEnvironment(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Where a call would run, and the files it names there."""
 
     cwd: str = ""
@@ -57,12 +57,12 @@ class Surroundings(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_def
         return any(not file.unbound for file in self.files)
 
     @property
-    def unbound(self) -> tuple[FileOperand, ...]:
+    def unbound_files(self) -> tuple[FileOperand, ...]:
         """What the call names and an approval cannot hold fast."""
         return tuple(file for file in self.files if file.unbound)
 
 
-class Bound(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class ApprovalBinding(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Everything but the arguments that an approval is bound to."""
 
     tool_origin: str = "local"
@@ -72,7 +72,7 @@ class Bound(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     policy: str = ""
     mode: str = "default"
     requester: str = ""
-    surroundings: Surroundings = Surroundings()
+    surroundings: ExecutionEnvironment = ExecutionEnvironment()
 
 
 class Payload(msgspec.Struct, frozen=True, gc=False):
@@ -82,11 +82,11 @@ class Payload(msgspec.Struct, frozen=True, gc=False):
     call_id: str
     tool_name: str
     arguments: JsonObject
-    bound: Bound = Bound()
+    bound: ApprovalBinding = ApprovalBinding()
     expires_at: int = 0
 
 
-class Change(msgspec.Struct, frozen=True, gc=False):
+class BindingChange(msgspec.Struct, frozen=True, gc=False):
     """Something that an approval was bound to and that is different now."""
 
     what: str
@@ -117,8 +117,10 @@ def definition_digest(tool: ToolDefinition) -> str:
     return "sha256:" + sha256(json.encode_sorted(declared)).hexdigest()
 
 
-def bind(tool: ToolDefinition, policy: str, situation: Situation, surroundings: Surroundings) -> Bound:
-    return Bound(
+def build_binding(
+    tool: ToolDefinition, policy: str, situation: CallContext, surroundings: ExecutionEnvironment
+) -> ApprovalBinding:
+    return ApprovalBinding(
         tool_origin=tool.origin,
         tool_source=tool.source,
         tool_version=tool.version,
@@ -133,9 +135,9 @@ def bind(tool: ToolDefinition, policy: str, situation: Situation, surroundings: 
 def canonical_payload(payload: Payload) -> bytes:
     """The bytes that a person approves. `BadJson` when two readers could take the arguments for different values."""
     bound, surroundings = payload.bound, payload.bound.surroundings
-    return _canonical(
+    return _canonicalize(
         {
-            "schema": SCHEMA,
+            "schema": PAYLOAD_SCHEMA,
             "tenant": "",
             "run": payload.run_id,
             "call": payload.call_id,
@@ -150,7 +152,7 @@ def canonical_payload(payload: Payload) -> bytes:
             "cwd": surroundings.cwd,
             "environment": surroundings.environment,
             "sandbox": surroundings.sandbox,
-            "files": [_file(file) for file in surroundings.files],
+            "files": [_file_entry(file) for file in surroundings.files],
             **({"unnamed_code": True} if surroundings.unnamed_code else {}),
             "policy": bound.policy,
             "mode": bound.mode,
@@ -161,43 +163,43 @@ def canonical_payload(payload: Payload) -> bytes:
 
 
 def hash_payload(canonical: bytes) -> str:
-    return "sha256:" + sha256(SCHEMA.encode() + b"\n" + canonical).hexdigest()
+    return "sha256:" + sha256(PAYLOAD_SCHEMA.encode() + b"\n" + canonical).hexdigest()
 
 
-def hash_of_answer(payload_hash: str, arguments: JsonObject | None, value: Any) -> str:
+def hash_answer(payload_hash: str, arguments: JsonObject | None, value: Any) -> str:
     """Of what a person wrote themselves in answer to a question, so that it is known when it is not that any more."""
     if arguments is None and value is None:
         return ""
-    return hash_payload(_canonical(["answer", payload_hash, arguments, value]))
+    return hash_payload(_canonicalize(["answer", payload_hash, arguments, value]))
 
 
-def arguments_of(canonical: bytes) -> JsonObject:
+def read_canonical_arguments(canonical: bytes) -> JsonObject:
     """The arguments as the canonical bytes have them: what runs."""
     arguments: JsonObject = json.parse(canonical)["arguments"]
     return arguments
 
 
-def grant_key(tool_name: str, arguments: JsonObject, bound: Bound, rule_ids: tuple[str, ...]) -> str:
+def compute_grant_key(tool_name: str, arguments: JsonObject, bound: ApprovalBinding, rule_ids: tuple[str, ...]) -> str:
     """What a yes for the whole run covers: the same call again, in the same surroundings, asked by the same rules."""
     surroundings, tool = bound.surroundings, [bound.tool_origin, bound.tool_source, tool_name, bound.tool_definition]
-    files = [_file(file) for file in surroundings.files]
+    files = [_file_entry(file) for file in surroundings.files]
     places = [surroundings.cwd, surroundings.environment, surroundings.sandbox, files]
-    return hash_payload(_canonical(["grant", tool, arguments, places, bound.requester, list(rule_ids)]))
+    return hash_payload(_canonicalize(["grant", tool, arguments, places, bound.requester, list(rule_ids)]))
 
 
-def changes(was: Bound, now: Bound) -> tuple[Change, ...]:
+def diff_bindings(was: ApprovalBinding, now: ApprovalBinding) -> tuple[BindingChange, ...]:
     """What is different, in words for the person who is asked again."""
-    before, after = _aspects(was), _aspects(now)
+    before, after = _describe_binding(was), _describe_binding(now)
     names = [*before, *(name for name in after if name not in before)]
     absent = "not there"
     return tuple(
-        Change(name, before.get(name, absent), after.get(name, absent))
+        BindingChange(name, before.get(name, absent), after.get(name, absent))
         for name in names
         if before.get(name, absent) != after.get(name, absent)
     )
 
 
-def _aspects(bound: Bound) -> dict[str, str]:
+def _describe_binding(bound: ApprovalBinding) -> dict[str, str]:
     surroundings = bound.surroundings
     return {
         "tool origin": f"{bound.tool_origin} {bound.tool_source}".strip(),
@@ -213,15 +215,15 @@ def _aspects(bound: Bound) -> dict[str, str]:
     }
 
 
-def _file(file: FileOperand) -> JsonObject:
+def _file_entry(file: FileOperand) -> JsonObject:
     return {"path": file.path, "sha256": file.sha256, "unbound": file.unbound}
 
 
-def _canonical(document: Any) -> bytes:
+def _canonicalize(document: Any) -> bytes:
     try:
         return json.encode_sorted(document) if _is_simple(document) else rfc8785.dumps(document)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
-        raise json.BadJson(f"it has no canonical form: {error}") from None
+        raise json.InvalidJsonError(f"it has no canonical form: {error}") from None
 
 
 def _is_simple(value: Any) -> bool:

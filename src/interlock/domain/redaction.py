@@ -11,21 +11,21 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from .json import BadJson, Json, encode, parse
+from .json import InvalidJsonError, Json, encode, parse
 from .rendering import neutralize
 
-Redact: TypeAlias = Callable[[str], str]
+RedactFunction: TypeAlias = Callable[[str], str]
 
 _escape = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([nrt/\"\\]))").sub
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t"}
 
 
-def redact_line(text: str, redact: Redact) -> str:
+def redact_line(text: str, redact: RedactFunction) -> str:
     """Return a message without secrets, and then without anything that acts on its reader."""
     return neutralize(redact(text))
 
 
-def redact_leaves(value: Any, redact: Redact) -> Any:
+def redact_leaves(value: Any, redact: RedactFunction) -> Any:
     """Return a JSON value with every string and every key redacted on its own."""
     match value:
         case str():
@@ -40,7 +40,7 @@ def redact_leaves(value: Any, redact: Redact) -> Any:
             return value
 
 
-def redact_json(value: Json, redact: Redact, text: str = "") -> str | None:
+def redact_json(value: Json, redact: RedactFunction, text: str = "") -> str | None:
     """Return the JSON text of a value without its secrets, or None when it holds none.
 
     `text` is the JSON text where it is known already, however its writer escaped it. After the strings, the text is
@@ -55,20 +55,20 @@ def redact_json(value: Json, redact: Redact, text: str = "") -> str | None:
     return None if clean == text else clean
 
 
-def redact_json_text(text: str, redact: Redact) -> str:
+def redact_json_text(text: str, redact: RedactFunction) -> str:
     """Return a text without its secrets that is JSON, or was meant to be."""
     clean = redact(text)
     if "\\" not in text:
         return clean
     try:
         return redact_json(parse(text), redact, text) or clean
-    except BadJson:
-        plain = _escape(_unescaped, text)
+    except InvalidJsonError:
+        plain = _escape(_unescape_match, text)
         found = redact(plain)
         return clean if found == plain else found
 
 
-def _redact_object(value: dict[str, Any], redact: Redact) -> dict[str, Any]:
+def _redact_object(value: dict[str, Any], redact: RedactFunction) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, inner in value.items():
         clean = redact(name)
@@ -78,6 +78,6 @@ def _redact_object(value: dict[str, Any], redact: Redact) -> dict[str, Any]:
     return found
 
 
-def _unescaped(match: re.Match[str]) -> str:
+def _unescape_match(match: re.Match[str]) -> str:
     code, letter = match.groups()
     return chr(int(code, 16)) if code else _LETTERS.get(letter, letter)

@@ -23,18 +23,18 @@ from unicodedata import normalize
 
 import msgspec
 
-from .json import without_surrogates
-from .observation import TRUST, Content, Observation
-from .outcome import Failure, shown
+from .json import escape_surrogates
+from .observation import TRUST_LABEL, Content, Observation
+from .outcome import Failure, display_side_effects
 from .tool import OutputFormat
 
-TAG = "untrusted_tool_output"
+ENVELOPE_TAG = "untrusted_tool_output"
 _FORMATS = get_args(OutputFormat)
 MAX_USER_CHARS = 240
 
 #: What nobody sees or what moves other text, as the inside of a character class: controls but tab and newline,
 #: format characters, line and paragraph separators, surrogates, private use, fillers, noncharacters, tags.
-UNSEEN = (
+INVISIBLE_CHARACTERS = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
     r"\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\uf8ff\ufdd0-\ufdef\ufe00-\ufe0d\ufeff\uffa0"
     r"\ufff0-\ufffb\ufffe\uffff\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
@@ -62,15 +62,15 @@ _STRAY_SELECTOR = r"(?<=[\ufe0e\ufe0f])(?<![\u203c-\u3299\U0001f000-\U0001faff][
 #: have large classes: compiled when first used.
 _suspect = re.compile(r"[^\t\n -%'-;=-Z\\-~]").search
 _header_suspect = re.compile(r"[<\x7f]|\[(?=/?[A-Zgs])|[^\x00-\x7f]").search
-_SUSPECT = rf"[{UNSEEN}{_LESS}{_BRACKET}\ufe0e\ufe0f&]"
+_SUSPECT = rf"[{INVISIBLE_CHARACTERS}{_LESS}{_BRACKET}\ufe0e\ufe0f&]"
 #: The one character to escape. It starts with a plain class, which is what makes the search fast.
 _UNSAFE = (
-    rf"[{UNSEEN}{_LESS}{_BRACKET}\ufe0e\ufe0f](?:(?<![{_LESS}{_BRACKET}\ufe0e\ufe0f])|{_STRAY_SELECTOR}"
+    rf"[{INVISIBLE_CHARACTERS}{_LESS}{_BRACKET}\ufe0e\ufe0f](?:(?<![{_LESS}{_BRACKET}\ufe0e\ufe0f])|{_STRAY_SELECTOR}"
     rf"|(?<=[{_LESS}])(?={_AFTER_LESS})|(?<=[{_BRACKET}])(?={_AFTER_BRACKET}))"
 )
-_UNSAFE_IN_HEADER = rf"[{UNSEEN}{_LESS}]|[{_BRACKET}](?={_AFTER_BRACKET})"
+_UNSAFE_IN_HEADER = rf"[{INVISIBLE_CHARACTERS}{_LESS}]|[{_BRACKET}](?={_AFTER_BRACKET})"
 _OPENING = rf"[{_LESS}]|&(?=(?i:lt|#0*60|#x0*3c)\b)"
-_UNCOUNTED = rf"[{UNSEEN}\ufe0e\ufe0f\u0300-\u036f]+"
+_UNCOUNTED = rf"[{INVISIBLE_CHARACTERS}\ufe0e\ufe0f\u0300-\u036f]+"
 _TAG_MENTION = r"untrusted[\W_]{0,3}tool[\W_]{0,3}output"
 #: Cyrillic, Greek and Armenian letters that look like those of the tag.
 _LOOKALIKES = str.maketrans(
@@ -91,15 +91,17 @@ def render_for_model(observation: Observation) -> str:
     """The text of the tool message: the runtime's facts, then the output in its envelope."""
     failure = observation.failure
     if failure is not None and failure.code in _DENIALS:
-        return _line(_denial(observation, failure))
-    header = _plain_header(observation.tool) if _is_plain(observation) else _line(_facts(observation))
+        return _encode_header(_denial_fields(observation, failure))
+    header = (
+        _bare_header(observation.tool) if _is_bare_success(observation) else _encode_header(_header_fields(observation))
+    )
     content = observation.content
     if content is None or not content.text:
         return header
-    return f"{header}\n{_envelope(content)}"
+    return f"{header}\n{_wrap_in_envelope(content)}"
 
 
-def _is_plain(observation: Observation) -> bool:
+def _is_bare_success(observation: Observation) -> bool:
     """Is there nothing to tell but that it succeeded? Then every observation of the tool begins alike."""
     return (
         observation.failure is None
@@ -112,8 +114,8 @@ def _is_plain(observation: Observation) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _plain_header(tool: str) -> str:
-    return _line({"type": "tool.observation", "tool": tool, "ok": True})
+def _bare_header(tool: str) -> str:
+    return _encode_header({"type": "tool.observation", "tool": tool, "ok": True})
 
 
 def render_for_user(observation: Observation) -> str:
@@ -126,8 +128,8 @@ def render_for_user(observation: Observation) -> str:
 
 def render_untrusted_tool_message(tool_name: str, text: str, format: str = "text") -> str:
     """The envelope alone, for output that has no observation."""
-    opening = f'<{TAG} trust="{TRUST}" format="{_attribute(format)}" tool="{_attribute(tool_name)}">'
-    return f"{opening}\n{_quoted(text)}\n</{TAG}>"
+    opening = f'<{ENVELOPE_TAG} trust="{TRUST_LABEL}" format="{_escape_attribute(format)}" tool="{_escape_attribute(tool_name)}">'
+    return f"{opening}\n{_quote_lines(text)}\n</{ENVELOPE_TAG}>"
 
 
 def neutralize(text: str) -> str:
@@ -136,9 +138,9 @@ def neutralize(text: str) -> str:
         return text
     if "\r\n" in text:
         text = text.replace("\r\n", "\n")
-    escaped = re.sub(_UNSAFE, _visible, text)
-    folded = text.lower() if escaped == text and text.isascii() else _folded(text)
-    return re.sub(_OPENING, _visible, escaped) if re.search(_TAG_MENTION, folded) else escaped
+    escaped = re.sub(_UNSAFE, _escape_match, text)
+    folded = text.lower() if escaped == text and text.isascii() else _fold(text)
+    return re.sub(_OPENING, _escape_match, escaped) if re.search(_TAG_MENTION, folded) else escaped
 
 
 def json_escape(text: str) -> str:
@@ -147,7 +149,7 @@ def json_escape(text: str) -> str:
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
-def _facts(observation: Observation) -> dict[str, object]:
+def _header_fields(observation: Observation) -> dict[str, object]:
     """What the runtime knows about the call. What says nothing is left out."""
     facts: dict[str, object] = {"type": "tool.observation", "tool": observation.tool, "ok": observation.ok}
     if observation.kind != "tool":
@@ -170,11 +172,11 @@ def _facts(observation: Observation) -> dict[str, object]:
 
 def _add_failure(facts: dict[str, object], observation: Observation, failure: Failure) -> None:
     facts["intentId"] = observation.call_id
-    facts["phase"] = failure.phase.word
+    facts["phase"] = failure.phase.label
     facts["code"] = failure.code
     facts["message"] = failure.message
     facts["retryable"] = failure.retryable
-    facts["sideEffects"] = shown(failure.side_effects or observation.side_effects)
+    facts["sideEffects"] = display_side_effects(failure.side_effects or observation.side_effects)
 
 
 def _add_output(facts: dict[str, object], observation: Observation) -> None:
@@ -191,7 +193,7 @@ def _add_output(facts: dict[str, object], observation: Observation) -> None:
         facts["artifacts"] = kept
 
 
-def _denial(observation: Observation, failure: Failure) -> dict[str, object]:
+def _denial_fields(observation: Observation, failure: Failure) -> dict[str, object]:
     """A refusal says first, and in fixed words, that it is one."""
     facts: dict[str, object] = {
         "success": False,
@@ -200,11 +202,11 @@ def _denial(observation: Observation, failure: Failure) -> dict[str, object]:
         "type": "tool.observation",
         "tool": observation.tool,
         "ok": False,
-        "phase": failure.phase.word,
+        "phase": failure.phase.label,
         "code": failure.code,
         "message": failure.message,
         "retryable": failure.retryable,
-        "sideEffects": shown(failure.side_effects),
+        "sideEffects": display_side_effects(failure.side_effects),
     }
     if "nothing was executed" not in failure.message.lower():
         facts["message"] = f"{failure.message} Nothing was executed.".lstrip()
@@ -214,34 +216,34 @@ def _denial(observation: Observation, failure: Failure) -> dict[str, object]:
     return facts
 
 
-def _line(facts: dict[str, object]) -> str:
+def _encode_header(facts: dict[str, object]) -> str:
     """One line of JSON without any tag, template token or unseen character, whatever the facts hold."""
     try:
         text = _encode(facts).decode()
     except UnicodeEncodeError:
-        text = _encode(without_surrogates(msgspec.to_builtins(facts))).decode()
+        text = _encode(escape_surrogates(msgspec.to_builtins(facts))).decode()
     if _header_suspect(text) is None:
         return text
     return re.sub(_UNSAFE_IN_HEADER, lambda match: json_escape(match[0]), text)
 
 
-def _envelope(content: Content) -> str:
+def _wrap_in_envelope(content: Content) -> str:
     format = content.format if content.format in _FORMATS else "text"
-    return f'<{TAG} trust="{TRUST}" format="{format}">\n{_quoted(content.text)}\n</{TAG}>'
+    return f'<{ENVELOPE_TAG} trust="{TRUST_LABEL}" format="{format}">\n{_quote_lines(content.text)}\n</{ENVELOPE_TAG}>'
 
 
-def _quoted(text: str) -> str:
+def _quote_lines(text: str) -> str:
     return "| " + neutralize(text).replace("\n", "\n| ")
 
 
-def _attribute(text: str) -> str:
-    return re.sub(r"[^\w .:/@+-]", _visible, neutralize(text))
+def _escape_attribute(text: str) -> str:
+    return re.sub(r"[^\w .:/@+-]", _escape_match, neutralize(text))
 
 
-def _visible(match: re.Match[str]) -> str:
+def _escape_match(match: re.Match[str]) -> str:
     return f"\\u{{{ord(match[0]):x}}}"
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     """The text as a careless reader would compare it: one case, one width, no accents, nothing unseen."""
     return re.sub(_UNCOUNTED, "", normalize("NFKD", text)).casefold().translate(_LOOKALIKES)

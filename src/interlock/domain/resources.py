@@ -29,16 +29,16 @@ def values_at(value: Any, names: list[str]) -> Iterator[Any]:
         yield from values_at(value[names[0]], names[1:])
 
 
-def elements(value: Any) -> Iterator[Any]:
+def flatten(value: Any) -> Iterator[Any]:
     """A value, or those in a list of lists of them."""
     if isinstance(value, list):
         for item in cast(list[Any], value):
-            yield from elements(item)
+            yield from flatten(item)
     else:
         yield value
 
 
-def place_in(absolute: str, roots: Iterable[str]) -> str | None:
+def relative_to_any(absolute: str, roots: Iterable[str]) -> str | None:
     """Return a normal, absolute path from one of these folders on, "." for the folder itself; None when it is in
     none."""
     for root in roots:
@@ -57,6 +57,6 @@ def declared_paths(
         for name, kind in tool.resources.items()
         if kind in kinds
         for value in values_at(arguments, name.split("."))
-        for path in elements(value)
+        for path in flatten(value)
         if isinstance(path, str)
     ]

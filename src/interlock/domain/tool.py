@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from .errors import ArtifactError
 from .json import JsonObject
 from .outcome import ArtifactRef, NextTool, OutputSize, SideEffect
-from .validation import check_fields
+from .validation import validate_fields
 
 
 class Consent(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +21,7 @@ class Consent(msgspec.Struct, frozen=True, kw_only=True):
     scopes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        validate_fields(self)
 
 
 class ConsentBinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ def agent_path(names: Sequence[str]) -> str:
 
 
 if TYPE_CHECKING:
-    from .payload import Surroundings
+    from .payload import ExecutionEnvironment
 
 
 class Risk(StrEnum):
@@ -52,7 +52,7 @@ class Risk(StrEnum):
     DELEGATE = "delegate"
 
 
-class Mode(StrEnum):
+class PermissionMode(StrEnum):
     """How much a run may do without asking."""
 
     READ_ONLY = "read_only"
@@ -63,7 +63,7 @@ class Mode(StrEnum):
 
 Concurrency: TypeAlias = Literal["safe", "keyed", "exclusive"]
 Isolation: TypeAlias = Literal["thread", "process"]
-Origin: TypeAlias = Literal["local", "mcp", "skill", "extension"]
+ToolOrigin: TypeAlias = Literal["local", "mcp", "skill", "extension"]
 TimeoutBehavior: TypeAlias = Literal["error_as_result", "raise_exception"]
 OutputFormat: TypeAlias = Literal["text", "json", "diff", "image", "artifact_ref"]
 #: `verification`: it says whether a goal was reached, so what is claimed about that can be checked.
@@ -74,18 +74,18 @@ ResourceKind: TypeAlias = Literal["path", "host", "command", "folder"]
 
 
 #: Places of a call's path arguments, from the workspace on, as the gate judged them. None: no gate judged them yet.
-Judged: TypeAlias = frozenset[str] | None
+EvaluatedPaths: TypeAlias = frozenset[str] | None
 
 #: Names of tool state that begin so are the runtime's own.
-RESERVED_STATE = "interlock:"
+RESERVED_STATE_PREFIX = "interlock:"
 
 
-class Situation(msgspec.Struct, frozen=True, kw_only=True):
+class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     """Where a call is proposed: what visibility, checks and policies may depend on."""
 
     run_id: str
     agent: str = ""
-    mode: Mode = Mode.DEFAULT
+    mode: PermissionMode = PermissionMode.DEFAULT
     #: The phase of the task, in the agent's own words.
     task_phase: str = ""
     interactive: bool = False
@@ -124,7 +124,7 @@ class RunArtifacts(Protocol):
         """Store what went through a `secrets_out` filter."""
         ...
 
-    def secrets_out(self) -> ByteFilter: ...
+    def redaction_filter(self) -> ByteFilter: ...
 
 
 class _NoArtifacts:
@@ -140,7 +140,7 @@ class _NoArtifacts:
     def keep_stream(self, chunks: Iterable[bytes], kind: str) -> ArtifactRef:
         raise ArtifactError("there are no artifacts here")
 
-    def secrets_out(self) -> ByteFilter:
+    def redaction_filter(self) -> ByteFilter:
         raise ArtifactError("there are no artifacts here")
 
 
@@ -174,7 +174,7 @@ class ToolContext:
 
     def __init__(
         self,
-        situation: Situation,
+        situation: CallContext,
         call_id: str,
         tool_name: str,
         on_progress: Callable[[str, str], None],
@@ -194,11 +194,11 @@ class ToolContext:
         #: The artifacts that this call kept.
         self.kept: list[ArtifactRef] = []
         #: Where the path arguments led when the call was judged or approved: a tool opens nothing else.
-        self.judged: Judged = None
+        self.judged: EvaluatedPaths = None
         #: What the tool said that this call can reach, right before it started. None: it does not say.
-        self.reach: Reach | None = None
+        self.reach: SandboxScope | None = None
         #: Where an approved call runs, and the files that the approval is bound to. None: it was not approved.
-        self.bound: Surroundings | None = None
+        self.bound: ExecutionEnvironment | None = None
         #: For a tool that declares `consent`: what lets it act for the user that the run acts for. Never shown.
         self.access_token = ""
         #: What the run remembers of earlier calls: see `Normalized.state`. Not there in a process of its own.
@@ -230,7 +230,7 @@ class ToolContext:
         self.effects.append(SideEffect(kind=kind, target=target, detail=detail))
 
 
-class Normalized(msgspec.Struct, frozen=True, kw_only=True):
+class NormalizedOutput(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool's own `normalize` returns: its result in the shape that all tools share."""
 
     ok: bool = True
@@ -256,10 +256,10 @@ class Normalized(msgspec.Struct, frozen=True, kw_only=True):
     state: JsonObject = {}
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        validate_fields(self)
 
 
-class Reach(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class SandboxScope(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What a call can reach once it runs: for the record, and for approvals to bind."""
 
     #: What holds it back.
@@ -272,10 +272,10 @@ class Reach(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     environment: dict[str, str] = {}
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        validate_fields(self)
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class CheckProblem(msgspec.Struct, frozen=True, kw_only=True):
     """What a runtime check returns when the call cannot be done now."""
 
     message: str
@@ -284,13 +284,13 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     )
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        validate_fields(self)
 
 
 #: True, or the reason why the tool is not available.
-Visibility: TypeAlias = Callable[[Situation], bool | str]
-Check: TypeAlias = Callable[[JsonObject, ToolContext], Problem | Awaitable[Problem | None] | None]
-Keys: TypeAlias = Callable[[JsonObject], frozenset[str]]
+Visibility: TypeAlias = Callable[[CallContext], bool | str]
+RuntimeCheck: TypeAlias = Callable[[JsonObject, ToolContext], CheckProblem | Awaitable[CheckProblem | None] | None]
+ResourceKeys: TypeAlias = Callable[[JsonObject], frozenset[str]]
 #: PreHook: `(args)` or `(args, ctx)`, returns the arguments to use.
 PreHook: TypeAlias = Callable[..., Any]
 CallNext: TypeAlias = Callable[[JsonObject, ToolContext], Awaitable[Any]]
@@ -301,7 +301,7 @@ PostHook: TypeAlias = Callable[..., Any]
 Guardrail: TypeAlias = Callable[..., str | Awaitable[str | None] | None]
 #: What happened to a call that started and has no recorded end: True it happened, False it did not, None unknown.
 Reconcile: TypeAlias = Callable[[JsonObject], bool | Awaitable[bool | None] | None]
-ErrorText: TypeAlias = Callable[[ToolContext, BaseException], str]
+ErrorFormatter: TypeAlias = Callable[[ToolContext, BaseException], str]
 
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -331,12 +331,12 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     #: It hands the run to another agent: only such a tool may remember names that are the runtime's own.
     hands_over: bool = False
     concurrency: Concurrency = "safe"
-    read_keys: Keys | None = None
-    write_keys: Keys | None = None
+    read_keys: ResourceKeys | None = None
+    write_keys: ResourceKeys | None = None
     timeout_seconds: float = 60.0
     max_output_chars: int = 30_000
     isolation: Isolation = "thread"
-    origin: Origin = "local"
+    origin: ToolOrigin = "local"
     #: The MCP server, skill folder or extension that it comes from.
     source: str = ""
     #: Which arguments name resources, so that rules about paths, hosts and commands hold for this tool too.
@@ -345,16 +345,16 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     #: What it needs of the user that the run acts for. A call waits until they consented.
     consent: Consent | None = None
     #: What a call with these arguments can reach, for tools that hold themselves back.
-    reach: Callable[[JsonObject, Situation], Reach] | None = None
+    reach: Callable[[JsonObject, CallContext], SandboxScope] | None = None
 
     #: What it shares with other tools: see `registry.interface.Toolbox`.
     toolbox: Any = None
 
     visible: Visibility | None = None
-    check: Check | None = None
+    check: RuntimeCheck | None = None
     #: The tool's own opinion on whether a call may start; the gate takes the strictest.
-    authorize: Callable[[JsonObject, Situation], Any] | None = None
-    normalize: Callable[[Any], Normalized] | None = None
+    authorize: Callable[[JsonObject, CallContext], Any] | None = None
+    normalize: Callable[[Any], NormalizedOutput] | None = None
     reconcile: Reconcile | None = None
     pre_hooks: tuple[PreHook, ...] = ()
     middleware: tuple[Middleware, ...] = ()
@@ -365,16 +365,16 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     raise_on_error: bool = False
     #: Raise what the handler raised, and nothing else.
     propagate_errors: bool = False
-    failure_error_function: ErrorText | None = None
+    failure_error_function: ErrorFormatter | None = None
     timeout_behavior: TimeoutBehavior = "error_as_result"
-    timeout_error_function: ErrorText | None = None
+    timeout_error_function: ErrorFormatter | None = None
 
     @property
     def name(self) -> str:
         return self.spec.name
 
 
-class Menu(msgspec.Struct, frozen=True, kw_only=True):
+class ToolCatalog(msgspec.Struct, frozen=True, kw_only=True):
     """The tools a model was shown: names, versions and schemas, under one digest."""
 
     digest: str

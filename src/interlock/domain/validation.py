@@ -5,16 +5,16 @@ from functools import cache
 import msgspec
 
 
-def check_fields(value: msgspec.Struct) -> None:
+def validate_fields(value: msgspec.Struct) -> None:
     """Raise `msgspec.ValidationError` unless every field is of its declared type. For `__post_init__`."""
     try:
-        msgspec.convert(msgspec.structs.astuple(value), _row(type(value)))
+        msgspec.convert(msgspec.structs.astuple(value), _tuple_type(type(value)))
     except msgspec.ValidationError:
-        _name_wrong_field(value)
+        _raise_for_field(value)
         raise
 
 
-def _name_wrong_field(value: msgspec.Struct) -> None:
+def _raise_for_field(value: msgspec.Struct) -> None:
     for field in msgspec.structs.fields(type(value)):
         try:
             msgspec.convert(getattr(value, field.name), field.type)
@@ -23,7 +23,7 @@ def _name_wrong_field(value: msgspec.Struct) -> None:
 
 
 @cache
-def _row(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
+def _tuple_type(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
     """The same fields as a list without a check of its own: all of them are looked at in one go."""
     fields = [(field.name, field.type) for field in msgspec.structs.fields(kind)]
     return msgspec.defstruct(kind.__name__, fields, array_like=True)

@@ -3,7 +3,7 @@
 import msgspec
 
 from ..domain.call import Answer, Question
-from ..domain.payload import Change
+from ..domain.payload import BindingChange
 from ..domain.state.ledger import ActionEntry, Ledger
 
 
@@ -28,10 +28,10 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     executed_seq: int | None = None
     #: The action that this one replaced, and why it had to be asked again.
     replaces: str = ""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[BindingChange, ...] = ()
 
 
-def actions(ledger: Ledger) -> list[Action]:
+def list_actions(ledger: Ledger) -> list[Action]:
     """Oldest first."""
     return [_action(entry) for entry in ledger.actions.values()]
 
@@ -51,12 +51,12 @@ def _action(entry: ActionEntry) -> Action:
         question=question,
         answer=entry.answer,
         asked_seq=entry.asked_seq,
-        answered_seq=_known(entry.answered_seq),
-        executed_seq=_known(entry.executed_seq),
+        answered_seq=_optional_seq(entry.answered_seq),
+        executed_seq=_optional_seq(entry.executed_seq),
         replaces=question.replaces,
         changes=question.changes,
     )
 
 
-def _known(seq: int) -> int | None:
+def _optional_seq(seq: int) -> int | None:
     return seq if seq >= 0 else None

@@ -16,11 +16,11 @@ from ..domain.decision import Decision
 from ..domain.event import Event
 from ..domain.observation import Observation
 from ..domain.rendering import render_for_model, render_for_user
-from ..domain.state.ledger import ANSWERS
+from ..domain.state.ledger import ANSWER_TRIGGERS
 from ..domain.state.lifecycle import ACTION_TRANSITIONS, ActionState
 
 
-class ModelSaw(msgspec.Struct, frozen=True, kw_only=True):
+class ModelView(msgspec.Struct, frozen=True, kw_only=True):
     #: As it came: JSON where it parsed, else text. None: it is too long for the log, and an artifact.
     arguments: Any = None
     arguments_artifact_id: str = ""
@@ -30,7 +30,7 @@ class ModelSaw(msgspec.Struct, frozen=True, kw_only=True):
     told: str | None = None
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class QuestionView(msgspec.Struct, frozen=True, kw_only=True):
     """One question, with all that the person was shown, and what was answered."""
 
     question: Question
@@ -44,19 +44,19 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     void_reason: str = ""
 
 
-class PersonSaw(msgspec.Struct, frozen=True, kw_only=True):
-    questions: tuple[Asked, ...] = ()
+class PersonView(msgspec.Struct, frozen=True, kw_only=True):
+    questions: tuple[QuestionView, ...] = ()
     #: The one line about the outcome; empty: there is none yet.
     line: str = ""
 
 
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
+class DecisionView(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     at: int
     decision: Decision
 
 
-class Ran(msgspec.Struct, frozen=True, kw_only=True):
+class InvocationView(msgspec.Struct, frozen=True, kw_only=True):
     """One start of its handler, and its end."""
 
     started_seq: int
@@ -71,10 +71,10 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
     child_run_id: str = ""
 
 
-class Happened(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutionView(msgspec.Struct, frozen=True, kw_only=True):
     validation_errors: tuple[str, ...] = ()
-    decisions: tuple[Judged, ...] = ()
-    runs: tuple[Ran, ...] = ()
+    decisions: tuple[DecisionView, ...] = ()
+    runs: tuple[InvocationView, ...] = ()
     #: With failure, exit code, side effects, artifacts and facts; None: it has no outcome yet.
     observation: Observation | None = None
     warnings: tuple[str, ...] = ()
@@ -91,24 +91,24 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
     observed_at: int = 0
     #: How often the same call came; it was executed once.
     repeated: int = 0
-    model_saw: ModelSaw
-    person_saw: PersonSaw
-    happened: Happened
+    model_saw: ModelView
+    person_saw: PersonView
+    happened: ExecutionView
 
 
-def call_view(events: Iterable[Event], call_id: str) -> CallView | None:
+def build_call_view(events: Iterable[Event], call_id: str) -> CallView | None:
     """None when the model proposed no such call. `events` may be those of the whole run."""
-    seen: _Seen | None = None
+    seen: _CallReader | None = None
     for event in events:
         fact = event.fact
         if isinstance(fact, facts.CallProposed) and fact.call_id == call_id:
             if seen is None:
-                seen = _Seen(event, fact)
+                seen = _CallReader(event, fact)
             else:
                 seen.repeated += 1
         elif seen is not None and _is_about(fact, call_id):
-            seen.take(event)
-    return None if seen is None else seen.view()
+            seen.apply(event)
+    return None if seen is None else seen.build()
 
 
 def _is_about(fact: Any, call_id: str) -> bool:
@@ -117,7 +117,7 @@ def _is_about(fact: Any, call_id: str) -> bool:
     return getattr(fact, "call_id", None) == call_id
 
 
-class _Seen:
+class _CallReader:
     """What was read about the call so far."""
 
     def __init__(self, event: Event, proposed: facts.CallProposed) -> None:
@@ -125,40 +125,40 @@ class _Seen:
         self.proposed = proposed
         self.repeated = 0
         self.errors: tuple[str, ...] = ()
-        self.decisions: list[Judged] = []
-        self.asked: dict[str, Asked] = {}
-        self.ran: list[Ran] = []
+        self.decisions: list[DecisionView] = []
+        self.asked: dict[str, QuestionView] = {}
+        self.ran: list[InvocationView] = []
         self.warnings: list[str] = []
         self.observed: tuple[Event, Observation] | None = None
 
-    def take(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         fact = event.fact
         match fact:
             case facts.CallValidated():
                 self.errors = fact.errors
-            case facts.CallJudged():
-                self.decisions.append(Judged(seq=event.seq, at=event.at, decision=fact.decision))
+            case facts.PolicyEvaluated():
+                self.decisions.append(DecisionView(seq=event.seq, at=event.at, decision=fact.decision))
             case facts.ApprovalRequested() | facts.InputRequested() | facts.ConsentRequested():
                 question = fact.question
-                self.asked[question.action_id] = Asked(
+                self.asked[question.action_id] = QuestionView(
                     question=question, status=ActionState.PENDING.name, asked_seq=event.seq, asked_at=event.at
                 )
-            case facts.ActionVoided():
-                self._step(fact.action_id, "voided", void_reason=fact.reason)
+            case facts.ApprovalVoided():
+                self._apply_transition(fact.action_id, "voided", void_reason=fact.reason)
             case facts.InvocationStarted():
-                self._start(event, fact)
+                self._apply_start(event, fact)
             case facts.InvocationCompleted() | facts.InvocationSuspended():
-                self._end(event, fact)
+                self._apply_end(event, fact)
             case facts.CallObserved():
                 self.observed = (event, fact.observation)
-            case facts.Warned():
+            case facts.WarningRaised():
                 self.warnings.append(fact.message)
-            case _ if word := ANSWERS.get(type(fact)):
-                self._answer(event, word, fact)
+            case _ if word := ANSWER_TRIGGERS.get(type(fact)):
+                self._apply_answer(event, word, fact)
             case _:
                 pass
 
-    def view(self) -> CallView:
+    def build(self) -> CallView:
         observed = self.observed
         shown = None if observed is None else observed[1]
         proposed = self.proposed
@@ -172,16 +172,16 @@ class _Seen:
             observed_seq=-1 if observed is None else observed[0].seq,
             observed_at=0 if observed is None else observed[0].at,
             repeated=self.repeated,
-            model_saw=ModelSaw(
+            model_saw=ModelView(
                 arguments=proposed.raw_input,
                 arguments_artifact_id=proposed.raw_artifact_id,
                 reason=proposed.reason,
                 told=None if shown is None else render_for_model(shown),
             ),
-            person_saw=PersonSaw(
+            person_saw=PersonView(
                 questions=tuple(self.asked.values()), line="" if shown is None else render_for_user(shown)
             ),
-            happened=Happened(
+            happened=ExecutionView(
                 validation_errors=self.errors,
                 decisions=tuple(self.decisions),
                 runs=tuple(self.ran),
@@ -190,10 +190,10 @@ class _Seen:
             ),
         )
 
-    def _answer(self, event: Event, word: str, fact: Any) -> None:
-        self._step(fact.action_id, word, answer=fact.answer, answered_seq=event.seq, answered_at=event.at)
+    def _apply_answer(self, event: Event, word: str, fact: Any) -> None:
+        self._apply_transition(fact.action_id, word, answer=fact.answer, answered_seq=event.seq, answered_at=event.at)
 
-    def _step(self, action_id: str, word: str, **changes: Any) -> None:
+    def _apply_transition(self, action_id: str, word: str, **changes: Any) -> None:
         """What does not fit is left as it was: this shows what the log says, and `verify` judges it."""
         asked = self.asked.get(action_id)
         if asked is None:
@@ -202,19 +202,21 @@ class _Seen:
         status = asked.status if after is None else after.name
         self.asked[action_id] = msgspec.structs.replace(asked, status=status, **changes)
 
-    def _start(self, event: Event, fact: facts.InvocationStarted) -> None:
+    def _apply_start(self, event: Event, fact: facts.InvocationStarted) -> None:
         if fact.action_id:
-            self._step(fact.action_id, "tool.invocation.started")
+            self._apply_transition(fact.action_id, "tool.invocation.started")
         arguments = self.proposed.raw_input if fact.arguments is None else fact.arguments
-        self.ran.append(Ran(started_seq=event.seq, started_at=event.at, started=fact, arguments=arguments))
+        self.ran.append(InvocationView(started_seq=event.seq, started_at=event.at, started=fact, arguments=arguments))
 
-    def _end(self, event: Event, fact: facts.InvocationCompleted | facts.InvocationSuspended) -> None:
+    def _apply_end(self, event: Event, fact: facts.InvocationCompleted | facts.InvocationSuspended) -> None:
         for place, ran in enumerate(self.ran):
             if ran.started.invocation_id == fact.invocation_id and ran.ended_seq < 0:
-                self.ran[place] = _ended(ran, event, fact)
+                self.ran[place] = _with_end(ran, event, fact)
 
 
-def _ended(ran: Ran, event: Event, fact: facts.InvocationCompleted | facts.InvocationSuspended) -> Ran:
+def _with_end(
+    ran: InvocationView, event: Event, fact: facts.InvocationCompleted | facts.InvocationSuspended
+) -> InvocationView:
     if isinstance(fact, facts.InvocationSuspended):
         return msgspec.structs.replace(ran, ended_seq=event.seq, ended_at=event.at, child_run_id=fact.child_run_id)
     changed = ran.arguments if fact.arguments is None else fact.arguments

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..domain.chain import Entry, decode_event, genesis, link
+from ..domain.chain import LogEntry, decode_event, genesis_hash, next_hash
 from ..domain.errors import LogCorruptError
 from ..domain.state.ledger import Ledger
 from ..storage.event_log import EventLog, Snapshot
@@ -26,57 +26,61 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Ledger).decode
 
 
-class Loaded(NamedTuple):
+class LoadedRun(NamedTuple):
     """The state of a run, and the hash that the next event is chained to."""
 
     ledger: Ledger
     head_hash: bytes
 
 
-def fold(run_id: str, entries: Iterable[Entry]) -> Ledger:
+def fold_entries(run_id: str, entries: Iterable[LogEntry]) -> Ledger:
     """The state of a run from its first event on."""
-    return extend(_start(run_id), entries).ledger
+    return fold_more(_empty_run(run_id), entries).ledger
 
 
-def extend(loaded: Loaded, entries: Iterable[Entry]) -> Loaded:
+def fold_more(loaded: LoadedRun, entries: Iterable[LogEntry]) -> LoadedRun:
     """Fold the entries that follow into the same ledger."""
     ledger, head_hash = loaded
     for entry in entries:
-        if entry.seq != ledger.next_seq or entry.run_id != ledger.run_id or entry.hash != link(head_hash, entry.body):
+        if (
+            entry.seq != ledger.next_seq
+            or entry.run_id != ledger.run_id
+            or entry.hash != next_hash(head_hash, entry.body)
+        ):
             raise LogCorruptError(f"event {ledger.next_seq} of {ledger.run_id} is not what was written")
         ledger.apply(decode_event(entry))
         head_hash = entry.hash
-    return Loaded(ledger, head_hash)
+    return LoadedRun(ledger, head_hash)
 
 
-async def load(log: EventLog, run_id: str) -> Loaded:
+async def load_run(log: EventLog, run_id: str) -> LoadedRun:
     """The state of a run as the log has it now; an unknown run has the state before its first event."""
-    loaded = await _from_snapshot(log, run_id) or _start(run_id)
+    loaded = await _load_snapshot(log, run_id) or _empty_run(run_id)
     while entries := await log.read(run_id, loaded.ledger.next_seq - 1, _PAGE):
-        loaded = extend(loaded, entries)
+        loaded = fold_more(loaded, entries)
     return loaded
 
 
-def snapshot_of(ledger: Ledger, head_hash: bytes) -> Snapshot:
+def build_snapshot(ledger: Ledger, head_hash: bytes) -> Snapshot:
     """What `load` starts from. The ledger must have at least one event."""
     state = _encode(ledger)
-    return Snapshot(ledger.next_seq - 1, head_hash, _seal(head_hash, state) + state)
+    return Snapshot(ledger.next_seq - 1, head_hash, _compute_seal(head_hash, state) + state)
 
 
-async def _from_snapshot(log: EventLog, run_id: str) -> Loaded | None:
+async def _load_snapshot(log: EventLog, run_id: str) -> LoadedRun | None:
     snapshot = await log.load_snapshot(run_id)
-    ledger = None if snapshot is None else _ledger_of(snapshot)
+    ledger = None if snapshot is None else _decode_snapshot(snapshot)
     if snapshot is None or ledger is None or ledger.run_id != run_id or ledger.next_seq != snapshot.seq + 1:
         return None
     taken_after = await log.read(run_id, snapshot.seq - 1, 1)
     if [(entry.seq, entry.hash) for entry in taken_after] != [(snapshot.seq, snapshot.hash)]:
         return None
-    return Loaded(ledger, snapshot.hash)
+    return LoadedRun(ledger, snapshot.hash)
 
 
-def _ledger_of(snapshot: Snapshot) -> Ledger | None:
+def _decode_snapshot(snapshot: Snapshot) -> Ledger | None:
     seal, state = snapshot.state[:_SEAL_BYTES], snapshot.state[_SEAL_BYTES:]
-    if seal != _seal(snapshot.hash, state):
+    if seal != _compute_seal(snapshot.hash, state):
         return None
     try:
         return _decode(state)
@@ -84,10 +88,10 @@ def _ledger_of(snapshot: Snapshot) -> Ledger | None:
         return None
 
 
-def _seal(head_hash: bytes, state: bytes) -> bytes:
+def _compute_seal(head_hash: bytes, state: bytes) -> bytes:
     """Ties a state to its place in the chain and to this version, so that damage and age are both seen."""
-    return link(head_hash, b"%d\n" % SNAPSHOT_VERSION + state)
+    return next_hash(head_hash, b"%d\n" % SNAPSHOT_VERSION + state)
 
 
-def _start(run_id: str) -> Loaded:
-    return Loaded(Ledger(run_id=run_id), genesis(run_id))
+def _empty_run(run_id: str) -> LoadedRun:
+    return LoadedRun(Ledger(run_id=run_id), genesis_hash(run_id))

@@ -22,7 +22,7 @@ from ..domain import event as facts
 from ..domain.decision import Verdict
 from ..domain.event import Event
 from ..domain.json import JsonObject
-from ..domain.observation import error_of, output_of
+from ..domain.observation import extract_error, extract_output
 
 
 class AgentRunEvent(msgspec.Struct, frozen=True):
@@ -30,8 +30,8 @@ class AgentRunEvent(msgspec.Struct, frozen=True):
     data: JsonObject
 
 
-def run_handle_events(event: Event) -> tuple[AgentRunEvent, ...]:
-    show = _VIEW.get(event.type)
+def to_run_handle_events(event: Event) -> tuple[AgentRunEvent, ...]:
+    show = _RENDERERS.get(event.type)
     return () if show is None else (show(event.fact),)
 
 
@@ -47,7 +47,7 @@ def _batch_started(fact: facts.BatchStarted) -> AgentRunEvent:
     return AgentRunEvent("tool_batch_started", {"tool_call_count": fact.call_count})
 
 
-def _policy_decision(fact: facts.CallJudged) -> AgentRunEvent:
+def _policy_decision(fact: facts.PolicyEvaluated) -> AgentRunEvent:
     decision = fact.decision
     return AgentRunEvent(
         "policy_decision",
@@ -83,18 +83,18 @@ def _tool_completed(fact: facts.CallObserved) -> AgentRunEvent:
         {
             "tool_name": observation.tool,
             "success": observation.ok,
-            "output": output_of(observation),
-            "error": error_of(observation),
+            "output": extract_output(observation),
+            "error": extract_error(observation),
             "tool_call_id": observation.call_id,
         },
     )
 
 
-def _warning(fact: facts.Warned) -> AgentRunEvent:
+def _warning(fact: facts.WarningRaised) -> AgentRunEvent:
     return AgentRunEvent("warning", {"message": fact.message})
 
 
-_VIEW: Mapping[str, Callable[[Any], AgentRunEvent]] = {
+_RENDERERS: Mapping[str, Callable[[Any], AgentRunEvent]] = {
     "tool.batch.started": _batch_started,
     "tool.permission": _policy_decision,
     "approval.requested": _run_paused,

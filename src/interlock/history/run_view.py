@@ -58,13 +58,13 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cancelled: bool = False
 
 
-def run_events(event: Event) -> tuple[RunEvent, ...]:
-    show = _VIEW.get(event.type)
+def to_run_events(event: Event) -> tuple[RunEvent, ...]:
+    show = _RENDERERS.get(event.type)
     shown = None if show is None else show(event.fact)
     return () if shown is None else (RunEvent(shown[0], event.seq, event.at, shown[1]),)
 
 
-def status(ledger: Ledger) -> RunStatus:
+def build_run_status(ledger: Ledger) -> RunStatus:
     """One of five words for the run's state, and what the word alone does not say."""
     return RunStatus(
         status=RUN_STATUS[ledger.state],
@@ -73,10 +73,10 @@ def status(ledger: Ledger) -> RunStatus:
     )
 
 
-_Shown: TypeAlias = tuple[RunEventType, JsonObject]
+_EventView: TypeAlias = tuple[RunEventType, JsonObject]
 
 
-def _tool_call(fact: facts.InvocationStarted) -> _Shown:
+def _tool_call(fact: facts.InvocationStarted) -> _EventView:
     return "TOOL_CALL", {
         "tool": fact.tool,
         "call_id": fact.call_id,
@@ -85,15 +85,15 @@ def _tool_call(fact: facts.InvocationStarted) -> _Shown:
     }
 
 
-def _llm_call(fact: facts.ModelAsked) -> _Shown:
+def _llm_call(fact: facts.ModelRequested) -> _EventView:
     return "LLM_CALL", {"agent": fact.agent, "provider": fact.provider, "model": fact.model}
 
 
-def _model_failed(fact: facts.ModelFailed) -> _Shown:
+def _model_failed(fact: facts.ModelFailed) -> _EventView:
     return "ERROR", {"code": "model_failed", "message": fact.message}
 
 
-def _asked(fact: facts.ApprovalRequested | facts.InputRequested) -> _Shown:
+def _asked(fact: facts.ApprovalRequested | facts.InputRequested) -> _EventView:
     question = fact.question
     return "APPROVAL_REQUIRED", {
         "tool": question.tool_name,
@@ -107,15 +107,15 @@ def _asked(fact: facts.ApprovalRequested | facts.InputRequested) -> _Shown:
     }
 
 
-def _granted(fact: facts.ApprovalGranted | facts.InputProvided) -> _Shown:
-    return "APPROVAL_GRANTED", _answer(fact)
+def _granted(fact: facts.ApprovalGranted | facts.InputProvided) -> _EventView:
+    return "APPROVAL_GRANTED", _answer_fields(fact)
 
 
-def _rejected(fact: facts.ApprovalRejected | facts.InputRefused) -> _Shown:
-    return "APPROVAL_REJECTED", _answer(fact)
+def _rejected(fact: facts.ApprovalRejected | facts.InputRefused) -> _EventView:
+    return "APPROVAL_REJECTED", _answer_fields(fact)
 
 
-def _answer(
+def _answer_fields(
     fact: facts.ApprovalGranted
     | facts.ApprovalRejected
     | facts.InputProvided
@@ -131,7 +131,7 @@ def _answer(
     }
 
 
-def _expired(fact: facts.ApprovalExpired | facts.InputExpired) -> _Shown:
+def _expired(fact: facts.ApprovalExpired | facts.InputExpired) -> _EventView:
     return "ERROR", {
         "code": "approval_expired",
         "message": "Nobody answered in time.",
@@ -140,7 +140,7 @@ def _expired(fact: facts.ApprovalExpired | facts.InputExpired) -> _Shown:
     }
 
 
-def _consent_asked(fact: facts.ConsentRequested) -> _Shown:
+def _consent_asked(fact: facts.ConsentRequested) -> _EventView:
     question = fact.question
     return "CONSENT_REQUIRED", {
         "tool": question.tool_name,
@@ -153,15 +153,15 @@ def _consent_asked(fact: facts.ConsentRequested) -> _Shown:
     }
 
 
-def _consent_refused(fact: facts.ConsentRefused) -> _Shown:
-    return "ERROR", {"code": "consent_refused", "message": "The user did not consent.", **_answer(fact)}
+def _consent_refused(fact: facts.ConsentRefused) -> _EventView:
+    return "ERROR", {"code": "consent_refused", "message": "The user did not consent.", **_answer_fields(fact)}
 
 
-def _consent_expired(fact: facts.ConsentExpired) -> _Shown:
-    return "ERROR", {"code": "consent_expired", "message": "The user did not consent in time.", **_answer(fact)}
+def _consent_expired(fact: facts.ConsentExpired) -> _EventView:
+    return "ERROR", {"code": "consent_expired", "message": "The user did not consent in time.", **_answer_fields(fact)}
 
 
-def _voided(fact: facts.ActionVoided) -> _Shown:
+def _voided(fact: facts.ApprovalVoided) -> _EventView:
     return "ERROR", {
         "code": "approval_voided",
         "message": fact.reason,
@@ -170,7 +170,7 @@ def _voided(fact: facts.ActionVoided) -> _Shown:
     }
 
 
-def _observed(fact: facts.CallObserved) -> _Shown | None:
+def _observed(fact: facts.CallObserved) -> _EventView | None:
     observation = fact.observation
     failure = observation.failure
     if failure is None or failure.code != "outcome_unknown":
@@ -178,23 +178,23 @@ def _observed(fact: facts.CallObserved) -> _Shown | None:
     return "ERROR", {"code": failure.code, "message": failure.message, "call_id": observation.call_id}
 
 
-def _failed(fact: facts.RunFailed) -> _Shown:
+def _failed(fact: facts.RunFailed) -> _EventView:
     return "ERROR", {"code": "run_failed", "message": fact.message}
 
 
-def _cancelled(fact: facts.RunCancelled) -> _Shown:
+def _cancelled(fact: facts.RunCancelled) -> _EventView:
     return "ERROR", {"code": "run_cancelled", "message": fact.message}
 
 
-def _completed(fact: facts.RunCompleted) -> _Shown:
+def _completed(fact: facts.RunCompleted) -> _EventView:
     return "COMPLETED", {"message": fact.message, "degraded": False}
 
 
-def _degraded(fact: facts.RunDegraded) -> _Shown:
+def _degraded(fact: facts.RunDegraded) -> _EventView:
     return "COMPLETED", {"message": fact.message, "degraded": True}
 
 
-_VIEW: Mapping[str, Callable[[Any], _Shown | None]] = {
+_RENDERERS: Mapping[str, Callable[[Any], _EventView | None]] = {
     "tool.invocation.started": _tool_call,
     "model.request": _llm_call,
     "model.failed": _model_failed,

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ..domain.chain import Entry, decode_event
+from ..domain.chain import LogEntry, decode_event
 from ..domain.messages import Usage
 from ..domain.state.ledger import ActionEntry, CallEntry, Ledger
 from ..domain.state.lifecycle import RUN_STATUS
 from ..domain.state.verification import Verification
-from .fold import fold
+from .fold import fold_entries
 
 
-class CallThen(msgspec.Struct, frozen=True, kw_only=True):
+class CallStateView(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str
     tool: str
     state: str
@@ -31,7 +31,7 @@ class CallThen(msgspec.Struct, frozen=True, kw_only=True):
     child_run_id: str = ""
 
 
-class QuestionThen(msgspec.Struct, frozen=True, kw_only=True):
+class QuestionStateView(msgspec.Struct, frozen=True, kw_only=True):
     action_id: str
     call_id: str
     tool: str
@@ -48,7 +48,7 @@ class QuestionThen(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class StateThen(msgspec.Struct, frozen=True, kw_only=True):
+class RunStateView(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     #: The last event that counts, and when it happened. -1: none, the run had not begun.
     at_seq: int
@@ -64,8 +64,8 @@ class StateThen(msgspec.Struct, frozen=True, kw_only=True):
     parent_run_id: str
     started_at: int
     message: str
-    calls: tuple[CallThen, ...]
-    questions: tuple[QuestionThen, ...]
+    calls: tuple[CallStateView, ...]
+    questions: tuple[QuestionStateView, ...]
     message_count: int
     model_requests: int
     model_answers: int
@@ -74,42 +74,42 @@ class StateThen(msgspec.Struct, frozen=True, kw_only=True):
     verification: Verification
 
 
-def state_as_of(run_id: str, entries: Iterable[Entry]) -> StateThen:
+def build_state_at(run_id: str, entries: Iterable[LogEntry]) -> RunStateView:
     """`entries` are the first events of the run, up to the one that counts. `LogCorruptError` when they are not what
     was written."""
-    told = list(entries)
-    at = decode_event(told[-1]).at if told else 0
-    return state_of(fold(run_id, told), at)
+    known = list(entries)
+    at = decode_event(known[-1]).at if known else 0
+    return build_state_view(fold_entries(run_id, known), at)
 
 
-def state_of(ledger: Ledger, at: int) -> StateThen:
+def build_state_view(ledger: Ledger, at: int) -> RunStateView:
     dialogue = ledger.dialogue
-    return StateThen(
+    return RunStateView(
         run_id=ledger.run_id,
         at_seq=ledger.next_seq - 1,
         at=at,
         status=RUN_STATUS[ledger.state],
         state=ledger.state.value,
         agent=ledger.agent,
-        speaker=ledger.speaker,
+        speaker=ledger.active_agent,
         requester=ledger.requester,
         created_by=ledger.created_by,
         parent_run_id=ledger.parent_run_id,
         started_at=ledger.started_at,
         message=ledger.message,
-        calls=tuple(_call(call_id, call) for call_id, call in ledger.calls.items()),
-        questions=tuple(map(_question, ledger.actions.values())),
-        message_count=len(dialogue.messages) + len(dialogue.under_way),
+        calls=tuple(_call_view(call_id, call) for call_id, call in ledger.calls.items()),
+        questions=tuple(map(_question_view, ledger.actions.values())),
+        message_count=len(dialogue.messages) + len(dialogue.open_messages),
         model_requests=dialogue.requests,
         model_answers=dialogue.answers,
         tool_calls=dialogue.tool_calls,
         usage=dialogue.usage,
-        verification=ledger.checks.verdict(),
+        verification=ledger.checks.summarize(),
     )
 
 
-def _call(call_id: str, call: CallEntry) -> CallThen:
-    return CallThen(
+def _call_view(call_id: str, call: CallEntry) -> CallStateView:
+    return CallStateView(
         call_id=call_id,
         tool=call.tool,
         state=call.state.value,
@@ -123,9 +123,9 @@ def _call(call_id: str, call: CallEntry) -> CallThen:
     )
 
 
-def _question(entry: ActionEntry) -> QuestionThen:
+def _question_view(entry: ActionEntry) -> QuestionStateView:
     question, answer = entry.question, entry.answer
-    return QuestionThen(
+    return QuestionStateView(
         action_id=question.action_id,
         call_id=question.call_id,
         tool=question.tool_name,

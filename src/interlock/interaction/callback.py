@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, get_args
 from ..domain import json
 from ..domain.call import Answer, Question
 from ..domain.errors import ConfigurationError
-from ..rendering.sentences import error_text
+from ..rendering.sentences import describe_error
 from .interface import Fallback
 
 #: True or False, an `Answer`, or None to leave the question open. Asked for a value: the value, or False to refuse.
@@ -38,61 +38,61 @@ class CallbackInteractionProvider:
 
     async def ask(self, question: Question) -> Answer | None:
         try:
-            said = self._callback(question) if self._is_async else await _in_thread(self._callback, question)
-            if isawaitable(said):
-                said = await said
+            reply = self._callback(question) if self._is_async else await _call_in_thread(self._callback, question)
+            if isawaitable(reply):
+                reply = await reply
         except Exception as error:
-            return _failed(error)
-        return _answer(question, said)
+            return _failure_answer(error)
+        return _to_answer(question, reply)
 
 
-def _answer(question: Question, said: Any) -> Answer | None:
-    if said is None:
+def _to_answer(question: Question, reply: Any) -> Answer | None:
+    if reply is None:
         return None
-    if isinstance(said, Answer):
-        return _recordable(said)
-    if said is False:
+    if isinstance(reply, Answer):
+        return _check_recordable(reply)
+    if reply is False:
         return Answer(approved=False, by="callback")
     if question.kind == "input":
-        return _recordable(Answer(approved=True, value=said, by="callback"))
-    if said is True:
+        return _check_recordable(Answer(approved=True, value=reply, by="callback"))
+    if reply is True:
         return Answer(approved=True, by="callback")
-    return _refusal(f"The callback returned a {type(said).__name__}, which is neither yes nor no.")
+    return _refusal_answer(f"The callback returned a {type(reply).__name__}, which is neither yes nor no.")
 
 
-def _recordable(answer: Answer) -> Answer:
+def _check_recordable(answer: Answer) -> Answer:
     try:
-        json.check(answer.value)
-    except json.BadJson as error:
-        return _refusal(f"The callback returned a value that is not JSON: {error}")
+        json.check_value(answer.value)
+    except json.InvalidJsonError as error:
+        return _refusal_answer(f"The callback returned a value that is not JSON: {error}")
     return answer
 
 
-def _failed(error: BaseException) -> Answer:
-    return _refusal(f"The callback failed: {error_text(error)}")
+def _failure_answer(error: BaseException) -> Answer:
+    return _refusal_answer(f"The callback failed: {describe_error(error)}")
 
 
-def _refusal(reason: str) -> Answer:
+def _refusal_answer(reason: str) -> Answer:
     return Answer(approved=False, reason=reason, by="callback")
 
 
-def _in_thread(callback: Callback, question: Question) -> "asyncio.Future[Any]":
+def _call_in_thread(callback: Callback, question: Question) -> "asyncio.Future[Any]":
     """Not the loop's pool: people are slow, and a thread that waits for one must not keep the process alive."""
     loop = asyncio.get_running_loop()
     answered: asyncio.Future[Any] = loop.create_future()
     context = copy_context()
 
-    def deliver(said: Any) -> None:
+    def deliver(reply: Any) -> None:
         if not answered.done():  # Else the time was up, and nobody listens any more.
-            answered.set_result(said)
+            answered.set_result(reply)
 
     def run() -> None:
         try:
-            said = context.run(callback, question)
+            reply = context.run(callback, question)
         except BaseException as error:  # Also `sys.exit`: whoever waits must hear something.
-            said = _failed(error)
+            reply = _failure_answer(error)
         with suppress(RuntimeError):  # The loop is closed, and nobody listens any more.
-            loop.call_soon_threadsafe(deliver, said)
+            loop.call_soon_threadsafe(deliver, reply)
 
     Thread(target=run, name=f"question-{question.action_id}", daemon=True).start()
     return answered

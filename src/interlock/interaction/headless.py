@@ -7,7 +7,7 @@ from ..domain.errors import ConfigurationError
 from .interface import Fallback
 
 #: The layer of questions whether a call may run again of which nobody knows whether it happened.
-_RECOVERY = "recovery"
+_RECOVERY_LAYER = "recovery"
 
 
 class HeadlessInteractionProvider:
@@ -26,6 +26,6 @@ class HeadlessInteractionProvider:
         if self.approval_fallback == "wait":
             return None
         # A value cannot be approved: there is none.
-        can_approve = question.kind == "approval" and question.layer != _RECOVERY
+        can_approve = question.kind == "approval" and question.layer != _RECOVERY_LAYER
         approved = self.approval_fallback == "approve" and can_approve
         return Answer(approved=approved, reason="Nobody is there to ask.", by="headless")

@@ -17,13 +17,13 @@ from typing import TextIO, get_args
 
 from ..domain.call import Answer, Question
 from ..domain.errors import ConfigurationError
-from ..rendering.sentences import error_text
+from ..rendering.sentences import describe_error
 from .interface import Fallback
-from .terminal_dialog import converse, only_suggested
-from .terminal_screen import TerminalScreen, Withdrawal, Withdrawn
+from .terminal_dialog import run_dialog, require_suggested_rule
+from .terminal_screen import TerminalScreen, WithdrawalSignal, QuestionWithdrawnError
 
 #: How long a withdrawn question waits for its thread; it only takes longer when the terminal takes no output.
-_GOODBYE_SECONDS = 1.0
+_WITHDRAWAL_SECONDS = 1.0
 
 
 class TerminalInteractionProvider:
@@ -37,7 +37,7 @@ class TerminalInteractionProvider:
         keys: TextIO | None = None,
         output: TextIO | None = None,
         now: Callable[[], int] = time.time_ns,
-        find_rule_problem: Callable[[str, str], str] = only_suggested,
+        find_rule_problem: Callable[[str, str], str] = require_suggested_rule,
     ) -> None:
         """
         Args:
@@ -52,49 +52,49 @@ class TerminalInteractionProvider:
         self._given_output = output
         self._now = now
         self._find_rule_problem = find_rule_problem
-        self._turns = _Turns()
+        self._queue = _QuestionQueue()
 
     @property
     def interactive(self) -> bool:
         """Both are a terminal, and it is ours: a process in the background would be stopped when it reads."""
-        return _is_terminal(self._keys) and _is_terminal(self._output) and _in_foreground(self._keys)
+        return _is_terminal(self._keys) and _is_terminal(self._output) and _is_in_foreground(self._keys)
 
     async def ask(self, question: Question) -> Answer | None:
         if not self.interactive:
             return Answer(approved=False, reason="There is no terminal to ask a person on.", by="terminal")
-        withdrawal = Withdrawal()
-        answered = self._in_thread(question, withdrawal)
+        withdrawal = WithdrawalSignal()
+        answered = self._ask_in_thread(question, withdrawal)
         try:
             return await asyncio.shield(answered)
         except asyncio.CancelledError:
             withdrawal.request()
-            self._turns.look_again()
-            await asyncio.wait([answered], timeout=_GOODBYE_SECONDS)
+            self._queue.notify()
+            await asyncio.wait([answered], timeout=_WITHDRAWAL_SECONDS)
             raise
 
-    def _in_thread(self, question: Question, withdrawal: Withdrawal) -> "asyncio.Future[Answer | None]":
+    def _ask_in_thread(self, question: Question, withdrawal: WithdrawalSignal) -> "asyncio.Future[Answer | None]":
         """Not the loop's pool: people are slow, and a thread that waits for one must not keep the process alive."""
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Answer | None] = loop.create_future()
 
         def run() -> None:
-            said = self._conversation(question, withdrawal)
+            reply = self._run_dialog(question, withdrawal)
             withdrawal.close()
             with suppress(RuntimeError):  # The loop is closed, and nobody listens any more.
-                loop.call_soon_threadsafe(answered.set_result, said)
+                loop.call_soon_threadsafe(answered.set_result, reply)
 
-        self._turns.join(withdrawal)
+        self._queue.join(withdrawal)
         Thread(target=run, name=f"question-{question.action_id}", daemon=True).start()
         return answered
 
-    def _conversation(self, question: Question, withdrawal: Withdrawal) -> Answer | None:
+    def _run_dialog(self, question: Question, withdrawal: WithdrawalSignal) -> Answer | None:
         try:
-            with self._turns.own(withdrawal), TerminalScreen(self._keys, self._output, withdrawal) as screen:
-                return converse(question, screen, f"terminal:{_user()}", self._now, self._find_rule_problem)
-        except Withdrawn:
+            with self._queue.wait_turn(withdrawal), TerminalScreen(self._keys, self._output, withdrawal) as screen:
+                return run_dialog(question, screen, f"terminal:{_user_name()}", self._now, self._find_rule_problem)
+        except QuestionWithdrawnError:
             return None
         except BaseException as error:  # Whoever waits must hear something.
-            reason = f"The terminal could not be used: {error_text(error)}"
+            reason = f"The terminal could not be used: {describe_error(error)}"
             return Answer(approved=False, reason=reason, by="terminal")
 
     @property
@@ -106,32 +106,32 @@ class TerminalInteractionProvider:
         return self._given_output or sys.stderr
 
 
-class _Turns:
+class _QuestionQueue:
     """First come, first asked."""
 
     def __init__(self) -> None:
         self._changed = Condition()
-        self._line: deque[Withdrawal] = deque()
+        self._waiting: deque[WithdrawalSignal] = deque()
 
-    def join(self, asking: Withdrawal) -> None:
+    def join(self, asking: WithdrawalSignal) -> None:
         with self._changed:
-            self._line.append(asking)
+            self._waiting.append(asking)
 
     @contextmanager
-    def own(self, asking: Withdrawal) -> Generator[None]:
+    def wait_turn(self, asking: WithdrawalSignal) -> Generator[None]:
         """Waits for the turn; `Withdrawn` when the question is withdrawn before it comes."""
         try:
             with self._changed:
-                self._changed.wait_for(lambda: asking.requested or self._line[0] is asking)
-            if asking.requested:
-                raise Withdrawn
+                self._changed.wait_for(lambda: asking.is_requested or self._waiting[0] is asking)
+            if asking.is_requested:
+                raise QuestionWithdrawnError
             yield
         finally:
             with self._changed:
-                self._line.remove(asking)
+                self._waiting.remove(asking)
                 self._changed.notify_all()
 
-    def look_again(self) -> None:
+    def notify(self) -> None:
         with self._changed:
             self._changed.notify_all()
 
@@ -143,14 +143,14 @@ def _is_terminal(stream: TextIO | None) -> bool:
         return False
 
 
-def _in_foreground(keys: TextIO) -> bool:
+def _is_in_foreground(keys: TextIO) -> bool:
     try:
         return os.tcgetpgrp(keys.fileno()) == os.getpgrp()
     except OSError:  # Not the terminal that controls this process, so nothing stops it.
         return True
 
 
-def _user() -> str:
+def _user_name() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

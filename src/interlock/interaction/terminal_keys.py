@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..domain.call import Question
-from ..domain.decision import SCOPES, Scope
-from ..rendering.question import Line, fact, facts, held_back, words
+from ..domain.decision import APPROVAL_SCOPES, ApprovalScope
+from ..rendering.question import DisplayLine, render_fact, render_facts, describe_sandbox, render_text
 
 
 class Key(NamedTuple):
@@ -26,68 +26,72 @@ KEYS = (
     Key("?", "explain", "this text"),
 )
 #: The scope that a yes by this key has.
-SCOPE_OF_KEY: dict[str, Scope] = {"y": "once", "s": "run", "w": "window", "r": "rule"}
+SCOPE_OF_KEY: dict[str, ApprovalScope] = {"y": "once", "s": "run", "w": "window", "r": "rule"}
 #: A risk fact with one of these beginnings of words is high: a yes takes a part of the hash, not only a key.
-HIGH_RISK = (
+HIGH_RISK_WORDS = (
     *("delet", "destroy", "discard", "eras", "wipe", "overwrit", "drops", "irrevers", "cannot be undone", "force"),
     *("credential", "secret", "privilege", "root", "sudo", "outside the workspace", "publish", "deploy", "payment"),
 )
 
 
-def high_risk(question: Question) -> str:
+def find_high_risk(question: Question) -> str:
     """The first risk fact that is high; empty when none is."""
-    for told in question.risk:
-        said = f" {told.lower()}"
-        if any(f" {word}" in said for word in HIGH_RISK):
-            return told
+    for risk in question.risk:
+        said = f" {risk.lower()}"
+        if any(f" {word}" in said for word in HIGH_RISK_WORDS):
+            return risk
     return ""
 
 
-def open_keys(question: Question) -> tuple[Key, ...]:
+def available_keys(question: Question) -> tuple[Key, ...]:
     """The keys that this question takes."""
-    widest = SCOPES.index(question.scope)
+    widest = APPROVAL_SCOPES.index(question.scope)
     return tuple(
         key
         for key in KEYS
         if key.key not in SCOPE_OF_KEY
-        or (SCOPES.index(SCOPE_OF_KEY[key.key]) <= widest and (key.key != "r" or bool(question.suggested_rule)))
+        or (
+            APPROVAL_SCOPES.index(SCOPE_OF_KEY[key.key]) <= widest and (key.key != "r" or bool(question.suggested_rule))
+        )
     )
 
 
-def key_list(question: Question, width: int) -> list[Line]:
-    return words(" | ".join(f"{key.key} {key.short}" for key in open_keys(question)), width)
+def render_keys(question: Question, width: int) -> list[DisplayLine]:
+    return render_text(" | ".join(f"{key.key} {key.short}" for key in available_keys(question)), width)
 
 
-def explain(question: Question, width: int) -> list[Line]:
+def render_explanation(question: Question, width: int) -> list[DisplayLine]:
     """Which rule asks and why, what the risk is, what holds the call back, and what each answer covers."""
-    return [line for section in _explained(question, width) for line in section]
+    return [line for section in _explanation_sections(question, width) for line in section]
 
 
-def _explained(question: Question, width: int) -> Iterator[list[Line]]:
+def _explanation_sections(question: Question, width: int) -> Iterator[list[DisplayLine]]:
     bound = question.bound
     rules = question.rule_ids or ("no rule; the tool's declared risk asks",)
-    yield facts("asked by the rules", rules, width)
-    yield fact("layer", question.layer or "default", width)
-    yield fact("reason", question.reason or question.prompt, width)
-    yield facts("risk", question.risk or ("none was named",), width, "risk")
-    yield fact("sandbox", held_back(bound.surroundings.sandbox), width)
-    yield fact("run, call, question", f"{question.run_id}, {question.call_id}, {question.action_id}", width)
-    yield facts("an approval is bound to", _bound_to(question), width)
+    yield render_facts("asked by the rules", rules, width)
+    yield render_fact("layer", question.layer or "default", width)
+    yield render_fact("reason", question.reason or question.prompt, width)
+    yield render_facts("risk", question.risk or ("none was named",), width, "risk")
+    yield render_fact("sandbox", describe_sandbox(bound.surroundings.sandbox), width)
+    yield render_fact("run, call, question", f"{question.run_id}, {question.call_id}, {question.action_id}", width)
+    yield render_facts("an approval is bound to", _describe_binding(question), width)
     if bound.policy:
-        yield fact("policy", bound.policy, width)
+        yield render_fact("policy", bound.policy, width)
     if bound.tool_version or bound.tool_definition:
-        yield fact("tool version", f"{bound.tool_version} {bound.tool_definition}".strip(), width)
-    yield facts("answers", (f"{key.key} {key.short}: {key.covers}" for key in open_keys(question)), width, "hint")
+        yield render_fact("tool version", f"{bound.tool_version} {bound.tool_definition}".strip(), width)
+    yield render_facts(
+        "answers", (f"{key.key} {key.short}: {key.covers}" for key in available_keys(question)), width, "hint"
+    )
 
 
-def _bound_to(question: Question) -> Iterator[str]:
-    around = question.bound.surroundings
+def _describe_binding(question: Question) -> Iterator[str]:
+    environment = question.bound.surroundings
     yield "the tool as it is declared, its arguments, the run, the policy and the sandbox"
-    if around.cwd:
+    if environment.cwd:
         yield "the working directory and the environment that are shown"
-    if len(around.files) > len(around.unbound):
+    if len(environment.files) > len(environment.unbound_files):
         yield "the content of the files that are shown"
-    if around.unbound:
+    if environment.unbound_files:
         yield "NOT to what is shown as not held fast"
-    if around.unnamed_code:
+    if environment.unnamed_code:
         yield "NOT to code of the workspace that the call does not name"

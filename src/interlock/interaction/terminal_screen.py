@@ -21,11 +21,11 @@ from typing import Protocol, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from ..rendering.question import MAX_WIDTH, MIN_WIDTH, Line, Style
+from ..rendering.question import MAX_WIDTH, MIN_WIDTH, DisplayLine, LineStyle
 
 MAX_EDITED_BYTES = 1 << 20
 _MAX_LINE_BYTES = 1 << 16
-_STYLES: Mapping[Style, str] = {
+_STYLES: Mapping[LineStyle, str] = {
     "title": "bold",
     "label": "bold",
     "payload": "",
@@ -38,7 +38,7 @@ _STYLES: Mapping[Style, str] = {
 }
 
 
-class Withdrawn(Exception):
+class QuestionWithdrawnError(Exception):
     """Nobody waits for the answer any more."""
 
 
@@ -51,7 +51,7 @@ class Screen(Protocol):
     @property
     def height(self) -> int: ...
 
-    def show(self, lines: Iterable[Line]) -> None: ...
+    def show(self, lines: Iterable[DisplayLine]) -> None: ...
 
     def read(self, prompt: str) -> str | None:
         """The line that was typed after the prompt was shown; None at the end of the input."""
@@ -65,45 +65,45 @@ class Screen(Protocol):
         ...
 
 
-class Withdrawal:
+class WithdrawalSignal:
     """Tells the thread that asks that it should stop, whatever it waits for. From any thread, more than once."""
 
     def __init__(self) -> None:
-        self.requested = False
+        self.is_requested = False
         self._lock = Lock()
         self._editor: subprocess.Popen[bytes] | None = None
-        self.ear, self._mouth = os.pipe()
+        self.read_fd, self._write_fd = os.pipe()
 
     def request(self) -> None:
         with self._lock:
-            self.requested = True
-            if self._mouth >= 0:
-                os.write(self._mouth, b"!")
+            self.is_requested = True
+            if self._write_fd >= 0:
+                os.write(self._write_fd, b"!")
             if self._editor is not None:
                 self._editor.terminate()
 
-    def watch(self, editor: subprocess.Popen[bytes] | None) -> None:
+    def set_editor(self, editor: subprocess.Popen[bytes] | None) -> None:
         """This process is to end with the question."""
         with self._lock:
             self._editor = editor
-            if editor is not None and self.requested:
+            if editor is not None and self.is_requested:
                 editor.terminate()
 
     def close(self) -> None:
         with self._lock:
-            os.close(self.ear)
-            os.close(self._mouth)
-            self.ear = self._mouth = -1
+            os.close(self.read_fd)
+            os.close(self._write_fd)
+            self.read_fd = self._write_fd = -1
 
 
 class TerminalScreen:
     """A `Screen` on two streams that are terminals. Within `with`, the terminal is in line mode."""
 
-    def __init__(self, keys: TextIO, output: TextIO, withdrawal: Withdrawal) -> None:
+    def __init__(self, keys: TextIO, output: TextIO, withdrawal: WithdrawalSignal) -> None:
         self._fd = keys.fileno()
         self._output = output
         self._withdrawal = withdrawal
-        self._before = termios.tcgetattr(self._fd)
+        self._saved_mode = termios.tcgetattr(self._fd)
         size = os.get_terminal_size(output.fileno())
         self.width = min(size.columns, MAX_WIDTH)
         self.height = size.lines
@@ -114,21 +114,21 @@ class TerminalScreen:
         )
 
     def __enter__(self) -> "TerminalScreen":
-        self._line_mode()
+        self._set_line_mode()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with suppress(OSError, termios.error):  # A terminal that is gone needs nothing.
-            if isinstance(error, Withdrawn):
-                self._print(Line("\nIt is not asked here any more.", "loud"))
+            if isinstance(error, QuestionWithdrawnError):
+                self._print(DisplayLine("\nIt is not asked here any more.", "loud"))
             termios.tcflush(self._fd, termios.TCIFLUSH)
-            termios.tcsetattr(self._fd, termios.TCSANOW, self._before)
+            termios.tcsetattr(self._fd, termios.TCSANOW, self._saved_mode)
 
-    def show(self, lines: Iterable[Line]) -> None:
+    def show(self, lines: Iterable[DisplayLine]) -> None:
         for line in lines:
-            self._stop_if_withdrawn()
+            self._raise_if_withdrawn()
             self._print(line)
 
     def read(self, prompt: str) -> str | None:
@@ -137,64 +137,64 @@ class TerminalScreen:
         self._output.flush()
         typed = b""
         while not typed.endswith(b"\n"):
-            more = self._typed()
+            more = self._read_input()
             if not more or len(typed) > _MAX_LINE_BYTES:
-                self._print(Line("", "fact"))
+                self._print(DisplayLine("", "fact"))
                 return None
             typed += more
         return typed.decode("utf-8", "replace").rstrip("\r\n")
 
     @property
     def has_editor(self) -> bool:
-        return bool(_editor())
+        return bool(_editor_command())
 
     def edit(self, text: str) -> str | None:
         with tempfile.TemporaryDirectory(prefix="interlock-") as folder:
             file = Path(folder, "arguments.json")
             file.write_text(text, "utf-8")
             try:
-                if self._run([*_editor(), str(file)]) != 0 or file.stat().st_size > MAX_EDITED_BYTES:
+                if self._run_editor([*_editor_command(), str(file)]) != 0 or file.stat().st_size > MAX_EDITED_BYTES:
                     return None
                 return file.read_text("utf-8")
             except (OSError, UnicodeDecodeError):
                 return None
 
-    def _run(self, command: list[str]) -> int:
-        termios.tcsetattr(self._fd, termios.TCSANOW, self._before)
+    def _run_editor(self, command: list[str]) -> int:
+        termios.tcsetattr(self._fd, termios.TCSANOW, self._saved_mode)
         out = self._output.fileno()
         try:
             # The person's own choice of an editor.
             with subprocess.Popen(command, stdin=self._fd, stdout=out, stderr=out) as editor:  # noqa: S603
-                self._withdrawal.watch(editor)
+                self._withdrawal.set_editor(editor)
                 code = editor.wait()
-                self._withdrawal.watch(None)
+                self._withdrawal.set_editor(None)
         finally:
-            self._line_mode()
-        self._stop_if_withdrawn()
+            self._set_line_mode()
+        self._raise_if_withdrawn()
         return code
 
-    def _print(self, line: Line) -> None:
+    def _print(self, line: DisplayLine) -> None:
         self._console.print(Text(line.text, _STYLES[line.style]), soft_wrap=True)
 
-    def _line_mode(self) -> None:
+    def _set_line_mode(self) -> None:
         mode = termios.tcgetattr(self._fd)
         mode[0] = (mode[0] | termios.ICRNL) & ~(termios.INLCR | termios.IGNCR)
         mode[1] |= termios.OPOST | termios.ONLCR
         mode[3] |= termios.ICANON | termios.ECHO | termios.ECHOE | termios.ISIG | termios.IEXTEN
         termios.tcsetattr(self._fd, termios.TCSANOW, mode)
 
-    def _typed(self) -> bytes:
+    def _read_input(self) -> bytes:
         """What comes next; empty at the end of the input."""
-        ready, _, _ = select.select([self._fd, self._withdrawal.ear], [], [])
-        self._stop_if_withdrawn()
+        ready, _, _ = select.select([self._fd, self._withdrawal.read_fd], [], [])
+        self._raise_if_withdrawn()
         return os.read(self._fd, 4096) if self._fd in ready else b""
 
-    def _stop_if_withdrawn(self) -> None:
-        if self._withdrawal.requested:
-            raise Withdrawn
+    def _raise_if_withdrawn(self) -> None:
+        if self._withdrawal.is_requested:
+            raise QuestionWithdrawnError
 
 
-def _editor() -> list[str]:
+def _editor_command() -> list[str]:
     """The person's editor with its options; empty without one that can be understood."""
     chosen = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
     try:

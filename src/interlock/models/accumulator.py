@@ -5,13 +5,13 @@ Adapters bound what a server sends. A provider of one's own may not, and its str
 
 from ..domain.errors import ModelError
 from ..domain.messages import ProposedCall
-from .interface import MAX_ANSWER_CHARS, CallWritten, ModelEvent, Restarted, TextPiece
+from .interface import MAX_ANSWER_CHARS, ToolCallDelta, ModelEvent, StreamRestarted, TextDelta
 
 #: As many as one batch may have. Adapters allow fewer, since a server sends them all at once.
 MAX_CALLS = 4096
 
 
-class Heard:
+class StreamAccumulator:
     """Text and calls of one answer. `add` raises `ModelError` when it is more than an answer may be."""
 
     __slots__ = ("_chars", "_pieces", "calls")
@@ -27,12 +27,12 @@ class Heard:
 
     def add(self, event: ModelEvent) -> None:
         match event:
-            case TextPiece():
+            case TextDelta():
                 self._pieces.append(event.text)
                 self._chars += len(event.text)
-            case CallWritten():
+            case ToolCallDelta():
                 self.calls.append(event.call)
-            case Restarted():
+            case StreamRestarted():
                 self._pieces.clear()
                 self.calls.clear()
                 self._chars = 0

@@ -11,18 +11,18 @@ The same id twice in one answer is passed on, too: the runtime executes such a c
 from collections.abc import Iterable
 
 from ..domain.errors import ModelError
-from ..domain.ids import is_name
+from ..domain.ids import is_valid_name
 from ..domain.messages import AssistantMessage, Message, ProposedCall
-from .text import whole
+from .text import join_surrogates
 
 MAX_CALLS = 256
 MAX_ARGUMENTS_BYTES = 256 << 10
 MAX_NAME_CHARS = 4096
 #: What a call has for arguments when it was cut before the first of them: not JSON, so it is refused.
-CUT = "{"
+TRUNCATED_ARGUMENTS = "{"
 
 
-class _Call:
+class _PartialCall:
     __slots__ = ("arguments", "call_id", "size_bytes", "tool")
 
     def __init__(self) -> None:
@@ -32,20 +32,20 @@ class _Call:
         self.size_bytes = 0
 
 
-class WrittenCalls:
+class CallAssembler:
     """The calls of one answer, in the order in which the model began them."""
 
     def __init__(self, earlier: Iterable[Message] = ()) -> None:
         self._earlier = {
             call.call_id for message in earlier if isinstance(message, AssistantMessage) for call in message.calls
         }
-        self._calls: list[_Call] = []
-        self._by_index: dict[int, _Call] = {}
+        self._calls: list[_PartialCall] = []
+        self._by_index: dict[int, _PartialCall] = {}
 
     def __bool__(self) -> bool:
         return bool(self._calls)
 
-    def piece(self, index: int | None, call_id: str = "", tool: str = "", arguments: str = "") -> None:
+    def add_delta(self, index: int | None, call_id: str = "", tool: str = "", arguments: str = "") -> None:
         call = self._find(index, call_id)
         call.call_id = call.call_id or call_id
         # Some servers repeat the name in every piece, others spread it over several.
@@ -56,7 +56,7 @@ class WrittenCalls:
             call.size_bytes += len(arguments.encode(errors="surrogatepass"))
         self._check_size(call)
 
-    def _find(self, index: int | None, call_id: str) -> _Call:
+    def _find(self, index: int | None, call_id: str) -> _PartialCall:
         if index is not None:
             found = self._by_index.get(index)
         elif call_id:
@@ -68,16 +68,16 @@ class WrittenCalls:
             found = self._begin(index)
         return found
 
-    def _begin(self, index: int | None) -> _Call:
+    def _begin(self, index: int | None) -> _PartialCall:
         if len(self._calls) == MAX_CALLS:
             raise ModelError(f"The model wrote more than {MAX_CALLS} calls in one answer. Nothing was executed.")
-        begun = _Call()
+        begun = _PartialCall()
         self._calls.append(begun)
         if index is not None:
             self._by_index[index] = begun
         return begun
 
-    def _check_size(self, call: _Call) -> None:
+    def _check_size(self, call: _PartialCall) -> None:
         if call.size_bytes > MAX_ARGUMENTS_BYTES:
             raise ModelError(
                 f"The model wrote more than {MAX_ARGUMENTS_BYTES} bytes of arguments for one call. "
@@ -86,25 +86,29 @@ class WrittenCalls:
         if len(call.tool) > MAX_NAME_CHARS or len(call.call_id) > MAX_NAME_CHARS:
             raise ModelError(f"The model wrote a name of more than {MAX_NAME_CHARS} characters. Nothing was executed.")
 
-    def written(self, *, cut: bool = False) -> tuple[ProposedCall, ...]:
+    def finish(self, *, cut: bool = False) -> tuple[ProposedCall, ...]:
         """All of them, at the end of the answer. `cut`: it ended because it became too long."""
-        ids = self._ids()
-        empty = CUT if cut else "{}"
+        ids = self._assign_ids()
+        empty = TRUNCATED_ARGUMENTS if cut else "{}"
         return tuple(
-            ProposedCall(call_id=call_id, tool=whole(call.tool), arguments=whole("".join(call.arguments)) or empty)
+            ProposedCall(
+                call_id=call_id,
+                tool=join_surrogates(call.tool),
+                arguments=join_surrogates("".join(call.arguments)) or empty,
+            )
             for call, call_id in zip(self._calls, ids, strict=True)
         )
 
-    def _ids(self) -> list[str]:
+    def _assign_ids(self) -> list[str]:
         """Their own where they can be used. The same new one for the same old one."""
         taken = self._earlier | {call.call_id for call in self._calls}
         renamed: dict[str, str] = {}
         ids: list[str] = []
         for call in self._calls:
-            if is_name(call.call_id) and call.call_id not in self._earlier:
+            if is_valid_name(call.call_id) and call.call_id not in self._earlier:
                 ids.append(call.call_id)
                 continue
-            fresh = renamed.get(call.call_id) or _fresh_id(taken)
+            fresh = renamed.get(call.call_id) or _new_call_id(taken)
             taken.add(fresh)
             if call.call_id:
                 renamed[call.call_id] = fresh
@@ -112,7 +116,7 @@ class WrittenCalls:
         return ids
 
 
-def _fresh_id(taken: set[str]) -> str:
+def _new_call_id(taken: set[str]) -> str:
     number = 1
     while f"call_{number}" in taken:
         number += 1

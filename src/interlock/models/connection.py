@@ -32,55 +32,55 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
 DEFAULT_TIMEOUTS = Timeouts()
 
 
-def http_client(timeouts: Timeouts) -> httpx2.AsyncClient:
+def create_http_client(timeouts: Timeouts) -> httpx2.AsyncClient:
     """For one adapter. Reading has no limit of its own: `watch` has it."""
 
-    async def received(response: httpx2.Response) -> None:
+    async def on_response(response: httpx2.Response) -> None:
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in {"", "identity"}:
             raise ModelError(f"The model's server sent a compressed answer ({encoding[:40]!r}) that nobody asked for.")
-        watch(response, timeouts)
+        limit_response(response, timeouts)
 
     return httpx2.AsyncClient(
-        verify=_trust(),
+        verify=_ssl_context(),
         timeout=httpx2.Timeout(timeouts.first_byte_seconds, connect=timeouts.connect_seconds, read=None),
         follow_redirects=False,
         headers={"accept-encoding": "identity"},
-        event_hooks={"response": [received]},
+        event_hooks={"response": [on_response]},
     )
 
 
 #: Reading the certificates of the system takes tens of milliseconds, and all adapters trust the same.
-_trust = cache(httpx2.create_ssl_context)
+_ssl_context = cache(httpx2.create_ssl_context)
 
 
-def watch(response: httpx2.Response, timeouts: Timeouts) -> None:
+def limit_response(response: httpx2.Response, timeouts: Timeouts) -> None:
     """Bound what is still to be read of a response."""
     stream = response.stream
-    if isinstance(stream, httpx2.AsyncByteStream) and not isinstance(stream, _WatchedStream):
-        response.stream = _WatchedStream(stream, timeouts)
+    if isinstance(stream, httpx2.AsyncByteStream) and not isinstance(stream, _LimitedStream):
+        response.stream = _LimitedStream(stream, timeouts)
 
 
-class _WatchedStream(httpx2.AsyncByteStream):
+class _LimitedStream(httpx2.AsyncByteStream):
     def __init__(self, stream: httpx2.AsyncByteStream, timeouts: Timeouts) -> None:
         self._stream = stream
         self._chunks = aiter(stream)
-        self._patience_seconds = timeouts.first_byte_seconds
+        self._timeout_seconds = timeouts.first_byte_seconds
         self._idle_seconds = timeouts.idle_seconds
         self._line_bytes = 0
         self._answer_bytes = 0
 
-    def __aiter__(self) -> "_WatchedStream":
+    def __aiter__(self) -> "_LimitedStream":
         return self
 
     async def __anext__(self) -> bytes:
         try:
-            async with asyncio.timeout(self._patience_seconds):
+            async with asyncio.timeout(self._timeout_seconds):
                 chunk = await anext(self._chunks)
         except TimeoutError:
-            waited = f"{self._patience_seconds:g} s"
+            waited = f"{self._timeout_seconds:g} s"
             raise ModelError(f"The model sent nothing for {waited}. Nothing was executed.", retryable=True) from None
-        self._patience_seconds = self._idle_seconds
+        self._timeout_seconds = self._idle_seconds
         self._count(chunk)
         return chunk
 
@@ -97,7 +97,7 @@ class _WatchedStream(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
-def check_address(url: str, setting: str) -> None:
+def check_base_url(url: str, setting: str) -> None:
     """Addresses are logged by whoever talks HTTP, so there must be no secret in this one."""
     try:
         parts = urlsplit(url)
@@ -114,6 +114,6 @@ def check_address(url: str, setting: str) -> None:
         )
 
 
-def shown_address(url: httpx2.URL) -> str:
+def display_address(url: httpx2.URL) -> str:
     """Where it goes, without anything that could be a secret."""
     return str(httpx2.URL(scheme=url.scheme, host=url.host, port=url.port))

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 
-from ..domain.json import BadJson, encode, parse, without_surrogates
+from ..domain.json import InvalidJsonError, encode, parse, escape_surrogates
 from ..domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
 
 #: What stands for arguments that are no JSON object.
@@ -17,12 +17,12 @@ UNREADABLE = "unreadable_arguments"
 UNNAMED = "unnamed"
 NO_RESULT = "There is no result for this call."
 
-_is_sound = re.compile(r"[a-zA-Z0-9_-]{1,64}").fullmatch
-_unsound_characters = re.compile(r"[^a-zA-Z0-9_-]").sub
+_is_valid_id = re.compile(r"[a-zA-Z0-9_-]{1,64}").fullmatch
+_replace_invalid_characters = re.compile(r"[^a-zA-Z0-9_-]").sub
 
 
-def tidy(messages: Iterable[Message]) -> list[Message]:
-    tidied: list[Message] = []
+def sanitize_messages(messages: Iterable[Message]) -> list[Message]:
+    sanitized: list[Message] = []
     said: list[Message] = []
     asked: tuple[ProposedCall, ...] = ()
     results: list[ToolMessage] = []
@@ -31,54 +31,56 @@ def tidy(messages: Iterable[Message]) -> list[Message]:
             case ToolMessage():
                 results.append(message)
             case UserMessage():
-                said.append(UserMessage(without_surrogates(message.text)))
+                said.append(UserMessage(escape_surrogates(message.text)))
             case AssistantMessage():
-                tidied += [*_answered(asked, results), *said]
-                asked, results, said = _once(message.calls), [], []
-                text, calls = without_surrogates(message.text), tuple(map(_sound, asked))
-                tidied.append(AssistantMessage(text, calls, message.private))
-    return [*tidied, *_answered(asked, results), *said]
+                sanitized += [*_pair_results(asked, results), *said]
+                asked, results, said = _deduplicate(message.calls), [], []
+                text, calls = escape_surrogates(message.text), tuple(map(_sanitize_call, asked))
+                sanitized.append(AssistantMessage(text, calls, message.private))
+    return [*sanitized, *_pair_results(asked, results), *said]
 
 
-def _once(calls: Iterable[ProposedCall]) -> tuple[ProposedCall, ...]:
+def _deduplicate(calls: Iterable[ProposedCall]) -> tuple[ProposedCall, ...]:
     first: dict[str, ProposedCall] = {}
     for call in calls:
         first.setdefault(call.call_id, call)
     return tuple(first.values())
 
 
-def _answered(calls: tuple[ProposedCall, ...], results: list[ToolMessage]) -> Iterator[ToolMessage]:
+def _pair_results(calls: tuple[ProposedCall, ...], results: list[ToolMessage]) -> Iterator[ToolMessage]:
     """One result for each call. A result that names none of them belongs to a call whose id could not be used."""
     texts: dict[str, list[str]] = {call.call_id: [] for call in calls}
     strangers = iter([result.text for result in results if result.call_id not in texts])
     for result in results:
         if result.call_id in texts and result.text not in texts[result.call_id]:
             texts[result.call_id].append(result.text)
-    for call_id, told in texts.items():
-        text = "\n\n".join(told) if told else next(strangers, NO_RESULT)
-        yield ToolMessage(_sound_id(call_id), without_surrogates(text))
+    for call_id, parts in texts.items():
+        text = "\n\n".join(parts) if parts else next(strangers, NO_RESULT)
+        yield ToolMessage(_sanitize_id(call_id), escape_surrogates(text))
 
 
-def _sound(call: ProposedCall) -> ProposedCall:
+def _sanitize_call(call: ProposedCall) -> ProposedCall:
     return ProposedCall(
-        call_id=_sound_id(call.call_id), tool=_sound_name(call.tool), arguments=_sound_arguments(call.arguments)
+        call_id=_sanitize_id(call.call_id),
+        tool=_sanitize_name(call.tool),
+        arguments=_sanitize_arguments(call.arguments),
     )
 
 
-def _sound_id(call_id: str) -> str:
-    if _is_sound(call_id):
+def _sanitize_id(call_id: str) -> str:
+    if _is_valid_id(call_id):
         return call_id
     return "call_" + sha256(call_id.encode(errors="surrogatepass")).hexdigest()[:24]
 
 
-def _sound_name(tool: str) -> str:
-    return tool if _is_sound(tool) else _unsound_characters("_", tool)[:64] or UNNAMED
+def _sanitize_name(tool: str) -> str:
+    return tool if _is_valid_id(tool) else _replace_invalid_characters("_", tool)[:64] or UNNAMED
 
 
-def _sound_arguments(text: str) -> str:
+def _sanitize_arguments(text: str) -> str:
     try:
         if isinstance(parse(text or "{}"), dict):
             return text or "{}"
-    except BadJson:
+    except InvalidJsonError:
         pass
-    return encode({UNREADABLE: without_surrogates(text)}).decode()
+    return encode({UNREADABLE: escape_surrogates(text)}).decode()

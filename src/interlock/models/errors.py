@@ -15,14 +15,14 @@ import httpx2
 import msgspec
 
 from ..domain.errors import ModelError
-from ..domain.json import without_surrogates
+from ..domain.json import escape_surrogates
 
 _MAX_SHOWN_CHARS = 500
 _HIDDEN = "[key]"
 #: Statuses below 500 that say "not now".
-_NOT_NOW = frozenset({408, 409, 425, 429})
+_RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
 #: What providers call faults that stay, whatever the status, also in the middle of a stream.
-_STAYS = frozenset(
+_PERMANENT_ERRORS = frozenset(
     {
         "authentication_error",
         "billing_error",
@@ -58,69 +58,71 @@ class SdkErrors(NamedTuple):
 
 #: What the SDKs and our own reading raise when a stream is not what it should be: not JSON, not UTF-8, a number of
 #: more digits than Python reads, another shape, too deep.
-_GARBLED = (ValueError, msgspec.ValidationError, RecursionError)
+_DECODE_ERRORS = (ValueError, msgspec.ValidationError, RecursionError)
 
 
 @contextmanager
-def told_as_model_errors(sdk: SdkErrors, provider: str, key: Callable[[], str]) -> Generator[None]:
+def translate_errors(sdk: SdkErrors, provider: str, key: Callable[[], str]) -> Generator[None]:
     """Nothing else than `ModelError` comes out, and no exception that holds a request with its headers."""
     try:
         yield
     except ModelError:
         raise
     except sdk.status as error:
-        raise _refused(provider, cast(Any, error), key()) from None
+        raise _status_error(provider, cast(Any, error), key()) from None
     except (sdk.timeout, httpx2.TimeoutException):
-        raise _lost(provider, "did not answer in time") from None
+        raise _transient_error(provider, "did not answer in time") from None
     except (sdk.connection, httpx2.TransportError) as error:
         if isinstance(error.__cause__, ModelError):  # one SDK wraps whatever is raised while it reads
             raise error.__cause__ from None
-        raise _lost(provider, _cause(error)) from None
+        raise _transient_error(provider, _describe_cause(error)) from None
     except sdk.said as error:
-        raise _said(provider, cast(Any, error), key()) from None
-    except _GARBLED as error:
-        raise _lost(provider, f"sent an answer that cannot be read ({type(error).__name__})") from None
+        raise _stream_error(provider, cast(Any, error), key()) from None
+    except _DECODE_ERRORS as error:
+        raise _transient_error(provider, f"sent an answer that cannot be read ({type(error).__name__})") from None
     except TimeoutError:
-        raise _lost(provider, "did not begin to answer in time") from None
+        raise _transient_error(provider, "did not begin to answer in time") from None
     except (sdk.any, httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as error:
         raise ModelError(f"{provider} could not be asked ({type(error).__name__}). Nothing was executed.") from None
 
 
-def broken_off(provider: str) -> ModelError:
-    return _lost(provider, "broke off its answer before the end")
+def interrupted_error(provider: str) -> ModelError:
+    return _transient_error(provider, "broke off its answer before the end")
 
 
-def _lost(provider: str, what: str) -> ModelError:
+def _transient_error(provider: str, what: str) -> ModelError:
     return ModelError(f"{provider} {what}. Nothing was executed.", retryable=True)
 
 
-def _cause(error: Exception) -> str:
+def _describe_cause(error: Exception) -> str:
     """Whether there was a connection at all. The SDK's error has the real one as its cause."""
     real = error.__cause__ or error
     return "could not be reached" if isinstance(real, httpx2.ConnectError) else "was cut off"
 
 
-def _refused(provider: str, error: Any, key: str) -> ModelError:
+def _status_error(provider: str, error: Any, key: str) -> ModelError:
     status: int = error.status_code
-    kinds = _kinds(error.body)
-    retryable = _may_pass(status, kinds)
-    words = [f"{provider} answered {status}: {_message(error, key)}", "Nothing was executed."]
+    kinds = _error_kinds(error.body)
+    retryable = _is_retryable(status, kinds)
+    words = [f"{provider} answered {status}: {_error_message(error, key)}", "Nothing was executed."]
     return ModelError(
         " ".join([*words, *filter(None, [_NEXT_STEPS.get(status)])]),
         retryable=retryable,
-        retry_after_seconds=_retry_after(error.response.headers) if retryable else None,
+        retry_after_seconds=_parse_retry_after(error.response.headers) if retryable else None,
     )
 
 
-def _may_pass(status: int, kinds: set[str]) -> bool:
+def _is_retryable(status: int, kinds: set[str]) -> bool:
     if status == HTTPStatus.OK:  # said in the middle of a stream that began well
-        return not kinds & _STAYS
-    return "insufficient_quota" not in kinds and (status in _NOT_NOW or status >= HTTPStatus.INTERNAL_SERVER_ERROR)
+        return not kinds & _PERMANENT_ERRORS
+    return "insufficient_quota" not in kinds and (
+        status in _RETRYABLE_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    )
 
 
-def _said(provider: str, error: Any, key: str) -> ModelError:
-    message = f"{provider} reported an error: {_message(error, key)} Nothing was executed."
-    return ModelError(message, retryable=not _kinds(getattr(error, "body", None)) & _STAYS)
+def _stream_error(provider: str, error: Any, key: str) -> ModelError:
+    message = f"{provider} reported an error: {_error_message(error, key)} Nothing was executed."
+    return ModelError(message, retryable=not _error_kinds(getattr(error, "body", None)) & _PERMANENT_ERRORS)
 
 
 def _error_object(body: Any) -> dict[str, Any]:
@@ -132,22 +134,22 @@ def _error_object(body: Any) -> dict[str, Any]:
     return cast(dict[str, Any], inner) if isinstance(inner, dict) else outer
 
 
-def _kinds(body: Any) -> set[str]:
+def _error_kinds(body: Any) -> set[str]:
     found = _error_object(body)
     return {value for value in (found.get("type"), found.get("code")) if isinstance(value, str)}
 
 
-def _message(error: Any, key: str) -> str:
+def _error_message(error: Any, key: str) -> str:
     found: Any = _error_object(getattr(error, "body", None)).get("message")
     text = found if isinstance(found, str) and found else "no reason was given"
     if key:
         text = text.replace(key, _HIDDEN)
-    text = " ".join(without_surrogates(text).split())
+    text = " ".join(escape_surrogates(text).split())
     shown = text if len(text) <= _MAX_SHOWN_CHARS else text[:_MAX_SHOWN_CHARS] + "..."
     return shown if shown.endswith((".", "!", "?")) else shown + "."
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
+def _parse_retry_after(headers: Mapping[str, str]) -> float | None:
     for name, per_second in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         value = headers.get(name, "").strip()
         try:
@@ -155,10 +157,10 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         except ValueError:
             continue
         return max(0.0, seconds) if isfinite(seconds) else None
-    return _until(headers.get("retry-after", ""))
+    return _seconds_until(headers.get("retry-after", ""))
 
 
-def _until(date: str) -> float | None:
+def _seconds_until(date: str) -> float | None:
     try:
         moment = parsedate_to_datetime(date)
         seconds = (moment - datetime.now(UTC)).total_seconds()

@@ -28,19 +28,19 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float | None = None
 
 
-class TextPiece(msgspec.Struct, frozen=True):
+class TextDelta(msgspec.Struct, frozen=True):
     """A part of what the model says."""
 
     text: str
 
 
-class CallWritten(msgspec.Struct, frozen=True):
+class ToolCallDelta(msgspec.Struct, frozen=True):
     """The model has written a tool call to its end."""
 
     call: ProposedCall
 
 
-class Restarted(msgspec.Struct, frozen=True):
+class StreamRestarted(msgspec.Struct, frozen=True):
     """The answer broke off and is asked for again: what came so far does not count."""
 
     reason: str
@@ -49,7 +49,7 @@ class Restarted(msgspec.Struct, frozen=True):
 FinishReason: TypeAlias = Literal["stop", "tool_calls", "length", "refused", "other"]
 
 
-class Finished(msgspec.Struct, frozen=True, kw_only=True):
+class StreamFinished(msgspec.Struct, frozen=True, kw_only=True):
     """Always the last one, unless `ModelError` is raised."""
 
     reason: FinishReason
@@ -58,7 +58,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     private: str = ""
 
 
-ModelEvent: TypeAlias = TextPiece | CallWritten | Restarted | Finished
+ModelEvent: TypeAlias = TextDelta | ToolCallDelta | StreamRestarted | StreamFinished
 
 
 class ModelProvider(Protocol):

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from ..domain.errors import ConfigurationError
 from .interface import ModelProvider
-from .retry import retrying
-from .scripted import MAX_SCRIPT_BYTES, ScriptedProvider, from_script
+from .retry import with_retries
+from .scripted import MAX_SCRIPT_BYTES, ScriptedModel, from_script
 from .usage import Prices
 
 #: Servers of one's own often want no key, but the SDKs do.
@@ -34,10 +34,10 @@ _ADAPTERS: Mapping[str, _Adapter] = {
     "anthropic": _Adapter("anthropic.messages", "AnthropicMessages", "ANTHROPIC_API_KEY"),
 }
 SCRIPTED = "scripted"
-NAMES = (*_ADAPTERS, SCRIPTED)
+PROVIDER_NAMES = (*_ADAPTERS, SCRIPTED)
 
 
-def provider_named(  # noqa: PLR0913 - one for each thing that may be chosen
+def create_provider(  # noqa: PLR0913 - one for each thing that may be chosen
     name: str,
     *,
     model: str = "",
@@ -53,17 +53,17 @@ def provider_named(  # noqa: PLR0913 - one for each thing that may be chosen
     `ConfigurationError` in words when it cannot be had. Nothing is sent yet.
     """
     if name == SCRIPTED:
-        return _scripted(Path(script))
+        return _load_scripted(Path(script))
     adapter = _ADAPTERS.get(name)
     if adapter is None:
-        raise ConfigurationError(f"There is no provider {name[:100]!r}. There are: {', '.join(NAMES)}.")
-    if not key and not _is_on_this_host(base_url):
-        raise ConfigurationError(_no_key(name, adapter, base_url))
-    made = adapter_of(name)(model, base_url=base_url or None, api_key=key or NO_KEY, prices=prices or {})
-    return retrying(made, attempts)
+        raise ConfigurationError(f"There is no provider {name[:100]!r}. There are: {', '.join(PROVIDER_NAMES)}.")
+    if not key and not _is_loopback_url(base_url):
+        raise ConfigurationError(_missing_key_message(name, adapter, base_url))
+    made = load_adapter(name)(model, base_url=base_url or None, api_key=key or NO_KEY, prices=prices or {})
+    return with_retries(made, attempts)
 
 
-def adapter_of(name: str) -> Callable[..., ModelProvider]:
+def load_adapter(name: str) -> Callable[..., ModelProvider]:
     """What makes the provider. `ConfigurationError` in words when its SDK is not installed."""
     adapter = _ADAPTERS[name]
     try:
@@ -75,7 +75,7 @@ def adapter_of(name: str) -> Callable[..., ModelProvider]:
         ) from missing
 
 
-def _no_key(name: str, adapter: _Adapter, base_url: str) -> str:
+def _missing_key_message(name: str, adapter: _Adapter, base_url: str) -> str:
     if base_url:
         return "There is no API key for this base_url. Nothing was asked; only a server on this host needs none."
     return (
@@ -83,7 +83,7 @@ def _no_key(name: str, adapter: _Adapter, base_url: str) -> str:
     )
 
 
-def _is_on_this_host(base_url: str) -> bool:
+def _is_loopback_url(base_url: str) -> bool:
     try:
         host = urlsplit(base_url).hostname or ""
         return host == "localhost" or ip_address(host).is_loopback
@@ -91,7 +91,7 @@ def _is_on_this_host(base_url: str) -> bool:
         return False
 
 
-def _scripted(path: Path) -> ScriptedProvider:
+def _load_scripted(path: Path) -> ScriptedModel:
     """By position, so that a run which another process goes on with finds its turn."""
     if path == Path():
         raise ConfigurationError(f"The provider {SCRIPTED!r} needs the file of a script.")
@@ -104,4 +104,4 @@ def _scripted(path: Path) -> ScriptedProvider:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigurationError(f"The script {path} cannot be read: {reason}.") from None
-    return ScriptedProvider(from_script(written), by_position=True)
+    return ScriptedModel(from_script(written), by_position=True)

@@ -9,12 +9,12 @@ from contextlib import aclosing
 
 from ..domain.errors import ModelError
 from ..domain.messages import Usage
-from .accumulator import Heard
-from .interface import Finished, ModelEvent, ModelProvider, ModelRequest
-from .scripted import Fault, Turn, request_digest
+from .accumulator import StreamAccumulator
+from .interface import StreamFinished, ModelEvent, ModelProvider, ModelRequest
+from .scripted import ScriptedFault, ScriptedTurn, request_digest
 
 
-class Recorder:
+class ModelRecorder:
     """A provider that passes everything on. `turns` has the answers so far, in the order of their requests.
 
     An answer that was left before its end is not in it.
@@ -23,40 +23,48 @@ class Recorder:
     def __init__(self, provider: ModelProvider) -> None:
         self._provider = provider
         self._asked = 0
-        self._turns: dict[int, Turn] = {}
+        self._turns: dict[int, ScriptedTurn] = {}
 
     @property
     def name(self) -> str:
         return self._provider.name
 
     @property
-    def turns(self) -> tuple[Turn, ...]:
+    def turns(self) -> tuple[ScriptedTurn, ...]:
         return tuple(self._turns[position] for position in sorted(self._turns))
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         position, self._asked = self._asked, self._asked + 1
         digest = request_digest(request)
-        heard = Heard()
+        accumulator = StreamAccumulator()
         try:
             async with aclosing(self._provider.stream(request)) as events:
                 async for event in events:
-                    heard.add(event)
-                    if isinstance(event, Finished):
-                        self._turns[position] = _turn(heard, digest, end=event)
+                    accumulator.add(event)
+                    if isinstance(event, StreamFinished):
+                        self._turns[position] = _turn(accumulator, digest, end=event)
                     yield event
         except ModelError as error:
-            fault = Fault(message=str(error), retryable=error.retryable, retry_after_seconds=error.retry_after_seconds)
-            self._turns[position] = _turn(heard, digest, fault=fault)
+            fault = ScriptedFault(
+                message=str(error), retryable=error.retryable, retry_after_seconds=error.retry_after_seconds
+            )
+            self._turns[position] = _turn(accumulator, digest, fault=fault)
             raise
 
     async def close(self) -> None:
         await self._provider.close()
 
 
-def _turn(heard: Heard, digest: str, *, end: Finished | None = None, fault: Fault | None = None) -> Turn:
-    return Turn(
-        text=heard.text,
-        calls=tuple(heard.calls),
+def _turn(
+    accumulator: StreamAccumulator,
+    digest: str,
+    *,
+    end: StreamFinished | None = None,
+    fault: ScriptedFault | None = None,
+) -> ScriptedTurn:
+    return ScriptedTurn(
+        text=accumulator.text,
+        calls=tuple(accumulator.calls),
         reason=end.reason if end else None,
         usage=end.usage if end else Usage(),
         private=end.private if end else "",

@@ -9,10 +9,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
 from ..domain.errors import ConfigurationError, ModelError
-from .interface import ModelEvent, ModelProvider, ModelRequest, Restarted
+from .interface import ModelEvent, ModelProvider, ModelRequest, StreamRestarted
 
 
-def retrying(  # noqa: PLR0913 - one for each thing that may be chosen
+def with_retries(  # noqa: PLR0913 - one for each thing that may be chosen
     provider: ModelProvider,
     attempts: int = 4,
     *,
@@ -31,10 +31,10 @@ def retrying(  # noqa: PLR0913 - one for each thing that may be chosen
         doubled = first_wait_seconds * 2.0 ** min(attempt - 1, 64) * (0.5 + random() / 2)
         return min(max_wait_seconds, max(doubled, error.retry_after_seconds or 0.0))
 
-    return _Retrying(provider, attempts, wait_seconds, sleep)
+    return _RetryingModel(provider, attempts, wait_seconds, sleep)
 
 
-class _Retrying:
+class _RetryingModel:
     def __init__(
         self,
         provider: ModelProvider,
@@ -55,28 +55,28 @@ class _Retrying:
         attempt = 0
         while True:
             attempt += 1
-            heard_something = False
+            has_output = False
             try:
                 async with aclosing(self._provider.stream(request)) as events:
                     async for event in events:
-                        heard_something = True
+                        has_output = True
                         yield event
                 return
             except ModelError as error:
                 if not error.retryable:
                     raise
                 if attempt == self._attempts:
-                    raise _given_up(error, attempt) from None
+                    raise _retries_exhausted_error(error, attempt) from None
                 wait = self._wait_seconds(attempt, error)
                 reason = str(error)
-            if heard_something:
-                yield Restarted(reason)
+            if has_output:
+                yield StreamRestarted(reason)
             await self._sleep(wait)
 
     async def close(self) -> None:
         await self._provider.close()
 
 
-def _given_up(error: ModelError, attempts: int) -> ModelError:
+def _retries_exhausted_error(error: ModelError, attempts: int) -> ModelError:
     tried = f"{error} It was tried {attempts} times." if attempts > 1 else str(error)
     return ModelError(tried, retryable=True, retry_after_seconds=error.retry_after_seconds)

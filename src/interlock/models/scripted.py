@@ -7,10 +7,10 @@ from typing import TypeAlias, cast
 import msgspec
 
 from ..domain.errors import ConfigurationError, ModelError
-from ..domain.json import BadJson, JsonObject, encode, encode_sorted, parse, without_surrogates
+from ..domain.json import InvalidJsonError, JsonObject, encode, encode_sorted, parse, escape_surrogates
 from ..domain.messages import AssistantMessage, ProposedCall, Usage
-from .calls import WrittenCalls
-from .interface import CallWritten, Finished, FinishReason, ModelEvent, ModelRequest, TextPiece
+from .calls import CallAssembler
+from .interface import ToolCallDelta, StreamFinished, FinishReason, ModelEvent, ModelRequest, TextDelta
 
 
 def request_digest(request: ModelRequest) -> str:
@@ -22,7 +22,7 @@ def request_digest(request: ModelRequest) -> str:
     return "sha256:" + sha256(encoded).hexdigest()
 
 
-class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ScriptedFault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A `ModelError` to raise, after what the turn says."""
 
     message: str
@@ -30,7 +30,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     retry_after_seconds: float | None = None
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ScriptedTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One answer. A call without an id is given one."""
 
     text: str = ""
@@ -40,21 +40,21 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     usage: Usage = Usage()
     #: What the provider wanted back with this answer when it was recorded.
     private: str = ""
-    fault: Fault | None = None
+    fault: ScriptedFault | None = None
     #: The digest of the request that it answered when it was recorded.
     request: str = ""
 
 
-TurnWriter: TypeAlias = Callable[[ModelRequest], Turn]
+TurnFactory: TypeAlias = Callable[[ModelRequest], ScriptedTurn]
 
 
-def proposed(tool: str, arguments: JsonObject | str | None = None, call_id: str = "") -> ProposedCall:
+def tool_call(tool: str, arguments: JsonObject | str | None = None, call_id: str = "") -> ProposedCall:
     """A call for a script: arguments as an object, or as the text that a model might write."""
     written = arguments if isinstance(arguments, str) else encode(arguments or {}).decode()
     return ProposedCall(call_id=call_id, tool=tool, arguments=written)
 
 
-class ScriptedProvider:
+class ScriptedModel:
     """Answers with the turns in their order; a turn may be a function of the request.
 
     `by_position`: the turn is chosen by the number of answers that the conversation already has, not by the number of
@@ -65,7 +65,9 @@ class ScriptedProvider:
 
     name = "scripted"
 
-    def __init__(self, turns: Iterable[Turn | TurnWriter], *, by_position: bool = False, strict: bool = False) -> None:
+    def __init__(
+        self, turns: Iterable[ScriptedTurn | TurnFactory], *, by_position: bool = False, strict: bool = False
+    ) -> None:
         self._turns = tuple(turns)
         self._by_position = by_position
         self._strict = strict
@@ -74,16 +76,16 @@ class ScriptedProvider:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         turn = self._next(request)
         if turn.text:
-            yield TextPiece(turn.text)
+            yield TextDelta(turn.text)
         for call in _with_ids(turn.calls, request):
-            yield CallWritten(call)
+            yield ToolCallDelta(call)
         if turn.fault:
             fault = turn.fault
             raise ModelError(fault.message, retryable=fault.retryable, retry_after_seconds=fault.retry_after_seconds)
         reason = turn.reason or ("tool_calls" if turn.calls else "stop")
-        yield Finished(reason=reason, usage=turn.usage, private=turn.private)
+        yield StreamFinished(reason=reason, usage=turn.usage, private=turn.private)
 
-    def _next(self, request: ModelRequest) -> Turn:
+    def _next(self, request: ModelRequest) -> ScriptedTurn:
         answers = sum(isinstance(message, AssistantMessage) for message in request.messages)
         position = answers if self._by_position else self._asked
         self._asked += 1
@@ -93,7 +95,7 @@ class ScriptedProvider:
                 "Nothing was executed; write the missing turn."
             )
         found = self._turns[position]
-        turn = found if isinstance(found, Turn) else found(request)
+        turn = found if isinstance(found, ScriptedTurn) else found(request)
         if self._strict and turn.request and turn.request != request_digest(request):
             raise ModelError(
                 f"Turn {position + 1} of the script answers another request than this one: the instructions, the "
@@ -109,42 +111,42 @@ def _with_ids(calls: tuple[ProposedCall, ...], request: ModelRequest) -> tuple[P
     """As they are, unless one has no id."""
     if all(call.call_id for call in calls):
         return calls
-    written = WrittenCalls(request.messages)
+    written = CallAssembler(request.messages)
     for index, call in enumerate(calls):
-        written.piece(index, call.call_id, call.tool, call.arguments)
-    named = written.written()
+        written.add_delta(index, call.call_id, call.tool, call.arguments)
+    named = written.finish()
     return tuple(
         msgspec.structs.replace(call, call_id=call.call_id or new.call_id)
         for call, new in zip(calls, named, strict=True)
     )
 
 
-FORM = "interlock/script/v1"
+SCRIPT_FORMAT = "interlock/script/v1"
 MAX_SCRIPT_BYTES = 64 << 20
 
 
 class _Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     form: str
-    turns: tuple[Turn, ...]
+    turns: tuple[ScriptedTurn, ...]
 
 
-def to_script(turns: Iterable[Turn]) -> bytes:
+def to_script(turns: Iterable[ScriptedTurn]) -> bytes:
     """Readable JSON. What a model said stands in it as it was said: take secrets out before you share it."""
-    plain = without_surrogates(msgspec.to_builtins(_Script(FORM, tuple(turns))))
+    plain = escape_surrogates(msgspec.to_builtins(_Script(SCRIPT_FORMAT, tuple(turns))))
     return msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n"
 
 
-def from_script(text: str | bytes) -> tuple[Turn, ...]:
+def from_script(text: str | bytes) -> tuple[ScriptedTurn, ...]:
     if len(text) > MAX_SCRIPT_BYTES:
         raise ConfigurationError(f"The script is larger than {MAX_SCRIPT_BYTES} bytes.")
     try:
         document = parse(text)
-    except BadJson as error:
+    except InvalidJsonError as error:
         raise ConfigurationError(f"The script is not JSON: {error}.") from None
     form = cast(JsonObject, document).get("form") if isinstance(document, dict) else None
-    if form != FORM:
-        raise ConfigurationError(f"The script must say that its form is {FORM!r}, not {form!r}.")
+    if form != SCRIPT_FORMAT:
+        raise ConfigurationError(f"The script must say that its form is {SCRIPT_FORMAT!r}, not {form!r}.")
     try:
         return msgspec.convert(document, _Script).turns
     except msgspec.ValidationError as error:
-        raise ConfigurationError(f"The script is not as {FORM!r} has it: {error}.") from None
+        raise ConfigurationError(f"The script is not as {SCRIPT_FORMAT!r} has it: {error}.") from None

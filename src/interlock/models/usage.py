@@ -16,7 +16,7 @@ _MAX_WRITTEN_CHARS = 64
 _NONE = Usage()
 
 
-def field_of(said: object, name: str) -> object:
+def get_field(said: object, name: str) -> object:
     """Of an object or of a mapping, since the SDKs hand on either; None where there is none."""
     return cast(Mapping[str, Any], said).get(name) if isinstance(said, Mapping) else getattr(said, name, None)
 
@@ -32,7 +32,7 @@ def read_cost(said: object) -> float | None:
     return None if number is None else min(max(number, 0.0), MAX_COST)
 
 
-def sane(usage: Usage) -> Usage:
+def clamp_usage(usage: Usage) -> Usage:
     """The same where it can be. Usage of a provider of one's own may hold anything, too."""
     if usage == _NONE:
         return usage
@@ -69,15 +69,19 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True):
     #: Input that the provider had cached; None: as dear as any other.
     cached: float | None = None
 
-    def of(self, usage: Usage) -> float:
-        usage = sane(usage)
+    def compute_cost(self, usage: Usage) -> float:
+        usage = clamp_usage(usage)
         cached = min(usage.cached_tokens, usage.input_tokens)
         cached_price = self.input if self.cached is None else self.cached
         spent = (usage.input_tokens - cached) * self.input + cached * cached_price + usage.output_tokens * self.output
         return read_cost(spent / _PER) or 0.0
 
 
-def with_cost(usage: Usage, prices: Prices | None) -> Usage:
+def add_cost(usage: Usage, prices: Prices | None) -> Usage:
     """What the provider says it costs is kept."""
-    told = sane(usage)
-    return told if told.cost or prices is None else msgspec.structs.replace(told, cost=prices.of(told))
+    reported = clamp_usage(usage)
+    return (
+        reported
+        if reported.cost or prices is None
+        else msgspec.structs.replace(reported, cost=prices.compute_cost(reported))
+    )

@@ -16,7 +16,7 @@ import httpx2
 from authlib.integrations import httpx_client
 
 from ..domain.errors import ConsentError
-from .providers import OAuthProvider, is_loopback, url_problem
+from .providers import OAuthProvider, is_loopback, find_url_problem
 
 MAX_ANSWER_BYTES = 256 << 10
 _SECONDS = 15.0
@@ -24,7 +24,7 @@ _SECONDS = 15.0
 #: A provider's no. `error` is its code for that, and whatever else it likes.
 OAuthError = httpx_client.OAuthError
 #: What reading an answer may raise: not JSON, too deep, numbers that are none, endpoints that are none.
-_NONSENSE = (ValueError, TypeError, AttributeError, OverflowError, RecursionError, httpx2.InvalidURL)
+_INVALID_RESPONSE_ERRORS = (ValueError, TypeError, AttributeError, OverflowError, RecursionError, httpx2.InvalidURL)
 
 
 class OAuthClient(Protocol):
@@ -44,24 +44,24 @@ class OAuthClient(Protocol):
 
 
 @asynccontextmanager
-async def speaking(provider: OAuthProvider, secret: str, url: str) -> AsyncGenerator[OAuthClient]:
+async def open_client(provider: OAuthProvider, secret: str, url: str) -> AsyncGenerator[OAuthClient]:
     """A client for one exchange with one address of the provider."""
-    if problem := url_problem(url):
+    if problem := find_url_problem(url):
         raise ConsentError(f"{provider.name}: an address {problem}")
     try:
-        async with asyncio.timeout(_SECONDS), _client(provider, secret, url) as client:
+        async with asyncio.timeout(_SECONDS), _create_client(provider, secret, url) as client:
             yield cast(OAuthClient, client)
     except httpx2.HTTPStatusError as error:
         raise ConsentError(f"{provider.name} answered with status {error.response.status_code}.") from None
     except (httpx2.HTTPError, TimeoutError, OSError) as error:
         raise ConsentError(f"{provider.name} could not be reached ({type(error).__name__}).") from None
-    except _NONSENSE as error:
+    except _INVALID_RESPONSE_ERRORS as error:
         raise ConsentError(
             f"{provider.name} answered something that makes no sense ({type(error).__name__})."
         ) from None
 
 
-def _client(provider: OAuthProvider, secret: str, url: str) -> httpx2.AsyncClient:
+def _create_client(provider: OAuthProvider, secret: str, url: str) -> httpx2.AsyncClient:
     method = f"client_secret_{provider.client_auth}" if secret else "none"
     client = cast(Any, httpx_client.AsyncOAuth2Client)(
         client_id=provider.client_id,
@@ -69,19 +69,19 @@ def _client(provider: OAuthProvider, secret: str, url: str) -> httpx2.AsyncClien
         token_endpoint_auth_method=method,
         revocation_endpoint_auth_method=method,
         code_challenge_method="S256",
-        verify=_trust(),
+        verify=_ssl_context(),
         timeout=_SECONDS,
         follow_redirects=False,
         trust_env=not is_loopback(urlsplit(url).hostname),
         headers={"accept-encoding": "identity"},
-        event_hooks={"response": [_bound]},
+        event_hooks={"response": [_limit_response]},
     )
-    client.register_client_auth_method(("client_secret_basic", _basic))
+    client.register_client_auth_method(("client_secret_basic", _add_basic_auth))
     return client
 
 
 #: Reading the certificates of the system takes tens of milliseconds, and all providers are trusted by the same.
-_trust = cache(httpx2.create_ssl_context)
+_ssl_context = cache(httpx2.create_ssl_context)
 
 
 class _Credentials(Protocol):
@@ -89,7 +89,7 @@ class _Credentials(Protocol):
     client_secret: str
 
 
-def _basic(
+def _add_basic_auth(
     client: _Credentials, method: str, uri: str, headers: MutableMapping[str, str], body: str
 ) -> tuple[str, MutableMapping[str, str], str]:
     """RFC 6749, section 2.3.1: both are encoded as in a form. `authlib` sends them as they are."""
@@ -98,13 +98,13 @@ def _basic(
     return uri, headers, body
 
 
-async def _bound(response: httpx2.Response) -> None:
+async def _limit_response(response: httpx2.Response) -> None:
     if response.headers.get("content-encoding", "identity").strip().lower() not in {"", "identity"}:
         raise ValueError("compressed, which nobody asked for")
-    response.stream = _BoundedStream(cast(httpx2.AsyncByteStream, response.stream))
+    response.stream = _LimitedStream(cast(httpx2.AsyncByteStream, response.stream))
 
 
-class _BoundedStream(httpx2.AsyncByteStream):
+class _LimitedStream(httpx2.AsyncByteStream):
     def __init__(self, stream: httpx2.AsyncByteStream) -> None:
         self._stream = stream
 

@@ -20,17 +20,17 @@ import msgspec
 
 from ..domain.errors import ConfigurationError, ConsentError
 from ..domain.tool import Consent, ConsentBinding
-from .flow import Callback, Flow, Flows, Refused, refused, session_hash, tokens_after
-from .grants import Given, Grant, Grants
+from .flow import Callback, Flow, FlowManager, FlowRefusal, refuse_flow, hash_session, exchange_callback
+from .grants import GrantSummary, ConsentGrant, GrantStore
 from .provider_client import ProviderClient
-from .providers import OAuthProvider, client_secret, url_problem
-from .tokens import Seal, Tokens, TokenStore
+from .providers import OAuthProvider, load_client_secret, find_url_problem
+from .tokens import Sealer, Tokens, TokenStore
 
 _LEEWAY_NS = 60 * 1_000_000_000
 #: Ways to a provider that one user may be on.
 _MAX_FLOWS = 20
 #: How providers say that the user has to come again.
-_ASK_AGAIN = frozenset(
+_REAUTHORIZE_ERRORS = frozenset(
     {
         "access_denied",
         "bad_refresh_token",
@@ -51,14 +51,14 @@ class ConsentRequest(NamedTuple):
     action_id: str = ""
 
 
-class Begun(NamedTuple):
+class AuthorizationStart(NamedTuple):
     """Where the user goes, and what they come back with."""
 
     url: str
     state: str
 
 
-class Finished(msgspec.Struct, frozen=True, kw_only=True):
+class ConsentResult(msgspec.Struct, frozen=True, kw_only=True):
     binding: ConsentBinding
     provider: str
     scopes: tuple[str, ...]
@@ -66,13 +66,13 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OAuthConsents:
-    asks = True
+    can_ask = True
 
     def __init__(
         self,
         providers: Iterable[OAuthProvider],
         store: TokenStore,
-        seal: Seal,
+        seal: Sealer,
         clock: Callable[[], int] = time_ns,
         environment: Mapping[str, str] | None = None,
     ) -> None:
@@ -86,42 +86,42 @@ class OAuthConsents:
         for provider in providers:
             if provider.name in self._clients:
                 raise ConfigurationError(f"There are two OAuth providers with the name {provider.name!r}.")
-            self._clients[provider.name] = ProviderClient(provider, client_secret(provider, said), clock)
-        self._grants = Grants(store, seal)
-        self._flows = Flows(store, seal, clock)
+            self._clients[provider.name] = ProviderClient(provider, load_client_secret(provider, said), clock)
+        self._grants = GrantStore(store, seal)
+        self._flows = FlowManager(store, seal, clock)
         self._clock = clock
-        self._one_by_one: WeakValueDictionary[ConsentBinding, asyncio.Lock] = WeakValueDictionary()
-        self._renewing: dict[ConsentBinding, asyncio.Task[Tokens | None]] = {}
+        self._locks: WeakValueDictionary[ConsentBinding, asyncio.Lock] = WeakValueDictionary()
+        self._refresh_tasks: dict[ConsentBinding, asyncio.Task[Tokens | None]] = {}
 
     async def token(self, binding: ConsentBinding, consent: Consent) -> str | None:
         client = self._client(consent.provider)
-        tokens = await self._enough(binding, consent)
-        if tokens is None or self._is_good(tokens):
+        tokens = await self._sufficient_tokens(binding, consent)
+        if tokens is None or self._is_fresh(tokens):
             return tokens and tokens.access_token
-        renewed = await self._renewed(binding, client)
-        return renewed.access_token if renewed and _covers(client, renewed, consent) else None
+        renewed = await self._refresh_once(binding, client)
+        return renewed.access_token if renewed and _covers_scopes(client, renewed, consent) else None
 
-    async def needs(self, binding: ConsentBinding, consent: Consent) -> bool:
+    async def needs_consent(self, binding: ConsentBinding, consent: Consent) -> bool:
         """Does the user have to be asked, as far as is known here? The provider is not asked."""
-        tokens = await self._enough(binding, consent)
-        return tokens is None or not (tokens.refresh_token or self._is_good(tokens))
+        tokens = await self._sufficient_tokens(binding, consent)
+        return tokens is None or not (tokens.refresh_token or self._is_fresh(tokens))
 
-    async def given(self, user: str) -> tuple[Given, ...]:
-        return await self._grants.given(user)
+    async def list_grants(self, user: str) -> tuple[GrantSummary, ...]:
+        return await self._grants.list_grants(user)
 
-    async def begin(self, request: ConsentRequest, redirect: str, session: str) -> Begun:
+    async def begin(self, request: ConsentRequest, redirect: str, session: str) -> AuthorizationStart:
         """Set out for the provider. `redirect` is exactly what is registered there; `session` is the id of the browser
         session that has to come back. Raises `ConsentError` where the provider cannot be asked where to go."""
-        if problem := url_problem(redirect):
+        if problem := find_url_problem(redirect):
             raise ConfigurationError(f"The address that users come back to {problem}")
         client, binding = self._client(request.consent.provider), request.binding
         await client.endpoints()
         flow = Flow(
             purpose="consent",
             provider=request.consent.provider,
-            scopes=client.provider.asked(request.consent),
+            scopes=client.provider.requested_scopes(request.consent),
             redirect=redirect,
-            session_hash=session_hash(session),
+            session_hash=hash_session(session),
             user=binding.user,
             agent=binding.agent,
             tool=binding.tool,
@@ -130,29 +130,33 @@ class OAuthConsents:
             action_id=request.action_id,
         )
         state = await self._flows.begin(flow, f"consent of {binding.user}", _MAX_FLOWS)
-        return Begun(await client.authorization_url(flow.scopes, state, flow.back), state)
+        return AuthorizationStart(await client.authorization_url(flow.scopes, state, flow.redirect_context), state)
 
-    async def finish(self, callback: Callback, user: str, session: str) -> Finished | Refused:
+    async def finish(self, callback: Callback, user: str, session: str) -> ConsentResult | FlowRefusal:
         """Come back. Whatever comes of it, the same state leads to nothing a second time."""
         flow = await self._flows.take("consent", callback, session)
-        if isinstance(flow, Refused):
+        if isinstance(flow, FlowRefusal):
             return flow
         if flow.user != user:
-            return refused(flow, "other_session", "Somebody else has begun this. Nothing was changed.")
+            return refuse_flow(flow, "other_session", "Somebody else has begun this. Nothing was changed.")
         client = self._clients.get(flow.provider)
         if client is None:
-            return refused(flow, "failed", f"{flow.provider} is not configured any more.")
-        tokens = await tokens_after(flow, callback, client)
-        if isinstance(tokens, Refused):
+            return refuse_flow(flow, "failed", f"{flow.provider} is not configured any more.")
+        tokens = await exchange_callback(flow, callback, client)
+        if isinstance(tokens, FlowRefusal):
             return tokens
         consent = Consent(provider=flow.provider, scopes=flow.declared)
-        if missing := client.provider.wanted(consent) - set(tokens.scopes):
+        if missing := client.provider.required_scopes(consent) - set(tokens.scopes):
             names = ", ".join(sorted(missing))
-            return refused(flow, "insufficient", f"{flow.tool} needs access to {names}, too. Begin again, and give it.")
+            return refuse_flow(
+                flow, "insufficient", f"{flow.tool} needs access to {names}, too. Begin again, and give it."
+            )
         async with self._lock(flow.binding):
-            grant = Grant(provider=flow.provider, since=self._clock(), tokens=tokens)
+            grant = ConsentGrant(provider=flow.provider, since=self._clock(), tokens=tokens)
             await self._grants.save(flow.binding, grant)
-        return Finished(binding=flow.binding, provider=flow.provider, scopes=tokens.scopes, action_id=flow.action_id)
+        return ConsentResult(
+            binding=flow.binding, provider=flow.provider, scopes=tokens.scopes, action_id=flow.action_id
+        )
 
     async def revoke(self, user: str, tool: str, provider: str, agent: str | None = None) -> bool | None:
         """Forget the tokens here, whatever the provider says, and there: those of every definition of the tool, of one
@@ -162,7 +166,7 @@ class OAuthConsents:
             await self._revoke(
                 ConsentBinding(user=user, agent=given.agent, tool=tool, definition=given.definition), provider
             )
-            for given in await self.given(user)
+            for given in await self.list_grants(user)
             if (given.tool, given.provider) == (tool, provider) and agent in (None, given.agent)
         ]
         forgotten = [outcome for outcome in outcomes if outcome is not None]
@@ -181,38 +185,38 @@ class OAuthConsents:
 
     async def close(self) -> None:
         """Wait for renewals that are under way: what they bring is kept."""
-        await asyncio.gather(*self._renewing.values(), return_exceptions=True)
+        await asyncio.gather(*self._refresh_tasks.values(), return_exceptions=True)
 
     def _client(self, provider: str) -> ProviderClient:
         if provider not in self._clients:
             raise ConsentError(f"No OAuth provider {provider[:64]!r} is configured.")
         return self._clients[provider]
 
-    async def _enough(self, binding: ConsentBinding, consent: Consent) -> Tokens | None:
+    async def _sufficient_tokens(self, binding: ConsentBinding, consent: Consent) -> Tokens | None:
         """What the user gave, if it is enough for the tool: not necessarily good now."""
         client, grant = self._client(consent.provider), await self._grants.load(binding, consent.provider)
-        return grant.tokens if grant and _covers(client, grant.tokens, consent) else None
+        return grant.tokens if grant and _covers_scopes(client, grant.tokens, consent) else None
 
-    def _is_good(self, tokens: Tokens) -> bool:
+    def _is_fresh(self, tokens: Tokens) -> bool:
         return not tokens.expires_at or self._clock() < tokens.expires_at - _LEEWAY_NS
 
-    async def _renewed(self, binding: ConsentBinding, client: ProviderClient) -> Tokens | None:
-        renewing = self._renewing.get(binding)
+    async def _refresh_once(self, binding: ConsentBinding, client: ProviderClient) -> Tokens | None:
+        renewing = self._refresh_tasks.get(binding)
         if renewing is None:
-            renewing = self._renewing[binding] = asyncio.create_task(self._renew(binding, client))
-            renewing.add_done_callback(lambda done: self._forget_renewal(binding, done))
+            renewing = self._refresh_tasks[binding] = asyncio.create_task(self._refresh(binding, client))
+            renewing.add_done_callback(lambda done: self._drop_refresh_task(binding, done))
         return await asyncio.shield(renewing)
 
-    def _forget_renewal(self, binding: ConsentBinding, done: "asyncio.Task[Tokens | None]") -> None:
-        del self._renewing[binding]
+    def _drop_refresh_task(self, binding: ConsentBinding, done: "asyncio.Task[Tokens | None]") -> None:
+        del self._refresh_tasks[binding]
         if not done.cancelled():
             done.exception()  # nobody may be waiting for it any more
 
-    async def _renew(self, binding: ConsentBinding, client: ProviderClient) -> Tokens | None:
+    async def _refresh(self, binding: ConsentBinding, client: ProviderClient) -> Tokens | None:
         name = client.provider.name
         async with self._lock(binding):
             grant = await self._grants.load(binding, name)
-            if grant is None or self._is_good(grant.tokens):
+            if grant is None or self._is_fresh(grant.tokens):
                 return grant and grant.tokens
             if not grant.tokens.refresh_token:
                 return None
@@ -220,14 +224,14 @@ class OAuthConsents:
             if isinstance(renewed, Tokens):
                 await self._grants.save(binding, msgspec.structs.replace(grant, tokens=renewed))
                 return renewed
-            if renewed.error not in _ASK_AGAIN:
+            if renewed.error not in _REAUTHORIZE_ERRORS:
                 raise ConsentError(f"{name} did not renew a token: {renewed.error}.")
             await self._grants.forget(binding)
             return None
 
     def _lock(self, binding: ConsentBinding) -> asyncio.Lock:
-        return self._one_by_one.setdefault(binding, asyncio.Lock())
+        return self._locks.setdefault(binding, asyncio.Lock())
 
 
-def _covers(client: ProviderClient, tokens: Tokens, consent: Consent) -> bool:
-    return client.provider.wanted(consent) <= set(tokens.scopes)
+def _covers_scopes(client: ProviderClient, tokens: Tokens, consent: Consent) -> bool:
+    return client.provider.required_scopes(consent) <= set(tokens.scopes)

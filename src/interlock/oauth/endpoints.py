@@ -6,10 +6,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ..domain.errors import ConsentError
-from .connection import speaking
-from .providers import OAuthProvider, is_loopback, url_problem
+from .connection import open_client
+from .providers import OAuthProvider, is_loopback, find_url_problem
 
-_NOT_THERE = 404
+_NOT_FOUND = 404
 
 
 class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +23,7 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
     names_issuer: bool = False
 
 
-class _Document(msgspec.Struct, frozen=True):
+class _ProviderMetadata(msgspec.Struct, frozen=True):
     """The part of a provider's metadata that is used."""
 
     issuer: str
@@ -34,7 +34,7 @@ class _Document(msgspec.Struct, frozen=True):
     authorization_response_iss_parameter_supported: bool = False
 
 
-async def endpoints_of(provider: OAuthProvider) -> Endpoints:
+async def resolve_endpoints(provider: OAuthProvider) -> Endpoints:
     """What is configured counts more than what the issuer says."""
     found = await _discover(provider) if provider.issuer else Endpoints(authorization="", token="")
     return msgspec.structs.replace(
@@ -45,51 +45,56 @@ async def endpoints_of(provider: OAuthProvider) -> Endpoints:
     )
 
 
-async def get_json(provider: OAuthProvider, url: str) -> Any:
+async def fetch_json(provider: OAuthProvider, url: str) -> Any:
     """The document at an address of the provider; None when there is none."""
-    async with speaking(provider, "", url) as client:
+    async with open_client(provider, "", url) as client:
         response = await client.request("GET", url, withhold_token=True)
-        if response.status_code == _NOT_THERE:
+        if response.status_code == _NOT_FOUND:
             return None
         response.raise_for_status()
         return msgspec.json.decode(response.content)
 
 
 async def _discover(provider: OAuthProvider) -> Endpoints:
-    for url in _places(provider.issuer):
-        if (found := await get_json(provider, url)) is not None:
-            return _read(provider, cast(object, found))
+    for url in _metadata_urls(provider.issuer):
+        if (found := await fetch_json(provider, url)) is not None:
+            return _parse_metadata(provider, cast(object, found))
     raise ConsentError(f"{provider.name} does not say where its endpoints are: there is nothing at its issuer.")
 
 
-def _places(issuer: str) -> tuple[str, str]:
+def _metadata_urls(issuer: str) -> tuple[str, str]:
     parts = urlsplit(issuer)
     own = parts._replace(path=f"/.well-known/oauth-authorization-server{parts.path.rstrip('/')}")
     return f"{issuer.rstrip('/')}/.well-known/openid-configuration", own.geturl()
 
 
-def _leads_inside(url: str, issuer: str) -> str:
+def _find_internal_target(url: str, issuer: str) -> str:
     """A provider elsewhere must not have us send its requests, with our secret in them, to services of this host."""
     if is_loopback(urlsplit(url).hostname) and not is_loopback(urlsplit(issuer).hostname):
         return "is on this host, and its issuer is not."
     return ""
 
 
-def _read(provider: OAuthProvider, found: object) -> Endpoints:
+def _parse_metadata(provider: OAuthProvider, found: object) -> Endpoints:
     try:
-        said = msgspec.convert(found, _Document)
+        metadata = msgspec.convert(found, _ProviderMetadata)
     except msgspec.ValidationError as error:
         raise ConsentError(f"{provider.name} describes itself wrongly: {error}.") from None
-    if said.issuer != provider.issuer:
+    if metadata.issuer != provider.issuer:
         raise ConsentError(f"{provider.name} describes itself as another issuer than the configured one.")
-    for url in (said.authorization_endpoint, said.token_endpoint, said.revocation_endpoint, said.jwks_uri):
-        if url and (problem := url_problem(url) or _leads_inside(url, said.issuer)):
+    for url in (
+        metadata.authorization_endpoint,
+        metadata.token_endpoint,
+        metadata.revocation_endpoint,
+        metadata.jwks_uri,
+    ):
+        if url and (problem := find_url_problem(url) or _find_internal_target(url, metadata.issuer)):
             raise ConsentError(f"{provider.name} describes itself wrongly: an endpoint {problem}")
     return Endpoints(
-        authorization=said.authorization_endpoint,
-        token=said.token_endpoint,
-        revocation=said.revocation_endpoint,
-        jwks=said.jwks_uri,
-        issuer=said.issuer,
-        names_issuer=said.authorization_response_iss_parameter_supported,
+        authorization=metadata.authorization_endpoint,
+        token=metadata.token_endpoint,
+        revocation=metadata.revocation_endpoint,
+        jwks=metadata.jwks_uri,
+        issuer=metadata.issuer,
+        names_issuer=metadata.authorization_response_iss_parameter_supported,
     )

@@ -17,10 +17,10 @@ import msgspec
 
 from ..domain.errors import ConfigurationError, ConsentError
 from ..domain.tool import ConsentBinding
-from .provider_client import Declined, ProviderClient, Return, error_code
-from .tokens import FlowStore, KeptFlow, Seal, Tokens
+from .provider_client import TokenDenial, ProviderClient, RedirectContext, sanitize_error_code
+from .tokens import FlowStore, SealedFlow, Sealer, Tokens
 
-FLOW_NS = 600 * 1_000_000_000
+FLOW_TTL_NS = 600 * 1_000_000_000
 _STATE = re.compile(r"[A-Za-z0-9_-]{43}")
 
 Purpose: TypeAlias = Literal["consent", "sign-in"]
@@ -52,7 +52,7 @@ class Callback(msgspec.Struct, frozen=True, kw_only=True):
         return []
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True):
+class FlowRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """Coming back led to nothing. `denied`: the user said no at the provider. `no_account`: they are known there, and
     cannot be here. `reason` can be shown to them."""
 
@@ -92,12 +92,12 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
         return ConsentBinding(user=self.user, agent=self.agent, tool=self.tool, definition=self.definition)
 
     @property
-    def back(self) -> Return:
-        return Return(self.redirect, self.verifier, self.nonce)
+    def redirect_context(self) -> RedirectContext:
+        return RedirectContext(self.redirect, self.verifier, self.nonce)
 
 
-class Flows:
-    def __init__(self, store: FlowStore, seal: Seal, clock: Callable[[], int]) -> None:
+class FlowManager:
+    def __init__(self, store: FlowStore, seal: Sealer, clock: Callable[[], int]) -> None:
         self._store = store
         self._seal = seal
         self._clock = clock
@@ -105,90 +105,92 @@ class Flows:
     async def begin(self, flow: Flow, owner: str, at_most: int) -> str:
         """Its state, which is said to nobody but the user's browser."""
         state = token_urlsafe(32)
-        key = _hash(state)
-        sealed = self._seal.seal(msgspec.json.encode(flow), _bound(flow.purpose, key))
+        key = _sha256(state)
+        sealed = self._seal.seal(msgspec.json.encode(flow), _seal_context(flow.purpose, key))
         now = self._clock()
-        kept = KeptFlow(state_hash=key, owner=owner, expires_at=now + FLOW_NS, sealed=sealed)
+        kept = SealedFlow(state_hash=key, owner=owner, expires_at=now + FLOW_TTL_NS, sealed=sealed)
         await self._store.put_flow(kept, now, at_most)
         return state
 
-    async def take(self, purpose: Purpose, callback: Callback, session: str) -> Flow | Refused:
+    async def take(self, purpose: Purpose, callback: Callback, session: str) -> Flow | FlowRefusal:
         if not _STATE.fullmatch(callback.state):
-            return _UNKNOWN
-        key = _hash(callback.state)
+            return _UNKNOWN_STATE
+        key = _sha256(callback.state)
         kept = await self._store.take_flow(key, self._clock())
         if kept == "used":
-            return _USED
-        opened = None if kept == "unknown" else self._seal.unseal(kept.sealed, _bound(purpose, key))
+            return _USED_STATE
+        opened = None if kept == "unknown" else self._seal.unseal(kept.sealed, _seal_context(purpose, key))
         if opened is None:
-            return _UNKNOWN
+            return _UNKNOWN_STATE
         flow = msgspec.json.decode(opened, type=Flow)
-        if not compare_digest(flow.session_hash, _hash(session)):
-            return Refused(code="other_session", reason=_OTHER_SESSION, action_id=flow.action_id, user=flow.user)
+        if not compare_digest(flow.session_hash, _sha256(session)):
+            return FlowRefusal(code="other_session", reason=_OTHER_SESSION, action_id=flow.action_id, user=flow.user)
         return flow
 
 
-def session_hash(session: str) -> str:
+def hash_session(session: str) -> str:
     """A flow that belongs to no browser could be finished by any, so there is none."""
     if not session:
         raise ConfigurationError("A way to a provider has to belong to a browser session.")
-    return _hash(session)
+    return _sha256(session)
 
 
-def _hash(text: str) -> str:
+def _sha256(text: str) -> str:
     return sha256(text.encode(errors="backslashreplace")).hexdigest()
 
 
-def _bound(purpose: Purpose, key: str) -> tuple[str, ...]:
+def _seal_context(purpose: Purpose, key: str) -> tuple[str, ...]:
     return ("flow", purpose, key)
 
 
-_UNKNOWN = Refused(
+_UNKNOWN_STATE = FlowRefusal(
     code="unknown_state", reason="Nobody here has begun this, or it was more than ten minutes ago. Begin again."
 )
-_USED = Refused(code="used_state", reason="This was used already. If it did not work, begin again.")
+_USED_STATE = FlowRefusal(code="used_state", reason="This was used already. If it did not work, begin again.")
 _OTHER_SESSION = "This was begun in another browser, or by somebody else. Begin again in this one."
 
 
 _MAX_CODE_CHARS = 4096
 
 
-async def tokens_after(flow: Flow, callback: Callback, client: ProviderClient) -> Tokens | Refused:
+async def exchange_callback(flow: Flow, callback: Callback, client: ProviderClient) -> Tokens | FlowRefusal:
     """The user's no is `denied`; every other refusal says nothing about what they want."""
     try:
-        return await _refusal(flow, callback, client) or await _exchange(flow, callback, client)
+        return await _check_callback(flow, callback, client) or await _exchange_code(flow, callback, client)
     except ConsentError as error:
-        return refused(flow, "unavailable", f"{error} Nothing was changed; begin again later.")
+        return refuse_flow(flow, "unavailable", f"{error} Nothing was changed; begin again later.")
 
 
-async def _refusal(flow: Flow, callback: Callback, client: ProviderClient) -> Refused | None:
+async def _check_callback(flow: Flow, callback: Callback, client: ProviderClient) -> FlowRefusal | None:
     endpoints = await client.endpoints()
     # RFC 9207: a code of another provider must not be taken to this one.
     is_elsewhere = bool(callback.iss and endpoints.issuer and callback.iss != endpoints.issuer)
     if is_elsewhere or (endpoints.names_issuer and not callback.iss):
-        return refused(flow, "other_issuer", "The answer is not from the provider that was asked. Begin again.")
+        return refuse_flow(flow, "other_issuer", "The answer is not from the provider that was asked. Begin again.")
     if callback.error == "access_denied":
-        return refused(flow, "denied", f"You did not give access at {flow.provider}.")
+        return refuse_flow(flow, "denied", f"You did not give access at {flow.provider}.")
     if callback.error:
-        return refused(flow, "failed", f"{flow.provider} answered with {error_code(callback.error)}. Begin again.")
+        return refuse_flow(
+            flow, "failed", f"{flow.provider} answered with {sanitize_error_code(callback.error)}. Begin again."
+        )
     is_code = 0 < len(callback.code) <= _MAX_CODE_CHARS and callback.code.isascii() and callback.code.isprintable()
-    return None if is_code else refused(flow, "failed", f"{flow.provider} answered without a code. Begin again.")
+    return None if is_code else refuse_flow(flow, "failed", f"{flow.provider} answered without a code. Begin again.")
 
 
-async def _exchange(flow: Flow, callback: Callback, client: ProviderClient) -> Tokens | Refused:
-    tokens = await client.exchange(callback.code, flow.scopes, flow.back)
-    if isinstance(tokens, Declined):
-        return refused(flow, "failed", f"{flow.provider} did not take its own code: {tokens.error}. Begin again.")
-    if tokens.id_token and _nonce_in(tokens.id_token) != flow.nonce:
-        return refused(flow, "failed", f"{flow.provider} answered another question than ours. Begin again.")
+async def _exchange_code(flow: Flow, callback: Callback, client: ProviderClient) -> Tokens | FlowRefusal:
+    tokens = await client.exchange(callback.code, flow.scopes, flow.redirect_context)
+    if isinstance(tokens, TokenDenial):
+        return refuse_flow(flow, "failed", f"{flow.provider} did not take its own code: {tokens.error}. Begin again.")
+    if tokens.id_token and _read_nonce(tokens.id_token) != flow.nonce:
+        return refuse_flow(flow, "failed", f"{flow.provider} answered another question than ours. Begin again.")
     return tokens
 
 
-def refused(flow: Flow, code: RefusalCode, reason: str) -> Refused:
-    return Refused(code=code, reason=reason, action_id=flow.action_id, user=flow.user)
+def refuse_flow(flow: Flow, code: RefusalCode, reason: str) -> FlowRefusal:
+    return FlowRefusal(code=code, reason=reason, action_id=flow.action_id, user=flow.user)
 
 
-def _nonce_in(id_token: str) -> object:
+def _read_nonce(id_token: str) -> object:
     """Read without a look at the signature: it came straight from the provider, and only the nonce counts here."""
     try:
         middle = id_token.split(".")[1]

@@ -3,10 +3,10 @@
 import msgspec
 
 from ..domain.tool import ConsentBinding
-from .tokens import KeptGrant, Seal, Tokens, TokenStore
+from .tokens import SealedGrant, Sealer, Tokens, TokenStore
 
 
-class Grant(msgspec.Struct, frozen=True, kw_only=True):
+class ConsentGrant(msgspec.Struct, frozen=True, kw_only=True):
     """As it is sealed: what a list says beside it decides nothing."""
 
     provider: str
@@ -14,7 +14,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     tokens: Tokens
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True):
+class GrantSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What a user has consented to, as they may see it."""
 
     provider: str
@@ -27,38 +27,38 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: int
 
 
-class Grants:
-    def __init__(self, store: TokenStore, seal: Seal) -> None:
+class GrantStore:
+    def __init__(self, store: TokenStore, seal: Sealer) -> None:
         self._store = store
         self._seal = seal
 
-    async def load(self, binding: ConsentBinding, provider: str) -> Grant | None:
+    async def load(self, binding: ConsentBinding, provider: str) -> ConsentGrant | None:
         """Return what was given for this binding. None, too, where it was sealed with a key that is gone, or for
         another user, agent, tool or definition: that is no consent."""
         kept = await self._store.load(binding)
-        opened = self._seal.unseal(kept.sealed, _bound(binding)) if kept else None
-        grant = msgspec.json.decode(opened, type=Grant) if opened is not None else None
+        opened = self._seal.unseal(kept.sealed, _seal_context(binding)) if kept else None
+        grant = msgspec.json.decode(opened, type=ConsentGrant) if opened is not None else None
         return grant if grant and grant.provider == provider else None
 
-    async def save(self, binding: ConsentBinding, grant: Grant) -> None:
+    async def save(self, binding: ConsentBinding, grant: ConsentGrant) -> None:
         kept = msgspec.structs.replace(grant, tokens=msgspec.structs.replace(grant.tokens, id_token=""))
         await self._store.save(
-            KeptGrant(
+            SealedGrant(
                 binding=binding,
                 provider=grant.provider,
                 scopes=grant.tokens.scopes,
                 since=grant.since,
                 expires_at=grant.tokens.expires_at,
-                sealed=self._seal.seal(msgspec.json.encode(kept), _bound(binding)),
+                sealed=self._seal.seal(msgspec.json.encode(kept), _seal_context(binding)),
             )
         )
 
     async def forget(self, binding: ConsentBinding) -> bool:
         return await self._store.forget(binding)
 
-    async def given(self, user: str) -> tuple[Given, ...]:
+    async def list_grants(self, user: str) -> tuple[GrantSummary, ...]:
         return tuple(
-            Given(
+            GrantSummary(
                 provider=kept.provider,
                 agent=kept.binding.agent,
                 tool=kept.binding.tool,
@@ -67,9 +67,9 @@ class Grants:
                 since=kept.since,
                 expires_at=kept.expires_at,
             )
-            for kept in await self._store.given(user)
+            for kept in await self._store.list_grants(user)
         )
 
 
-def _bound(binding: ConsentBinding) -> tuple[str, ...]:
+def _seal_context(binding: ConsentBinding) -> tuple[str, ...]:
     return ("grant", binding.user, binding.agent, binding.tool, binding.definition)

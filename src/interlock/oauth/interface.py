@@ -5,9 +5,9 @@ from typing import Protocol
 from ..domain.tool import Consent, ConsentBinding
 
 
-class Consents(Protocol):
+class ConsentProvider(Protocol):
     @property
-    def asks(self) -> bool:
+    def can_ask(self) -> bool:
         """Can a user be asked here? If not, a tool that needs consent is refused."""
         ...
 
@@ -20,7 +20,7 @@ class Consents(Protocol):
 
 
 class NoConsents:
-    asks = False
+    can_ask = False
 
     async def token(self, binding: ConsentBinding, consent: Consent) -> str | None:
         return None

@@ -8,26 +8,26 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..domain.errors import ConsentError
-from .connection import OAuthError, speaking
-from .endpoints import Endpoints, endpoints_of, get_json
+from .connection import OAuthError, open_client
+from .endpoints import Endpoints, resolve_endpoints, fetch_json
 from .providers import OAuthProvider
 from .tokens import Tokens
 
 _SECOND = 1_000_000_000
 #: How long what an issuer says about itself is believed.
-_BELIEVED_NS = 3600 * _SECOND
+_METADATA_TTL_NS = 3600 * _SECOND
 _MAX_TOKEN_CHARS = 64 << 10
-_MAX_LIFE_SECONDS = 10 * 365 * 86400
+_MAX_LIFETIME_SECONDS = 10 * 365 * 86400
 _ERROR = re.compile(r"[a-z_]{1,64}")
 
 
-class Declined(NamedTuple):
+class TokenDenial(NamedTuple):
     """The provider understood, and says no. Its code for that, and nothing of its own words."""
 
     error: str
 
 
-class Return(NamedTuple):
+class RedirectContext(NamedTuple):
     """What has to be the same on the way to the provider and when coming back."""
 
     redirect: str
@@ -41,19 +41,19 @@ class ProviderClient:
         self._secret = secret
         self._clock = clock
         self._endpoints: Endpoints | None = None
-        self._believed_until = 0
+        self._metadata_expires_at = 0
 
     async def endpoints(self) -> Endpoints:
-        if self._endpoints is None or self._clock() >= self._believed_until:
-            self._endpoints = await endpoints_of(self.provider)
-            self._believed_until = self._clock() + _BELIEVED_NS
+        if self._endpoints is None or self._clock() >= self._metadata_expires_at:
+            self._endpoints = await resolve_endpoints(self.provider)
+            self._metadata_expires_at = self._clock() + _METADATA_TTL_NS
         return self._endpoints
 
-    async def authorization_url(self, scopes: tuple[str, ...], state: str, back: Return) -> str:
+    async def authorization_url(self, scopes: tuple[str, ...], state: str, back: RedirectContext) -> str:
         """Where the user goes. With PKCE (S256) always, and a nonce where an identity is asked for."""
         url = (await self.endpoints()).authorization
         extra = {"nonce": back.nonce} if "openid" in scopes else {}
-        async with speaking(self.provider, "", url) as client:
+        async with open_client(self.provider, "", url) as client:
             full, _ = client.create_authorization_url(
                 url,
                 state=state,
@@ -65,9 +65,9 @@ class ProviderClient:
             )
         return full
 
-    async def exchange(self, code: str, scopes: tuple[str, ...], back: Return) -> Tokens | Declined:
+    async def exchange(self, code: str, scopes: tuple[str, ...], back: RedirectContext) -> Tokens | TokenDenial:
         url = (await self.endpoints()).token
-        async with speaking(self.provider, self._secret, url) as client:
+        async with open_client(self.provider, self._secret, url) as client:
             try:
                 said = await client.fetch_token(
                     url,
@@ -78,18 +78,18 @@ class ProviderClient:
                     **self.provider.token_params,
                 )
             except OAuthError as error:
-                return Declined(error_code(error.error))
-        return self._read(said, scopes)
+                return TokenDenial(sanitize_error_code(error.error))
+        return self._parse_tokens(said, scopes)
 
-    async def refresh(self, tokens: Tokens) -> Tokens | Declined:
+    async def refresh(self, tokens: Tokens) -> Tokens | TokenDenial:
         """New tokens. Where the provider gives no new refresh token, the old one stays good."""
         url = (await self.endpoints()).token
-        async with speaking(self.provider, self._secret, url) as client:
+        async with open_client(self.provider, self._secret, url) as client:
             try:
                 said = await client.refresh_token(url, refresh_token=tokens.refresh_token, **self.provider.token_params)
             except OAuthError as error:
-                return Declined(error_code(error.error))
-        renewed = self._read(said, tokens.scopes)
+                return TokenDenial(sanitize_error_code(error.error))
+        renewed = self._parse_tokens(said, tokens.scopes)
         return msgspec.structs.replace(renewed, refresh_token=renewed.refresh_token or tokens.refresh_token)
 
     async def revoke(self, tokens: Tokens) -> bool:
@@ -98,7 +98,7 @@ class ProviderClient:
         if not url:
             return False
         kind = "refresh_token" if tokens.refresh_token else "access_token"
-        async with speaking(self.provider, self._secret, url) as client:
+        async with open_client(self.provider, self._secret, url) as client:
             response = await client.revoke_token(
                 url, token=tokens.refresh_token or tokens.access_token, token_type_hint=kind
             )
@@ -107,40 +107,40 @@ class ProviderClient:
     async def keys(self) -> Any:
         """The keys that identities are signed with, as the provider publishes them."""
         url = (await self.endpoints()).jwks
-        return await get_json(self.provider, url) if url else None
+        return await fetch_json(self.provider, url) if url else None
 
-    def _read(self, said: Mapping[str, Any], asked: tuple[str, ...]) -> Tokens:
+    def _parse_tokens(self, response: Mapping[str, Any], asked: tuple[str, ...]) -> Tokens:
         """A provider that says no scopes gave those that were asked for (RFC 6749, section 5.1)."""
-        scope = said.get("scope")
+        scope = response.get("scope")
         granted = scope.split(self.provider.scope_separator) if isinstance(scope, str) else asked
-        kind = said.get("token_type", "bearer")
+        kind = response.get("token_type", "bearer")
         if not isinstance(kind, str) or kind.lower() != "bearer":
             raise ConsentError(f"{self.provider.name} gave a kind of token that cannot be used here.")
         return Tokens(
-            access_token=self._token(said, "access_token", needed=True),
-            refresh_token=self._token(said, "refresh_token"),
-            id_token=self._token(said, "id_token"),
+            access_token=self._read_token(response, "access_token", needed=True),
+            refresh_token=self._read_token(response, "refresh_token"),
+            id_token=self._read_token(response, "id_token"),
             scopes=tuple(sorted({one.strip() for one in granted} - {""})),
-            expires_at=self._end(said.get("expires_in")),
+            expires_at=self._compute_expiry(response.get("expires_in")),
         )
 
-    def _token(self, said: Mapping[str, Any], name: str, *, needed: bool = False) -> str:
-        token = said.get(name) or ""
+    def _read_token(self, response: Mapping[str, Any], name: str, *, needed: bool = False) -> str:
+        token = response.get(name) or ""
         is_sound = isinstance(token, str) and len(token) <= _MAX_TOKEN_CHARS and token.isascii() and token.isprintable()
         if not is_sound or (needed and not token):
             raise ConsentError(f"{self.provider.name} gave no usable {name}.")
         return token
 
-    def _end(self, seconds: object) -> int:
+    def _compute_expiry(self, seconds: object) -> int:
         try:
             life = float(seconds) if isinstance(seconds, str | int | float) else 0.0
         except (ValueError, OverflowError):
             life = 0.0
         if not math.isfinite(life) or life <= 0:
             return 0
-        return self._clock() + int(min(life, _MAX_LIFE_SECONDS) * _SECOND)
+        return self._clock() + int(min(life, _MAX_LIFETIME_SECONDS) * _SECOND)
 
 
-def error_code(said: object) -> str:
+def sanitize_error_code(said: object) -> str:
     """A provider's code, if it looks like one. Its descriptions are its own words, which nobody here repeats."""
     return said if isinstance(said, str) and _ERROR.fullmatch(said) else "an error without a code"

@@ -14,14 +14,14 @@ import msgspec
 
 from ..domain.errors import ConfigurationError
 from ..domain.tool import Consent
-from ..domain.validation import check_fields
+from ..domain.validation import validate_fields
 
 _MAX_SECRET_BYTES = 4096
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 #: RFC 6749, section 3.3.
 _SCOPE = re.compile(r"[!#-\[\]-~]{1,256}")
 #: What a flow says itself; configuration must not say it for it.
-_OURS = frozenset(
+_RESERVED_PARAMETERS = frozenset(
     {
         "client_id",
         "client_secret",
@@ -68,26 +68,26 @@ class OAuthProvider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     token_params: dict[str, str] = {}
 
     def __post_init__(self) -> None:
-        check_fields(self)
-        for problem in _problems(self):
+        validate_fields(self)
+        for problem in _find_problems(self):
             raise ConfigurationError(f"OAuth provider {self.name[:64]!r}: {problem}")
 
-    def wanted(self, consent: Consent) -> frozenset[str]:
+    def required_scopes(self, consent: Consent) -> frozenset[str]:
         """What a token has to be good for, in the provider's words."""
         return frozenset(self.scopes.get(scope, scope) for scope in consent.scopes)
 
-    def asked(self, consent: Consent) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.always, *sorted(self.wanted(consent)))))
+    def requested_scopes(self, consent: Consent) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.always, *sorted(self.required_scopes(consent)))))
 
 
-def _problems(provider: OAuthProvider) -> list[str]:
+def _find_problems(provider: OAuthProvider) -> list[str]:
     urls = {
         "issuer": provider.issuer,
         "authorization_endpoint": provider.authorization_endpoint,
         "token_endpoint": provider.token_endpoint,
         "revocation_endpoint": provider.revocation_endpoint,
     }
-    problems = [f"{name} {problem}" for name, url in urls.items() if url and (problem := url_problem(url))]
+    problems = [f"{name} {problem}" for name, url in urls.items() if url and (problem := find_url_problem(url))]
     if not _NAME.fullmatch(provider.name):
         problems.append("name must be letters, digits, '.', '_' and '-', at most 64 of them.")
     if not provider.client_id:
@@ -98,14 +98,14 @@ def _problems(provider: OAuthProvider) -> list[str]:
         problems.append("client_secret_env and client_secret_file cannot both say where the secret is.")
     if wrong := [scope for scope in (*provider.always, *provider.scopes.values()) if not _SCOPE.fullmatch(scope)]:
         problems.append(f"{wrong[0][:80]!r} is not a scope.")
-    if ours := sorted(_OURS & {*provider.authorize_params, *provider.token_params}):
-        problems.append(f"{ours[0]} is not a parameter that can be configured.")
+    if reserved := sorted(_RESERVED_PARAMETERS & {*provider.authorize_params, *provider.token_params}):
+        problems.append(f"{reserved[0]} is not a parameter that can be configured.")
     return problems
 
 
-def url_problem(url: str) -> str:
+def find_url_problem(url: str) -> str:
     """Why nothing may be sent there; empty when it may."""
-    parts = _split(url)
+    parts = _split_url(url)
     if parts is None or not parts.hostname or parts.scheme not in {"https", "http"}:
         return "must be an https URL."
     if parts.username is not None or parts.password is not None or parts.fragment:
@@ -124,7 +124,7 @@ def is_loopback(host: str | None) -> bool:
         return False
 
 
-def _split(url: str) -> SplitResult | None:
+def _split_url(url: str) -> SplitResult | None:
     if not url.isascii() or not url.isprintable() or " " in url:
         return None
     try:
@@ -135,13 +135,13 @@ def _split(url: str) -> SplitResult | None:
     return parts
 
 
-def client_secret(provider: OAuthProvider, environment: Mapping[str, str]) -> str:
+def load_client_secret(provider: OAuthProvider, environment: Mapping[str, str]) -> str:
     """The secret, from where the configuration says it is; empty for a client that has none."""
     if provider.client_secret_env:
         secret = environment.get(provider.client_secret_env, "")
         where = f"the variable {provider.client_secret_env}"
     elif provider.client_secret_file:
-        secret, where = _read(provider), provider.client_secret_file
+        secret, where = _read_secret_file(provider), provider.client_secret_file
     else:
         return ""
     if not secret or len(secret) > _MAX_SECRET_BYTES or not secret.isprintable():
@@ -149,7 +149,7 @@ def client_secret(provider: OAuthProvider, environment: Mapping[str, str]) -> st
     return secret
 
 
-def _read(provider: OAuthProvider) -> str:
+def _read_secret_file(provider: OAuthProvider) -> str:
     try:
         with Path(provider.client_secret_file).open("rb") as file:
             return file.read(_MAX_SECRET_BYTES + 1).decode().strip()

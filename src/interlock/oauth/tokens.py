@@ -30,7 +30,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
         return []
 
 
-class KeptGrant(msgspec.Struct, frozen=True, kw_only=True):
+class SealedGrant(msgspec.Struct, frozen=True, kw_only=True):
     """One per user, agent, tool and definition. All but the sealed bytes is for lists; nothing is decided by it."""
 
     binding: ConsentBinding
@@ -42,7 +42,7 @@ class KeptGrant(msgspec.Struct, frozen=True, kw_only=True):
     sealed: bytes
 
 
-class KeptFlow(msgspec.Struct, frozen=True, kw_only=True):
+class SealedFlow(msgspec.Struct, frozen=True, kw_only=True):
     """A way to a provider and back that somebody has begun. Its state is kept as a hash."""
 
     state_hash: str
@@ -53,10 +53,10 @@ class KeptFlow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: Why there is no flow: nobody began it (or it was too long ago), or somebody came back from it before.
-NoFlow: TypeAlias = Literal["unknown", "used"]
+FlowMiss: TypeAlias = Literal["unknown", "used"]
 
 
-class Seal(Protocol):
+class Sealer(Protocol):
     def seal(self, plain: bytes, bound: Sequence[str]) -> bytes: ...
 
     def unseal(self, sealed: bytes, bound: Sequence[str]) -> bytes | None:
@@ -65,19 +65,19 @@ class Seal(Protocol):
 
 
 class FlowStore(Protocol):
-    async def put_flow(self, flow: KeptFlow, now: int, at_most: int) -> None:
+    async def put_flow(self, flow: SealedFlow, now: int, at_most: int) -> None:
         """Keep it. What is over by now goes, and the oldest of its owner where there would be more than `at_most`."""
         ...
 
-    async def take_flow(self, state_hash: str, now: int) -> KeptFlow | NoFlow:
+    async def take_flow(self, state_hash: str, now: int) -> SealedFlow | FlowMiss:
         """Once: whoever comes second is told so, until it is over."""
         ...
 
 
 class TokenStore(FlowStore, Protocol):
-    async def load(self, binding: ConsentBinding) -> KeptGrant | None: ...
+    async def load(self, binding: ConsentBinding) -> SealedGrant | None: ...
 
-    async def save(self, grant: KeptGrant) -> None:
+    async def save(self, grant: SealedGrant) -> None:
         """Durable when it returns: the provider may have made the tokens before it worthless."""
         ...
 
@@ -85,4 +85,4 @@ class TokenStore(FlowStore, Protocol):
         """Was there anything to forget?"""
         ...
 
-    async def given(self, user: str) -> tuple[KeptGrant, ...]: ...
+    async def list_grants(self, user: str) -> tuple[SealedGrant, ...]: ...

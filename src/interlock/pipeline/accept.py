@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from ..domain.call import AcceptedCall, ToolIntent
-from ..domain.ids import MAX_NAME_CHARS, is_name, is_plain_name
-from ..domain.json import BadJson, JsonObject, check, encode, encode_sorted, parse
+from ..domain.ids import MAX_NAME_CHARS, is_valid_name, is_ascii_name
+from ..domain.json import InvalidJsonError, JsonObject, check_value, encode, encode_sorted, parse
 from ..domain.outcome import Failure
 from ..domain.redaction import redact_json_text, redact_leaves
 from ..redaction.interface import MAX_PLAIN_NAMES, Redactor
@@ -32,7 +32,7 @@ class Received(msgspec.Struct, frozen=True, gc=False):
 
 def accept(intent: ToolIntent, limits: Limits, redactor: Redactor) -> Received:
     try:
-        plain = is_plain_name(intent.call_id) and intent.tool_name in redactor.plain_names
+        plain = is_ascii_name(intent.call_id) and intent.tool_name in redactor.plain_names
     except TypeError:
         plain = None
     if not plain and not _is_usable(intent, redactor):
@@ -46,7 +46,7 @@ def accept(intent: ToolIntent, limits: Limits, redactor: Redactor) -> Received:
             message = f"The arguments are {len(raw)} bytes; the limit is {limits.max_argument_bytes}."
             return _refused(intent, raw, "arguments_too_large", message)
         parsed: Any = parse(raw) if type(arguments) is str else arguments
-    except (BadJson, UnicodeEncodeError, TypeError) as error:
+    except (InvalidJsonError, UnicodeEncodeError, TypeError) as error:
         return _refused(
             intent, _shown(arguments, redactor), "arguments_malformed", f"The arguments are not JSON: {error}."
         )
@@ -60,7 +60,7 @@ def accept(intent: ToolIntent, limits: Limits, redactor: Redactor) -> Received:
 
 def _is_usable(intent: ToolIntent, redactor: Redactor) -> bool:
     """Can the call be known by its id, and its tool be written down?"""
-    if not (is_name(intent.call_id) and is_name(intent.tool_name)):
+    if not (is_valid_name(intent.call_id) and is_valid_name(intent.tool_name)):
         return False
     if redactor.redact(intent.tool_name) != intent.tool_name:
         return False
@@ -95,10 +95,10 @@ def _shown(value: object, redactor: Redactor) -> bytes:
 
 def _raw_bytes(arguments: Any) -> bytes:
     """What a client parsed, as JSON text again."""
-    check(arguments)
+    check_value(arguments)
     return encode(arguments)
 
 
 def _refused(intent: ToolIntent, raw: bytes, code: str, message: str) -> Received:
     digest = sha256(intent.tool_name.encode(errors="backslashreplace") + b"\n" + raw).hexdigest()
-    return Received(intent, digest, raw, Failure.of(code, message + " Nothing was executed."))
+    return Received(intent, digest, raw, Failure.from_code(code, message + " Nothing was executed."))

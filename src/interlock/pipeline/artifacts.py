@@ -7,13 +7,13 @@ from ..domain.outcome import ArtifactRef
 from ..domain.state.ledger import Ledger
 from ..domain.tool import ByteFilter
 from ..redaction.interface import Redactor
-from ..storage.artifacts import Artifacts
+from ..storage.artifacts import ArtifactStore
 
 
 class LedgerArtifacts:
     """Implements `RunArtifacts`."""
 
-    def __init__(self, artifacts: Artifacts, redactor: Redactor, ledger: Ledger) -> None:
+    def __init__(self, artifacts: ArtifactStore, redactor: Redactor, ledger: Ledger) -> None:
         self._artifacts = artifacts
         self._redactor = redactor
         self._ledger = ledger
@@ -34,7 +34,7 @@ class LedgerArtifacts:
     def keep_stream(self, chunks: Iterable[bytes], kind: str) -> ArtifactRef:
         return self._ref(self._artifacts.keep_stream(chunks), kind)
 
-    def secrets_out(self) -> ByteFilter:
+    def redaction_filter(self) -> ByteFilter:
         return self._redactor.stream()
 
     def _ref(self, artifact_id: str, kind: str) -> ArtifactRef:

@@ -13,25 +13,25 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..domain.call import PermittedCall, QuestionKind, ToolIntent, Waiting
+from ..domain.call import PermittedCall, QuestionKind, ToolIntent, WaitingCall
 from ..domain.errors import RunPausedError, ToolError
 from ..domain.event import (
     SCHEMA_VERSION,
     BatchStarted,
-    MenuShown,
+    ToolsOffered,
     RunDegraded,
     RunFailed,
     RunPaused,
     RunResumed,
     RunStarted,
-    Warned,
+    WarningRaised,
 )
 from ..domain.json import encode
 from ..domain.observation import Observation
 from ..domain.outcome import Failure
 from ..domain.redaction import redact_leaves
 from ..domain.state.lifecycle import CallState, RunState
-from ..domain.tool import Menu
+from ..domain.tool import ToolCatalog
 from .accept import Received, accept
 from .batch_execution import BatchExecution, Ending, Outcome
 from .call import prepare_call, record_failure
@@ -53,7 +53,7 @@ class BatchOutcome(msgspec.Struct, frozen=True):
     """One outcome per intent, in model order; and what ended the run, if anything did."""
 
     outcomes: list[Outcome]
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[WaitingCall, ...] = ()
     ending: Ending = ""
     message: str = ""
     error: ToolError | None = None
@@ -70,7 +70,7 @@ async def run_batch(
     batch = BatchExecution(run)
     refused = _find_refused(received, refusal, run) if refusal or len(received) > 1 else {}
     permitted = await _prepare_calls(received, refused, resumed, batch, run)
-    enter = run.parts.scheduler.enter
+    enter = run.parts.scheduler.enqueue
     run.recorder.many = len(permitted) > 1
     for call_id, planned in permitted.items():
         batch.start(call_id, planned, enter(call_id, resource_claim(planned.valid)))
@@ -105,7 +105,7 @@ def _open(received: list[Received], run: RunContext) -> None:
     if new and ledger.state is not RunState.RUNNING:
         waiting = ", ".join(ledger.open_calls())
         raise RunPausedError(f"{ledger.run_id} waits for an answer ({waiting}). Nothing was executed.")
-    menu = run.parts.registry.menu(run.situation)
+    menu = run.parts.registry.catalog(run.situation)
     if menu.digest != ledger.menu_digest:
         record_tools_offered(menu, run)
     if new:
@@ -136,17 +136,17 @@ def start_run(run: RunContext) -> None:
     run.recorder.add(begun)
 
 
-def record_tools_offered(menu: Menu, run: RunContext) -> None:
+def record_tools_offered(menu: ToolCatalog, run: RunContext) -> None:
     """The tools that a model is shown from now on."""
     artifact_id = run.parts.artifacts.keep(encode(redact_leaves(menu.tools, run.parts.redactor.redact)))
-    run.recorder.add(MenuShown(digest=menu.digest, versions=dict(menu.versions), artifact_id=artifact_id))
+    run.recorder.add(ToolsOffered(digest=menu.digest, versions=dict(menu.versions), artifact_id=artifact_id))
 
 
 async def _prepare_calls(
     received: list[Received], refused: dict[str, Failure], resumed: bool, batch: BatchExecution, run: RunContext
-) -> dict[str, PermittedCall | Waiting]:
+) -> dict[str, PermittedCall | WaitingCall]:
     """What may be carried out, by id, in model order. What may not is concluded here, before anything happens."""
-    permitted: dict[str, PermittedCall | Waiting] = {}
+    permitted: dict[str, PermittedCall | WaitingCall] = {}
     for item in received:
         call_id = item.intent.call_id
         if call_id in permitted or call_id in batch.outcomes:
@@ -159,7 +159,7 @@ async def _prepare_calls(
         else:
             planned = await _prepare_again(item, call_id in refused, resumed, run)
         match planned:
-            case PermittedCall() | Waiting():
+            case PermittedCall() | WaitingCall():
                 permitted[call_id] = planned
             case Failure():
                 if call_id in run.ledger.calls:
@@ -173,7 +173,7 @@ async def _prepare_calls(
 
 async def _prepare_again(
     item: Received, refused: bool, resumed: bool, run: RunContext
-) -> PermittedCall | Waiting | Failure | Observation:
+) -> PermittedCall | WaitingCall | Failure | Observation:
     entry = run.ledger.calls[item.intent.call_id]
     if entry.digest == item.digest and not refused:
         return await resume_call(item, entry, run)
@@ -220,11 +220,13 @@ def _is_waiting(batch: BatchExecution, run: RunContext) -> bool:
 def _find_refused(received: list[Received], refusal: str, run: RunContext) -> dict[str, Failure]:
     """Calls that cannot be taken as they stand together: too many, or one id for different calls."""
     if refusal:
-        return {item.intent.call_id: Failure.of("skipped", f"{refusal} Nothing was executed.") for item in received}
+        return {
+            item.intent.call_id: Failure.from_code("skipped", f"{refusal} Nothing was executed.") for item in received
+        }
     limit = run.parts.limits.max_calls_per_batch
     if len(received) > limit:
         message = f"{len(received)} calls in one response; the limit is {limit}. Nothing was executed."
-        return {item.intent.call_id: Failure.of("batch_too_large", message) for item in received}
+        return {item.intent.call_id: Failure.from_code("batch_too_large", message) for item in received}
     first: dict[str, str] = {}
     refused: dict[str, Failure] = {}
     for item in received:
@@ -236,7 +238,7 @@ def _find_refused(received: list[Received], refusal: str, run: RunContext) -> di
 
 def _id_conflict(call_id: str) -> Failure:
     message = f"The id {call_id!r} stands for different calls. Nothing was executed; use one id per call."
-    return Failure.of("call_id_conflict", message)
+    return Failure.from_code("call_id_conflict", message)
 
 
 def _refuse_reused_id(item: Received, run: RunContext) -> Observation:
@@ -244,5 +246,5 @@ def _refuse_reused_id(item: Received, run: RunContext) -> Observation:
     record_repeat(item, run)
     intent = item.intent
     failure = _id_conflict(intent.call_id)
-    run.recorder.add(Warned(message=failure.message, call_id=intent.call_id), intent.call_id)
+    run.recorder.add(WarningRaised(message=failure.message, call_id=intent.call_id), intent.call_id)
     return observe_failure(intent.call_id, intent.tool_name, failure, run.parts.redactor)

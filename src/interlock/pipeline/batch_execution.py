@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from ..domain.call import PermittedCall, Waiting
+from ..domain.call import PermittedCall, WaitingCall
 from ..domain.decision import FailurePolicy
 from ..domain.errors import (
     LogError,
@@ -34,7 +34,7 @@ from .events import void_question
 
 _T = TypeVar("_T")
 
-Outcome: TypeAlias = Observation | Waiting
+Outcome: TypeAlias = Observation | WaitingCall
 #: What ends the run early: a fail-safe policy, or a tool that raises.
 Ending: TypeAlias = Literal["", "degrade", "fail", "raise"]
 
@@ -52,7 +52,7 @@ _CONSEQUENCES = frozenset({"skipped", "cancelled_before_start"})
 class BatchExecution:
     def __init__(self, run: RunContext) -> None:
         self.outcomes: dict[str, Outcome] = {}
-        self.waiting: dict[str, Waiting] = {}
+        self.waiting: dict[str, WaitingCall] = {}
         self.failure_count = 0
         self.ending: Ending = ""
         self.reason = ""
@@ -74,7 +74,7 @@ class BatchExecution:
         self._queued: set[str] = set()
         run.cancellation.listen(self._wake)
 
-    def start(self, call_id: str, planned: PermittedCall | Waiting, place: Ticket) -> None:
+    def start(self, call_id: str, planned: PermittedCall | WaitingCall, place: Ticket) -> None:
         self._open[call_id] = place
         task = self._loop.create_task(self._run_to_end(call_id, planned, place))
         if call_id in self._open:
@@ -91,13 +91,13 @@ class BatchExecution:
             raise
         finally:
             for call_id in self._blocking:
-                self._blocking[call_id].leave()
+                self._blocking[call_id].release()
         for call_id in self._broken:
             raise self._broken[call_id]
         if self.ending and self.waiting:
             self._skip_waiting()
 
-    async def _run_to_end(self, call_id: str, planned: PermittedCall | Waiting, place: Ticket) -> None:
+    async def _run_to_end(self, call_id: str, planned: PermittedCall | WaitingCall, place: Ticket) -> None:
         if call_id not in self._tasks:  # it runs at once, before `start` has the task
             self._tasks[call_id] = cast("asyncio.Task[None]", asyncio.current_task())
         self._started[call_id] = None
@@ -107,7 +107,7 @@ class BatchExecution:
             match planned:
                 case PermittedCall():
                     outcome = await self._run_permitted(planned, place)
-                case Waiting():
+                case WaitingCall():
                     outcome = await self._run_waiting(planned, place)
         except BaseException as error:
             self._end_call(call_id, place, error)
@@ -125,12 +125,12 @@ class BatchExecution:
                 self.outcomes[call_id] = outcome
                 if outcome.failure is not None:
                     self.apply_fail_safe(outcome, outcome.failure)
-                place.leave()
-            case Waiting():
+                place.release()
+            case WaitingCall():
                 self.outcomes[call_id] = self.waiting[call_id] = outcome
                 self._block_behind(call_id, place)
             case _:
-                place.leave()
+                place.release()
                 self._fail_batch(call_id, outcome)
         if not self._open and self._all_done is not None:
             try:  # noqa: SIM105 - without the calls that `suppress` makes
@@ -162,7 +162,7 @@ class BatchExecution:
         with suppress(LogError):
             await self._run.recorder.commit()
 
-    async def _run_waiting(self, waiting: Waiting, place: Ticket) -> Outcome:
+    async def _run_waiting(self, waiting: WaitingCall, place: Ticket) -> Outcome:
         valid, token = waiting.valid, self._run.cancellation
         settled = token.failure_of(valid.call_id)
         if settled is None:
@@ -176,10 +176,10 @@ class BatchExecution:
             case Failure():
                 void_question(valid.call_id, settled.message, self._run, fails=self.ending == "fail")
                 return record_failure(valid.call_id, valid.tool.name, settled, self._run)
-            case Waiting():
+            case WaitingCall():
                 return settled
 
-    async def _answered_elsewhere(self, waiting: Waiting) -> PermittedCall | Waiting | Failure:
+    async def _answered_elsewhere(self, waiting: WaitingCall) -> PermittedCall | WaitingCall | Failure:
         """Woken while a person was asked here: somebody may have answered in another place."""
         ledger = self._run.ledger
         action = ledger.actions.get(ledger.calls[waiting.valid.call_id].action_id)
@@ -189,21 +189,21 @@ class BatchExecution:
 
     async def _run_permitted(self, permitted: PermittedCall, place: Ticket) -> Outcome:
         valid, run = permitted.valid, self._run
-        turn = place.turn()
+        turn = place.acquire()
         if turn is not None:
-            waited_for = place.behind[-_MAX_WAITED_FOR:] or ("cap",)
+            waited_for = place.blockers[-_MAX_WAITED_FOR:] or ("cap",)
             permitted = msgspec.structs.replace(permitted, waited_for=waited_for)
         while turn is not None and not turn.done():
             blocker = self._blocker_of(place)
             if blocker:
-                return Waiting(valid, permitted.decision, None, blocker)
+                return WaitingCall(valid, permitted.decision, None, blocker)
             self._queued.add(valid.call_id)
             await self._wait(valid.call_id, turn)
             self._queued.discard(valid.call_id)
             stopped = run.cancellation.failure_of(valid.call_id)
             if stopped is not None:
                 return record_failure(valid.call_id, valid.tool.name, stopped, run)
-            turn = place.turn()
+            turn = place.acquire()
 
         def abandoned(outcome: Observation | BaseException) -> None:
             self._end_call(valid.call_id, place, outcome)
@@ -214,7 +214,7 @@ class BatchExecution:
                 return outcome
             case PermittedCall():
                 return await self._run_permitted(outcome, place)
-            case Waiting():
+            case WaitingCall():
                 return await self._run_waiting(outcome, place)
 
     async def _wait(self, call_id: str, work: Awaitable[_T]) -> _T | None:
@@ -237,20 +237,20 @@ class BatchExecution:
             self._idle[call_id].cancel()
 
     def _blocker_of(self, place: Ticket) -> str:
-        return next((call_id for call_id in place.behind if call_id in self._blocking), "")
+        return next((call_id for call_id in place.blockers if call_id in self._blocking), "")
 
     def _block_behind(self, call_id: str, held: Ticket) -> None:
         """The call stays where it is, so whoever waits behind it need not wait in this process."""
         self._blocking[call_id] = held
         for queued in list(self._queued):
-            if call_id in self._open[queued].behind:
+            if call_id in self._open[queued].blockers:
                 self._wake(queued)
 
     def _skip_waiting(self) -> None:
         """The run ended: nobody need answer what was asked for it."""
         for call_id in list(self.waiting):
             valid = self.waiting.pop(call_id).valid
-            stopped = self._run.cancellation.failure_of(call_id) or Failure.of("skipped", self.reason)
+            stopped = self._run.cancellation.failure_of(call_id) or Failure.from_code("skipped", self.reason)
             void_question(call_id, stopped.message, self._run, fails=self.ending == "fail")
             self.outcomes[call_id] = record_failure(call_id, valid.tool.name, stopped, self._run)
 
@@ -305,6 +305,6 @@ class BatchExecution:
         self._run.cancellation.stop(self.reason, list(self._idle), end_running=ending != "degrade")
 
 
-async def _keep_waiting(waiting: Waiting) -> Waiting:
+async def _keep_waiting(waiting: WaitingCall) -> WaitingCall:
     """There is nothing to ask: the call waits behind another one."""
     return waiting

@@ -10,15 +10,15 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..domain.call import AcceptedCall, Invocation, KnownCall, PermittedCall, Suspended, ValidCall, Waiting
+from ..domain.call import AcceptedCall, Invocation, KnownCall, PermittedCall, SuspendedCall, ValidCall, WaitingCall
 from ..domain.decision import Decision, Verdict
 from ..domain.errors import LogError
 from ..domain.event import CallObserved, CallValidated
-from ..domain.json import BadJson, check, encode
+from ..domain.json import InvalidJsonError, check_value, encode
 from ..domain.observation import NormalizedResult, Observation, RawResult
 from ..domain.outcome import Failure
 from ..domain.tool import JsonObject, ToolContext
-from ..rendering.sentences import sentence
+from ..rendering.sentences import end_sentence
 from .accept import Received
 from .approval.consent import require_consent
 from .approval.recheck import recheck_before_start
@@ -46,7 +46,7 @@ from .validate import check_state, validate
 _NOT_RUN = "Nothing was executed."
 
 
-async def prepare_call(received: Received, run: RunContext) -> PermittedCall | Waiting | Failure:
+async def prepare_call(received: Received, run: RunContext) -> PermittedCall | WaitingCall | Failure:
     """accept, lookup, validate, permit: everything that can be known before anything happens."""
     parts, recorder, call_id = run.parts, run.recorder, received.intent.call_id
     match received.outcome:
@@ -86,14 +86,14 @@ async def run_call(
     run: RunContext,
     task: "asyncio.Task[None]",
     abandoned: Callable[[Observation | BaseException], None],
-) -> Observation | PermittedCall | Waiting:
+) -> Observation | PermittedCall | WaitingCall:
     """schedule, execute, normalize, observe: the call has its turn. When the last look found that what was approved is
     no longer what would run, it comes back permitted anew, or waiting for a new answer. `abandoned` is told when a
     handler does not end when it must, and what came of it; this coroutine then ends whenever it does, and to no
     effect."""
     valid = permitted.valid
     context = ToolContext(run.situation, valid.call_id, valid.tool.spec.name, run.progress, run.artifacts)
-    context.state, context.judged = run.ledger.tool_state, permitted.judged
+    context.state, context.judged = run.ledger.tool_state, permitted.evaluated_paths
     if permitted.action_id or valid.tool.input_guardrails or valid.tool.consent is not None:
         looked = await recheck_before_start(permitted, context, run)
         if looked is not permitted:
@@ -113,7 +113,7 @@ async def run_call(
             await keep_rule(permitted, run)
         result = await _execute(execution, run)
         match result:
-            case Suspended():
+            case SuspendedCall():
                 return suspend_call(execution, result, run)
             case _:
                 return _observe(execution, result, run)
@@ -123,7 +123,7 @@ async def run_call(
         raise
     finally:
         if context.access_token:
-            run.parts.redactor.forget(context.access_token)
+            run.parts.redactor.remove_secret(context.access_token)
 
 
 def _start(
@@ -151,7 +151,7 @@ def _start(
         return await _recheck(valid, arguments, run)
 
     if context.access_token:
-        run.parts.redactor.learn(context.access_token)
+        run.parts.redactor.add_secret(context.access_token)
     invocation = schedule(permitted, context, run.parts.sandbox, f"inv_{run.ledger.next_seq}")
     fact = start_event(invocation, permitted.waited_for, run)
     started_seq = run.recorder.add(fact, permitted.valid.call_id, permitted.cause)
@@ -162,19 +162,19 @@ def record_failure(call_id: str, tool_name: str, failure: Failure, run: RunConte
     """observe and record a call that stopped before it started, or before it started again."""
     entry, tool = run.ledger.calls.get(call_id), run.parts.registry.find(tool_name)
     read_only = tool is not None and tool.read_only
-    if entry is not None and entry.may_have_happened and not read_only and failure.code != "outcome_unknown":
+    if entry is not None and entry.is_outcome_unknown and not read_only and failure.code != "outcome_unknown":
         failure = unknown_outcome(tool_name, f"and it cannot run again now: {failure.code}")
     return record_observation(observe_failure(call_id, tool_name, failure, run.parts.redactor), run)
 
 
-async def _execute(execution: Execution, run: RunContext) -> NormalizedResult | Suspended | Failure:
+async def _execute(execution: Execution, run: RunContext) -> NormalizedResult | SuspendedCall | Failure:
     """The start is durable before an effectful handler runs; then the way goes on to the normalized result."""
     parts, invocation = run.parts, execution.invocation
     if not invocation.tool.read_only:
         await run.recorder.commit()
     token = run.cancellation
     if (token.reason or token.calls) and token.failure_of(invocation.valid.call_id) is not None:
-        return Failure.of("cancelled", "The call was cancelled before its handler ran.", side_effects=())
+        return Failure.from_code("cancelled", "The call was cancelled before its handler ran.", side_effects=())
     if not parts.telemetry.traces:
         return await _run_handler(execution, run)
     with parts.telemetry.call_span(invocation.tool.name, invocation.valid.call_id, run.ledger.run_id) as span:
@@ -185,12 +185,12 @@ async def _execute(execution: Execution, run: RunContext) -> NormalizedResult | 
             case NormalizedResult():
                 if not result.ok:
                     span.fail(result.code)
-            case Suspended():
+            case SuspendedCall():
                 pass
     return result
 
 
-async def _run_handler(execution: Execution, run: RunContext) -> NormalizedResult | Suspended | Failure:
+async def _run_handler(execution: Execution, run: RunContext) -> NormalizedResult | SuspendedCall | Failure:
     run.executions.add(execution)
     try:
         raw = await execute(execution, run.parts.sandbox, run.parts.clock)
@@ -202,7 +202,7 @@ async def _run_handler(execution: Execution, run: RunContext) -> NormalizedResul
             if execution.invocation.tool.output_guardrails:
                 return await _guard_output(result, execution.invocation, run)
             return result
-        case Failure() | Suspended():
+        case Failure() | SuspendedCall():
             return raw
 
 
@@ -246,14 +246,18 @@ async def _guard_output(
 async def _recheck(valid: ValidCall, arguments: JsonObject, run: RunContext) -> tuple[ValidCall, Decision] | Failure:
     """A hook changed the arguments: they must fit, and policy must allow exactly them."""
     try:
-        check(arguments)
-    except BadJson as error:
-        return Failure.of("hook_failed", f"A hook changed the arguments to what is not JSON: {error}. {_NOT_RUN}")
+        check_value(arguments)
+    except InvalidJsonError as error:
+        return Failure.from_code(
+            "hook_failed", f"A hook changed the arguments to what is not JSON: {error}. {_NOT_RUN}"
+        )
     again = validate(valid.known, encode(arguments))
     if isinstance(again, Failure):
-        return Failure.of("hook_failed", f"A hook changed the arguments: {again.message}")
+        return Failure.from_code("hook_failed", f"A hook changed the arguments: {again.message}")
     decision = await judge(again, run, use_grants=False)
     if decision.verdict is not Verdict.ALLOW:
-        message = f"A hook changed the arguments to something that policy does not allow: {sentence(decision.reason)}"
-        return Failure.of("payload_changed", f"{message} {_NOT_RUN}")
+        message = (
+            f"A hook changed the arguments to something that policy does not allow: {end_sentence(decision.reason)}"
+        )
+        return Failure.from_code("payload_changed", f"{message} {_NOT_RUN}")
     return again, decision

@@ -13,8 +13,8 @@ from ..domain.event import CallObserved
 from ..domain.observation import Observation
 from ..domain.outcome import Failure
 from ..domain.state.ledger import Ledger
-from ..domain.tool import Situation, ToolContext
-from ..rendering.sentences import sentence
+from ..domain.tool import CallContext, ToolContext
+from ..rendering.sentences import end_sentence
 from ..storage.event_log import EventLog
 from .artifacts import LedgerArtifacts
 from .execute import Execution, Stop
@@ -22,7 +22,7 @@ from .parts import Parts
 from .record import Recorder
 
 
-def open_run(parts: Parts, log: EventLog, ledger: Ledger, head: bytes, situation: Situation) -> "RunContext":
+def open_run(parts: Parts, log: EventLog, ledger: Ledger, head: bytes, situation: CallContext) -> "RunContext":
     """Open a run as the log has it: its ledger, and the hash that its next event is chained to."""
     redact = parts.redactor.redact_declared if parts.redactor.declares else None
     executions = Executions()
@@ -46,7 +46,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     log: EventLog
     recorder: Recorder
     ledger: Ledger
-    situation: Situation
+    situation: CallContext
     artifacts: LedgerArtifacts
     executions: "Executions"
     cancellation: "CancelToken"
@@ -113,9 +113,11 @@ class CancelToken:
     def failure_of(self, call_id: str) -> Failure | None:
         """Return why this call may not start, or not continue before its start; None when it may."""
         if self.reason:
-            return Failure.of("skipped", f"{sentence(self.reason)} This call was skipped; nothing was executed.")
+            return Failure.from_code(
+                "skipped", f"{end_sentence(self.reason)} This call was skipped; nothing was executed."
+            )
         if call_id in self.calls:
-            return Failure.of("cancelled_before_start", "The call was cancelled. Nothing was executed.")
+            return Failure.from_code("cancelled_before_start", "The call was cancelled. Nothing was executed.")
         return None
 
 

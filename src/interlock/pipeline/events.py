@@ -5,15 +5,15 @@ Arguments and reasons may hold secrets: they are stored as they are only when no
 
 import msgspec
 
-from ..domain.call import AcceptedCall, Answer, Invocation, Question, Suspended, Waiting
-from ..domain.decision import RECOVERY, Decision, Verdict
+from ..domain.call import AcceptedCall, Answer, Invocation, Question, SuspendedCall, WaitingCall
+from ..domain.decision import RECOVERY_LAYER, Decision, Verdict
 from ..domain.event import (
-    ActionVoided,
+    ApprovalVoided,
     ApprovalExpired,
     ApprovalGranted,
     ApprovalRejected,
     ApprovalRequested,
-    CallJudged,
+    PolicyEvaluated,
     CallObserved,
     CallProposed,
     ConsentExpired,
@@ -29,12 +29,12 @@ from ..domain.event import (
     InvocationStarted,
     InvocationSuspended,
     RunResumed,
-    Warned,
+    WarningRaised,
 )
 from ..domain.json import encode
-from ..domain.observation import Exit, Observation
+from ..domain.observation import ExitStatus, Observation
 from ..domain.outcome import Failure
-from ..domain.payload import Bound, Change, grant_key, hash_of_answer
+from ..domain.payload import ApprovalBinding, BindingChange, compute_grant_key, hash_answer
 from ..domain.redaction import redact_json, redact_json_text, redact_line
 from ..domain.state.ledger import ActionEntry
 from ..domain.state.lifecycle import ActionState, RunState
@@ -51,7 +51,7 @@ _MAX_EDITED_CHARS = 2_000
 _ASKED = {"approval": ApprovalRequested, "input": InputRequested, "consent": ConsentRequested}
 _REFUSED = {"approval": ApprovalRejected, "input": InputRefused, "consent": ConsentRefused}
 _EXPIRED = {"approval": ApprovalExpired, "input": InputExpired, "consent": ConsentExpired}
-_EXITS: dict[str, Exit] = {"cancelled": "cancelled", "timed_out": "timeout"}
+_EXITS: dict[str, ExitStatus] = {"cancelled": "cancelled", "timed_out": "timeout"}
 
 
 def intent_event(received: Received, tool: ToolDefinition | None, run: RunContext) -> CallProposed:
@@ -91,14 +91,14 @@ def record_repeat(received: Received, run: RunContext) -> None:
     run.recorder.add(fact, intent.call_id)
 
 
-def permission_event(call_id: str, tool: ToolDefinition, decision: Decision, run: RunContext) -> CallJudged:
+def permission_event(call_id: str, tool: ToolDefinition, decision: Decision, run: RunContext) -> PolicyEvaluated:
     """One that allows needs no paths: the observation says what was opened."""
     if decision.verdict is Verdict.ALLOW and decision.paths:
         decision = msgspec.structs.replace(decision, paths=())
     says_more = decision.prompt or decision.risk or decision.paths or decision.advice or decision.suggested_rule
     if says_more or decision.reason not in run.parts.redactor.plain_names:
         decision = _storable_decision(decision, run)
-    return CallJudged(call_id=call_id, tool=tool.spec.name, decision=decision)
+    return PolicyEvaluated(call_id=call_id, tool=tool.spec.name, decision=decision)
 
 
 def _storable_decision(decision: Decision, run: RunContext) -> Decision:
@@ -135,12 +135,14 @@ def question_event(question: Question, run: RunContext) -> Fact:
     return fact(call_id=question.call_id, question=question)
 
 
-def void_event(question: Question, changes: tuple[Change, ...], run: RunContext, edited_by: str = "") -> ActionVoided:
+def void_event(
+    question: Question, changes: tuple[BindingChange, ...], run: RunContext, edited_by: str = ""
+) -> ApprovalVoided:
     """Return the fact that a question is asked again: something that it was bound to changed, or the arguments were
     edited by a person and another one has to approve them."""
     storable = _storable_changes(changes, run)
     what = ", ".join(change.what for change in storable)
-    return ActionVoided(
+    return ApprovalVoided(
         call_id=question.call_id,
         action_id=question.action_id,
         reason=run.parts.redactor.redact(f"Its arguments were edited by {edited_by}: another person has to approve.")
@@ -178,7 +180,7 @@ def _ends_run(action: ActionEntry, run: RunContext) -> bool:
 
 
 def _is_rejection(action: ActionEntry) -> bool:
-    return action.state in (ActionState.REJECTED, ActionState.EXPIRED) and action.question.layer != RECOVERY
+    return action.state in (ActionState.REJECTED, ActionState.EXPIRED) and action.question.layer != RECOVERY_LAYER
 
 
 def missing_terminal_event(run: RunContext) -> str:
@@ -197,7 +199,7 @@ def missing_terminal_event(run: RunContext) -> str:
 
 def _answer_event(question: Question, answer: Answer, run: RunContext) -> Fact:
     call_id, action_id = question.call_id, question.action_id
-    written = hash_of_answer(question.payload_hash, answer.arguments, answer.value)
+    written = hash_answer(question.payload_hash, answer.arguments, answer.value)
     arguments = _storable_arguments(answer.arguments, run) if answer.arguments is not None else None
     redact = run.parts.redactor.redact
     answer = msgspec.structs.replace(
@@ -220,7 +222,7 @@ def _answer_event(question: Question, answer: Answer, run: RunContext) -> Fact:
 
 def _grant_key(question: Question) -> str:
     """What the same call is known by when it comes again. Arguments that are not in the log cannot be known again."""
-    return grant_key(question.tool_name, question.arguments, question.bound, question.rule_ids)
+    return compute_grant_key(question.tool_name, question.arguments, question.bound, question.rule_ids)
 
 
 def void_question(call_id: str, reason: str, run: RunContext, *, fails: bool = False) -> None:
@@ -228,7 +230,7 @@ def void_question(call_id: str, reason: str, run: RunContext, *, fails: bool = F
     action_id = run.ledger.calls[call_id].action_id
     action = run.ledger.actions.get(action_id)
     if action is not None and action.is_open:
-        seq = run.recorder.add(ActionVoided(call_id=call_id, action_id=action_id, reason=reason), call_id)
+        seq = run.recorder.add(ApprovalVoided(call_id=call_id, action_id=action_id, reason=reason), call_id)
         if not fails:
             resume_if_unblocked(seq, run)
 
@@ -271,13 +273,13 @@ def end_event(execution: Execution, observation: Observation, run: RunContext) -
     )
 
 
-def suspend_call(execution: Execution, suspended: Suspended, run: RunContext) -> Waiting:
+def suspend_call(execution: Execution, suspended: SuspendedCall, run: RunContext) -> WaitingCall:
     """The call goes on when the run inside it does."""
     invocation = execution.invocation
     call_id, child = invocation.valid.call_id, suspended.child_run_id
     fact = InvocationSuspended(invocation_id=invocation.invocation_id, call_id=call_id, child_run_id=child)
     run.recorder.add(fact, call_id, execution.started_seq)
-    return Waiting(invocation.valid, invocation.permitted.decision, None, child)
+    return WaitingCall(invocation.valid, invocation.permitted.decision, None, child)
 
 
 def summarize_edit(observation: Observation, invocation: Invocation, run: RunContext) -> str:
@@ -310,7 +312,7 @@ def record_warnings(execution: Execution, observation: Observation, run: RunCont
     if observation.code == "sandbox_denied" and parts.fail_safe.tool_failure_policy == "continue":
         messages.append(observation.summary)
     for message in messages:
-        run.recorder.add(Warned(message=redact_line(message, parts.redactor.redact), call_id=call_id), call_id)
+        run.recorder.add(WarningRaised(message=redact_line(message, parts.redactor.redact), call_id=call_id), call_id)
 
 
 def record_observation(observation: Observation, run: RunContext) -> Observation:
@@ -320,7 +322,7 @@ def record_observation(observation: Observation, run: RunContext) -> Observation
     return observation
 
 
-def _storable_bound(bound: Bound, run: RunContext) -> Bound:
+def _storable_bound(bound: ApprovalBinding, run: RunContext) -> ApprovalBinding:
     """Words of a command may be paths, and a word may be a secret."""
     redact, surroundings = run.parts.redactor.redact, bound.surroundings
     files = tuple(msgspec.structs.replace(file, path=redact(file.path)) for file in surroundings.files)
@@ -329,9 +331,9 @@ def _storable_bound(bound: Bound, run: RunContext) -> Bound:
     return msgspec.structs.replace(bound, surroundings=storable)
 
 
-def _storable_changes(changes: tuple[Change, ...], run: RunContext) -> tuple[Change, ...]:
+def _storable_changes(changes: tuple[BindingChange, ...], run: RunContext) -> tuple[BindingChange, ...]:
     redact = run.parts.redactor.redact
-    return tuple(Change(redact(change.what), redact(change.was), redact(change.now)) for change in changes)
+    return tuple(BindingChange(redact(change.what), redact(change.was), redact(change.now)) for change in changes)
 
 
 def _storable_rule(rule: str, run: RunContext) -> str:

@@ -14,14 +14,14 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from ..domain.call import Invocation, Suspended, ValidCall
+from ..domain.call import Invocation, SuspendedCall, ValidCall
 from ..domain.decision import Decision
 from ..domain.errors import PreconditionError, RunSuspendedError, SandboxDeniedError, SandboxSetupError
 from ..domain.observation import RawResult
-from ..domain.outcome import NONE, UNKNOWN, Failure, SideEffect, SideEffects
-from ..domain.tool import CallNext, ErrorText, JsonObject, Middleware, ToolContext
-from ..rendering.sentences import error_text, sentence
-from ..sandbox.interface import Sandbox, SandboxFull
+from ..domain.outcome import NO_SIDE_EFFECTS, UNKNOWN_SIDE_EFFECTS, Failure, SideEffect, SideEffects
+from ..domain.tool import CallNext, ErrorFormatter, JsonObject, Middleware, ToolContext
+from ..rendering.sentences import describe_error, end_sentence
+from ..sandbox.interface import Sandbox, SandboxFullError
 from .parts import Clock
 
 #: Validates and judges arguments that a hook or middleware changed.
@@ -82,7 +82,7 @@ class Execution(msgspec.Struct):
             self.on_abandoned(self)
 
 
-async def execute(execution: Execution, sandbox: Sandbox, clock: Clock) -> RawResult | Suspended | Failure:
+async def execute(execution: Execution, sandbox: Sandbox, clock: Clock) -> RawResult | SuspendedCall | Failure:
     invocation, tool = execution.invocation, execution.invocation.tool
     execution.began = clock.elapsed()
     failure = value = None
@@ -97,7 +97,7 @@ async def execute(execution: Execution, sandbox: Sandbox, clock: Clock) -> RawRe
         raise
     except BaseException as error:
         suspended = isinstance(error, RunSuspendedError)
-        failure = Suspended(error.child_run_id) if suspended else _failure_of(error, execution)
+        failure = SuspendedCall(error.child_run_id) if suspended else _failure_of(error, execution)
     execution.duration_ms = (clock.elapsed() - execution.began) / 1e6
     if execution.stop:
         return stopped(execution, clock)
@@ -126,18 +126,18 @@ def _failure_of(error: BaseException, execution: Execution) -> Failure:
         case _Stopped():
             execution.error = error.__cause__
             return error.failure
-        case SandboxFull():
-            return Failure.of("no_capacity", f"{error} Nothing was executed.")
+        case SandboxFullError():
+            return Failure.from_code("no_capacity", f"{error} Nothing was executed.")
         case PreconditionError(problem=problem):
-            return Failure.of(problem.code, f"{sentence(problem.message)} Nothing was changed.")
+            return Failure.from_code(problem.code, f"{end_sentence(problem.message)} Nothing was changed.")
         case SandboxSetupError():
-            message = sentence(str(error))
+            message = end_sentence(str(error))
             told = "" if "nothing was executed" in message.lower() else " Nothing was executed."
-            return Failure.of("sandbox_setup_failed", f"{message}{told} `interlock doctor` says more.")
+            return Failure.from_code("sandbox_setup_failed", f"{message}{told} `interlock doctor` says more.")
         case SandboxDeniedError():
-            effects = NONE if error.nothing_done else _effects(execution)
+            effects = NO_SIDE_EFFECTS if error.nothing_done else _effects(execution)
             told = " Nothing was executed." if error.nothing_done else ""
-            return Failure.of("sandbox_denied", f"{sentence(str(error))}{told}", side_effects=effects)
+            return Failure.from_code("sandbox_denied", f"{end_sentence(str(error))}{told}", side_effects=effects)
         case _:
             execution.error = error
             return _failed(execution, error)
@@ -156,7 +156,7 @@ def stopped(execution: Execution, clock: Clock) -> Failure:
 def outcome_of_stop(execution: Execution) -> Failure:
     if execution.stop == "timeout":
         return _timed_out(execution)
-    return Failure.of("cancelled", "The call was cancelled while it ran.", side_effects=_effects(execution))
+    return Failure.from_code("cancelled", "The call was cancelled while it ran.", side_effects=_effects(execution))
 
 
 async def _chain(execution: Execution, sandbox: Sandbox) -> Any:
@@ -168,12 +168,12 @@ async def _chain(execution: Execution, sandbox: Sandbox) -> Any:
         valid = await _agreed(execution, arguments)
         permitted = invocation.permitted
         changed = execution.decision if valid is execution.changed else None
-        context.judged = permitted.judged if changed is None else frozenset(changed.paths)
+        context.judged = permitted.evaluated_paths if changed is None else frozenset(changed.paths)
         execution.layer = "handler"
         return await sandbox.start(tool, valid.checked, context)
 
     execution.layer = "pre-hook"
-    arguments = invocation.valid.copy()
+    arguments = invocation.valid.copy_arguments()
     for hook in tool.pre_hooks:
         arguments = await _pre_hook(hook, arguments, context, sandbox)
     execution.layer = "middleware" if tool.middleware else "handler"
@@ -190,7 +190,7 @@ async def _agreed(execution: Execution, arguments: JsonObject) -> ValidCall:
     execution.handler_runs += 1
     if execution.handler_runs > 1 and not (tool.read_only or tool.idempotent):
         message = f"Middleware called {tool.name} again; a call that may have effects runs once."
-        execution.refusal = Failure.of("hook_failed", message, side_effects=UNKNOWN)
+        execution.refusal = Failure.from_code("hook_failed", message, side_effects=UNKNOWN_SIDE_EFFECTS)
         raise _Stopped(execution.refusal)
     if arguments == valid.arguments:
         return valid
@@ -208,7 +208,7 @@ async def _pre_hook(
     try:
         changed = await _call(hook, arguments, context, sandbox)
     except Exception as error:
-        raise _Stopped(_hook_failed(f"A pre-hook failed: {error_text(error)}.")) from error
+        raise _Stopped(_hook_failed(f"A pre-hook failed: {describe_error(error)}.")) from error
     if not isinstance(changed, dict):
         raise _Stopped(_hook_failed(f"A pre-hook returned {type(changed).__name__}, not a dict of arguments."))
     return cast(JsonObject, changed)
@@ -219,16 +219,16 @@ async def _post_hook(hook: Callable[..., Any], output: Any, invocation: Invocati
     try:
         return await _call(hook, {"output": output, "tool_name": context.tool_name}, context, sandbox)
     except Exception as error:
-        effects = NONE if invocation.tool.read_only else UNKNOWN
-        message = f"The tool ran, then a post-hook failed: {error_text(error)}."
-        raise _Stopped(Failure.of("post_hook_failed", message, side_effects=effects)) from error
+        effects = NO_SIDE_EFFECTS if invocation.tool.read_only else UNKNOWN_SIDE_EFFECTS
+        message = f"The tool ran, then a post-hook failed: {describe_error(error)}."
+        raise _Stopped(Failure.from_code("post_hook_failed", message, side_effects=effects)) from error
 
 
 async def _call(hook: Callable[..., Any], value: Any, context: ToolContext, sandbox: Sandbox) -> Any:
     """A hook, in a thread when it is not asynchronous: it may block."""
     if iscoroutinefunction(hook):
         return await hook(value, context)
-    return await sandbox.call(partial(hook, value, context))
+    return await sandbox.run_blocking(partial(hook, value, context))
 
 
 def _wrapped(middleware: tuple[Middleware, ...], core: CallNext) -> CallNext:
@@ -248,36 +248,40 @@ def _layer(layer: Middleware, call_next: CallNext) -> CallNext:
 
 def _effects(execution: Execution) -> SideEffects:
     """What an execution that did not end well may have done."""
-    return NONE if execution.layer == "pre-hook" or execution.invocation.tool.read_only else UNKNOWN
+    return (
+        NO_SIDE_EFFECTS
+        if execution.layer == "pre-hook" or execution.invocation.tool.read_only
+        else UNKNOWN_SIDE_EFFECTS
+    )
 
 
 def _hook_failed(message: str) -> Failure:
-    return Failure.of("hook_failed", f"{message} The handler did not run.")
+    return Failure.from_code("hook_failed", f"{message} The handler did not run.")
 
 
 def _timed_out(execution: Execution) -> Failure:
     invocation, tool = execution.invocation, execution.invocation.tool
     effects = _effects(execution)
     message = f"{tool.name} did not finish in {invocation.timeout_seconds:g} s (in its {execution.layer})."
-    if effects == UNKNOWN:
+    if effects == UNKNOWN_SIDE_EFFECTS:
         message += " It may have had effects, and it is not run again."
     message = _own_words(tool.timeout_error_function, invocation.context, TimeoutError(message), message)
-    return Failure.of("timed_out", message, side_effects=effects, details={"layer": execution.layer})
+    return Failure.from_code("timed_out", message, side_effects=effects, details={"layer": execution.layer})
 
 
 def _failed(execution: Execution, error: BaseException) -> Failure:
     invocation, tool = execution.invocation, execution.invocation.tool
-    plain = f"{tool.name} failed: {error_text(error)}"
+    plain = f"{tool.name} failed: {describe_error(error)}"
     message = _own_words(tool.failure_error_function, invocation.context, error, plain)
     details = {"error_type": type(error).__name__}
-    return Failure.of("tool_failed", message, side_effects=_effects(execution), details=details)
+    return Failure.from_code("tool_failed", message, side_effects=_effects(execution), details=details)
 
 
-def _own_words(words: ErrorText | None, context: ToolContext, error: BaseException, plain: str) -> str:
+def _own_words(words: ErrorFormatter | None, context: ToolContext, error: BaseException, plain: str) -> str:
     """The message in the tool's own words, where it has any."""
     if words is None:
         return plain
     try:
         return str(words(context, error))
     except Exception as broken:
-        return f"{plain} (and its own error text failed: {error_text(broken)})"
+        return f"{plain} (and its own error text failed: {describe_error(broken)})"

@@ -5,28 +5,28 @@ Asked for every intent: the model may have been shown an older menu, or made the
 
 from ..domain.call import AcceptedCall, KnownCall
 from ..domain.outcome import Failure
-from ..domain.tool import Situation
-from ..registry.interface import Registry, visibility
+from ..domain.tool import CallContext
+from ..registry.interface import Registry, find_hidden_reason
 
 _MAX_NAMES = 50
 
 
-def lookup(accepted: AcceptedCall, registry: Registry, situation: Situation) -> KnownCall | Failure:
+def lookup(accepted: AcceptedCall, registry: Registry, situation: CallContext) -> KnownCall | Failure:
     name = accepted.intent.tool_name
     tool = registry.find(name)
     if tool is None:
         return _refused("unknown_tool", f"There is no tool {name!r}.", registry, situation)
-    hidden = visibility(tool, situation)
+    hidden = find_hidden_reason(tool, situation)
     if hidden:
         return _refused("tool_not_visible", hidden, registry, situation)
     return KnownCall(accepted, tool)
 
 
-def _refused(code: str, message: str, registry: Registry, situation: Situation) -> Failure:
-    names = [tool.name for tool in registry.visible(situation)]
+def _refused(code: str, message: str, registry: Registry, situation: CallContext) -> Failure:
+    names = [tool.name for tool in registry.list_visible(situation)]
     shown = ", ".join(names[:_MAX_NAMES]) or "none"
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return Failure.of(
+    return Failure.from_code(
         code,
         f"{message} Nothing was executed. Available tools: {shown}{more}.",
         details={"available_tools": names[:_MAX_NAMES]},

@@ -6,14 +6,14 @@ from pydantic_core import to_json
 
 from ..domain.json import encode, parse
 from ..domain.observation import NormalizedResult, RawResult
-from ..domain.outcome import NONE, UNKNOWN, Failure, SideEffects
-from ..domain.tool import RESERVED_STATE, JsonObject, Normalized, OutputFormat, Risk
-from ..rendering.sentences import error_text
+from ..domain.outcome import NO_SIDE_EFFECTS, UNKNOWN_SIDE_EFFECTS, Failure, SideEffects
+from ..domain.tool import RESERVED_STATE_PREFIX, JsonObject, NormalizedOutput, OutputFormat, Risk
+from ..rendering.sentences import describe_error
 
 #: Risks of a tool whose effects are unknown when it states none.
 _EFFECTFUL = frozenset({Risk.WRITE, Risk.EXECUTE, Risk.NETWORK, Risk.DELEGATE})
 
-_AS_IS = Normalized()
+_AS_IS = NormalizedOutput()
 
 
 def normalize(raw: RawResult) -> NormalizedResult | Failure:
@@ -23,12 +23,12 @@ def normalize(raw: RawResult) -> NormalizedResult | Failure:
         try:
             said = tool.normalize(raw.value)
         except Exception as error:
-            return _misshapen(raw, error_text(error))
-        if not isinstance(said, Normalized):  # pyright: ignore[reportUnnecessaryIsInstance] - the tool is not typed
+            return _misshapen(raw, describe_error(error))
+        if not isinstance(said, NormalizedOutput):  # pyright: ignore[reportUnnecessaryIsInstance] - the tool is not typed
             return _misshapen(raw, f"it returned {type(said).__name__}")
     state = _facts(said.state) if said.state else {}
-    if state and not tool.hands_over and any(name.startswith(RESERVED_STATE) for name in state):
-        return _misshapen(raw, f"it may not remember a name that begins with {RESERVED_STATE}")
+    if state and not tool.hands_over and any(name.startswith(RESERVED_STATE_PREFIX) for name in state):
+        return _misshapen(raw, f"it may not remember a name that begins with {RESERVED_STATE_PREFIX}")
     if said.text is not None:
         text, form = said.text, said.format
     elif type(raw.value) is str:
@@ -87,15 +87,17 @@ def _described(value: Any) -> str:
         return f"<{type(value).__name__} that cannot be shown>"
 
 
-def _effects(raw: RawResult, said: Normalized) -> SideEffects:
+def _effects(raw: RawResult, said: NormalizedOutput) -> SideEffects:
     if said.side_effects is not None:
         return raw.side_effects + said.side_effects
     if raw.side_effects or not raw.invocation.tool.risk & _EFFECTFUL:
         return raw.side_effects
-    return UNKNOWN
+    return UNKNOWN_SIDE_EFFECTS
 
 
 def _misshapen(raw: RawResult, why: str) -> Failure:
-    effects: SideEffects = NONE if raw.invocation.tool.read_only else raw.side_effects or UNKNOWN
+    effects: SideEffects = (
+        NO_SIDE_EFFECTS if raw.invocation.tool.read_only else raw.side_effects or UNKNOWN_SIDE_EFFECTS
+    )
     message = f"{raw.invocation.tool.name} ran, but its result could not be put in shape ({why})."
-    return Failure.of("normalize_failed", message, side_effects=effects)
+    return Failure.from_code("normalize_failed", message, side_effects=effects)

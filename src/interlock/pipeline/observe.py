@@ -5,15 +5,25 @@ from typing import cast
 import msgspec
 
 from ..domain.errors import ArtifactError
-from ..domain.json import without_surrogates
+from ..domain.json import escape_surrogates
 from ..domain.observation import Content, NormalizedResult, Observation
-from ..domain.outcome import CODES, UNKNOWN, ArtifactRef, Failure, NextTool, OutputSize, Phase, SideEffect, SideEffects
+from ..domain.outcome import (
+    ERROR_CODES,
+    UNKNOWN_SIDE_EFFECTS,
+    ArtifactRef,
+    Failure,
+    NextTool,
+    OutputSize,
+    Phase,
+    SideEffect,
+    SideEffects,
+)
 from ..domain.redaction import redact_json, redact_json_text, redact_line
 from ..domain.tool import JsonObject, ToolContext, ToolDefinition
 from ..redaction.interface import Redactor
 from ..rendering.excerpt import apply_tool_output_limits
 from ..rendering.sentences import shorten
-from ..storage.artifacts import Artifacts
+from ..storage.artifacts import ArtifactStore
 
 _READER = "read_artifact"
 _MAX_LINE_CHARS = 500
@@ -30,7 +40,7 @@ class _Cut(msgspec.Struct, frozen=True):
 
 
 def observe(
-    call_id: str, tool: ToolDefinition, result: NormalizedResult, artifacts: Artifacts, redactor: Redactor
+    call_id: str, tool: ToolDefinition, result: NormalizedResult, artifacts: ArtifactStore, redactor: Redactor
 ) -> Observation:
     redact = redactor.redact
     text = redact(result.model_text) if result.format != "json" else redact_json_text(result.model_text, redact)
@@ -76,7 +86,7 @@ def observe_failure(
     message = shorten(redact_line(failure.message, redactor.redact), _MAX_MESSAGE_CHARS)
     effects = _effects(failure.side_effects, redactor) if failure.side_effects else ()
     details = _facts(failure.details, redactor) if failure.details else {}
-    failure = Failure.of(failure.code, message, side_effects=effects, details=details)
+    failure = Failure.from_code(failure.code, message, side_effects=effects, details=details)
     return Observation(
         call_id=call_id,
         tool=tool_name,
@@ -92,17 +102,17 @@ def withheld(result: NormalizedResult, reason: str) -> Failure:
     """An output guardrail said no: the tool ran, its output is not shown."""
     effects: SideEffects = result.side_effects
     message = f"{result.title} ran, but its output was withheld: {reason}."
-    return Failure.of("output_refused", message, side_effects=effects)
+    return Failure.from_code("output_refused", message, side_effects=effects)
 
 
-def _cut(text: str, result: NormalizedResult, max_output_chars: int, artifacts: Artifacts) -> _Cut | Failure:
+def _cut(text: str, result: NormalizedResult, max_output_chars: int, artifacts: ArtifactStore) -> _Cut | Failure:
     content = text.encode(errors="backslashreplace")
     text = content.decode()
     try:
         kept = artifacts.keep(content)
     except (ArtifactError, OSError) as error:
         message = f"{result.title} ran, but its output of {len(content)} bytes could not be kept: {error}."
-        return Failure.of("artifact_lost", message, side_effects=result.side_effects)
+        return Failure.from_code("artifact_lost", message, side_effects=result.side_effects)
     excerpt = apply_tool_output_limits(text, max_output_chars)
     hint = {"artifact_id": kept, "around": excerpt.around} if excerpt.around else {"artifact_id": kept}
     return _Cut(
@@ -115,7 +125,7 @@ def _cut(text: str, result: NormalizedResult, max_output_chars: int, artifacts: 
 
 def _failure(result: NormalizedResult, redactor: Redactor) -> Failure:
     """A tool that ran and says that it did not succeed. It cannot speak for the runtime: our codes are ours."""
-    code = "tool_failed" if result.code == "ok" or result.code in CODES else result.code
+    code = "tool_failed" if result.code == "ok" or result.code in ERROR_CODES else result.code
     return Failure(
         phase=Phase.EXECUTE,
         code=code,
@@ -130,7 +140,7 @@ def _line(text: str, redactor: Redactor) -> str:
 
 
 def _effects(effects: SideEffects, redactor: Redactor) -> SideEffects:
-    if effects == UNKNOWN:
+    if effects == UNKNOWN_SIDE_EFFECTS:
         return effects
     return tuple(
         SideEffect(
@@ -147,6 +157,6 @@ def _facts(facts: JsonObject, redactor: Redactor) -> JsonObject:
     try:
         redacted = redact_json(facts, redactor.redact)
     except UnicodeEncodeError:
-        facts = without_surrogates(facts)
+        facts = escape_surrogates(facts)
         redacted = redact_json(facts, redactor.redact)
     return facts if redacted is None else {"redacted": redacted}

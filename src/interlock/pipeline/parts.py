@@ -8,13 +8,13 @@ import msgspec
 
 from ..domain.decision import FailSafeConfig, FourEyes
 from ..interaction.interface import InteractionProvider
-from ..oauth.interface import Consents
+from ..oauth.interface import ConsentProvider
 from ..policy.interface import PolicyEngine
 from ..redaction.interface import Redactor
 from ..registry.interface import Registry
 from ..sandbox.interface import Sandbox
 from ..scheduler import Scheduler
-from ..storage.artifacts import Artifacts
+from ..storage.artifacts import ArtifactStore
 from ..telemetry.interface import Telemetry
 
 
@@ -75,10 +75,10 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     interaction: InteractionProvider
     scheduler: Scheduler
     sandbox: Sandbox
-    artifacts: Artifacts
+    artifacts: ArtifactStore
     redactor: Redactor
     telemetry: Telemetry
-    consents: Consents
+    consents: ConsentProvider
     clock: Clock = Clock()
     limits: Limits = Limits()
     fail_safe: FailSafeConfig = FailSafeConfig()

@@ -7,13 +7,13 @@ from os.path import join, normpath
 
 import msgspec
 
-from ..domain.call import PermittedCall, ValidCall, Waiting
-from ..domain.decision import Decision, Verdict, joined
+from ..domain.call import PermittedCall, ValidCall, WaitingCall
+from ..domain.decision import Decision, Verdict, merge_decisions
 from ..domain.outcome import Failure
-from ..domain.resources import declared_paths, place_in
+from ..domain.resources import declared_paths, relative_to_any
 from ..domain.tool import Guardrail, ResourceKind, ToolContext
 from ..policy.interface import PolicyEvent
-from ..rendering.sentences import error_text, shown
+from ..rendering.sentences import describe_error, quote_value
 from .approval.binding import apply_grants
 from .approval.question import require_approval
 from .context import RunContext
@@ -41,12 +41,12 @@ async def judge(valid: ValidCall, run: RunContext, *, use_grants: bool = True) -
                 decision = said
         if type(decision) is not Decision:
             return undecided(f"it returned {type(decision).__name__}")
-        opinion = tool.authorize(valid.copy(), situation) if tool.authorize is not None else None
-        decision = decision if opinion is None else joined(decision, opinion)
+        opinion = tool.authorize(valid.copy_arguments(), situation) if tool.authorize is not None else None
+        decision = decision if opinion is None else merge_decisions(decision, opinion)
         if tool.resources:
             decision = _with_judged_paths(decision, valid, event)
     except Exception as error:
-        return undecided(error_text(error))
+        return undecided(describe_error(error))
     return apply_grants(valid, decision, run) if use_grants and run.ledger.grants else decision
 
 
@@ -62,13 +62,13 @@ def _with_judged_paths(decision: Decision, valid: ValidCall, event: PolicyEvent)
     for path in named:
         with suppress(OSError, ValueError):  # no file has such a name
             for place in (normpath(join(event.folder, path)), event.real_path(path)):
-                places[place_in(place, roots) or place] = None
+                places[relative_to_any(place, roots) or place] = None
     return msgspec.structs.replace(decision, paths=tuple(places))
 
 
 def permit(
     valid: ValidCall, decision: Decision, run: RunContext, cause: int | None = None
-) -> PermittedCall | Waiting | Failure:
+) -> PermittedCall | WaitingCall | Failure:
     """Record the decision, and act on it: permit the call, refuse it, or make it wait for a person."""
     judged = run.recorder.add(permission_event(valid.call_id, valid.tool, decision, run), valid.call_id, cause)
     match decision.verdict:
@@ -90,12 +90,12 @@ async def run_guardrails(
             if isinstance(reason, Awaitable):
                 reason = await asyncio.wait_for(reason, seconds)
         except Exception as error:
-            return f"a guardrail failed: {error_text(error)}"
+            return f"a guardrail failed: {describe_error(error)}"
         match reason:
             case None:
                 continue
             case str():
                 return reason
             case _:
-                return shown(reason, _MAX_REASON_CHARS)
+                return quote_value(reason, _MAX_REASON_CHARS)
     return None

@@ -13,15 +13,15 @@ from hashlib import sha256
 
 import msgspec
 
-from ..domain.chain import Entry, decode_event, encode_event, escape_line_breaks
+from ..domain.chain import LogEntry, decode_event, encode_event, escape_line_breaks
 from ..domain.errors import ConfigurationError, LogCorruptError, LogError
 from ..domain.event import Event, Fact
 from ..domain.json import encode
-from ..domain.redaction import Redact, redact_json
+from ..domain.redaction import RedactFunction, redact_json
 from ..domain.rendering import neutralize
-from ..domain.state.ledger import CHANGES, Ledger, misfit
-from ..rendering.sentences import error_text
-from ..storage.event_log import Claim, EventLog
+from ..domain.state.ledger import EVENT_HANDLERS, Ledger, transition_error
+from ..rendering.sentences import describe_error
+from ..storage.event_log import Lease, EventLog
 
 #: Where there is none of these bytes, there is no line break to escape. A byte is found faster than two.
 _FIRST_OF_BREAK, _FIRST_OF_NEXT_LINE = "\u2028".encode()[0], "\u0085".encode()[0]
@@ -34,18 +34,18 @@ class Recorder:
         ledger: Ledger,
         head: bytes,
         now: Callable[[], int],
-        redact: Redact | None = None,
+        redact: RedactFunction | None = None,
     ) -> None:
         self.ledger = ledger
         self.head = head
         self.run_id = ledger.run_id
         #: The right to append, where the run was claimed.
-        self.claim: Claim | None = None
+        self.claim: Lease | None = None
         self._log = log
         self._now = now
         #: Takes declared secrets out of whatever is about to be written, wherever it came from.
         self._redact = redact
-        self._sealed: list[Entry] = []
+        self._sealed: list[LogEntry] = []
         self._durable = ledger.next_seq
         self._writing: asyncio.Future[None] | None = None
         #: Why nothing more can be recorded in this process.
@@ -75,22 +75,22 @@ class Recorder:
         if self._redact is not None:
             body, fact = self._without_secrets(self._redact, body, fact)
         try:
-            CHANGES[type(fact)](ledger, fact, seq)
+            EVENT_HANDLERS[type(fact)](ledger, fact, seq)
         except KeyError as unknown:
-            raise misfit(event, unknown) from None
+            raise transition_error(event, unknown) from None
         ledger.next_seq = seq + 1
         if not seq:
             ledger.started_at = event.at
         self.head = head = sha256(self.head + body).digest()
-        self._sealed.append(Entry(run_id, seq, body, head))
+        self._sealed.append(LogEntry(run_id, seq, body, head))
         return seq
 
-    def _without_secrets(self, redact: Redact, body: bytes, fact: Fact) -> tuple[bytes, Fact]:
+    def _without_secrets(self, redact: RedactFunction, body: bytes, fact: Fact) -> tuple[bytes, Fact]:
         text = body.decode()
         clean = redact_json(msgspec.json.decode(body), redact, text)
         if clean is None:
             return body, fact
-        entry = Entry(self.run_id, self.ledger.next_seq, escape_line_breaks(clean.encode()), b"")
+        entry = LogEntry(self.run_id, self.ledger.next_seq, escape_line_breaks(clean.encode()), b"")
         try:
             return entry.body, decode_event(entry).fact
         except LogCorruptError:
@@ -169,4 +169,4 @@ class Recorder:
 
 
 def _failed(error: BaseException) -> LogError:
-    return LogError(f"the log failed: {neutralize(error_text(error))}")
+    return LogError(f"the log failed: {neutralize(describe_error(error))}")

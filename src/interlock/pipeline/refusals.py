@@ -1,26 +1,28 @@
 """Why a call does not start, as failures: what happened, and that nothing was executed."""
 
 from ..domain.call import Answer, Question, ValidCall
-from ..domain.decision import RECOVERY, Decision, Verdict
+from ..domain.decision import RECOVERY_LAYER, Decision, Verdict
 from ..domain.outcome import Failure
-from ..rendering.sentences import sentence
+from ..rendering.sentences import end_sentence
 
 
 def denied_by_policy(valid: ValidCall, decision: Decision) -> Failure:
     reason = decision.reason or "A rule refuses it."
-    message = f"{valid.tool.name} was refused by policy ({decision.layer}): {sentence(reason)} Nothing was executed."
+    message = (
+        f"{valid.tool.name} was refused by policy ({decision.layer}): {end_sentence(reason)} Nothing was executed."
+    )
     details = {
         "reason": reason,
         "rule_ids": list(decision.rule_ids),
         "layer": decision.layer,
         "advice": decision.advice,
     }
-    return Failure.of("policy_denied", message, details=details)
+    return Failure.from_code("policy_denied", message, details=details)
 
 
 def denied_before(tool_name: str) -> Failure:
     """It was refused, and the run stopped before that was shown."""
-    return Failure.of("policy_denied", f"{tool_name} was refused before. Nothing was executed.")
+    return Failure.from_code("policy_denied", f"{tool_name} was refused before. Nothing was executed.")
 
 
 def unknown_outcome(tool_name: str, why: str) -> Failure:
@@ -29,7 +31,7 @@ def unknown_outcome(tool_name: str, why: str) -> Failure:
         f"{tool_name} started, and the run stopped before its end was recorded, {why}. It is not run again."
         " Before you try again, look at what it may have done: read the files that it was to change, or git status."
     )
-    return Failure.of("outcome_unknown", message)
+    return Failure.from_code("outcome_unknown", message)
 
 
 def inexact_payload(valid: ValidCall, why: str) -> Failure:
@@ -38,20 +40,20 @@ def inexact_payload(valid: ValidCall, why: str) -> Failure:
 
 def rejection_failure(asked: Question, answer: Answer) -> Failure:
     """The failure for an answer that is not a yes. Expired is not denied."""
-    if asked.layer == RECOVERY:
+    if asked.layer == RECOVERY_LAYER:
         return unknown_outcome(asked.tool_name, "and nobody said that it may run again")
     if asked.kind == "consent":
         return _consent_failure(asked, answer)
     if answer.by == "headless":
         message = f"{asked.tool_name} needs the approval of a person, and nobody is there to ask. Nothing was executed."
-        return Failure.of("user_denied", message, details={"action_id": asked.action_id, "by": answer.by})
+        return Failure.from_code("user_denied", message, details={"action_id": asked.action_id, "by": answer.by})
     if answer.expired:
         message = f"Nobody approved {asked.tool_name} in time. Nothing was executed."
-        return Failure.of("approval_expired", message, details={"action_id": asked.action_id})
+        return Failure.from_code("approval_expired", message, details={"action_id": asked.action_id})
     because = f": {answer.reason}" if answer.reason else ""
-    message = f"{sentence(f'A person declined {asked.tool_name}{because}')} Nothing was executed."
+    message = f"{end_sentence(f'A person declined {asked.tool_name}{because}')} Nothing was executed."
     details = {"action_id": asked.action_id, "reason": answer.reason, "by": answer.by}
-    return Failure.of("user_denied", message, details=details)
+    return Failure.from_code("user_denied", message, details=details)
 
 
 def _consent_failure(asked: Question, answer: Answer) -> Failure:
@@ -59,28 +61,28 @@ def _consent_failure(asked: Question, answer: Answer) -> Failure:
     code = "consent_expired" if answer.expired else "consent_refused"
     what = "not given in time" if answer.expired else "refused"
     because = f": {answer.reason}" if answer.reason and not answer.expired else ""
-    message = sentence(f"The consent that {asked.tool_name} needs at {asked.provider} was {what}{because}")
-    return Failure.of(code, f"{message} Nothing was executed.", details=details)
+    message = end_sentence(f"The consent that {asked.tool_name} needs at {asked.provider} was {what}{because}")
+    return Failure.from_code(code, f"{message} Nothing was executed.", details=details)
 
 
 def payload_changed(asked: Question, actual: str) -> Failure:
     """What would run is not what was shown."""
     message = f"{asked.tool_name} was approved for {asked.payload_hash}, but {actual} would run. Nothing was executed."
-    return Failure.of("payload_changed", message, details={"approved": asked.payload_hash, "actual": actual})
+    return Failure.from_code("payload_changed", message, details={"approved": asked.payload_hash, "actual": actual})
 
 
 def guardrail_failure(valid: ValidCall, reason: str) -> Failure:
-    message = f"A guardrail of {valid.tool.name} refused the call: {sentence(reason)} Nothing was executed."
-    return Failure.of("guardrail_refused", message, details={"reason": reason})
+    message = f"A guardrail of {valid.tool.name} refused the call: {end_sentence(reason)} Nothing was executed."
+    return Failure.from_code("guardrail_refused", message, details={"reason": reason})
 
 
 def too_many_questions(tool_name: str, most: int | None) -> Failure:
     message = f"{tool_name} needs an answer, and {most} questions of this run are open already. Nothing was executed."
-    return Failure.of("too_many_questions", message)
+    return Failure.from_code("too_many_questions", message)
 
 
 def consent_unavailable(tool_name: str, why: str) -> Failure:
-    return Failure.of(
+    return Failure.from_code(
         "consent_unavailable", f"{tool_name} needs the consent of a user, and {why} Nothing was executed."
     )
 

@@ -8,13 +8,13 @@ happened.
 import asyncio
 from collections.abc import Awaitable
 
-from ..domain.call import PermittedCall, ToolIntent, ValidCall, Waiting
+from ..domain.call import PermittedCall, ToolIntent, ValidCall, WaitingCall
 from ..domain.chain import decode_event
 from ..domain.decision import Decision, Verdict
 from ..domain.errors import ArtifactError
 from ..domain.event import CallProposed, InvocationSuspended
 from ..domain.ids import child_run_id
-from ..domain.json import BadJson, encode, parse
+from ..domain.json import InvalidJsonError, encode, parse
 from ..domain.observation import Observation
 from ..domain.outcome import Failure
 from ..domain.state.ledger import ActionEntry, CallEntry
@@ -33,7 +33,7 @@ from .validate import validate
 
 async def resume_call(
     received: Received, entry: CallEntry, run: RunContext
-) -> PermittedCall | Waiting | Failure | Observation:
+) -> PermittedCall | WaitingCall | Failure | Observation:
     if entry.state is CallState.OBSERVED:
         record_repeat(received, run)
         observation = await run.read_observation(entry.observed_seq)
@@ -47,17 +47,17 @@ async def resume_call(
 
 async def _resume_unanswered(
     received: Received, entry: CallEntry, run: RunContext
-) -> PermittedCall | Waiting | Failure | Observation:
+) -> PermittedCall | WaitingCall | Failure | Observation:
     """From where the log says that it came to. One that started and has no end may have happened, whatever came of it
     since: it never goes the way of a fresh one."""
-    if entry.may_have_happened:
+    if entry.is_outcome_unknown:
         return await _recover(received, run)
     match entry.state:
         case CallState.SUSPENDED:
             return _resume_child(received, entry, run)
         case CallState.ENDED:
             message = f"{entry.tool} ended, and the run stopped before its result was recorded. It is not run again."
-            return Failure.of("outcome_unknown", message)
+            return Failure.from_code("outcome_unknown", message)
         case CallState.REFUSED:
             valid = revalidate(received.outcome, run)
             return valid if isinstance(valid, Failure) else denied_before(entry.tool)
@@ -70,13 +70,13 @@ def arguments_lost(entry: CallEntry, run: RunContext) -> Failure:
     action = run.ledger.actions.get(entry.action_id)
     if action is not None and action.answer is not None and not action.answer.approved:
         return rejection_failure(action.question, action.answer)
-    if entry.may_have_happened or entry.state in (CallState.ENDED, CallState.SUSPENDED):
+    if entry.is_outcome_unknown or entry.state in (CallState.ENDED, CallState.SUSPENDED):
         return unknown_outcome(entry.tool, "and its arguments are not in the log as the model wrote them")
     message = (
         f"The arguments of {entry.tool} are not in the log as the model wrote them: what looks like a secret is not "
         "written down, so the call cannot be gone on with. Nothing was executed. Propose it again, without the secret."
     )
-    return Failure.of("payload_changed", message)
+    return Failure.from_code("payload_changed", message)
 
 
 async def open_intents(run: RunContext) -> list[ToolIntent]:
@@ -87,7 +87,9 @@ async def open_intents(run: RunContext) -> list[ToolIntent]:
 _ANSWERED = frozenset({ActionState.PENDING, ActionState.APPROVED, ActionState.REJECTED, ActionState.EXPIRED})
 
 
-async def _resume_asked(received: Received, action: ActionEntry, run: RunContext) -> PermittedCall | Waiting | Failure:
+async def _resume_asked(
+    received: Received, action: ActionEntry, run: RunContext
+) -> PermittedCall | WaitingCall | Failure:
     """The question was asked: the stored answer stands, whatever the policy would say now."""
     question, answer = action.question, action.answer
     if answer is not None and not answer.approved:
@@ -99,7 +101,7 @@ async def _resume_asked(received: Received, action: ActionEntry, run: RunContext
         return valid
     reason = f"Asked as {question.action_id}."
     decision = Decision(verdict=Verdict.ASK, reason=reason, rule_ids=question.rule_ids, risk=question.risk)
-    waiting = Waiting(valid, decision, question)
+    waiting = WaitingCall(valid, decision, question)
     return waiting if answer is None else await apply_answer(waiting, question, answer, None, run)
 
 
@@ -109,7 +111,7 @@ def _resume_child(received: Received, entry: CallEntry, run: RunContext) -> Perm
     if isinstance(valid, Failure):
         child = entry.child_run_id
         message = f"{entry.tool} started, and {child} inside it cannot go on: {valid.code}. What it did stays done."
-        return Failure.of("outcome_unknown", message)
+        return Failure.from_code("outcome_unknown", message)
     resume_if_unblocked(entry.proposed_seq, run)
     reason = f"It was permitted before, and goes on with {entry.child_run_id}."
     return PermittedCall(valid, Decision(verdict=Verdict.ALLOW, reason=reason))
@@ -123,7 +125,7 @@ def _resume_started_child(received: Received, run: RunContext) -> PermittedCall 
     return _resume_child(received, run.ledger.calls[call_id], run)
 
 
-async def _recover(received: Received, run: RunContext) -> PermittedCall | Waiting | Failure | Observation:
+async def _recover(received: Received, run: RunContext) -> PermittedCall | WaitingCall | Failure | Observation:
     """It started, and the process that ran it is gone."""
     valid = revalidate(received.outcome, run)
     if isinstance(valid, Failure):
@@ -139,7 +141,7 @@ async def _recover(received: Received, run: RunContext) -> PermittedCall | Waiti
 
 async def _repeat(
     received: Received, valid: ValidCall, run: RunContext
-) -> PermittedCall | Waiting | Failure | Observation:
+) -> PermittedCall | WaitingCall | Failure | Observation:
     """Again where that is safe; else by what is found out about it."""
     happened = False if valid.tool.idempotent else await _reconciled(valid, run)
     if happened is None:
@@ -162,7 +164,7 @@ async def _reconciled(valid: ValidCall, run: RunContext) -> bool | None:
     if valid.tool.reconcile is None:
         return None
     try:
-        happened = valid.tool.reconcile(valid.copy())
+        happened = valid.tool.reconcile(valid.copy_arguments())
         if isinstance(happened, Awaitable):
             happened = await asyncio.wait_for(happened, run.parts.limits.check_seconds)
     except Exception:
@@ -170,7 +172,7 @@ async def _reconciled(valid: ValidCall, run: RunContext) -> bool | None:
     return happened if isinstance(happened, bool) else None
 
 
-async def _ask_or_report(valid: ValidCall, run: RunContext) -> PermittedCall | Waiting | Failure:
+async def _ask_or_report(valid: ValidCall, run: RunContext) -> PermittedCall | WaitingCall | Failure:
     """Nobody can tell whether it happened. Where people are asked, one of them may let it run again."""
     if run.parts.fail_safe.unknown_outcome_policy == "ask":
         decision = await judge(valid, run, use_grants=False)
@@ -197,6 +199,6 @@ async def _recorded_intent(call_id: str, run: RunContext) -> ToolIntent:
     if fact.raw_artifact_id:
         try:
             arguments = parse(run.parts.artifacts.read(fact.raw_artifact_id))
-        except (ArtifactError, BadJson):
+        except (ArtifactError, InvalidJsonError):
             arguments = ""
     return ToolIntent(call_id=call_id, tool_name=fact.tool, arguments=arguments, reason=fact.reason)

@@ -1,15 +1,15 @@
 """Stage 5: whose turn is it? What a call needs to itself, and the invocation it becomes when it has its turn."""
 
 from ..domain.call import Invocation, PermittedCall, ValidCall
-from ..domain.tool import Keys, ToolContext
+from ..domain.tool import ResourceKeys, ToolContext
 from ..sandbox.interface import Sandbox
-from ..scheduler import Claim
+from ..scheduler import LockRequest
 
-_SAFE = Claim("safe")
-_EXCLUSIVE = Claim("exclusive")
+_SAFE = LockRequest("safe")
+_EXCLUSIVE = LockRequest("exclusive")
 
 
-def resource_claim(valid: ValidCall) -> Claim:
+def resource_claim(valid: ValidCall) -> LockRequest:
     """What must not run beside this call. Keys that cannot be computed claim everything."""
     tool = valid.tool
     match tool.concurrency:
@@ -23,26 +23,26 @@ def resource_claim(valid: ValidCall) -> Claim:
                 writes = _keys(tool.write_keys, valid)
             except Exception:
                 return _EXCLUSIVE
-            return Claim("keyed", reads, writes)
+            return LockRequest("keyed", reads, writes)
 
 
 def schedule(permitted: PermittedCall, context: ToolContext, sandbox: Sandbox, invocation_id: str) -> Invocation:
     """The invocation of a call that has its turn."""
     valid, tool = permitted.valid, permitted.valid.tool
-    reach = sandbox.unconfined
+    reach = sandbox.unconfined_scope
     if tool.reach is not None:
-        context.reach = reach = sandbox.reach(tool, valid.arguments, context.situation)
+        context.reach = reach = sandbox.describe_scope(tool, valid.arguments, context.situation)
     return Invocation(
         invocation_id,
         permitted,
         valid,
         tool,
         context,
-        sandbox.executor(tool),
+        sandbox.executor_name(tool),
         tool.timeout_seconds,
         reach,
     )
 
 
-def _keys(keys: Keys | None, valid: ValidCall) -> frozenset[str]:
-    return keys(valid.copy()) if keys is not None else frozenset()
+def _keys(keys: ResourceKeys | None, valid: ValidCall) -> frozenset[str]:
+    return keys(valid.copy_arguments()) if keys is not None else frozenset()

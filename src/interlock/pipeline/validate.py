@@ -8,8 +8,8 @@ from pydantic_core import ErrorDetails
 
 from ..domain.call import KnownCall, ValidCall
 from ..domain.outcome import Failure
-from ..domain.tool import Problem, ToolContext, ToolDefinition
-from ..rendering.sentences import error_text, sentence, shown
+from ..domain.tool import CheckProblem, ToolContext, ToolDefinition
+from ..rendering.sentences import describe_error, end_sentence, quote_value
 
 _MAX_ERRORS = 20
 _MAX_ECHO_CHARS = 80
@@ -24,7 +24,7 @@ def validate(known: KnownCall, arguments_json: bytes) -> ValidCall | Failure:
     except ValidationError as error:
         return _misfit(known.tool, error)
     except Exception as error:
-        return _precondition(f"A validator of {known.tool.name} failed: {error_text(error)}.")
+        return _precondition(f"A validator of {known.tool.name} failed: {describe_error(error)}.")
     return ValidCall(known, known.accepted.intent.call_id, known.tool, checked, arguments)
 
 
@@ -34,22 +34,22 @@ async def check_state(valid: ValidCall, context: ToolContext, seconds: float) ->
     if check is None:
         return None
     try:
-        problem = check(valid.copy(), context)
+        problem = check(valid.copy_arguments(), context)
         if isinstance(problem, Awaitable):
             problem = await asyncio.wait_for(problem, seconds)
     except Exception as error:
-        return _precondition(f"The check of {valid.tool.name} failed: {error_text(error)}.")
+        return _precondition(f"The check of {valid.tool.name} failed: {describe_error(error)}.")
     match problem:
         case None:
             return None
-        case Problem():
-            return Failure.of(problem.code, f"{sentence(problem.message)} Nothing was executed.")
+        case CheckProblem():
+            return Failure.from_code(problem.code, f"{end_sentence(problem.message)} Nothing was executed.")
         case _:
             return _precondition(f"The check of {valid.tool.name} returned {type(problem).__name__}.")
 
 
 def _precondition(message: str) -> Failure:
-    return Failure.of("runtime_precondition_failed", f"{message} Nothing was executed.")
+    return Failure.from_code("runtime_precondition_failed", f"{message} Nothing was executed.")
 
 
 def _misfit(tool: ToolDefinition, error: ValidationError) -> Failure:
@@ -58,7 +58,7 @@ def _misfit(tool: ToolDefinition, error: ValidationError) -> Failure:
     if len(found) > _MAX_ERRORS:
         errors.append(f"and {len(found) - _MAX_ERRORS} more")
     message = f"The arguments do not fit {tool.name}: {'; '.join(errors)}. Nothing was executed."
-    return Failure.of("schema_invalid", message, details={"errors": errors})
+    return Failure.from_code("schema_invalid", message, details={"errors": errors})
 
 
 def _field_message(detail: ErrorDetails) -> str:
@@ -70,4 +70,4 @@ def _field_message(detail: ErrorDetails) -> str:
         case "extra_forbidden":
             return f"{field} is not a known field"
         case _:
-            return f"{field}: {detail['msg']} (got {shown(detail['input'], _MAX_ECHO_CHARS)})"
+            return f"{field}: {detail['msg']} (got {quote_value(detail['input'], _MAX_ECHO_CHARS)})"

@@ -9,7 +9,7 @@ import msgspec
 from pydantic import BaseModel
 
 from ..domain.decision import Decision
-from ..domain.tool import JsonObject, Situation, ToolDefinition
+from ..domain.tool import JsonObject, CallContext, ToolDefinition
 
 
 class PolicyEvent(msgspec.Struct, frozen=True, gc=False):
@@ -18,7 +18,7 @@ class PolicyEvent(msgspec.Struct, frozen=True, gc=False):
     call_id: str
     tool: ToolDefinition
     checked: BaseModel
-    situation: Situation
+    situation: CallContext
     event_type: Literal["tool_before_execute"] = "tool_before_execute"
     #: Absolute paths that were resolved for this decision, with their real paths.
     real_paths: dict[str, str] = {}

@@ -11,10 +11,10 @@ A form that is new here and goes on over a line break belongs in this list.
 import re
 from collections.abc import Iterable
 
-from .found import Joined
+from .found import JoinedText
 from .prefilter import may_be_split
 
-_open_end = re.compile(
+_find_open_end = re.compile(
     r"""(?:
       (?i:bearer) \s{0,3}
     | (?i:cookie) ["'\\\]]{0,4} \s{0,3} (?:[:=,]\s{0,3})?
@@ -32,47 +32,47 @@ _open_end = re.compile(
 #: No open end is longer.
 _OPEN_CHARS = 160
 _BODY = r"[A-Za-z0-9+/=\s\\:,.]*"
-_key_goes_on = re.compile(
+_match_open_key = re.compile(
     rf"-----BEGIN [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----{_BODY}(?:-(?!----){_BODY})*\Z"
 ).match
 #: How many ends of lines are tried.
 _MAX_TRIES = 64
 
 
-class Borders:
+class SplitPoints:
     def __init__(self, literals: Iterable[str]) -> None:
         lines = [literal.split("\n") for literal in literals if "\n" in literal]
         #: A declared secret of several lines goes on after a line that ends like its first, or is one of the others.
         self._first_lines = tuple({first + "\n" for first, *_ in lines})
         self._other_lines = frozenset(line + "\n" for _, *others in lines for line in others[:-1])
 
-    def last(self, text: str) -> int:
+    def find_last(self, text: str) -> int:
         """The last border in a text that begins at one; 0 when none is found."""
-        joined = Joined.of(text) if may_be_split(text) else None
+        joined = JoinedText.from_text(text) if may_be_split(text) else None
         end = text.rfind("\n") + 1
         for _ in range(_MAX_TRIES):
-            since = self._open_since(text, end)
-            if since < 0 and joined and self._open_since(joined.text, joined.end_of(end)) >= 0:
+            since = self._find_open_start(text, end)
+            if since < 0 and joined and self._find_open_start(joined.text, joined.map_end(end)) >= 0:
                 since = end - 1
             if since < 0:
                 return end
             end = text.rfind("\n", 0, since) + 1
         return 0
 
-    def is_after_plain(self, text: str) -> bool:
+    def is_safe_after_plain(self, text: str) -> bool:
         """Is there one at the end of a plain text that begins at one? Only a declared secret may go on."""
-        return not self._declared_goes_on(text, len(text))
+        return not self._is_inside_declared(text, len(text))
 
-    def _open_since(self, text: str, end: int) -> int:
+    def _find_open_start(self, text: str, end: int) -> int:
         """Where a key begins, or a line ends, that goes on over the line break before `end`; -1 when none does."""
         key_start = text.rfind("-----BEGIN ", 0, end)
-        if key_start >= 0 and _key_goes_on(text, key_start, end):
+        if key_start >= 0 and _match_open_key(text, key_start, end):
             return key_start
-        if _open_end(text, max(0, end - _OPEN_CHARS), end) or self._declared_goes_on(text, end):
+        if _find_open_end(text, max(0, end - _OPEN_CHARS), end) or self._is_inside_declared(text, end):
             return end - 1
         return -1
 
-    def _declared_goes_on(self, text: str, end: int) -> bool:
+    def _is_inside_declared(self, text: str, end: int) -> bool:
         if not self._first_lines or not end:
             return False
         line = text[text.rfind("\n", 0, end - 1) + 1 : end]

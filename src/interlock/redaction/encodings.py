@@ -10,10 +10,10 @@ from urllib.parse import quote, quote_plus
 import msgspec
 
 from ..domain.rendering import json_escape
-from .forms import FORMS, Form, Found, one_of
+from .forms import SECRET_PATTERNS, SecretPattern, SecretMatch, build_prefix_pattern
 
 #: What a known token begins with: enough bytes to be seen in an encoded text.
-_BEGINNINGS = (
+_TOKEN_PREFIXES = (
     *("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "sk-ant-", "sk-proj-"),
     *("sk_live_", "rk_live_", "AKIA", "ASIA", "AIza", "npm_", "pypi-", "-----BEGIN"),
 )
@@ -31,23 +31,28 @@ _last_bits = re.compile(r"[A-Za-z0-9+/_-]?={0,2}").match
 _LOOK_CHARS = 128
 
 
-def spellings(value: str) -> Iterator[str]:
+def encoded_variants(value: str) -> Iterator[str]:
     """The value as it is and as programs escape it."""
     encoded = value.encode("utf-8", "surrogatepass")
     percent = "".join(f"%{byte:02X}" for byte in encoded)
     yield from (value, repr(value)[1:-1], value.translate(_HTML))
     yield from (encoded.hex(), encoded.hex().upper(), percent, percent.lower())
-    yield from (escaped := _json_text(value), _json_text(escaped), _in_ascii(escaped), _json_text(_in_ascii(escaped)))
+    yield from (
+        escaped := _json_escape(value),
+        _json_escape(escaped),
+        _ascii_escape(escaped),
+        _json_escape(_ascii_escape(escaped)),
+    )
     for url in (quote(encoded, safe=""), quote(encoded), quote_plus(encoded)):
         yield url
         yield re.sub("%..", lambda match: match[0].lower(), url)
 
 
-def _json_text(value: str) -> str:
+def _json_escape(value: str) -> str:
     return msgspec.json.encode(re.sub(r"[\ud800-\udfff]", "\ufffd", value)).decode()[1:-1]
 
 
-def _in_ascii(value: str) -> str:
+def _ascii_escape(value: str) -> str:
     return re.sub(r"[^\x00-\x7f]", lambda match: json_escape(match[0]), value)
 
 
@@ -55,12 +60,12 @@ def base64_stems(value: str) -> Iterator[tuple[str, int]]:
     """What base64 makes of the value for sure, when so many bytes stand before it in its first group of three."""
     encoded = value.encode("utf-8", "surrogatepass")
     for offset in range(3):
-        stem = b64encode(bytes(offset) + encoded).decode()[_chars(offset) : (offset + len(encoded)) * 8 // 6]
+        stem = b64encode(bytes(offset) + encoded).decode()[_leading_chars(offset) : (offset + len(encoded)) * 8 // 6]
         yield stem, offset
         yield stem.translate(_URL_SAFE), offset
 
 
-def _chars(offset: int) -> int:
+def _leading_chars(offset: int) -> int:
     """How many base64 characters hold a bit of the bytes before."""
     return -(-offset * 8 // 6)
 
@@ -76,7 +81,7 @@ class _Stem(NamedTuple):
 
     decode: Callable[[str, int], bytes]
     run: Callable[[str, int], re.Match[str] | None]
-    forms: tuple[Form, ...]
+    forms: tuple[SecretPattern, ...]
 
 
 class _Stems(NamedTuple):
@@ -85,7 +90,7 @@ class _Stems(NamedTuple):
 
 
 def _from_base64(offset: int) -> Callable[[str, int], bytes]:
-    before = _chars(offset)
+    before = _leading_chars(offset)
 
     def decode(text: str, at: int) -> bytes:
         run = _base64_run(text[max(0, at - before) : at + _LOOK_CHARS])
@@ -102,38 +107,38 @@ def _from_hex(text: str, at: int) -> bytes:
     return bytes.fromhex(digits[: len(digits) // 2 * 2])
 
 
-def _forms_of(beginning: str) -> tuple[Form, ...]:
-    return tuple(form for form in FORMS if any(beginning.lower().startswith(word) for word in form.words))
+def _patterns_for(beginning: str) -> tuple[SecretPattern, ...]:
+    return tuple(form for form in SECRET_PATTERNS if any(beginning.lower().startswith(word) for word in form.words))
 
 
 @cache
 def _base64_tokens() -> _Stems:
     stems = {
-        stem: _Stem(_from_base64(offset), _base64_run, _forms_of(word))
-        for word in _BEGINNINGS
+        stem: _Stem(_from_base64(offset), _base64_run, _patterns_for(word))
+        for word in _TOKEN_PREFIXES
         for stem, offset in base64_stems(word)
     }
-    return _Stems(stems, re.compile(one_of(stems)).search)
+    return _Stems(stems, re.compile(build_prefix_pattern(stems)).search)
 
 
 @cache
 def _hex_tokens() -> _Stems:
     stems = {
-        stem: _Stem(_from_hex, _hex_run, _forms_of(word))
-        for word in _BEGINNINGS
+        stem: _Stem(_from_hex, _hex_run, _patterns_for(word))
+        for word in _TOKEN_PREFIXES
         for stem in (word.encode().hex(), word.encode().hex().upper())
     }
-    return _Stems(stems, re.compile(one_of(stems)).search)
+    return _Stems(stems, re.compile(build_prefix_pattern(stems)).search)
 
 
-def find_encoded(text: str) -> list[Found]:
+def find_encoded(text: str) -> list[SecretMatch]:
     """Known tokens in base64 or hex. From the token on, the encoded text is taken whole."""
     if _long_run(text) is None:
         return []
     return [*_find_stems(text, _base64_tokens()), *_find_stems(text, _hex_tokens())]
 
 
-def _find_stems(text: str, stems: _Stems) -> Iterator[Found]:
+def _find_stems(text: str, stems: _Stems) -> Iterator[SecretMatch]:
     match = stems.search(text, 0)
     while match is not None:
         at = match.start()
@@ -142,5 +147,5 @@ def _find_stems(text: str, stems: _Stems) -> Iterator[Found]:
         name = next((form.name for form in stem.forms if re.match(form.pattern, token)), "")
         run = stem.run(text, at) if name else None
         if run is not None:
-            yield Found(at, run.end(), name)
+            yield SecretMatch(at, run.end(), name)
         match = stems.search(text, run.end() if run else at + 1)

@@ -16,13 +16,13 @@ from functools import cache
 from typing import NamedTuple
 
 
-class Found(NamedTuple):
+class SecretMatch(NamedTuple):
     start: int
     end: int
     name: str
 
 
-class Form(NamedTuple):
+class SecretPattern(NamedTuple):
     name: str
     words: tuple[str, ...]
     #: Group `secret` is what is redacted; without it, all that matched.
@@ -30,18 +30,20 @@ class Form(NamedTuple):
     check: Callable[[re.Match[str]], bool] | None = None
 
 
-def one_of(words: Iterable[str]) -> str:
+def build_prefix_pattern(words: Iterable[str]) -> str:
     """A pattern for any of the words that branches by their first letters: much faster than `a|b|c`."""
     branches: dict[str, list[str]] = {}
     for word in sorted(words):
         if not word:
             return ""
         branches.setdefault(word[0], []).append(word[1:])
-    return "(?:" + "|".join(re.escape(letter) + one_of(rest) for letter, rest in branches.items()) + ")"
+    return "(?:" + "|".join(re.escape(letter) + build_prefix_pattern(rest) for letter, rest in branches.items()) + ")"
 
 
-def _form(name: str, words: str, pattern: str, check: Callable[[re.Match[str]], bool] | None = None) -> Form:
-    return Form(name, tuple(words.split()), pattern, check)
+def _pattern(
+    name: str, words: str, pattern: str, check: Callable[[re.Match[str]], bool] | None = None
+) -> SecretPattern:
+    return SecretPattern(name, tuple(words.split()), pattern, check)
 
 
 _MIN_STRONG_CHARS = 6
@@ -61,7 +63,7 @@ _is_reference = re.compile(r"[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)+|\w*_?passw\
 #: `token_v2`, `prod-db-2`: a name of something in code or configuration.
 _is_name = re.compile(r"[a-z][a-z_-]*\d{0,2}").fullmatch
 #: The end of what an earlier redaction wrote.
-_is_mark = re.compile(r"\[redacted:[^\]\s]*\]$").search
+_is_redaction_mark = re.compile(r"\[redacted:[^\]\s]*\]$").search
 _is_path = re.compile(r"~?(?:/[\w.-]+){2,}/?|[/~.]").fullmatch
 
 
@@ -77,7 +79,7 @@ def _is_strong(value: str) -> bool:
     return _has_symbol(value) is not None or (mixed and len(value) >= _MIN_MIXED_CASE_CHARS)
 
 
-def _holds_digit(match: re.Match[str]) -> bool:
+def _match_has_digit(match: re.Match[str]) -> bool:
     return _has_digit(match[0]) is not None
 
 
@@ -86,7 +88,7 @@ def _is_jwt(match: re.Match[str]) -> bool:
     return len(rest) > 1 and len(header) >= 12 and len(rest[0]) >= 4  # noqa: PLR2004 - `{"alg":""}` is the shortest
 
 
-def _holds_key(match: re.Match[str]) -> bool:
+def _match_has_key(match: re.Match[str]) -> bool:
     """A mention of the first line alone is no key."""
     return len(match["body"]) > len(match["head"])
 
@@ -101,7 +103,7 @@ def _is_credential(match: re.Match[str]) -> bool:
     return not _is_placeholder(secret) and (match["scheme"] is not None or _is_strong(secret))
 
 
-def _is_no_placeholder(match: re.Match[str]) -> bool:
+def _is_not_placeholder(match: re.Match[str]) -> bool:
     return not _is_placeholder(match["secret"])
 
 
@@ -113,7 +115,7 @@ def _is_keyed_secret(match: re.Match[str]) -> bool:
     value = match["secret"]
     key = match["key"].lower()
     is_password = key.startswith(("passw", "passp", "pwd"))
-    if _is_placeholder(value) or _is_mark(match.string[max(0, match.start() - 64) : match.end("key") + 1]):
+    if _is_placeholder(value) or _is_redaction_mark(match.string[max(0, match.start() - 64) : match.end("key") + 1]):
         return False
     if match["quote"]:
         return (is_password and not _has_space(value)) or _is_strong(value)
@@ -128,7 +130,7 @@ def _is_keyed_secret(match: re.Match[str]) -> bool:
 
 
 #: Not inside a word, where `\n` in JSON and `%3D` in a URL are not letters.
-_FREE = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))"
+_WORD_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))"
 _KEYS = (
     r"(?i:passw(?:or)?d|passphrase|pwd|secret(?:[_-]?access)?(?:[_-]?key)?|token|api[_-]?key"
     r"|(?:access|account|auth|encryption|master|private|shared|signing)[_-]?key|credentials?)"
@@ -142,43 +144,43 @@ _KEYED = (
     r"(?P<secret>(?(quote)(?:(?!(?P=quote))[^\\\r\n]|\\[^\"'`]){4,512}|[^\s\"'`,;&<>(){}\[\]|\\]{4,512}))"
 )
 
-FORMS = (
-    _form("aws_access_key_id", "akia asia abia acca", r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}"),
-    _form("github_token", "ghp_ gho_ ghu_ ghs_ ghr_", r"gh[pousr]_[A-Za-z0-9]{30,255}"),
-    _form("github_token", "github_pat_", r"github_pat_\w{22,255}"),
-    _form("gitlab_token", "glpat- glptt- gldt- glrt- glcbt-", r"gl(?:pat|ptt|dt|rt|cbt)-[\w.-]{20,255}"),
-    _form("slack_token", "xox xapp-", r"xox[abceoprs]-[\w-]{10,255}|xapp-\d-[\w-]{10,255}"),
-    _form("slack_webhook", "hooks.slack.com", r"hooks\.slack\.com/[a-z]{1,20}/(?P<secret>[\w/]{20,255})"),
-    _form("stripe_key", "k_live_ k_test_", r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,255}"),
-    _form("webhook_secret", "whsec_", r"whsec_[A-Za-z0-9+/]{24,255}"),
-    _form("anthropic_key", "sk-ant-", r"sk-ant-[\w-]{20,255}"),
-    _form("openai_key", "sk-", rf"{_FREE}sk-[\w-]{{20,255}}", _holds_digit),
-    _form("google_api_key", "aiza", r"AIza[\w-]{35}"),
-    _form("google_token", "ya29. gocspx-", r"ya29\.[\w-]{20,512}|GOCSPX-[\w-]{20,64}"),
-    _form("npm_token", "npm_", r"npm_[A-Za-z0-9]{36}"),
-    _form("pypi_token", "pypi-", r"pypi-[\w-]{50,512}"),
-    _form("huggingface_token", "hf_", rf"{_FREE}hf_[A-Za-z0-9]{{30,64}}"),
-    _form("sendgrid_key", "sg.", r"SG\.[\w-]{16,32}\.[\w-]{32,64}"),
-    _form("docker_token", "dckr_pat_", r"dckr_pat_[\w-]{20,64}"),
-    _form("digitalocean_token", "doo_v1_ dop_v1_ dor_v1_", r"do[opr]_v1_[a-f0-9]{64}"),
-    _form("vault_token", "hvs. hvb.", rf"{_FREE}hv[sb]\.[\w-]{{24,255}}"),
-    _form("age_key", "age-secret-key-", r"AGE-SECRET-KEY-1[A-Z0-9]{50,64}"),
-    _form("jwt", "eyj", r"eyJ[\w-]*(?:\.[\w-]*){0,4}", _is_jwt),
-    _form(
+SECRET_PATTERNS = (
+    _pattern("aws_access_key_id", "akia asia abia acca", r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}"),
+    _pattern("github_token", "ghp_ gho_ ghu_ ghs_ ghr_", r"gh[pousr]_[A-Za-z0-9]{30,255}"),
+    _pattern("github_token", "github_pat_", r"github_pat_\w{22,255}"),
+    _pattern("gitlab_token", "glpat- glptt- gldt- glrt- glcbt-", r"gl(?:pat|ptt|dt|rt|cbt)-[\w.-]{20,255}"),
+    _pattern("slack_token", "xox xapp-", r"xox[abceoprs]-[\w-]{10,255}|xapp-\d-[\w-]{10,255}"),
+    _pattern("slack_webhook", "hooks.slack.com", r"hooks\.slack\.com/[a-z]{1,20}/(?P<secret>[\w/]{20,255})"),
+    _pattern("stripe_key", "k_live_ k_test_", r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,255}"),
+    _pattern("webhook_secret", "whsec_", r"whsec_[A-Za-z0-9+/]{24,255}"),
+    _pattern("anthropic_key", "sk-ant-", r"sk-ant-[\w-]{20,255}"),
+    _pattern("openai_key", "sk-", rf"{_WORD_START}sk-[\w-]{{20,255}}", _match_has_digit),
+    _pattern("google_api_key", "aiza", r"AIza[\w-]{35}"),
+    _pattern("google_token", "ya29. gocspx-", r"ya29\.[\w-]{20,512}|GOCSPX-[\w-]{20,64}"),
+    _pattern("npm_token", "npm_", r"npm_[A-Za-z0-9]{36}"),
+    _pattern("pypi_token", "pypi-", r"pypi-[\w-]{50,512}"),
+    _pattern("huggingface_token", "hf_", rf"{_WORD_START}hf_[A-Za-z0-9]{{30,64}}"),
+    _pattern("sendgrid_key", "sg.", r"SG\.[\w-]{16,32}\.[\w-]{32,64}"),
+    _pattern("docker_token", "dckr_pat_", r"dckr_pat_[\w-]{20,64}"),
+    _pattern("digitalocean_token", "doo_v1_ dop_v1_ dor_v1_", r"do[opr]_v1_[a-f0-9]{64}"),
+    _pattern("vault_token", "hvs. hvb.", rf"{_WORD_START}hv[sb]\.[\w-]{{24,255}}"),
+    _pattern("age_key", "age-secret-key-", r"AGE-SECRET-KEY-1[A-Z0-9]{50,64}"),
+    _pattern("jwt", "eyj", r"eyJ[\w-]*(?:\.[\w-]*){0,4}", _is_jwt),
+    _pattern(
         "private_key",
         "-----begin",
         r"(?P<head>-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)"
         r"(?P<body>(?:[A-Za-z0-9+/=\s\\:,.]|-(?!----))*)(?:-----END [A-Z0-9 ]{0,60}-----)?",
-        _holds_key,
+        _match_has_key,
     ),
-    _form(
+    _pattern(
         "aws_secret_access_key",
         "akia asia",
         r"A[KS]IA[A-Z0-9]{16}[^A-Za-z0-9/+](?s:.{0,120}?)(?<![A-Za-z0-9/+])"
         r"(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
         _is_aws_secret,
     ),
-    _form(
+    _pattern(
         "authorization",
         "authorization",
         r"(?i:authorization)[\"'\\\]]{0,4}[ \t]{0,3}[:=,][ \t]{0,3}[\"'\\]{0,3}"
@@ -186,32 +188,32 @@ FORMS = (
         r"(?P<secret>[^\s\"'\\]{8,4096}(?:,[ \t]{0,2}[\w-]{1,40}=[^\s\"'\\]{1,512}){0,8})",
         _is_credential,
     ),
-    _form("bearer_token", "bearer", r"(?i:bearer)\s{1,3}(?P<secret>[\w.~+/-]{16,4096}={0,2})", _holds_digit),
-    _form(
+    _pattern("bearer_token", "bearer", r"(?i:bearer)\s{1,3}(?P<secret>[\w.~+/-]{16,4096}={0,2})", _match_has_digit),
+    _pattern(
         "url_password",
         "://",
         r"://[^\s/@:\"'<>\[]{0,128}:(?P<secret>[^\s/?#\"'<>]{1,256}(?=@)|(?!\d{1,5}[/?#])[^\s@\"'<>]{1,64}(?=@))",
-        _is_no_placeholder,
+        _is_not_placeholder,
     ),
-    _form(
+    _pattern(
         "cookie",
         "cookie",
         r"(?i:cookie)[\"'\\\]]{0,4}\s{0,3}[:=,]\s{0,3}[\"'\\]{0,3}"
         r"(?P<secret>[\w.-]{1,64}=[^\s\"'\\][^\r\n\"'\\]{5,8192})",
     ),
-    _form(
+    _pattern(
         "option_value",
         "--",
         rf"(?<!-)--(?:\w|-(?!-)){{0,30}}?{_KEYS}[ \t]{{1,2}}[\"']?(?P<secret>[^\s\"'`<>(){{}}\[\]$]{{6,512}})",
         _is_option_value,
     ),
-    _form(
+    _pattern(
         "element_value",
         "</",
         rf"<[\w:.-]{{0,40}}?{_KEYS}>(?P<secret>[^<\s][^<\n]{{3,512}})</",
-        _is_no_placeholder,
+        _is_not_placeholder,
     ),
-    _form(
+    _pattern(
         "keyed_value",
         "passw passphrase pwd secret token credential _key -key apikey accesskey accountkey authkey privatekey "
         "encryptionkey masterkey sharedkey signingkey",
@@ -222,22 +224,27 @@ FORMS = (
 
 
 @cache
-def any_word() -> Callable[[str], re.Match[str] | None]:
-    return re.compile(one_of(word for form in FORMS for word in form.words)).search
+def compile_keyword_search() -> Callable[[str], re.Match[str] | None]:
+    return re.compile(build_prefix_pattern(word for form in SECRET_PATTERNS for word in form.words)).search
 
 
-def find_forms(text: str) -> list[Found]:
+def find_patterns(text: str) -> list[SecretMatch]:
     """Everything that looks like a secret, the surer forms first."""
     lowered = text.lower()
-    if any_word()(lowered) is None:
+    if compile_keyword_search()(lowered) is None:
         return []
-    return [found for form in FORMS if any(word in lowered for word in form.words) for found in _matches(form, text)]
+    return [
+        found
+        for form in SECRET_PATTERNS
+        if any(word in lowered for word in form.words)
+        for found in _find_matches(form, text)
+    ]
 
 
-def _matches(form: Form, text: str) -> Iterator[Found]:
+def _find_matches(form: SecretPattern, text: str) -> Iterator[SecretMatch]:
     pattern = re.compile(form.pattern)
     group = "secret" if "secret" in pattern.groupindex else 0
     for match in pattern.finditer(text):
         if form.check is None or form.check(match):
             name = match["key"].lower().replace("-", "_") if "key" in pattern.groupindex else form.name
-            yield Found(*match.span(group), name)
+            yield SecretMatch(*match.span(group), name)

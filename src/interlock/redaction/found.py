@@ -5,25 +5,25 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from ..domain.rendering import UNSEEN
-from .forms import Found
+from ..domain.rendering import INVISIBLE_CHARACTERS
+from .forms import SecretMatch
 
 _WRAP = r"(?:(?<=[A-Za-z0-9+/]{60}\n)|(?<=[A-Za-z0-9+/]{60}\r\n))(?=[A-Za-z0-9+/=])"
 _WRAPPED = rf"\n{_WRAP}"
 #: Unseen characters, and the line breaks inside wrapped base64. It starts with a plain class, which makes it fast.
-_SPLIT = rf"[{UNSEEN}\ufe0e\ufe0f\n](?:(?<!\n)[{UNSEEN}\ufe0e\ufe0f]*|{_WRAP})"
+_SPLIT = rf"[{INVISIBLE_CHARACTERS}\ufe0e\ufe0f\n](?:(?<!\n)[{INVISIBLE_CHARACTERS}\ufe0e\ufe0f]*|{_WRAP})"
 
 
-def find_split(text: str, find: Callable[[str], list[Found]]) -> list[Found]:
+def find_in_split_text(text: str, find: Callable[[str], list[SecretMatch]]) -> list[SecretMatch]:
     """What is found in the text, and what is found when its split words are joined."""
     found = find(text)
-    if _is_split(text):
-        joined = Joined.of(text)
-        found += [joined.back(item) for item in find(joined.text)]
+    if _has_split_words(text):
+        joined = JoinedText.from_text(text)
+        found += [joined.map_match(item) for item in find(joined.text)]
     return found
 
 
-def _is_split(text: str) -> bool:
+def _has_split_words(text: str) -> bool:
     """May there be a word that is split? Quick for the common text."""
     if not text.isascii():
         return re.search(_SPLIT, text) is not None
@@ -34,7 +34,7 @@ def _is_split(text: str) -> bool:
     return not text.replace("\t", "").isprintable()
 
 
-class Joined(NamedTuple):
+class JoinedText(NamedTuple):
     """A text without what splits its words, and the way back to the places in the original."""
 
     text: str
@@ -43,7 +43,7 @@ class Joined(NamedTuple):
     shifts: list[int]
 
     @classmethod
-    def of(cls, text: str) -> "Joined":
+    def from_text(cls, text: str) -> "JoinedText":
         pieces: list[str] = []
         starts, shifts = [0], [0]
         kept = end = 0
@@ -56,21 +56,21 @@ class Joined(NamedTuple):
         pieces.append(text[end:])
         return cls("".join(pieces), starts, shifts)
 
-    def end_of(self, end: int) -> int:
+    def map_end(self, end: int) -> int:
         """Where a piece of the original that ends with a kept character ends in the joined text."""
         at = bisect_right(
             range(len(self.starts)), end - 1, key=lambda number: self.starts[number] + self.shifts[number]
         )
         return end - self.shifts[at - 1]
 
-    def back(self, found: Found) -> Found:
-        return Found(self._original(found.start), self._original(found.end - 1) + 1, found.name)
+    def map_match(self, found: SecretMatch) -> SecretMatch:
+        return SecretMatch(self._map_position(found.start), self._map_position(found.end - 1) + 1, found.name)
 
-    def _original(self, at: int) -> int:
+    def _map_position(self, at: int) -> int:
         return at + self.shifts[bisect_right(self.starts, at) - 1]
 
 
-def stretches(found: Iterable[Found]) -> list[Found]:
+def merge_overlapping(found: Iterable[SecretMatch]) -> list[SecretMatch]:
     """Overlapping finds as one, in their order, named after the surest of them: the one found first."""
     merged: list[tuple[int, int, int, str]] = []
     for rank, (start, end, name) in sorted(enumerate(found), key=lambda item: item[1].start):
@@ -80,14 +80,14 @@ def stretches(found: Iterable[Found]) -> list[Found]:
             merged[-1] = (begin, max(last_end, end), rank, name)
         else:
             merged.append((start, end, rank, name))
-    return [Found(start, end, name) for start, end, _, name in merged]
+    return [SecretMatch(start, end, name) for start, end, _, name in merged]
 
 
-def replaced(text: str, found: Iterable[Found]) -> str:
+def replace_matches(text: str, found: Iterable[SecretMatch]) -> str:
     """Each stretch of overlapping finds becomes one mark."""
     pieces: list[str] = []
     at = 0
-    for start, end, name in stretches(found):
+    for start, end, name in merge_overlapping(found):
         pieces += (text[at:start], f"[redacted:{name}]")
         at = end
     return "".join((*pieces, text[at:]))

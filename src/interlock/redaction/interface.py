@@ -19,11 +19,11 @@ class Redactor(Protocol):
         """Short texts that were looked at before and hold no secret: for callers to ask, and to add to."""
         ...
 
-    def learn(self, value: str) -> None:
+    def add_secret(self, value: str) -> None:
         """A secret that is used from now on. It counts as declared until it is forgotten as often as it was learned."""
         ...
 
-    def forget(self, value: str) -> None: ...
+    def remove_secret(self, value: str) -> None: ...
 
     def redact_declared(self, text: str) -> str:
         """The text without the declared secrets, in any of their spellings; nothing is guessed."""

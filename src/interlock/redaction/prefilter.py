@@ -8,69 +8,69 @@ import re
 from collections.abc import Callable, Iterable
 from functools import cache
 
-from ..domain.rendering import UNSEEN
+from ..domain.rendering import INVISIBLE_CHARACTERS
 from .encodings import MIN_ENCODED_CHARS, RUN_CHARACTER, find_encoded
-from .forms import FORMS
+from .forms import SECRET_PATTERNS
 
 #: Every byte becomes a sign for its kind, and the signs are searched.
 _RUN, _PLAIN, _ODD = b"r", b"p", b"o"
 _LONG_RUN = _RUN * MIN_ENCODED_CHARS
 #: A line of base64 is wrapped at no fewer.
 _WRAPPED_LINE = _RUN * 60
-_UNSEEN = rf"[{UNSEEN}\ufe0e\ufe0f]"
+_UNSEEN = rf"[{INVISIBLE_CHARACTERS}\ufe0e\ufe0f]"
 #: Letters and signs by how seldom they are in what programs print.
-_SELDOM_FIRST = "zjqxkvwbygpcfmduhl_:<sr-.ianote"
+_RARE_FIRST = "zjqxkvwbygpcfmduhl_:<sr-.ianote"
 
 
-def _kind(character: str) -> bytes:
+def _classify_character(character: str) -> bytes:
     if re.fullmatch(RUN_CHARACTER, character):
         return _RUN
     return _PLAIN if character in "\t\n" or (character.isascii() and character.isprintable()) else _ODD
 
 
-_KINDS = b"".join(_kind(chr(code)) for code in range(256))
+_CHARACTER_CLASSES = b"".join(_classify_character(chr(code)) for code in range(256))
 
 
 def may_be_split(text: str) -> bool:
     """Is there a character that is not seen, or so long a run that it may be a line of wrapped base64?"""
-    return not _is_whole(_kinds(text))
+    return not _is_unsplit(_classify_text(text))
 
 
 def may_be_secret(text: str) -> bool:
     """May there be a secret that has no word of a form and was not declared? Asked for every text, so in one piece."""
     try:
-        kinds = text.encode("ascii").translate(_KINDS)
+        kinds = text.encode("ascii").translate(_CHARACTER_CLASSES)
     except UnicodeEncodeError:
-        kinds = _kinds(text)
+        kinds = _classify_text(text)
     if _ODD in kinds or _WRAPPED_LINE in kinds:
         return True
     return _LONG_RUN in kinds and bool(find_encoded(text))
 
 
-def _kinds(text: str) -> bytes:
+def _classify_text(text: str) -> bytes:
     if not text.isascii() and re.search(_UNSEEN, text):
         return _ODD
-    return text.encode("ascii", "replace").translate(_KINDS)
+    return text.encode("ascii", "replace").translate(_CHARACTER_CLASSES)
 
 
-def _is_whole(kinds: bytes) -> bool:
+def _is_unsplit(kinds: bytes) -> bool:
     return _ODD not in kinds and _WRAPPED_LINE not in kinds
 
 
 @cache
-def find_word() -> Callable[[str], re.Match[str] | None]:
+def compile_keyword_search() -> Callable[[str], re.Match[str] | None]:
     """Is a word of a form in a text in lower case?"""
-    return re.compile(seldom_first({word for form in FORMS for word in form.words})).search
+    return re.compile(build_rare_first_pattern({word for form in SECRET_PATTERNS for word in form.words})).search
 
 
-def seldom_first(words: Iterable[str]) -> str:
+def build_rare_first_pattern(words: Iterable[str]) -> str:
     """A pattern for any of the words that looks for a seldom letter of each, then at what follows and stands before.
 
     It passes most of a text faster than a pattern that begins with the words' first letters.
     """
     branches: dict[str, list[str]] = {}
     for word in sorted(words):
-        at = min(range(len(word) - 1), key=lambda at: (_SELDOM_FIRST + word).index(word[at]))
+        at = min(range(len(word) - 1), key=lambda at: (_RARE_FIRST + word).index(word[at]))
         before = f"(?<={re.escape(word)})" if at else ""
         branches.setdefault(word[at], []).append(re.escape(word[at + 1 :]) + before)
     return "|".join(f"{re.escape(letter)}(?:{'|'.join(rest)})" for letter, rest in branches.items())

@@ -9,15 +9,15 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-from .encodings import base64_end, base64_stems, find_encoded, spellings
-from .forms import Found, find_forms
-from .found import find_split, replaced
-from .prefilter import find_word, may_be_secret
+from .encodings import base64_end, base64_stems, find_encoded, encoded_variants
+from .forms import SecretMatch, find_patterns
+from .found import find_in_split_text, replace_matches
+from .prefilter import compile_keyword_search, may_be_secret
 from .stream import RedactingStream
 
 MIN_SECRET_CHARS = 6
 #: What a secret is called that was learned while it was used.
-_LEARNED = "access_token"
+_ADDED_NAME = "access_token"
 
 
 class SecretRedactor:
@@ -32,25 +32,25 @@ class SecretRedactor:
         self._declared = tuple((name, value) for name, value in declared.items())
         #: Values that are used right now, and how often each was learned.
         self._learned: Counter[str] = Counter()
-        self._suspect = find_word()
-        self._know()
+        self._suspect = compile_keyword_search()
+        self._rebuild()
 
-    def learn(self, value: str) -> None:
+    def add_secret(self, value: str) -> None:
         """One that is too short to be told apart is not looked for."""
         if len(value) >= MIN_SECRET_CHARS:
             self._learned[value] += 1
             if self._learned[value] == 1:
-                self._know()
+                self._rebuild()
 
-    def forget(self, value: str) -> None:
+    def remove_secret(self, value: str) -> None:
         if self._learned[value] > 1:
             self._learned[value] -= 1
         elif self._learned.pop(value, 0):
-            self._know()
+            self._rebuild()
 
-    def _know(self) -> None:
-        known = (*self._declared, *((_LEARNED, value) for value in self._learned))
-        self._spellings = tuple({text: name for name, value in known for text in spellings(value)}.items())
+    def _rebuild(self) -> None:
+        known = (*self._declared, *((_ADDED_NAME, value) for value in self._learned))
+        self._spellings = tuple({text: name for name, value in known for text in encoded_variants(value)}.items())
         self._base64 = tuple({stem: name for name, value in known for stem, _ in base64_stems(value)}.items())
         #: What gives a declared secret away when it is in a text.
         self.literals = tuple(text for text, _ in (*self._spellings, *self._base64))
@@ -74,31 +74,33 @@ class SecretRedactor:
             plain = self.is_plain(text)
         else:  # the same, without another call
             plain = self._suspect(text.lower()) is None and not may_be_secret(text)
-        return text if plain else _redacted(text, self.find(text))
+        return text if plain else _redact_matches(text, self.find(text))
 
     def redact_declared(self, text: str) -> str:
-        return _redacted(text, find_split(text, self._find_declared))
+        return _redact_matches(text, find_in_split_text(text, self._find_declared))
 
-    def find(self, text: str) -> list[Found]:
+    def find(self, text: str) -> list[SecretMatch]:
         """Every secret, the surer ones first; they may overlap."""
-        return find_split(text, self._find)
+        return find_in_split_text(text, self._find)
 
     def stream(self) -> RedactingStream:
         return RedactingStream(self)
 
-    def _find(self, text: str) -> list[Found]:
-        return self._find_declared(text) + find_forms(text) + find_encoded(text)
+    def _find(self, text: str) -> list[SecretMatch]:
+        return self._find_declared(text) + find_patterns(text) + find_encoded(text)
 
-    def _find_declared(self, text: str) -> list[Found]:
-        found: list[Found] = []
+    def _find_declared(self, text: str) -> list[SecretMatch]:
+        found: list[SecretMatch] = []
         for spelling, name in self._spellings:
             if spelling in text:
-                found += [Found(m.start(), m.end(), name) for m in re.finditer(re.escape(spelling), text)]
+                found += [SecretMatch(m.start(), m.end(), name) for m in re.finditer(re.escape(spelling), text)]
         for stem, name in self._base64:
             if stem in text:
-                found += [Found(m.start(), base64_end(text, m.end()), name) for m in re.finditer(re.escape(stem), text)]
+                found += [
+                    SecretMatch(m.start(), base64_end(text, m.end()), name) for m in re.finditer(re.escape(stem), text)
+                ]
         return found
 
 
-def _redacted(text: str, found: list[Found]) -> str:
-    return replaced(text, found) if found else text
+def _redact_matches(text: str, found: list[SecretMatch]) -> str:
+    return replace_matches(text, found) if found else text

@@ -17,9 +17,9 @@ from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from typing import Protocol
 
-from .borders import Borders
-from .forms import Found
-from .found import replaced, stretches
+from .borders import SplitPoints
+from .forms import SecretMatch
+from .found import replace_matches, merge_overlapping
 
 #: What is held back at most, in characters, unless a declared secret is larger than a quarter of the tail.
 MAX_HELD_CHARS = 64 * 1024
@@ -35,7 +35,7 @@ _CLOSE_CHARS = 512
 _decoder = getincrementaldecoder("utf-8")
 
 
-class Finder(Protocol):
+class SecretFinder(Protocol):
     """What a stream needs of a redactor."""
 
     @property
@@ -45,15 +45,15 @@ class Finder(Protocol):
 
     def redact(self, text: str) -> str: ...
 
-    def find(self, text: str) -> list[Found]: ...
+    def find(self, text: str) -> list[SecretMatch]: ...
 
 
 class RedactingStream:
     """Feed it bytes; it returns what can be released by now. `end` returns the rest."""
 
-    def __init__(self, redactor: Finder) -> None:
+    def __init__(self, redactor: SecretFinder) -> None:
         self._redactor = redactor
-        self._borders = Borders(redactor.literals)
+        self._split_points = SplitPoints(redactor.literals)
         self._decoder = _decoder("surrogateescape")
         self._tail_chars = max(_TAIL_CHARS, 2 * max(map(len, redactor.literals), default=0))
         self._max_chars = max(MAX_HELD_CHARS, 4 * self._tail_chars)
@@ -74,7 +74,7 @@ class RedactingStream:
 
     def end(self) -> bytes:
         text = "".join(self._held) + self._decoder.decode(b"", final=True)
-        rest = self._redacted(text)
+        rest = self._redact(text)
         self._hold("")
         return rest.encode(errors="surrogateescape")
 
@@ -84,26 +84,26 @@ class RedactingStream:
         self._released_chars = released_chars
         self._enough_chars = 0
 
-    def _redacted(self, text: str) -> str:
+    def _redact(self, text: str) -> str:
         """The text, which ends at a border, without what was released of it before."""
         if self._released_chars:
-            return _replaced_after(text, self._redactor.find(text), self._released_chars)
+            return _replace_after(text, self._redactor.find(text), self._released_chars)
         return self._redactor.redact(text)
 
     def _release(self, text: str) -> str:
-        released, end = self._up_to_border(text)
+        released, end = self._release_to_split(text)
         if end:
             self._hold(text[end:])
         else:
             self._hold(text, self._released_chars)
             self._enough_chars = len(text) + len(text) // 4 if len(text) > _CLOSE_CHARS else 0
-        return released if self._held_chars <= self._max_chars else released + self._release_some(text[end:])
+        return released if self._held_chars <= self._max_chars else released + self._release_forced(text[end:])
 
-    def _up_to_border(self, text: str) -> tuple[str, int]:
+    def _release_to_split(self, text: str) -> tuple[str, int]:
         """What can be released up to the last border, and where that is."""
         if self._released_chars:
-            end = self._borders.last(text)
-            return self._redacted(text[:end]) if end else "", end
+            end = self._split_points.find_last(text)
+            return self._redact(text[:end]) if end else "", end
         pieces: list[str] = []
         start, close_until, lines_end = 0, 0, text.rfind("\n") + 1
         while start < lines_end:
@@ -115,7 +115,9 @@ class RedactingStream:
                 close_until = end
                 continue
             else:
-                end = start + self._border(text, start, self._suspicious_end(text, end, close_until), lines_end)
+                end = start + self._find_split(
+                    text, start, self._find_suspicious_end(text, end, close_until), lines_end
+                )
                 if end == start:
                     break
                 pieces.append(self._redactor.redact(text[start:end]))
@@ -123,30 +125,30 @@ class RedactingStream:
         return "".join(pieces), start
 
     def _is_plain(self, piece: str) -> bool:
-        return self._redactor.is_plain(piece) and self._borders.is_after_plain(piece)
+        return self._redactor.is_plain(piece) and self._split_points.is_safe_after_plain(piece)
 
-    def _suspicious_end(self, text: str, end: int, until: int) -> int:
+    def _find_suspicious_end(self, text: str, end: int, until: int) -> int:
         """Where the next plain piece begins."""
         while end < until and not self._is_plain(text[end : (next_end := _line_end(text, end, _CLOSE_CHARS))]):
             end = next_end
         return end
 
-    def _border(self, text: str, start: int, *ends: int) -> int:
-        return next((border for end in ends if (border := self._borders.last(text[start:end]))), 0)
+    def _find_split(self, text: str, start: int, *ends: int) -> int:
+        return next((border for end in ends if (border := self._split_points.find_last(text[start:end]))), 0)
 
-    def _release_some(self, text: str) -> str:
+    def _release_forced(self, text: str) -> str:
         """Release what is far enough from the end, of a text in which no border was found."""
         found = self._redactor.find(text)
         end = len(text) - self._tail_chars
-        secret = next((item for item in stretches(found) if item.start < end < item.end), None)
+        secret = next((item for item in merge_overlapping(found) if item.start < end < item.end), None)
         if secret is None:
             return self._cut(text, found, end)
         if secret.start >= self._max_chars // 4:
             return self._cut(text, found, secret.start)
-        left, right = _same_place_in_line(text, secret.start + _HEAD_CHARS, end)
+        left, right = _align_to_line_breaks(text, secret.start + _HEAD_CHARS, end)
         shorter = text[:left] + text[right:]
         ends = (secret.start, secret.end - (right - left))
-        if any((item.start, item.end) == ends for item in stretches(self._redactor.find(shorter))):
+        if any((item.start, item.end) == ends for item in merge_overlapping(self._redactor.find(shorter))):
             self._hold(shorter, self._released_chars)
             return ""
         # Many secrets that overlap: cut before one of them, and there will be two marks.
@@ -154,9 +156,9 @@ class RedactingStream:
         starts = (item.start for item in found if near < item.start < end < item.end)
         return self._cut(text, found, min(starts, default=end))
 
-    def _cut(self, text: str, found: list[Found], end: int) -> str:
+    def _cut(self, text: str, found: list[SecretMatch], end: int) -> str:
         before = max(0, end - _BEFORE_CHARS)
-        released = _replaced_after(text[:end], found, self._released_chars)
+        released = _replace_after(text[:end], found, self._released_chars)
         self._hold(text[before:], end - before)
         return released
 
@@ -166,18 +168,18 @@ def _line_end(text: str, start: int, size: int) -> int:
     return text.rfind("\n", start, start + size) + 1 or text.index("\n", start) + 1
 
 
-def _replaced_after(text: str, found: list[Found], start: int) -> str:
+def _replace_after(text: str, found: list[SecretMatch], start: int) -> str:
     """What comes after `start`. Of a secret that is only partly there, the part is replaced."""
     size = len(text)
     parts = (
-        Found(max(0, begin - start), min(size, end) - start, name)
+        SecretMatch(max(0, begin - start), min(size, end) - start, name)
         for begin, end, name in found
         if begin < size and end > start
     )
-    return replaced(text[start:], parts)
+    return replace_matches(text[start:], parts)
 
 
-def _same_place_in_line(text: str, left: int, right: int) -> tuple[int, int]:
+def _align_to_line_breaks(text: str, left: int, right: int) -> tuple[int, int]:
     """Two places near these, so that lines stay as long as they are when what is between the places is left out."""
     left_line = text.find("\n", left, left + _BEFORE_CHARS) + 1
     right_line = text.find("\n", right, right + _BEFORE_CHARS) + 1

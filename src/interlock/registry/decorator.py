@@ -16,35 +16,35 @@ from pydantic import BaseModel
 from ..domain import json
 from ..domain.errors import ToolDeclarationError
 from ..domain.tool import (
-    Check,
+    RuntimeCheck,
     Concurrency,
     Consent,
-    ErrorText,
+    ErrorFormatter,
     Guardrail,
     Isolation,
     JsonObject,
-    Keys,
+    ResourceKeys,
     Middleware,
-    Normalized,
-    Origin,
+    NormalizedOutput,
+    ToolOrigin,
     PostHook,
     PreHook,
-    Reach,
+    SandboxScope,
     Reconcile,
     ResourceKind,
     Risk,
-    Situation,
+    CallContext,
     TimeoutBehavior,
     ToolDefinition,
     ToolSpec,
     Visibility,
 )
 from .docstring import parse_docstring
-from .signature import accepts, arguments_schema, is_coroutine_function, read_signature, with_context
+from .signature import accepts_arguments, arguments_schema, is_coroutine_function, read_signature, adapt_hook
 
 Function: TypeAlias = Callable[..., Any]
 #: From the arguments to the name or names of what the call uses.
-KeysOf: TypeAlias = Callable[[JsonObject], str | Iterable[str]]
+KeyFunction: TypeAlias = Callable[[JsonObject], str | Iterable[str]]
 
 
 class ToolOptions(TypedDict, total=False):
@@ -65,25 +65,25 @@ class ToolOptions(TypedDict, total=False):
     idempotent: bool
     #: Default: `keyed` with keys; else `exclusive` when it may write, execute or delegate; else `safe`.
     concurrency: Concurrency
-    read_keys: KeysOf
-    write_keys: KeysOf
+    read_keys: KeyFunction
+    write_keys: KeyFunction
     timeout_seconds: float
     #: Another word for `timeout_seconds`.
     default_timeout: float
     max_output_chars: int
     isolation: Isolation
-    origin: Origin
+    origin: ToolOrigin
     source: str
     #: Which arguments name a `path`, a `host` or a `command`: `{"file": "path", "url": "host"}`.
     resources: Mapping[str, ResourceKind]
     #: What the tool needs of the user that the run acts for: `Consent(provider="mail", scopes=("mail.read",))`.
     consent: Consent
     #: What a call can reach, for tools that hold themselves back.
-    reach: Callable[[JsonObject, Situation], Reach]
+    reach: Callable[[JsonObject, CallContext], SandboxScope]
     visible: Visibility
-    check: Check
-    authorize: Callable[[JsonObject, Situation], Any]
-    normalize: Callable[[Any], Normalized]
+    check: RuntimeCheck
+    authorize: Callable[[JsonObject, CallContext], Any]
+    normalize: Callable[[Any], NormalizedOutput]
     reconcile: Reconcile
     pre_hooks: Iterable[PreHook]
     middleware: Iterable[Middleware]
@@ -92,20 +92,20 @@ class ToolOptions(TypedDict, total=False):
     output_guardrails: Iterable[Guardrail]
     raise_on_error: bool
     #: What the model reads when the tool raised. None makes nothing of it: the exception reaches the caller.
-    failure_error_function: ErrorText | None
+    failure_error_function: ErrorFormatter | None
     timeout_behavior: TimeoutBehavior
-    timeout_error_function: ErrorText
+    timeout_error_function: ErrorFormatter
 
 
 #: The same, once inside.
-Options: TypeAlias = Mapping[str, Any]
+ToolOptionMap: TypeAlias = Mapping[str, Any]
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_SERIAL = {Risk.WRITE, Risk.EXECUTE, Risk.DELEGATE}
+_EXCLUSIVE_RISKS = {Risk.WRITE, Risk.EXECUTE, Risk.DELEGATE}
 _CHOICES = {
     "concurrency": get_args(Concurrency),
     "isolation": get_args(Isolation),
-    "origin": get_args(Origin),
+    "origin": get_args(ToolOrigin),
     "timeout_behavior": get_args(TimeoutBehavior),
 }
 #: Options that are one function, and how many arguments it is called with.
@@ -122,7 +122,7 @@ _FUNCTIONS = {
     "timeout_error_function": 2,
 }
 _HOOKS = ("pre_hooks", "post_hooks", "input_guardrails", "output_guardrails")
-_AS_GIVEN = (
+_PASSED_THROUGH = (
     "idempotent",
     "max_output_chars",
     "isolation",
@@ -153,11 +153,11 @@ def tool(
 ) -> ToolDefinition | Callable[[Function], ToolDefinition]:
     """Declare a tool: `@tool`, `@tool(...)` or `tool(function, ...)`."""
     if handler is None:
-        return lambda decorated: _named(decorated, _without_conversion(dict(options)))
-    return _named(handler, _without_conversion(dict(options)))
+        return lambda decorated: _declare_named(decorated, _normalize_options(dict(options)))
+    return _declare_named(handler, _normalize_options(dict(options)))
 
 
-def _without_conversion(options: dict[str, Any]) -> Options:
+def _normalize_options(options: dict[str, Any]) -> ToolOptionMap:
     if options.get("failure_error_function", True) is None:
         del options["failure_error_function"]
         options["propagate_errors"] = True
@@ -170,7 +170,7 @@ def check_name(name: str) -> None:
         raise ToolDeclarationError(f"a tool cannot be called {name!r}: 1 to 64 letters, digits, '_' or '-'")
 
 
-def definition_digest(definition: ToolDefinition) -> str:
+def derive_version(definition: ToolDefinition) -> str:
     """The version of a tool that was given none: the same declaration has the same digest."""
     declared: dict[str, Any] = {
         "spec": definition.spec,
@@ -192,7 +192,7 @@ def definition_digest(definition: ToolDefinition) -> str:
     return "sha256:" + sha256(json.encode_sorted(declared)).hexdigest()[:16]
 
 
-def _named(handler: Function, options: Options) -> ToolDefinition:
+def _declare_named(handler: Function, options: ToolOptionMap) -> ToolDefinition:
     name = options.get("name", getattr(handler, "__name__", ""))
     try:
         return _declare(handler, name, options)
@@ -200,7 +200,7 @@ def _named(handler: Function, options: Options) -> ToolDefinition:
         raise ToolDeclarationError(f"Tool {name!r}: {error}") from error.__cause__
 
 
-def _declare(handler: Function, name: str, options: Options) -> ToolDefinition:
+def _declare(handler: Function, name: str, options: ToolOptionMap) -> ToolDefinition:
     _check_options(name, options)
     signature = read_signature(handler, options.get("args_model"))
     is_async = is_coroutine_function(handler)
@@ -222,14 +222,14 @@ def _declare(handler: Function, name: str, options: Options) -> ToolDefinition:
         context_parameter=signature.context_parameter,
         **_limits(options),
         **_functions(options),
-        **{key: options[key] for key in _AS_GIVEN if key in options},
+        **{key: options[key] for key in _PASSED_THROUGH if key in options},
     )
     if definition.version:
         return definition
-    return msgspec.structs.replace(definition, version=definition_digest(definition))
+    return msgspec.structs.replace(definition, version=derive_version(definition))
 
 
-def _check_options(name: str, options: Options) -> None:
+def _check_options(name: str, options: ToolOptionMap) -> None:
     unknown = set(options) - set(ToolOptions.__annotations__) - {"propagate_errors"}
     if unknown:
         raise ToolDeclarationError(f"there is no option {', '.join(sorted(unknown))}")
@@ -246,7 +246,7 @@ def _check_options(name: str, options: Options) -> None:
 
 
 def _check_function(key: str, function: object, argument_count: int) -> None:
-    if not callable(function) or not accepts(function, argument_count):
+    if not callable(function) or not accepts_arguments(function, argument_count):
         arguments = "1 argument" if argument_count == 1 else f"{argument_count} arguments"
         raise ToolDeclarationError(f"{key} must be a function that takes {arguments}")
 
@@ -260,7 +260,7 @@ def _check_process(handler: Function, is_async: bool) -> None:
         )
 
 
-def _limits(options: Options) -> dict[str, Any]:
+def _limits(options: ToolOptionMap) -> dict[str, Any]:
     """What the scheduler and the gate go by."""
     risk = _risk(options.get("risk", ()))
     read_only = options.get("read_only", risk == frozenset({Risk.READ}))
@@ -279,9 +279,9 @@ def _risk(words: str | Iterable[str]) -> frozenset[Risk]:
         raise ToolDeclarationError(f"{error}; a risk is one of {', '.join(Risk)}") from None
 
 
-def _concurrency(options: Options, risk: frozenset[Risk], read_only: bool) -> dict[str, Any]:
-    keys = {key: _as_set(options[key]) for key in ("read_keys", "write_keys") if key in options}
-    unlocked = "safe" if read_only or not risk & _SERIAL else "exclusive"
+def _concurrency(options: ToolOptionMap, risk: frozenset[Risk], read_only: bool) -> dict[str, Any]:
+    keys = {key: _as_key_set(options[key]) for key in ("read_keys", "write_keys") if key in options}
+    unlocked = "safe" if read_only or not risk & _EXCLUSIVE_RISKS else "exclusive"
     concurrency = options.get("concurrency", "keyed" if keys else unlocked)
     if concurrency == "keyed" and not keys:
         raise ToolDeclarationError('concurrency="keyed" needs read_keys or write_keys')
@@ -290,7 +290,7 @@ def _concurrency(options: Options, risk: frozenset[Risk], read_only: bool) -> di
     return {"concurrency": concurrency, **keys}
 
 
-def _as_set(keys_of: KeysOf) -> Keys:
+def _as_key_set(keys_of: KeyFunction) -> ResourceKeys:
     def keys(arguments: JsonObject) -> frozenset[str]:
         found = keys_of(arguments)
         return frozenset((found,)) if isinstance(found, str) else frozenset(found)
@@ -298,7 +298,7 @@ def _as_set(keys_of: KeysOf) -> Keys:
     return keys
 
 
-def _timeout(options: Options) -> dict[str, float]:
+def _timeout(options: ToolOptionMap) -> dict[str, float]:
     given = [key for key in ("timeout_seconds", "default_timeout") if key in options]
     if not given:
         return {}
@@ -310,15 +310,15 @@ def _timeout(options: Options) -> dict[str, float]:
     return {"timeout_seconds": float(seconds)}
 
 
-def _functions(options: Options) -> dict[str, Any]:
-    hooks = {key: tuple(map(with_context, _several(options, key))) for key in _HOOKS}
-    middleware = _several(options, "middleware")
+def _functions(options: ToolOptionMap) -> dict[str, Any]:
+    hooks = {key: tuple(map(adapt_hook, _function_list(options, key))) for key in _HOOKS}
+    middleware = _function_list(options, "middleware")
     for layer in middleware:
         _check_function("middleware", layer, 3)
     return {**hooks, "middleware": middleware}
 
 
-def _several(options: Options, key: str) -> tuple[Function, ...]:
+def _function_list(options: ToolOptionMap, key: str) -> tuple[Function, ...]:
     given: Any = options.get(key, ())
     functions = () if callable(given) else tuple(given)
     if callable(given) or not all(map(callable, functions)):

@@ -67,8 +67,8 @@ def _sections(lines: list[str]) -> Iterator[_Section]:
         if skip_underline:
             skip_underline = False
             continue
-        opened = _opened(line, following)
-        if opened is None and _ends(section, line):
+        opened = _open_section(line, following)
+        if opened is None and _ends_section(section, line):
             opened = _Section(_Style.PROSE, "", [line])
         if opened is None:
             section.lines.append(line)
@@ -79,7 +79,7 @@ def _sections(lines: list[str]) -> Iterator[_Section]:
     yield section
 
 
-def _opened(line: str, following: str) -> _Section | None:
+def _open_section(line: str, following: str) -> _Section | None:
     """The section that this line opens."""
     word = line.strip().lower()
     if word and _UNDERLINE.fullmatch(following):
@@ -91,14 +91,14 @@ def _opened(line: str, following: str) -> _Section | None:
     return None
 
 
-def _ends(section: _Section, line: str) -> bool:
+def _ends_section(section: _Section, line: str) -> bool:
     """Google sections and Sphinx fields are indented; a NumPy section goes on to the next header."""
     return section.style in (_Style.GOOGLE, _Style.SPHINX) and bool(line[:1].strip())
 
 
 def _sphinx_parameter(section: _Section) -> dict[str, str]:
     field = _SPHINX_PARAMETER.match(section.title)
-    return {field[1]: _joined([field[2], *section.lines])} if field else {}
+    return {field[1]: _join_lines([field[2], *section.lines])} if field else {}
 
 
 def _google_entries(lines: list[str]) -> dict[str, str]:
@@ -111,7 +111,7 @@ def _google_entries(lines: list[str]) -> dict[str, str]:
             current = entries[entry[1]] = [entry[2] or ""]
         else:
             current.append(line)
-    return {name: _joined(text) for name, text in entries.items()}
+    return {name: _join_lines(text) for name, text in entries.items()}
 
 
 def _numpy_entries(lines: list[str]) -> dict[str, str]:
@@ -124,12 +124,12 @@ def _numpy_entries(lines: list[str]) -> dict[str, str]:
             entries.update((name.strip(" *"), current) for name in entry[1].split(","))
         else:
             current.append(line)
-    return {name: _joined(text) for name, text in entries.items()}
+    return {name: _join_lines(text) for name, text in entries.items()}
 
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _joined(lines: Iterable[str]) -> str:
+def _join_lines(lines: Iterable[str]) -> str:
     return " ".join(filter(None, (line.strip() for line in lines)))

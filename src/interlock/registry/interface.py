@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from ..domain.resources import Mask
-from ..domain.tool import Menu, Situation, ToolDefinition
+from ..domain.tool import ToolCatalog, CallContext, ToolDefinition
 
 
 class Toolbox(ABC):
@@ -20,11 +20,11 @@ class Toolbox(ABC):
     def __iter__(self) -> Iterator[ToolDefinition]: ...
 
     @abstractmethod
-    def hide(self, masks: Callable[[str], tuple[Mask, ...]]) -> None:
+    def set_masks(self, masks: Callable[[str], tuple[Mask, ...]]) -> None:
         """What the policy denies to every tool, or to the one that is named: to be asked for before every call."""
 
     @abstractmethod
-    def keep_off(self, paths: Iterable[str]) -> None:
+    def protect_paths(self, paths: Iterable[str]) -> None:
         """Files and folders of the runtime itself, absolute: no tool reads or writes them, wherever they are."""
 
     @abstractmethod
@@ -34,16 +34,16 @@ class Toolbox(ABC):
 class Registry(Protocol):
     def find(self, name: str) -> ToolDefinition | None: ...
 
-    def visible(self, situation: Situation) -> list[ToolDefinition]:
+    def list_visible(self, situation: CallContext) -> list[ToolDefinition]:
         """The tools available in this situation, by name."""
         ...
 
-    def menu(self, situation: Situation) -> Menu:
+    def catalog(self, situation: CallContext) -> ToolCatalog:
         """What a model is shown now."""
         ...
 
 
-def visibility(tool: ToolDefinition, situation: Situation) -> str:
+def find_hidden_reason(tool: ToolDefinition, situation: CallContext) -> str:
     """Why the tool is not available in this situation; empty when it is. A tool that cannot tell is not."""
     # What runs commands is judged command by command: it may be asked for one that only reads.
     if situation.mode == "read_only" and not tool.read_only and "command" not in tool.resources.values():

@@ -13,130 +13,130 @@ import msgspec
 
 from ..domain import json
 from ..domain.errors import DuplicateToolError
-from ..domain.tool import JsonObject, Menu, Mode, Origin, Situation, ToolDefinition, ToolSpec
+from ..domain.tool import JsonObject, ToolCatalog, PermissionMode, ToolOrigin, CallContext, ToolDefinition, ToolSpec
 from .decorator import tool as declare
-from .interface import visibility
+from .interface import find_hidden_reason
 
 #: More different menus than this are made again instead of remembered.
-_MENUS_KEPT = 64
+_MAX_CACHED_CATALOGS = 64
 
 
 class ToolRegistry:
     """The single source of truth for which tools exist. Two tools of one name are refused."""
 
     def __init__(self, tools: Iterable[ToolDefinition | Callable[..., Any]] = ()) -> None:
-        self._catalog = _Catalog({})
-        self._changing = Lock()
+        self._tool_set = _ToolSet({})
+        self._lock = Lock()
         for tool in tools:
             self.register(tool)
 
     def register(self, tool: ToolDefinition | Callable[..., Any]) -> ToolDefinition:
         """Add a tool, from the next lookup on. A bare function is declared with all defaults."""
         definition = tool if isinstance(tool, ToolDefinition) else declare(tool)
-        with self._changing:
-            tools = self._catalog.tools
+        with self._lock:
+            tools = self._tool_set.tools
             if definition.name in tools:
                 raise DuplicateToolError(f"There is a tool {definition.name!r} already")
-            self._catalog = _Catalog({**tools, definition.name: definition})
+            self._tool_set = _ToolSet({**tools, definition.name: definition})
         return definition
 
     def unregister(self, name: str) -> ToolDefinition | None:
         """Remove a tool, from the next lookup on, and return it; None when there was none."""
-        with self._changing:
-            tools = dict(self._catalog.tools)
+        with self._lock:
+            tools = dict(self._tool_set.tools)
             removed = tools.pop(name, None)
             if removed is not None:
-                self._catalog = _Catalog(tools)
+                self._tool_set = _ToolSet(tools)
         return removed
 
     def find(self, name: str) -> ToolDefinition | None:
         try:
-            return self._catalog.tools[name]
+            return self._tool_set.tools[name]
         except KeyError:
             return None
 
     lookup = find
 
     def names(self) -> tuple[str, ...]:
-        return tuple(self._catalog.tools)
+        return tuple(self._tool_set.tools)
 
     def __iter__(self) -> Iterator[ToolDefinition]:
-        return iter(self._catalog.tools.values())
+        return iter(self._tool_set.tools.values())
 
-    def origin(self, name: str) -> Origin | None:
+    def origin(self, name: str) -> ToolOrigin | None:
         """Where the tool comes from; None when there is no such tool."""
         tool = self.find(name)
         return tool.origin if tool else None
 
-    def visible(self, situation: Situation) -> list[ToolDefinition]:
-        return self._catalog.visible(situation)
+    def list_visible(self, situation: CallContext) -> list[ToolDefinition]:
+        return self._tool_set.list_visible(situation)
 
-    def menu(self, situation: Situation) -> Menu:
-        catalog = self._catalog
-        if situation.mode in catalog.menus_by_mode:
-            return catalog.menus_by_mode[situation.mode]
-        return catalog.menu(situation)
+    def catalog(self, situation: CallContext) -> ToolCatalog:
+        tool_set = self._tool_set
+        if situation.mode in tool_set.catalogs_by_mode:
+            return tool_set.catalogs_by_mode[situation.mode]
+        return tool_set.catalog(situation)
 
-    def to_openai_function_tools(self, situation: Situation | None = None) -> list[JsonObject]:
+    def to_openai_function_tools(self, situation: CallContext | None = None) -> list[JsonObject]:
         """For OpenAI's chat completions, and everybody who copied them. Without a situation: every tool."""
         return [{"type": "function", "function": _openai_function(spec)} for spec in self._specs(situation)]
 
-    def to_openai_responses_tools(self, situation: Situation | None = None) -> list[JsonObject]:
+    def to_openai_responses_tools(self, situation: CallContext | None = None) -> list[JsonObject]:
         # That API takes schemas as strict unless told otherwise, and strict ones may have no optional field.
         return [{"type": "function", **_openai_function(spec), "strict": False} for spec in self._specs(situation)]
 
-    def to_anthropic_tools(self, situation: Situation | None = None) -> list[JsonObject]:
+    def to_anthropic_tools(self, situation: CallContext | None = None) -> list[JsonObject]:
         return [
-            {"name": spec.name, "description": spec.description, "input_schema": _own_copy(spec)}
+            {"name": spec.name, "description": spec.description, "input_schema": _copy_schema(spec)}
             for spec in self._specs(situation)
         ]
 
-    def _specs(self, situation: Situation | None) -> Iterable[ToolSpec]:
+    def _specs(self, situation: CallContext | None) -> Iterable[ToolSpec]:
         if situation is not None:
-            return self.menu(situation).tools
-        return (tool.spec for tool in self._catalog.tools.values())
+            return self.catalog(situation).tools
+        return (tool.spec for tool in self._tool_set.tools.values())
 
 
-class _Catalog:
+class _ToolSet:
     """A set of tools, by name, that does not change."""
 
     def __init__(self, tools: Mapping[str, ToolDefinition]) -> None:
         self.tools = {name: tools[name] for name in sorted(tools)}
         #: Without a tool that decides by itself, the mode alone says what is visible.
         self._by_mode_alone = all(tool.visible is None for tool in tools.values())
-        self.menus_by_mode: dict[Mode, Menu] = {}
-        self._menus_by_names: dict[tuple[str, ...], Menu] = {}
+        self.catalogs_by_mode: dict[PermissionMode, ToolCatalog] = {}
+        self._catalogs_by_names: dict[tuple[str, ...], ToolCatalog] = {}
 
-    def visible(self, situation: Situation) -> list[ToolDefinition]:
-        return [tool for tool in self.tools.values() if not visibility(tool, situation)]
+    def list_visible(self, situation: CallContext) -> list[ToolDefinition]:
+        return [tool for tool in self.tools.values() if not find_hidden_reason(tool, situation)]
 
-    def menu(self, situation: Situation) -> Menu:
+    def catalog(self, situation: CallContext) -> ToolCatalog:
         if not self._by_mode_alone:
-            return self._menu_of(self.visible(situation))
-        menu = self.menus_by_mode[situation.mode] = self._menu_of(self.visible(situation))
-        return menu
+            return self._cached_catalog(self.list_visible(situation))
+        catalog = self.catalogs_by_mode[situation.mode] = self._cached_catalog(self.list_visible(situation))
+        return catalog
 
-    def _menu_of(self, tools: list[ToolDefinition]) -> Menu:
+    def _cached_catalog(self, tools: list[ToolDefinition]) -> ToolCatalog:
         names = tuple(tool.name for tool in tools)
-        menu = self._menus_by_names.get(names)
-        if menu is None:
-            if len(self._menus_by_names) >= _MENUS_KEPT:
-                self._menus_by_names.clear()
-            menu = self._menus_by_names[names] = _menu(tools)
-        return menu
+        catalog = self._catalogs_by_names.get(names)
+        if catalog is None:
+            if len(self._catalogs_by_names) >= _MAX_CACHED_CATALOGS:
+                self._catalogs_by_names.clear()
+            catalog = self._catalogs_by_names[names] = _build_catalog(tools)
+        return catalog
 
 
-def _menu(tools: list[ToolDefinition]) -> Menu:
+def _build_catalog(tools: list[ToolDefinition]) -> ToolCatalog:
     specs = tuple(tool.spec for tool in tools)
     versions = {tool.name: tool.version for tool in tools}
     digest = "sha256:" + sha256(json.encode_sorted([specs, versions])).hexdigest()
-    return Menu(digest=digest, tools=specs, versions=versions)
+    return ToolCatalog(digest=digest, tools=specs, versions=versions)
 
 
 def _openai_function(spec: ToolSpec) -> JsonObject:
-    return {"name": spec.name, "description": spec.description, "parameters": _own_copy(spec)}
+    return {"name": spec.name, "description": spec.description, "parameters": _copy_schema(spec)}
 
 
-def _own_copy(spec: ToolSpec) -> JsonObject:
+def _copy_schema(spec: ToolSpec) -> JsonObject:
     """Callers add to what they send; the definition must not notice."""
     return msgspec.json.decode(json.encode(spec.parameters_schema))

@@ -28,7 +28,7 @@ class Signature(NamedTuple):
     context_parameter: str
 
 
-_CLOSED = ConfigDict(extra="forbid", strict=True)
+_STRICT_CONFIG = ConfigDict(extra="forbid", strict=True)
 _UNSUPPORTED = {
     inspect.Parameter.POSITIONAL_ONLY: "is positional-only; arguments are passed by name, so remove the '/'",
     inspect.Parameter.VAR_POSITIONAL: "takes any number of arguments; a model can only send named ones",
@@ -39,16 +39,16 @@ _UNSUPPORTED = {
 def read_signature(handler: Callable[..., Any], args_model: type[BaseModel] | None) -> Signature:
     _check_function(handler)
     parameters = _named_parameters(handler)
-    hints = _hints(handler, parameters)
+    hints = _resolve_hints(handler, parameters)
     context = _context_parameter(hints)
     parameters = {name: parameter for name, parameter in parameters.items() if name != context}
     if args_model is None:
         return Signature(_arguments_model(handler, parameters, hints), "", context)
     _check_args_model(args_model)
-    whole = _whole_parameter(parameters, hints, args_model)
+    whole = _find_args_parameter(parameters, hints, args_model)
     if not whole:
         _check_fields(parameters, args_model)
-    return Signature(_closed(args_model), whole, context)
+    return Signature(_make_strict(args_model), whole, context)
 
 
 def arguments_schema(model: type[BaseModel], descriptions: Mapping[str, str]) -> JsonObject:
@@ -70,7 +70,7 @@ def arguments_schema(model: type[BaseModel], descriptions: Mapping[str, str]) ->
     return schema
 
 
-def with_context(hook: Callable[..., Any]) -> Callable[..., Any]:
+def adapt_hook(hook: Callable[..., Any]) -> Callable[..., Any]:
     """The hook as `(value, context)`, a coroutine function when it was one."""
     is_async = is_coroutine_function(hook)
     if _wants_context(hook):
@@ -94,7 +94,7 @@ def with_context(hook: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def accepts(function: Callable[..., Any], argument_count: int) -> bool:
+def accepts_arguments(function: Callable[..., Any], argument_count: int) -> bool:
     try:
         signature = inspect.signature(function)
     except ValueError:
@@ -112,11 +112,11 @@ def is_coroutine_function(function: Callable[..., Any]) -> bool:
 
 
 def _wants_context(hook: Callable[..., Any]) -> bool:
-    if not accepts(hook, 1):
-        if accepts(hook, 2):
+    if not accepts_arguments(hook, 1):
+        if accepts_arguments(hook, 2):
             return True
-        raise ToolDeclarationError(f"hook {_called(hook)} must take (value) or (value, ctx)")
-    if not accepts(hook, 2):
+        raise ToolDeclarationError(f"hook {_callable_name(hook)} must take (value) or (value, ctx)")
+    if not accepts_arguments(hook, 2):
         return False
     # Both work. A second parameter with a default is the context only where it says so.
     try:
@@ -142,7 +142,7 @@ def _named_parameters(handler: Callable[..., Any]) -> dict[str, inspect.Paramete
     return parameters
 
 
-def _hints(handler: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
+def _resolve_hints(handler: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
     """The types of the parameters. The return type is left alone: it may not exist while the program runs."""
 
     def annotated() -> None: ...
@@ -164,7 +164,7 @@ def _hints(handler: Callable[..., Any], parameters: Mapping[str, inspect.Paramet
 def _context_parameter(hints: Mapping[str, Any]) -> str:
     names = [name for name, hint in hints.items() if _is_context(hint)]
     if len(names) > 1:
-        raise ToolDeclarationError(f"parameters {_quoted(names)} are all ToolContext; one is enough")
+        raise ToolDeclarationError(f"parameters {_quote_names(names)} are all ToolContext; one is enough")
     return names[0] if names else ""
 
 
@@ -179,11 +179,11 @@ def _arguments_model(
 ) -> type[BaseModel]:
     missing = [name for name in parameters if name not in hints]
     if missing:
-        raise ToolDeclarationError(f"no type for {_quoted(missing)}; annotate every parameter")
+        raise ToolDeclarationError(f"no type for {_quote_names(missing)}; annotate every parameter")
     fields = {name: (hints[name], _default(parameter)) for name, parameter in parameters.items()}
     for name in fields:
         _check_field_name(name)
-    config: ConfigDict = {**_CLOSED, "protected_namespaces": ()}
+    config: ConfigDict = {**_STRICT_CONFIG, "protected_namespaces": ()}
     try:
         with warnings.catch_warnings():
             # A parameter may be called `json` or `schema`; nobody uses the old methods of that name.
@@ -210,7 +210,7 @@ def _check_args_model(args_model: object) -> None:
         raise ToolDeclarationError("args_model must be a pydantic model with named fields")
 
 
-def _whole_parameter(
+def _find_args_parameter(
     parameters: Mapping[str, inspect.Parameter], hints: Mapping[str, Any], args_model: type[BaseModel]
 ) -> str:
     names = list(parameters)
@@ -222,7 +222,7 @@ def _check_fields(parameters: Mapping[str, inspect.Parameter], args_model: type[
     missing = [name for name in fields if name not in parameters]
     if missing:
         raise ToolDeclarationError(
-            f"the function does not take {_quoted(missing)}; name every field of {args_model.__name__} as a"
+            f"the function does not take {_quote_names(missing)}; name every field of {args_model.__name__} as a"
             " parameter, or annotate a single parameter with the model"
         )
     unfilled = [
@@ -231,12 +231,12 @@ def _check_fields(parameters: Mapping[str, inspect.Parameter], args_model: type[
         if name not in fields and parameter.default is inspect.Parameter.empty
     ]
     if unfilled:
-        raise ToolDeclarationError(f"{args_model.__name__} has no field for {_quoted(unfilled)}")
+        raise ToolDeclarationError(f"{args_model.__name__} has no field for {_quote_names(unfilled)}")
 
 
-def _closed(args_model: type[BaseModel]) -> type[BaseModel]:
+def _make_strict(args_model: type[BaseModel]) -> type[BaseModel]:
     """The developer's model, closed and strict where it does not say otherwise."""
-    unset: dict[str, Any] = {key: value for key, value in _CLOSED.items() if key not in args_model.model_config}
+    unset: dict[str, Any] = {key: value for key, value in _STRICT_CONFIG.items() if key not in args_model.model_config}
     if not unset:
         return args_model
     namespace = {
@@ -282,9 +282,9 @@ def _drop_titles(schema: Any) -> None:
         _drop_titles(schema.get(key))
 
 
-def _called(function: Callable[..., Any]) -> str:
+def _callable_name(function: Callable[..., Any]) -> str:
     return getattr(function, "__qualname__", type(function).__name__)
 
 
-def _quoted(names: list[str]) -> str:
+def _quote_names(names: list[str]) -> str:
     return ", ".join(f"'{name}'" for name in names)

@@ -6,38 +6,38 @@ import msgspec
 
 from ..domain.errors import DuplicateToolError, ToolDeclarationError
 from ..domain.tool import ToolDefinition
-from .decorator import check_name, definition_digest
+from .decorator import check_name, derive_version
 
 
-def filtered(tools: Iterable[ToolDefinition], keep: Callable[[ToolDefinition], bool]) -> tuple[ToolDefinition, ...]:
+def filter_tools(tools: Iterable[ToolDefinition], keep: Callable[[ToolDefinition], bool]) -> tuple[ToolDefinition, ...]:
     return tuple(tool for tool in tools if keep(tool))
 
 
-def prefixed(tools: Iterable[ToolDefinition], prefix: str) -> tuple[ToolDefinition, ...]:
-    return _distinct(_under_name(tool, prefix + tool.name) for tool in tools)
+def prefix_tools(tools: Iterable[ToolDefinition], prefix: str) -> tuple[ToolDefinition, ...]:
+    return _require_distinct(_rename_tool(tool, prefix + tool.name) for tool in tools)
 
 
-def renamed(tools: Iterable[ToolDefinition], names: Mapping[str, str]) -> tuple[ToolDefinition, ...]:
+def rename_tools(tools: Iterable[ToolDefinition], names: Mapping[str, str]) -> tuple[ToolDefinition, ...]:
     """`names` maps old names to new ones; the others stay. An old name that no tool has is a mistake."""
     tools = tuple(tools)
     unknown = sorted(names.keys() - {tool.name for tool in tools})
     if unknown:
         raise ToolDeclarationError(f"There is no tool {', '.join(unknown)} to rename")
-    return _distinct(_under_name(tool, names.get(tool.name, tool.name)) for tool in tools)
+    return _require_distinct(_rename_tool(tool, names.get(tool.name, tool.name)) for tool in tools)
 
 
-def _under_name(tool: ToolDefinition, name: str) -> ToolDefinition:
+def _rename_tool(tool: ToolDefinition, name: str) -> ToolDefinition:
     if name == tool.name:
         return tool
     check_name(name)
     named = msgspec.structs.replace(tool, spec=msgspec.structs.replace(tool.spec, name=name))
-    if tool.version != definition_digest(tool):
+    if tool.version != derive_version(tool):
         return named
     # The name is part of what the digest covers; a version that the developer gave stays.
-    return msgspec.structs.replace(named, version=definition_digest(named))
+    return msgspec.structs.replace(named, version=derive_version(named))
 
 
-def _distinct(tools: Iterable[ToolDefinition]) -> tuple[ToolDefinition, ...]:
+def _require_distinct(tools: Iterable[ToolDefinition]) -> tuple[ToolDefinition, ...]:
     by_name: dict[str, ToolDefinition] = {}
     for tool in tools:
         if tool.name in by_name:

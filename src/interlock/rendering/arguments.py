@@ -24,35 +24,35 @@ from unicodedata import category, east_asian_width
 from rich.cells import get_character_cell_size
 
 from ..domain.tool import JsonObject
-from .visible import MAX_PIECE_CELLS, escape, pieces, unseen, visible
+from .visible import MAX_PIECE_CELLS, escape_character, visible_pieces, unescape_invisible, escape_invisible
 
 _FIRST_ASTRAL = 0x10000
 #: A word with more is broken where the row ends.
 _MAX_MOVED_PIECES = 12
 
 
-def cells(text: str) -> int:
-    return len(text) if text.isascii() else sum(map(_cells, text))
+def cell_width(text: str) -> int:
+    return len(text) if text.isascii() else sum(map(_character_width, text))
 
 
-def wrap(pieces: Iterable[str], first: int, rest: int) -> list[str]:
+def wrap_pieces(pieces: Iterable[str], first: int, rest: int) -> list[str]:
     """At least one row: the first of up to `first` cells, the others of up to `rest`. Pieces stay whole."""
     rows: list[str] = []
     row: list[str] = []
     used, room = 0, first
     for piece in pieces:
-        size = len(piece) if piece.isascii() else cells(piece)
+        size = len(piece) if piece.isascii() else cell_width(piece)
         if used + size > room and row:
-            kept = _kept(row, rest - size)
+            kept = _count_kept_pieces(row, rest - size)
             rows.append("".join(row[:kept]))
             row = row[kept:]
-            used, room = cells("".join(row)), rest
+            used, room = cell_width("".join(row)), rest
         row.append(piece)
         used += size
     return [*rows, "".join(row)]
 
 
-def _kept(row: list[str], room: int) -> int:
+def _count_kept_pieces(row: list[str], room: int) -> int:
     """How many pieces stay on the row: not its last word, if that is short and `room` takes it, and no last spaces."""
     word = len(row)
     while word and row[word - 1] != " ":
@@ -62,13 +62,13 @@ def _kept(row: list[str], room: int) -> int:
         while kept and row[kept - 1] == " ":
             kept -= 1
         moved = row[kept:]
-        if kept and len(moved) <= _MAX_MOVED_PIECES and cells("".join(moved)) <= room:
+        if kept and len(moved) <= _MAX_MOVED_PIECES and cell_width("".join(moved)) <= room:
             return kept
     return len(row)
 
 
 @lru_cache(maxsize=16_384)
-def _cells(character: str) -> int:
+def _character_width(character: str) -> int:
     if east_asian_width(character) in "WFA" or (ord(character) >= _FIRST_ASTRAL and category(character)[0] == "S"):
         return 2
     return max(1, get_character_cell_size(character))
@@ -99,16 +99,16 @@ class _Entry(NamedTuple):
     value: Any
 
 
-def write(arguments: JsonObject, width: int) -> list[str]:
+def write_outline(arguments: JsonObject, width: int) -> list[str]:
     """The outline, every line within the width and behind a margin of two spaces."""
-    return [line for item in _items(arguments) for line in _written(item, width)]
+    return [line for item in _walk_items(arguments) for line in _write_item(item, width)]
 
 
-def read(lines: Iterable[str]) -> JsonObject:
+def read_outline(lines: Iterable[str]) -> JsonObject:
     """The arguments of an outline. `ValueError` when it is none."""
     arguments: JsonObject = {}
     parents: list[Any] = [arguments]
-    for entry in _entries(lines):
+    for entry in _read_entries(lines):
         if entry.depth >= len(parents) or _is_list(parents[entry.depth]) != (entry.key is None):
             raise ValueError("an entry is not where it could be")
         del parents[entry.depth + 1 :]
@@ -121,7 +121,7 @@ def read(lines: Iterable[str]) -> JsonObject:
     return arguments
 
 
-def _items(arguments: JsonObject) -> Iterator[_Item]:
+def _walk_items(arguments: JsonObject) -> Iterator[_Item]:
     """Every value in order, with what is inside of it right after it. Without recursion: depth is not trusted."""
     left = [_Item(0, key, value) for key, value in reversed(arguments.items())]
     while left:
@@ -134,23 +134,23 @@ def _items(arguments: JsonObject) -> Iterator[_Item]:
             left.extend(_Item(item.depth + 1, last - at, value) for at, value in enumerate(reversed(item.value)))
 
 
-def _written(item: _Item, width: int) -> Iterator[str]:
+def _write_item(item: _Item, width: int) -> Iterator[str]:
     margin = "  " * (1 + min(item.depth, MAX_INDENT))
-    name = [*(f"@{item.depth} " if item.depth > MAX_INDENT else ""), *_name(item.name)]
+    name = [*(f"@{item.depth} " if item.depth > MAX_INDENT else ""), *_write_name(item.name)]
     text = item.value if isinstance(item.value, str) and item.value else None
     if text is not None and "\n" not in text and len(text) <= width:
-        inline = f"{margin}{''.join(name)} | {visible(text)}"
-        if cells(inline) <= width:
+        inline = f"{margin}{''.join(name)} | {escape_invisible(text)}"
+        if cell_width(inline) <= width:
             yield inline
             return
-    first, *others = wrap([*name, *_rest(item.value)], width - len(margin), width - len(margin) - 4)
+    first, *others = wrap_pieces([*name, *_describe_value(item.value)], width - len(margin), width - len(margin) - 4)
     yield margin + first
     yield from (f"{margin}  > {row}" for row in others)
     if text is not None:
-        yield from _block(text, margin + "  ", width)
+        yield from _write_text_block(text, margin + "  ", width)
 
 
-def _rest(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     """What follows the name, but for text."""
     if isinstance(value, str) and value:
         lines = value.count("\n") + 1
@@ -162,24 +162,24 @@ def _rest(value: Any) -> str:
     return f" = {dumps(value)}"
 
 
-def _block(text: str, margin: str, width: int) -> Iterator[str]:
+def _write_text_block(text: str, margin: str, width: int) -> Iterator[str]:
     room = width - len(margin) - 2
     indent = max(0, min(MAX_TEXT_INDENT, room - MAX_PIECE_CELLS - 1))
     for line in text.split("\n"):
-        first, *others = wrap(pieces(line, indent), room, room)
+        first, *others = wrap_pieces(visible_pieces(line, indent), room, room)
         yield f"{margin}| {first}".rstrip(" ")
         yield from (f"{margin}> {row}" for row in others)
 
 
-def _name(name: str | int) -> list[str]:
+def _write_name(name: str | int) -> list[str]:
     if isinstance(name, int):
         return [f"[{name}]"]
     if _BARE_KEY.fullmatch(name):
         return list(name)
-    return ['"', *(escape('"') if piece == '"' else piece for piece in pieces(name)), '"']
+    return ['"', *(escape_character('"') if piece == '"' else piece for piece in visible_pieces(name)), '"']
 
 
-def _entries(lines: Iterable[str]) -> Iterator[_Entry]:
+def _read_entries(lines: Iterable[str]) -> Iterator[_Entry]:
     """Each entry with its rows put together: those of the entry itself, then those of every line of its text."""
     rows: list[list[str]] = []
     for line in lines:
@@ -190,34 +190,34 @@ def _entries(lines: Iterable[str]) -> Iterator[_Entry]:
             rows[-1].append(body[2:])
         else:
             if rows:
-                yield _entry(*map("".join, rows))
+                yield _read_entry(*map("".join, rows))
             rows = [[line]]
     if rows:
-        yield _entry(*map("".join, rows))
+        yield _read_entry(*map("".join, rows))
 
 
-def _entry(line: str, *text: str) -> _Entry:
+def _read_entry(line: str, *text: str) -> _Entry:
     body = line.lstrip(" ")
     match = _ENTRY.fullmatch(body)
     if match is None or bool(text) != (match["kind"] == "text"):
-        raise ValueError(f"not an entry: {visible(body)}")
+        raise ValueError(f"not an entry: {escape_invisible(body)}")
     depth = int(match["depth"]) if match["depth"] else (len(line) - len(body)) // 2 - 1
-    key = None if match["index"] else match["bare"] or unseen(match["quoted"])
-    return _Entry(depth, key, _value(match, text))
+    key = None if match["index"] else match["bare"] or unescape_invisible(match["quoted"])
+    return _Entry(depth, key, _read_value(match, text))
 
 
-def _value(match: re.Match[str], text: tuple[str, ...]) -> Any:
+def _read_value(match: re.Match[str], text: tuple[str, ...]) -> Any:
     if match["json"] is not None:
         return loads(match["json"])
     if match["line"] is not None:
-        return unseen(match["line"])
+        return unescape_invisible(match["line"])
     match match["kind"]:
         case "object":
             return {}
         case "list":
             return []
         case _:
-            return "\n".join(map(unseen, text))
+            return "\n".join(map(unescape_invisible, text))
 
 
 def _is_object(value: Any) -> TypeGuard[JsonObject]:

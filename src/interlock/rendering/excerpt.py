@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 
 #: Words of failing lines, the sure ones first: the others count only where none of these is found.
-SIGNS = (
+FAILURE_WORDS = (
     (
         *("Traceback (most recent call last)", "Error:", "ERROR", "error:", "error[", "FAIL", "AssertionError"),
         *("panic:", "panicked at", "fatal:", "FATAL", "Exception", "not ok ", "npm ERR!", "Segmentation fault"),
@@ -28,11 +28,11 @@ SIGNS = (
     ("Expected", "expected", "Error", "error", "Failed", "failed", "Failure", "failure", "exception", "assert"),
 )
 TRACEBACK = "Traceback (most recent call last)"
-CAUSE = "Caused by:"
+CAUSED_BY = "Caused by:"
 #: The line after a traceback that says what went wrong begins after such a place.
-end_of_trace = re.compile(r"\n(?=[^\s|])").search
+find_trace_end = re.compile(r"\n(?=[^\s|])").search
 #: How many characters before and after a word of a failing line are looked at.
-LOOK_CHARS = 64
+CONTEXT_CHARS = 64
 
 _MAX_HINT_CHARS = 60
 #: How many harmless lines with one word are passed over before the word is given up.
@@ -42,26 +42,26 @@ _none_before = re.compile(r"(?:(?<![\w.])0|\b(?:no|zero|without)) \w*$", re.IGNO
 _none_after = re.compile(r"\w*[\"']?\s?[:=]\s{0,2}0\b").match
 
 
-def first_failure(text: str) -> int:
+def find_first_failure(text: str) -> int:
     """Where the first failing line tells of its failure; -1 when none does."""
-    for words in SIGNS:
-        at = first_sign(text, words, 0, len(text))
+    for words in FAILURE_WORDS:
+        at = find_first_word(text, words, 0, len(text))
         if at >= 0:
-            return near_line_start(text, at)
+            return find_near_line_start(text, at)
     return -1
 
 
-def first_sign(text: str, words: Iterable[str], start: int, end: int) -> int:
+def find_first_word(text: str, words: Iterable[str], start: int, end: int) -> int:
     """The first place between these where one of the words tells of a failure; -1 when none does."""
     first = -1
     for word in words:
-        at = _find_sign(text, word, start, end)
+        at = _find_word(text, word, start, end)
         if at >= 0:
             first = end = at
     return first
 
 
-def _find_sign(text: str, word: str, start: int, end: int) -> int:
+def _find_word(text: str, word: str, start: int, end: int) -> int:
     at = text.find(word, start, end)
     for _ in range(_MAX_HARMLESS):
         if at < 0 or not (_none_before(text[max(0, at - 16) : at]) or _none_after(text[at : at + 24])):
@@ -70,21 +70,21 @@ def _find_sign(text: str, word: str, start: int, end: int) -> int:
     return -1
 
 
-def near_line_start(text: str, at: int) -> int:
+def find_near_line_start(text: str, at: int) -> int:
     earliest = max(0, at - _MAX_HINT_CHARS)
     line_start = text.rfind("\n", earliest, at) + 1
     return line_start if line_start or not earliest else at
 
 
-def last_trace_end(text: str) -> int:
+def find_last_trace_end(text: str) -> int:
     """The line that ends the last traceback with its error, or the last cause; -1 without either."""
-    cause = text.rfind(CAUSE)
+    cause = text.rfind(CAUSED_BY)
     start = text.rfind(TRACEBACK)
-    end = end_of_trace(text, start) if start >= 0 else None
+    end = find_trace_end(text, start) if start >= 0 else None
     return cause if end is None else max(end.end(), cause)
 
 
-def hint(text: str, at: int) -> str:
+def build_search_hint(text: str, at: int) -> str:
     """The start of the line, as far as it can be printed, so that it can be looked for as it is."""
     end = text.find("\n", at, at + 2 * _MAX_HINT_CHARS)
     line = text[at : at + 2 * _MAX_HINT_CHARS if end < 0 else end].strip()[:_MAX_HINT_CHARS]
@@ -124,14 +124,14 @@ class Excerpt(msgspec.Struct, frozen=True, kw_only=True):
         return self.omitted > 0
 
 
-class Span(NamedTuple):
+class TextSpan(NamedTuple):
     """From `start` to before `end`."""
 
     start: int
     end: int
 
 
-class Piece(NamedTuple):
+class ExcerptPiece(NamedTuple):
     """Bytes `start` to before `end` of the output, as text."""
 
     start: int
@@ -139,7 +139,7 @@ class Piece(NamedTuple):
     text: str
 
 
-class Source(Protocol):
+class ExcerptSource(Protocol):
     """An output that is too long. Places and spans are its own, such as characters of a text or bytes of a file.
 
     Room is always characters: a span that is asked for by its room has no more of them.
@@ -155,7 +155,7 @@ class Source(Protocol):
         """Those of the artifact that holds it, which may hold more."""
         ...
 
-    def places(self, start: int, end: int) -> Span:
+    def places(self, start: int, end: int) -> TextSpan:
         """Where the artifact has these bytes."""
         ...
 
@@ -171,62 +171,62 @@ class Source(Protocol):
         """What to look for to find the place."""
         ...
 
-    def head(self, room: int) -> Span: ...
+    def head(self, room: int) -> TextSpan: ...
 
-    def tail(self, room: int) -> Span: ...
+    def tail(self, room: int) -> TextSpan: ...
 
-    def last(self, room: int) -> Span:
+    def last(self, room: int) -> TextSpan:
         """Exactly so many characters of the end."""
         ...
 
-    def ahead(self, at: int, room: int) -> Span:
+    def ahead(self, at: int, room: int) -> TextSpan:
         """What follows the place."""
         ...
 
-    def region(self, at: int, room: int) -> Span:
+    def region(self, at: int, room: int) -> TextSpan:
         """Some lines before the place and what follows it."""
         ...
 
-    def pieces(self, spans: list[Span]) -> Iterable[Piece]: ...
+    def pieces(self, spans: list[TextSpan]) -> Iterable[ExcerptPiece]: ...
 
 
 def apply_tool_output_limits(text: str, max_output_chars: int) -> Excerpt:
     """The whole text when it fits, else an excerpt of at most that many characters, markers included."""
-    produced = _size(text, "surrogatepass")
-    return _limited(_Text(text, produced, "surrogatepass", produced, Span), max_output_chars)
+    produced = _utf8_size(text, "surrogatepass")
+    return _limit(_TextSource(text, produced, "surrogatepass", produced, TextSpan), max_output_chars)
 
 
-def excerpt_of_bytes(
+def excerpt_bytes(
     content: bytes,
     max_output_chars: int,
     *,
-    places: Callable[[int, int], Span] = Span,
+    places: Callable[[int, int], TextSpan] = TextSpan,
     artifact_bytes: int | None = None,
 ) -> Excerpt:
     """The same for bytes, and the counts are theirs. What is no UTF-8 is shown as U+FFFD, one for each byte."""
     text = content.decode(errors="surrogateescape")
     artifact_bytes = len(content) if artifact_bytes is None else artifact_bytes
-    return _limited(_Text(text, len(content), "surrogateescape", artifact_bytes, places), max_output_chars)
+    return _limit(_TextSource(text, len(content), "surrogateescape", artifact_bytes, places), max_output_chars)
 
 
-def excerpt_from(source: Source, max_output_chars: int) -> Excerpt:
+def build_excerpt(source: ExcerptSource, max_output_chars: int) -> Excerpt:
     """An excerpt of an output that is known to be too long."""
     failing = source.failing()
     marker_chars = len(_marker(source.produced, source.artifact_bytes, source.artifact_bytes)) + 2
-    spans = _merged(_spans(source, max_output_chars, marker_chars, failing))
+    spans = _merge_spans(_choose_spans(source, max_output_chars, marker_chars, failing))
     around = "" if failing < 0 else source.around(failing)
-    return _assembled(source, source.pieces(spans), around)
+    return _assemble(source, source.pieces(spans), around)
 
 
-def _limited(source: "_Text", limit: int) -> Excerpt:
+def _limit(source: "_TextSource", limit: int) -> Excerpt:
     if len(source.text) > max(0, limit):
-        return excerpt_from(source, limit)
+        return build_excerpt(source, limit)
     produced = source.produced
-    text = source.shown(source.text)
+    text = source.displayable(source.text)
     return Excerpt(text=text, produced=produced, shown=produced, omitted=0, around="", ranges=((0, produced),))
 
 
-def _spans(source: Source, limit: int, marker_chars: int, failing: int) -> list[Span]:
+def _choose_spans(source: ExcerptSource, limit: int, marker_chars: int, failing: int) -> list[TextSpan]:
     """What to keep. Together with a marker in every gap it is within the limit."""
     if limit < MIN_EXCERPT_CHARS:
         return [source.last(max(0, limit - marker_chars))]
@@ -243,76 +243,76 @@ def _spans(source: Source, limit: int, marker_chars: int, failing: int) -> list[
     trace_end = source.trace_end()
     if trace_end >= 0:
         kept.append(source.region(trace_end, room // 5))
-    used = sum(span.end - span.start for span in _merged(kept))
+    used = sum(span.end - span.start for span in _merge_spans(kept))
     return [*kept, source.tail(max(room // 5, room - used))]
 
 
-def shown_text(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """The text with U+FFFD for every lone surrogate."""
     return text.translate(_REPLACED)
 
 
-class _Text(NamedTuple):
+class _TextSource(NamedTuple):
     """A `Source` whose places are characters."""
 
     text: str
     produced: int
     surrogates: _Surrogates
     artifact_bytes: int
-    place: Callable[[int, int], Span]
+    place: Callable[[int, int], TextSpan]
 
-    def places(self, start: int, end: int) -> Span:
+    def places(self, start: int, end: int) -> TextSpan:
         return self.place(start, end)
 
-    def shown(self, piece: str) -> str:
-        return piece if self.surrogates == "surrogatepass" or piece.isascii() else shown_text(piece)
+    def displayable(self, piece: str) -> str:
+        return piece if self.surrogates == "surrogatepass" or piece.isascii() else replace_surrogates(piece)
 
     def failing(self) -> int:
-        return first_failure(self.text)
+        return find_first_failure(self.text)
 
     def trace_end(self) -> int:
-        return last_trace_end(self.text)
+        return find_last_trace_end(self.text)
 
     def around(self, at: int) -> str:
-        return hint(self.text, at)
+        return build_search_hint(self.text, at)
 
-    def head(self, room: int) -> Span:
-        return head_of(self.text, room)
+    def head(self, room: int) -> TextSpan:
+        return head_span(self.text, room)
 
-    def tail(self, room: int) -> Span:
-        return tail_of(self.text, room)
+    def tail(self, room: int) -> TextSpan:
+        return tail_span(self.text, room)
 
-    def last(self, room: int) -> Span:
-        return Span(len(self.text) - room, len(self.text))
+    def last(self, room: int) -> TextSpan:
+        return TextSpan(len(self.text) - room, len(self.text))
 
-    def ahead(self, at: int, room: int) -> Span:
-        return Span(at, min(len(self.text), at + room))
+    def ahead(self, at: int, room: int) -> TextSpan:
+        return TextSpan(at, min(len(self.text), at + room))
 
-    def region(self, at: int, room: int) -> Span:
-        return region_of(self.text, at, room)
+    def region(self, at: int, room: int) -> TextSpan:
+        return region_span(self.text, at, room)
 
-    def pieces(self, spans: list[Span]) -> Iterator[Piece]:
+    def pieces(self, spans: list[TextSpan]) -> Iterator[ExcerptPiece]:
         chars = end_bytes = 0
         for start, end in spans:
-            start_bytes = end_bytes + _size(self.text[chars:start], self.surrogates)
+            start_bytes = end_bytes + _utf8_size(self.text[chars:start], self.surrogates)
             piece = self.text[start:end]
-            end_bytes = start_bytes + _size(piece, self.surrogates)
+            end_bytes = start_bytes + _utf8_size(piece, self.surrogates)
             chars = end
-            yield Piece(start_bytes, end_bytes, self.shown(piece))
+            yield ExcerptPiece(start_bytes, end_bytes, self.displayable(piece))
 
 
-def head_of(text: str, room: int) -> Span:
+def head_span(text: str, room: int) -> TextSpan:
     line_end = text.rfind("\n", room // 2, room) + 1
-    return Span(0, line_end or room)
+    return TextSpan(0, line_end or room)
 
 
-def tail_of(text: str, room: int) -> Span:
+def tail_span(text: str, room: int) -> TextSpan:
     start = len(text) - room
     line_start = text.find("\n", start, start + room // 2) + 1
-    return Span(line_start or start, len(text))
+    return TextSpan(line_start or start, len(text))
 
 
-def region_of(text: str, at: int, room: int) -> Span:
+def region_span(text: str, at: int, room: int) -> TextSpan:
     """Some lines before the place and what follows it, cut at the end of a line where there is one."""
     start = at
     for _ in range(_LINES_BEFORE):
@@ -322,20 +322,20 @@ def region_of(text: str, at: int, room: int) -> Span:
         start = line_start
     stop = min(len(text), start + room)
     line_end = text.rfind("\n", at + room // 4, stop) + 1
-    return Span(start, line_end or stop)
+    return TextSpan(start, line_end or stop)
 
 
-def _merged(spans: Iterable[Span]) -> list[Span]:
-    merged: list[Span] = []
+def _merge_spans(spans: Iterable[TextSpan]) -> list[TextSpan]:
+    merged: list[TextSpan] = []
     for span in sorted(spans):
         if merged and span.start - merged[-1].end < _MIN_GAP_CHARS:
-            merged[-1] = Span(merged[-1].start, max(merged[-1].end, span.end))
+            merged[-1] = TextSpan(merged[-1].start, max(merged[-1].end, span.end))
         else:
             merged.append(span)
     return merged
 
 
-def _assembled(source: Source, shown: Iterable[Piece], around: str) -> Excerpt:
+def _assemble(source: ExcerptSource, shown: Iterable[ExcerptPiece], around: str) -> Excerpt:
     pieces: list[str] = []
     ranges: list[tuple[int, int]] = []
     at = 0
@@ -360,7 +360,7 @@ def _assembled(source: Source, shown: Iterable[Piece], around: str) -> Excerpt:
     )
 
 
-def _gap_line(source: Source, pieces: list[str], start: int, end: int) -> str:
+def _gap_line(source: ExcerptSource, pieces: list[str], start: int, end: int) -> str:
     before = "\n" if pieces and not pieces[-1].endswith("\n") else ""
     return f"{before}{_marker(end - start, *source.places(start, end))}\n"
 
@@ -369,6 +369,6 @@ def _marker(size: int, start: int, end: int) -> str:
     return f"[... {size:,} bytes omitted (bytes {start:,}-{end:,}) ...]"
 
 
-def _size(text: str, surrogates: _Surrogates) -> int:
+def _utf8_size(text: str, surrogates: _Surrogates) -> int:
     """In UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", surrogates))

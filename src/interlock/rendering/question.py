@@ -15,11 +15,11 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 
 from ..domain.call import Question
-from ..domain.payload import Change, FileOperand
+from ..domain.payload import BindingChange, FileOperand
 from ..domain.tool import JsonObject
 from ..rendering import arguments as display_arguments
-from .arguments import wrap
-from .visible import pieces, unseen, visible, warnings
+from .arguments import wrap_pieces
+from .visible import visible_pieces, unescape_invisible, escape_invisible, find_text_warnings
 
 MIN_WIDTH = 40
 MAX_WIDTH = 200
@@ -27,14 +27,14 @@ MAX_WIDTH = 200
 FACT_LINES = 12
 _MAX_WARNINGS = 10
 
-Style: TypeAlias = Literal["title", "label", "payload", "fact", "risk", "warning", "loud", "hash", "hint"]
+LineStyle: TypeAlias = Literal["title", "label", "payload", "fact", "risk", "warning", "loud", "hash", "hint"]
 
 _TITLES = {
     "approval": "May this call run?",
     "input": "This call needs a value.",
     "consent": "This call needs a user's consent, which they give at the provider.",
 }
-_CARRIED_ON = "  > "
+_CONTINUATION = "  > "
 #: By profile, what it leaves to a call.
 _PROFILES = {
     "read-only": "it can change nothing that stays, and reach no host",
@@ -43,25 +43,25 @@ _PROFILES = {
     "workspace-write+network": "it can change the workspace only; it can reach hosts",
 }
 #: What a person is told about a call that may run code of the workspace without naming it.
-UNNAMED_CODE = (
+UNNAMED_CODE_WARNING = (
     "code of the workspace that this call does not name (imports, sourced files, hooks) may change until it runs"
 )
-_CUT = "[... "
+_TRUNCATION_MARK = "[... "
 _GUTTER = re.compile(r"^ *(?:[|>-] ?)?")
 
 
-class Line(msgspec.Struct, frozen=True, gc=False):
+class DisplayLine(msgspec.Struct, frozen=True, gc=False):
     text: str
-    style: Style
+    style: LineStyle
 
 
-class Display(msgspec.Struct, frozen=True):
-    lines: tuple[Line, ...]
+class QuestionDisplay(msgspec.Struct, frozen=True):
+    lines: tuple[DisplayLine, ...]
     #: How many lines are not shown; what has any must not be approved.
     hidden_lines: int = 0
 
 
-class Shown(msgspec.Struct, frozen=True):
+class DisplayedCall(msgspec.Struct, frozen=True):
     """What a display says would run."""
 
     tool_name: str
@@ -69,99 +69,111 @@ class Shown(msgspec.Struct, frozen=True):
     payload_hash: str
 
 
-def render(question: Question, width: int, payload_lines: int | None = None) -> Display:
+def render_question(question: Question, width: int, payload_lines: int | None = None) -> QuestionDisplay:
     """All of it, or up to so many lines of the payload and a loud line about the rest."""
     width = min(max(width, MIN_WIDTH), MAX_WIDTH) - 1  # The last column is where terminals differ.
     fact_lines = None if payload_lines is None else FACT_LINES
-    shown, hidden = list[Line](), 0
-    for section in _before(question, width):
-        hidden += _add(shown, section, fact_lines, width)
-    hidden += _add(shown, _payload(question, width), payload_lines, width)
-    for section in _after(question, width):
-        hidden += _add(shown, section, fact_lines, width)
-    return Display(tuple(shown), hidden)
+    shown, hidden = list[DisplayLine](), 0
+    for section in _leading_sections(question, width):
+        hidden += _append_section(shown, section, fact_lines, width)
+    hidden += _append_section(shown, _payload_lines(question, width), payload_lines, width)
+    for section in _trailing_sections(question, width):
+        hidden += _append_section(shown, section, fact_lines, width)
+    return QuestionDisplay(tuple(shown), hidden)
 
 
-def parse(lines: Iterable[Line | str]) -> Shown:
+def parse_display(lines: Iterable[DisplayLine | str]) -> DisplayedCall:
     """What the lines of a display say. `ValueError` when they are none, or do not show everything."""
     texts = [line if isinstance(line, str) else line.text for line in lines]
-    if any(text.startswith(_CUT) for text in texts):
+    if any(text.startswith(_TRUNCATION_MARK) for text in texts):
         raise ValueError("not everything is shown")
-    sections = {label: (value, rest) for label, value, rest in _sections(texts)}
+    sections = {label: (value, rest) for label, value, rest in _split_sections(texts)}
     try:
         tool, arguments, payload_hash = (sections[label] for label in ("tool", "arguments", "hash"))
     except KeyError as missing:
         raise ValueError(f"it shows no {missing.args[0]}") from None
-    return Shown(
-        tool_name=unseen(_joined(*tool)),
-        arguments=display_arguments.read(arguments[1]),
-        payload_hash=unseen(_joined(*payload_hash)),
+    return DisplayedCall(
+        tool_name=unescape_invisible(_join_continuations(*tool)),
+        arguments=display_arguments.read_outline(arguments[1]),
+        payload_hash=unescape_invisible(_join_continuations(*payload_hash)),
     )
 
 
-def fact(label: str, value: str, width: int, style: Style = "fact") -> list[Line]:
+def render_fact(label: str, value: str, width: int, style: LineStyle = "fact") -> list[DisplayLine]:
     """A label and text from anywhere."""
-    first, *others = wrap([*f"{label}: ", *pieces(value)], width, width - len(_CARRIED_ON))
-    return [Line(first.rstrip(" "), style), *(Line(_CARRIED_ON + row, style) for row in others)]
+    first, *others = wrap_pieces([*f"{label}: ", *visible_pieces(value)], width, width - len(_CONTINUATION))
+    return [DisplayLine(first.rstrip(" "), style), *(DisplayLine(_CONTINUATION + row, style) for row in others)]
 
 
-def facts(label: str, values: Iterable[str], width: int, style: Style = "fact") -> list[Line]:
+def render_facts(label: str, values: Iterable[str], width: int, style: LineStyle = "fact") -> list[DisplayLine]:
     """A label and one line for each text; nothing at all when there is none."""
-    lines: list[Line] = []
+    lines: list[DisplayLine] = []
     for value in values:
-        first, *others = wrap(pieces(value), width - 4, width - 4)
-        lines += [Line(f"  - {first}".rstrip(" "), style), *(Line(_CARRIED_ON + row, style) for row in others)]
-    return [Line(f"{label}:", style), *lines] if lines else []
+        first, *others = wrap_pieces(visible_pieces(value), width - 4, width - 4)
+        lines += [
+            DisplayLine(f"  - {first}".rstrip(" "), style),
+            *(DisplayLine(_CONTINUATION + row, style) for row in others),
+        ]
+    return [DisplayLine(f"{label}:", style), *lines] if lines else []
 
 
-def words(text: str, width: int, style: Style = "hint") -> list[Line]:
+def render_text(text: str, width: int, style: LineStyle = "hint") -> list[DisplayLine]:
     """Our own words."""
-    first, *others = wrap(text, width, width - len(_CARRIED_ON))
-    return [Line(first, style), *(Line(_CARRIED_ON + row, style) for row in others)]
+    first, *others = wrap_pieces(text, width, width - len(_CONTINUATION))
+    return [DisplayLine(first, style), *(DisplayLine(_CONTINUATION + row, style) for row in others)]
 
 
-def _before(question: Question, width: int) -> Iterator[list[Line]]:
+def _leading_sections(question: Question, width: int) -> Iterator[list[DisplayLine]]:
     bound = question.bound
-    yield words(_TITLES[question.kind], width, "title")
-    yield fact("tool", question.tool_name, width, "label")
+    yield render_text(_TITLES[question.kind], width, "title")
+    yield render_fact("tool", question.tool_name, width, "label")
     if bound.tool_origin != "local" or bound.tool_source:
-        yield fact("from", f"{bound.tool_origin} {bound.tool_source}".strip(), width)
+        yield render_fact("from", f"{bound.tool_origin} {bound.tool_source}".strip(), width)
     if question.capability:
-        yield fact("capability", question.capability, width)
+        yield render_fact("capability", question.capability, width)
     if bound.requester:
-        yield fact("on behalf of", bound.requester, width)
-    yield [Line("arguments:" if question.arguments else "arguments: none", "label")]
+        yield render_fact("on behalf of", bound.requester, width)
+    yield [DisplayLine("arguments:" if question.arguments else "arguments: none", "label")]
 
 
-def _payload(question: Question, width: int) -> list[Line]:
-    return [Line(text, "payload") for text in display_arguments.write(question.arguments, width)]
+def _payload_lines(question: Question, width: int) -> list[DisplayLine]:
+    return [DisplayLine(text, "payload") for text in display_arguments.write_outline(question.arguments, width)]
 
 
-def _after(question: Question, width: int) -> Iterator[list[Line]]:
-    around = question.bound.surroundings
-    yield fact("question", question.prompt, width)
+def _trailing_sections(question: Question, width: int) -> Iterator[list[DisplayLine]]:
+    environment = question.bound.surroundings
+    yield render_fact("question", question.prompt, width)
     if question.target_arg:
-        yield fact("value for", question.target_arg, width)
-    yield fact("asked by", question.layer or "the tool's declared risk", width)
-    yield facts("rules", question.rule_ids, width)
+        yield render_fact("value for", question.target_arg, width)
+    yield render_fact("asked by", question.layer or "the tool's declared risk", width)
+    yield render_facts("rules", question.rule_ids, width)
     if question.reason:
-        yield fact("reason", question.reason, width)
-    yield facts("risk", question.risk, width, "risk")
-    yield facts("changed since it was asked before", map(_change, question.changes), width, "warning")
-    yield facts("files, as they are now", (_file(file) for file in around.files if not file.unbound), width)
-    yield facts("NOT held fast until it runs", map(_unbound, around.unbound), width, "warning")
-    if around.unnamed_code:
-        yield fact("NOT bound", UNNAMED_CODE, width, "warning")
-    yield fact("sandbox", held_back(around.sandbox), width, "warning" if around.sandbox.startswith("none") else "fact")
-    if around.cwd:
-        yield fact("working directory", around.cwd, width)
-    yield facts("environment", (f"{name}={value}" for name, value in around.environment.items()), width)
-    yield fact("expires", _time(question.expires_at), width)
-    yield facts("WARNINGS", warnings_about(question), width, "warning")
-    yield fact("hash", question.payload_hash, width, "hash")
+        yield render_fact("reason", question.reason, width)
+    yield render_facts("risk", question.risk, width, "risk")
+    yield render_facts("changed since it was asked before", map(_describe_change, question.changes), width, "warning")
+    yield render_facts(
+        "files, as they are now", (_describe_file(file) for file in environment.files if not file.unbound), width
+    )
+    yield render_facts(
+        "NOT held fast until it runs", map(_describe_unbound, environment.unbound_files), width, "warning"
+    )
+    if environment.unnamed_code:
+        yield render_fact("NOT bound", UNNAMED_CODE_WARNING, width, "warning")
+    yield render_fact(
+        "sandbox",
+        describe_sandbox(environment.sandbox),
+        width,
+        "warning" if environment.sandbox.startswith("none") else "fact",
+    )
+    if environment.cwd:
+        yield render_fact("working directory", environment.cwd, width)
+    yield render_facts("environment", (f"{name}={value}" for name, value in environment.environment.items()), width)
+    yield render_fact("expires", _format_time(question.expires_at), width)
+    yield render_facts("WARNINGS", find_warnings(question), width, "warning")
+    yield render_fact("hash", question.payload_hash, width, "hash")
 
 
-def _add(shown: list[Line], section: list[Line], limit: int | None, width: int) -> int:
+def _append_section(shown: list[DisplayLine], section: list[DisplayLine], limit: int | None, width: int) -> int:
     """Adds the section, or its beginning and a loud line. How many lines are missing?"""
     if limit is None or len(section) <= limit:
         shown += section
@@ -170,11 +182,11 @@ def _add(shown: list[Line], section: list[Line], limit: int | None, width: int) 
     chars = sum(len(_GUTTER.sub("", line.text)) for line in missing)
     shown += section[:limit]
     text = f"{len(missing):,} lines ({chars:,} characters) NOT SHOWN: press v to see all; it cannot be approved before]"
-    shown += words(_CUT + text, width, "loud")
+    shown += render_text(_TRUNCATION_MARK + text, width, "loud")
     return len(missing)
 
 
-def held_back(sandbox: str) -> str:
+def describe_sandbox(sandbox: str) -> str:
     """What a sandbox and its profile mean for a person."""
     backend, _, profile = sandbox.partition("/")
     if backend == "none":
@@ -183,19 +195,19 @@ def held_back(sandbox: str) -> str:
     return f"{sandbox}: {meaning}" if meaning else sandbox
 
 
-def _change(change: Change) -> str:
+def _describe_change(change: BindingChange) -> str:
     return f"{change.what}: was {change.was or 'empty'}, now {change.now or 'empty'}"
 
 
-def _file(file: FileOperand) -> str:
+def _describe_file(file: FileOperand) -> str:
     return f"{file.path} ({f'sha256 {file.sha256}' if file.sha256 else 'does not exist'})"
 
 
-def _unbound(file: FileOperand) -> str:
+def _describe_unbound(file: FileOperand) -> str:
     return f"{file.path}: {file.unbound}"
 
 
-def _time(at: int) -> str:
+def _format_time(at: int) -> str:
     if not at:
         return "never"
     try:
@@ -204,19 +216,19 @@ def _time(at: int) -> str:
         return f"{at} nanoseconds after 1970"
 
 
-def warnings_about(question: Question) -> list[str]:
+def find_warnings(question: Question) -> list[str]:
     """What a person should know before trusting their eyes."""
-    found = [f"the tool's name {warning}" for warning in warnings(question.tool_name)]
+    found = [f"the tool's name {warning}" for warning in find_text_warnings(question.tool_name)]
     found += [
-        f"{visible(key[:40])} {warning}"
+        f"{escape_invisible(key[:40])} {warning}"
         for key, value in question.arguments.items()
-        for warning in dict.fromkeys(w for text in (key, *_texts(value)) for w in warnings(text))
+        for warning in dict.fromkeys(w for text in (key, *_walk_texts(value)) for w in find_text_warnings(text))
     ]
     more = len(found) - _MAX_WARNINGS
     return found if more <= 0 else [*found[:_MAX_WARNINGS], f"{more:,} more like these"]
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _walk_texts(value: Any) -> Iterator[str]:
     left = [value]
     while left:
         inner = left.pop()
@@ -228,7 +240,7 @@ def _texts(value: Any) -> Iterator[str]:
             left += cast(list[Any], inner)
 
 
-def _sections(texts: Iterable[str]) -> Iterator[tuple[str, str, list[str]]]:
+def _split_sections(texts: Iterable[str]) -> Iterator[tuple[str, str, list[str]]]:
     """Each label with what follows it on its line, and the lines below that do not begin at the first column."""
     section: tuple[str, str, list[str]] | None = None
     for text in texts:
@@ -244,5 +256,5 @@ def _sections(texts: Iterable[str]) -> Iterator[tuple[str, str, list[str]]]:
         yield section
 
 
-def _joined(value: str, rest: list[str]) -> str:
-    return (value + "".join(text.removeprefix(_CARRIED_ON) for text in rest)).removeprefix(" ")
+def _join_continuations(value: str, rest: list[str]) -> str:
+    return (value + "".join(text.removeprefix(_CONTINUATION) for text in rest)).removeprefix(" ")

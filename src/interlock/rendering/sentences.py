@@ -6,13 +6,13 @@ Nothing is escaped here. A message is redacted first and escaped then: see `reda
 from typing import Any, cast
 
 
-def sentence(text: str) -> str:
+def end_sentence(text: str) -> str:
     """Return the text with a full stop, so that another sentence can follow."""
     text = text.strip()
     return text if not text or text[-1] in ".!?" else text + "."
 
 
-def error_text(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return the type and the text of an exception. Its text may come from anywhere, and may not even be text."""
     try:
         return f"{type(error).__name__}: {error}"
@@ -20,25 +20,25 @@ def error_text(error: BaseException) -> str:
         return type(error).__name__
 
 
-def shown(value: object, max_chars: int) -> str:
+def quote_value(value: object, max_chars: int) -> str:
     """Return a value to be quoted: all of it, or its kind. Never a part, which may end in a secret."""
     try:
-        text = _quoted(value)
+        text = _quote(value)
     except Exception:
         return f"a {type(value).__name__}"
     return text if len(text) <= max_chars else f"a {type(value).__name__} of {len(text):,} characters"
 
 
-def _quoted(value: object) -> str:
+def _quote(value: object) -> str:
     """Return what `repr` does, with every text as it is: in an escaped one no secret is recognized."""
     match value:
         case str():
             return f"'{value}'" if "'" not in value else f'"{value}"'
         case dict():
             items = cast(dict[Any, Any], value).items()
-            return "{" + ", ".join(f"{_quoted(name)}: {_quoted(inner)}" for name, inner in items) + "}"
+            return "{" + ", ".join(f"{_quote(name)}: {_quote(inner)}" for name, inner in items) + "}"
         case list():
-            return "[" + ", ".join(map(_quoted, cast(list[Any], value))) + "]"
+            return "[" + ", ".join(map(_quote, cast(list[Any], value))) + "]"
         case _:
             return repr(value)
 

@@ -29,8 +29,8 @@ _MAX_WORD_CHARS = 40
 
 _Kind: TypeAlias = Literal["seen", "mark", "hidden"]
 
-_NAMED = {"\\": r"\\", "\n": r"\n", "\t": r"\t", "\r": r"\r"}
-_UNNAMED = {"\\": "\\", "n": "\n", "t": "\t", "r": "\r"}
+_SHORT_ESCAPES = {"\\": r"\\", "\n": r"\n", "\t": r"\t", "\r": r"\r"}
+_SHORT_UNESCAPES = {"\\": "\\", "n": "\n", "t": "\t", "r": "\r"}
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs", "Me"})
 _MARK_CATEGORIES = frozenset({"Mn", "Mc"})
 #: The combining class of what is drawn over its letter.
@@ -52,7 +52,7 @@ _BLANK = frozenset(
 )
 _PIECE = re.compile(r"(?P<plain>[!-Z\]-~]+)|(?P<spaces> +)|(?P<bracket>\[)|(?P<other>(?:[^ -~]|\\)+)")
 _SPACES_MARK = re.compile(r"\[[0-9]{1,7} spaces\]")
-_WRITTEN_OUT = re.compile(r"\\u\{([0-9a-f]{1,6})\}|\\([\\ntr])|\[([0-9]{1,7}) spaces\]")
+_ESCAPE_SEQUENCE = re.compile(r"\\u\{([0-9a-f]{1,6})\}|\\([\\ntr])|\[([0-9]{1,7}) spaces\]")
 _WORD = re.compile(r"\w+")
 
 #: Alphabets whose letters pass for those of another.
@@ -67,17 +67,17 @@ _LOOKALIKES = frozenset(
 )
 
 
-def visible(text: str) -> str:
+def escape_invisible(text: str) -> str:
     """The text as it may be shown on one line. `unseen` gives the text back."""
-    return "".join(pieces(text))
+    return "".join(visible_pieces(text))
 
 
-def unseen(shown: str) -> str:
+def unescape_invisible(shown: str) -> str:
     """The inverse of `visible`."""
-    return _WRITTEN_OUT.sub(_read_back, shown)
+    return _ESCAPE_SEQUENCE.sub(_unescape_match, shown)
 
 
-def pieces(text: str, indent: int = 0) -> list[str]:
+def visible_pieces(text: str, indent: int = 0) -> list[str]:
     """`visible` in units that stay together. Up to `indent` spaces in front stand for themselves: there is a margin."""
     shown: list[str] = []
     leading = len(text) - len(text.lstrip(" "))
@@ -89,62 +89,71 @@ def pieces(text: str, indent: int = 0) -> list[str]:
                 shown.extend(match[0])
             case "spaces":
                 at_edge = match.start() == 0 or match.end() == len(text)
-                shown.extend(_spaces(len(match[0]), at_edge))
+                shown.extend(_fold_spaces(len(match[0]), at_edge))
             case "bracket":
-                shown.append(escape("[") if _SPACES_MARK.match(text, match.start()) else "[")
+                shown.append(escape_character("[") if _SPACES_MARK.match(text, match.start()) else "[")
             case _:
-                _add_others(shown, match[0], text[match.start() - 1] if match.start() else "")
+                _append_characters(shown, match[0], text[match.start() - 1] if match.start() else "")
     return shown
 
 
-def escape(character: str) -> str:
+def escape_character(character: str) -> str:
     return f"\\u{{{ord(character):x}}}"
 
 
-def warnings(text: str) -> tuple[str, ...]:
+def find_text_warnings(text: str) -> tuple[str, ...]:
     """What a person should know about a text before trusting their eyes."""
     found = (
-        _hidden_characters(text),
-        *(() if text.isascii() else (_mixed_words(text), _lookalike_words(text), _right_to_left(text), _form(text))),
+        _warn_hidden(text),
+        *(
+            ()
+            if text.isascii()
+            else (
+                _warn_mixed_alphabets(text),
+                _warn_lookalikes(text),
+                _warn_right_to_left(text),
+                _warn_not_normalized(text),
+            )
+        ),
         f"is very long: {len(text):,} characters" if len(text) > LONG_TEXT_CHARS else "",
     )
     return tuple(warning for warning in found if warning)
 
 
-def _add_others(shown: list[str], characters: str, letter: str) -> None:
+def _append_characters(shown: list[str], characters: str, letter: str) -> None:
     marks = 0
     for character in characters:
-        kind = _kind(character)
-        if kind == "mark" and marks < MAX_MARKS_ON_A_LETTER and _fits(character, letter):
+        kind = _classify_character(character)
+        if kind == "mark" and marks < MAX_MARKS_ON_A_LETTER and _mark_fits(character, letter):
             shown[-1] += character
             marks += 1
         elif kind == "seen":
             shown.append(character)
             letter, marks = character, 0
         else:
-            shown.append(_NAMED.get(character) or escape(character))
+            shown.append(_SHORT_ESCAPES.get(character) or escape_character(character))
             letter = ""
 
 
-def _fits(mark: str, letter: str) -> bool:
+def _mark_fits(mark: str, letter: str) -> bool:
     """Would every terminal show it? Not on a wide letter; a mark of one script only on a letter of that script."""
     if not letter.isalpha() or east_asian_width(letter) in "WF":
         return False
     return combining(mark) != 0 or _alphabet(mark) == _alphabet(letter)
 
 
-def _spaces(count: int, at_edge: bool) -> list[str]:
+def _fold_spaces(count: int, at_edge: bool) -> list[str]:
     if count < MIN_FOLDED_SPACES:
-        return [escape(" ") if at_edge else " "] * count
+        return [escape_character(" ") if at_edge else " "] * count
     whole, rest = divmod(count, _MAX_SPACES_IN_A_PIECE)
     folded = [f"[{_MAX_SPACES_IN_A_PIECE} spaces]"] * whole
     if rest >= MIN_FOLDED_SPACES:
         return [*folded, f"[{rest} spaces]"]
-    return [*folded, *[escape(" ")] * rest]
+    return [*folded, *[escape_character(" ")] * rest]
 
 
 @lru_cache(maxsize=16_384)
-def _kind(character: str) -> _Kind:
+def _classify_character(character: str) -> _Kind:
     code, kind = ord(character), category(character)
     if character == " ":
         return "seen"
@@ -153,44 +162,46 @@ def _kind(character: str) -> _Kind:
     return "mark" if kind in _MARK_CATEGORIES else "seen"
 
 
-def _read_back(match: re.Match[str]) -> str:
+def _unescape_match(match: re.Match[str]) -> str:
     code, short, count = match.groups()
     if code:
         return chr(int(code, 16))
-    return _UNNAMED[short] if short else " " * int(count)
+    return _SHORT_UNESCAPES[short] if short else " " * int(count)
 
 
-def _hidden_characters(text: str) -> str:
+def _warn_hidden(text: str) -> str:
     if text.isascii() and text.isprintable():
         return ""
-    hidden = [character for character in text if character not in "\\\n\t" and _kind(character) == "hidden"]
+    hidden = [
+        character for character in text if character not in "\\\n\t" and _classify_character(character) == "hidden"
+    ]
     if not hidden:
         return ""
-    which = _listed([f"U+{ord(character):04X}" for character in dict.fromkeys(hidden)])
+    which = _join_words([f"U+{ord(character):04X}" for character in dict.fromkeys(hidden)])
     return f"holds {len(hidden):,} character{'s' if len(hidden) > 1 else ''} that nobody would see: {which}"
 
 
-def _mixed_words(text: str) -> str:
-    mixed = [word for word in _foreign_words(text) if len(_alphabets(word)) > 1]
-    return f"mixes alphabets inside a word: {_listed(mixed)}" if mixed else ""
+def _warn_mixed_alphabets(text: str) -> str:
+    mixed = [word for word in _non_ascii_words(text) if len(_alphabets(word)) > 1]
+    return f"mixes alphabets inside a word: {_join_words(mixed)}" if mixed else ""
 
 
-def _lookalike_words(text: str) -> str:
-    alike = [word for word in _foreign_words(text) if all(c in _LOOKALIKES or not c.isalpha() for c in word)]
-    return f"has words that look Latin and are not: {_listed(alike)}" if alike else ""
+def _warn_lookalikes(text: str) -> str:
+    alike = [word for word in _non_ascii_words(text) if all(c in _LOOKALIKES or not c.isalpha() for c in word)]
+    return f"has words that look Latin and are not: {_join_words(alike)}" if alike else ""
 
 
-def _right_to_left(text: str) -> str:
+def _warn_right_to_left(text: str) -> str:
     found = any(bidirectional(character) in {"R", "AL"} for character in text if not character.isascii())
     return "has right-to-left letters, so a terminal may show parts of it in another order" if found else ""
 
 
-def _form(text: str) -> str:
+def _warn_not_normalized(text: str) -> str:
     normal = is_normalized("NFC", text)
     return "" if normal else "is not in its normal form (NFC): other text may look the same"
 
 
-def _foreign_words(text: str) -> list[str]:
+def _non_ascii_words(text: str) -> list[str]:
     return list(dict.fromkeys(word for word in _WORD.findall(text) if not word.isascii()))
 
 
@@ -203,6 +214,6 @@ def _alphabet(character: str) -> str:
     return name(character, "").partition(" ")[0]
 
 
-def _listed(words: list[str]) -> str:
-    named = ", ".join(visible(word[:_MAX_WORD_CHARS]) for word in words[:_MAX_NAMED])
+def _join_words(words: list[str]) -> str:
+    named = ", ".join(escape_invisible(word[:_MAX_WORD_CHARS]) for word in words[:_MAX_NAMED])
     return named if len(words) <= _MAX_NAMED else f"{named} and {len(words) - _MAX_NAMED:,} more"

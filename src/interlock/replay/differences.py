@@ -9,9 +9,9 @@ import msgspec
 from ..domain.json import encode_sorted
 from ..domain.observation import Observation
 from ..rendering.sentences import shorten
-from .recording import MADE_UP, PastCall, PastRequest, Recording, tools_changed
+from .recording import GENERATED_ID_PREFIX, ReplayCall, ReplayRequest, Recording, describe_tool_changes
 
-Kind: TypeAlias = Literal[
+DifferenceKind: TypeAlias = Literal[
     "menu", "validation", "decision", "observation", "conversation", "verification", "answer", "request"
 ]
 _MAX_WORDS_CHARS = 300
@@ -20,7 +20,7 @@ _MAX_WORDS_CHARS = 300
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     #: The recorded event that would be another one.
     seq: int
-    kind: Kind
+    kind: DifferenceKind
     call_id: str = ""
     was: str
     now: str
@@ -32,31 +32,36 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         return f"event {self.seq}: {self.kind}{about}: was {was}; now {now}"
 
 
-def differences(was: Recording, now: Recording) -> tuple[Difference, ...]:
+def compare_recordings(was: Recording, now: Recording) -> tuple[Difference, ...]:
     """The first one comes first; what follows may be its consequence."""
-    found = [*_requests(was, now), *_calls(was, now), *_objections(was, now), *_end(was, now)]
-    found += [] if found else _conversation(was, now)
+    found = [
+        *_compare_requests(was, now),
+        *_compare_calls(was, now),
+        *_compare_objections(was, now),
+        *_compare_end(was, now),
+    ]
+    found += [] if found else _compare_conversation(was, now)
     return tuple(sorted(found, key=lambda difference: difference.seq))
 
 
-def _requests(was: Recording, now: Recording) -> Iterator[Difference]:
-    told: set[tuple[str, str]] = set()
+def _compare_requests(was: Recording, now: Recording) -> Iterator[Difference]:
+    reported: set[tuple[str, str]] = set()
     for before, after in zip(was.answers, now.answers, strict=False):
         then, today = before.request, after.request
         menus = then.menu_digest, today.menu_digest
-        if menus[0] and menus[0] != menus[1] and menus not in told:
-            told.add(menus)
-            yield _menu(was, now, then, today)
-        for name, old, new in _seen(then, today):
-            if (name + old, new) not in told:
-                told.add((name + old, new))
+        if menus[0] and menus[0] != menus[1] and menus not in reported:
+            reported.add(menus)
+            yield _compare_catalogs(was, now, then, today)
+        for name, old, new in _request_fields(then, today):
+            if (name + old, new) not in reported:
+                reported.add((name + old, new))
                 yield Difference(seq=then.seq, kind="conversation", was=f"{name} {old}", now=new)
     if len(now.answers) < len(was.answers) and was.end != "cancelled":
         seq = was.answers[len(now.answers)].request.seq
-        yield Difference(seq=seq, kind="request", was="a request to the model", now=_outcome(now))
+        yield Difference(seq=seq, kind="request", was="a request to the model", now=_describe_end(now))
 
 
-def _seen(then: PastRequest, today: PastRequest) -> Iterator[tuple[str, str, str]]:
+def _request_fields(then: ReplayRequest, today: ReplayRequest) -> Iterator[tuple[str, str, str]]:
     """What the model would see otherwise. What is not known of then is not compared."""
     pairs = (
         ("agent", then.agent, today.agent),
@@ -67,55 +72,59 @@ def _seen(then: PastRequest, today: PastRequest) -> Iterator[tuple[str, str, str
     return (pair for pair in pairs if pair[1] and pair[1] != pair[2])
 
 
-def _menu(was: Recording, now: Recording, then: PastRequest, today: PastRequest) -> Difference:
+def _compare_catalogs(was: Recording, now: Recording, then: ReplayRequest, today: ReplayRequest) -> Difference:
     old, new = was.menus.get(then.menu_digest, {}), now.menus.get(today.menu_digest, {})
-    changed = tools_changed(old, new) or "what is said about them differs"
+    changed = describe_tool_changes(old, new) or "what is said about them differs"
     return Difference(seq=then.seq, kind="menu", was=f"{len(old)} tools", now=changed)
 
 
-def _calls(was: Recording, now: Recording) -> Iterator[Difference]:
+def _compare_calls(was: Recording, now: Recording) -> Iterator[Difference]:
     for call_id, then in was.calls.items():
         today = now.calls.get(call_id)
-        if today is not None and not then.lost and not call_id.startswith(MADE_UP):
-            yield from _call(then, today)
+        if today is not None and not then.lost and not call_id.startswith(GENERATED_ID_PREFIX):
+            yield from _compare_call(then, today)
 
 
-def _call(then: PastCall, today: PastCall) -> Iterator[Difference]:
+def _compare_call(then: ReplayCall, today: ReplayCall) -> Iterator[Difference]:
     if (then.valid, then.errors) != (today.valid, today.errors):
         seq = then.validated_seq if then.validated_seq >= 0 else then.seq
-        yield _of(then, seq, "validation", _validation(then), _validation(today))
-    if then.valid and today.valid and _judgement(then) != _judgement(today):
+        yield _call_difference(then, seq, "validation", _describe_validation(then), _describe_validation(today))
+    if then.valid and today.valid and _describe_decision(then) != _describe_decision(today):
         seq = then.judged_seq if then.judged_seq >= 0 else then.seq
-        yield _of(then, seq, "decision", _judgement(then), _judgement(today))
+        yield _call_difference(then, seq, "decision", _describe_decision(then), _describe_decision(today))
     if then.observation is None:
         return
     if today.observation is None:
-        yield _of(then, then.observed_seq, "observation", _text(then.observation), "none: it waits, or was not reached")
-    elif _comparable(then.observation) != _comparable(today.observation):
-        old, new = _in_short(then.observation), _in_short(today.observation)
+        yield _call_difference(
+            then, then.observed_seq, "observation", _text(then.observation), "none: it waits, or was not reached"
+        )
+    elif _comparable_bytes(then.observation) != _comparable_bytes(today.observation):
+        old, new = _summarize(then.observation), _summarize(today.observation)
         if old == new:
-            old, new = _apart(_text(then.observation), _text(today.observation))
-        yield _of(then, then.observed_seq, "observation", old, new)
+            old, new = _trim_to_difference(_text(then.observation), _text(today.observation))
+        yield _call_difference(then, then.observed_seq, "observation", old, new)
     elif then.told != today.told:
-        yield _of(then, then.observed_seq, "observation", "told to the model in other words", "the same facts")
+        yield _call_difference(
+            then, then.observed_seq, "observation", "told to the model in other words", "the same facts"
+        )
 
 
-def _of(call: PastCall, seq: int, kind: Kind, was: str, now: str) -> Difference:
+def _call_difference(call: ReplayCall, seq: int, kind: DifferenceKind, was: str, now: str) -> Difference:
     return Difference(seq=seq, kind=kind, call_id=call.call_id, was=was, now=now)
 
 
-def _validation(call: PastCall) -> str:
+def _describe_validation(call: ReplayCall) -> str:
     return {True: "valid", None: "not reached"}.get(call.valid) or "; ".join(call.errors) or "invalid"
 
 
-def _judgement(call: PastCall) -> str:
+def _describe_decision(call: ReplayCall) -> str:
     decision = call.decision
     if decision is None:
         return "not reached"
     return f"{decision.verdict} ({', '.join(decision.rule_ids)})" if decision.rule_ids else str(decision.verdict)
 
 
-def _comparable(observation: Observation) -> bytes:
+def _comparable_bytes(observation: Observation) -> bytes:
     """Its bytes, without the name of the question, which is another one each time."""
     failure = observation.failure
     if failure is not None and "action_id" in failure.details:
@@ -125,15 +134,15 @@ def _comparable(observation: Observation) -> bytes:
     return encode_sorted(observation)
 
 
-def _in_short(observation: Observation) -> str:
+def _summarize(observation: Observation) -> str:
     return f"{observation.code}: {observation.summary}" if observation.summary else observation.code
 
 
 def _text(observation: Observation) -> str:
-    return _comparable(observation).decode(errors="replace")
+    return _comparable_bytes(observation).decode(errors="replace")
 
 
-def _apart(was: str, now: str) -> tuple[str, str]:
+def _trim_to_difference(was: str, now: str) -> tuple[str, str]:
     """From a few words before where they part."""
     same = next(
         (at for at, (old, new) in enumerate(zip(was, now, strict=False)) if old != new), min(len(was), len(now))
@@ -143,7 +152,7 @@ def _apart(was: str, now: str) -> tuple[str, str]:
     return lead + was[start:], lead + now[start:]
 
 
-def _objections(was: Recording, now: Recording) -> Iterator[Difference]:
+def _compare_objections(was: Recording, now: Recording) -> Iterator[Difference]:
     asked = len(now.answers)
     reached = was.answers[asked].request.seq if asked < len(was.answers) else None
     before = [one for one in was.objections if reached is None or one.seq < reached]
@@ -154,25 +163,25 @@ def _objections(was: Recording, now: Recording) -> Iterator[Difference]:
             yield Difference(seq=then.seq if then else was.end_seq, kind=known.kind, was=old, now=new)
 
 
-def _end(was: Recording, now: Recording) -> Iterator[Difference]:
+def _compare_end(was: Recording, now: Recording) -> Iterator[Difference]:
     if was.end in ("open", "cancelled") or len(now.answers) < len(was.answers):
         return
     if (was.end, was.message) != (now.end, now.message):
-        yield Difference(seq=was.end_seq, kind="answer", was=_outcome(was), now=_outcome(now))
+        yield Difference(seq=was.end_seq, kind="answer", was=_describe_end(was), now=_describe_end(now))
     checked = (was.verification, was.verification_message), (now.verification, now.verification_message)
     if checked[0] != checked[1]:
         old, new = (f"{status}: {message}" for status, message in checked)
         yield Difference(seq=was.end_seq, kind="verification", was=old, now=new)
 
 
-def _conversation(was: Recording, now: Recording) -> Iterator[Difference]:
+def _compare_conversation(was: Recording, now: Recording) -> Iterator[Difference]:
     """What nothing else explains: the log has the outcomes, and the texts made of them are others."""
     if was.conversation and len(was.answers) == len(now.answers) and was.conversation != now.conversation:
-        old, new = _apart("\n".join(was.conversation), "\n".join(now.conversation))
+        old, new = _trim_to_difference("\n".join(was.conversation), "\n".join(now.conversation))
         yield Difference(seq=max(was.end_seq, was.answers[-1].seq), kind="conversation", was=old, now=new)
 
 
-def _outcome(recording: Recording) -> str:
+def _describe_end(recording: Recording) -> str:
     if recording.end == "open":
         return "the run is not over"
     return f"{recording.end}: {recording.message}" if recording.message else recording.end

@@ -12,21 +12,21 @@ import msgspec
 
 from ..agent.agent import Agent
 from ..domain.call import ToolIntent
-from ..domain.chain import Entry
+from ..domain.chain import LogEntry
 from ..domain.decision import Verdict
-from ..domain.tool import Situation
-from ..storage.artifacts import Artifacts
-from .model import Stage, stage_of
+from ..domain.tool import CallContext
+from ..storage.artifacts import ArtifactStore
+from .model import ReplayEnvironment, build_environment
 from .read_recording import read_recording
-from .recording import PastCall, Recording
+from .recording import ReplayCall, Recording
 
 #: What a person said about it then. `none`: nobody was asked, or nobody was there.
-Said: TypeAlias = Literal["granted", "rejected", "expired", "none"]
+RecordedDecision: TypeAlias = Literal["granted", "rejected", "expired", "none"]
 #: How far a call came, from nothing to everything.
-_ORDER = ("refused", "invalid", Verdict.DENY, Verdict.REQUEST_INPUT, Verdict.ASK, Verdict.ALLOW)
+_VERDICT_ORDER = ("refused", "invalid", Verdict.DENY, Verdict.REQUEST_INPUT, Verdict.ASK, Verdict.ALLOW)
 
 
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
+class DryVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """How far a call comes: `refused` before it is validated, `invalid`, or the verdict on it."""
 
     verdict: str
@@ -34,14 +34,14 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[str, ...] = ()
 
 
-class DryRow(msgspec.Struct, frozen=True, kw_only=True):
+class DryRunRow(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     call_id: str
     tool: str
     arguments: str
-    was: Judged
-    now: Judged
-    said: Said = "none"
+    was: DryVerdict
+    now: DryVerdict
+    said: RecordedDecision = "none"
     #: Did it run then?
     ran: bool = False
     #: Why it cannot be judged again; then `now` is `was`.
@@ -54,79 +54,81 @@ class DryRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def looser(self) -> bool:
         """Would the call go further than it did?"""
-        return _ORDER.index(self.now.verdict) > _ORDER.index(self.was.verdict)
+        return _VERDICT_ORDER.index(self.now.verdict) > _VERDICT_ORDER.index(self.was.verdict)
 
 
 class DryRun(msgspec.Struct, frozen=True):
     run_id: str
-    rows: tuple[DryRow, ...]
+    rows: tuple[DryRunRow, ...]
 
     @property
-    def changed(self) -> tuple[DryRow, ...]:
+    def changed(self) -> tuple[DryRunRow, ...]:
         return tuple(row for row in self.rows if row.changed)
 
 
-async def dry_run(entries: Sequence[Entry], agent: Agent, artifacts: Artifacts | None = None) -> DryRun:
+async def dry_run(entries: Sequence[LogEntry], agent: Agent, artifacts: ArtifactStore | None = None) -> DryRun:
     """What would be decided now about the calls of a recorded run, with the tools and the policy of this agent."""
     recording = read_recording(entries, artifacts)
     agent = msgspec.structs.replace(agent, fail_safe=type(agent.fail_safe)())
     # Nothing has an outcome here: whatever gets as far as a start ends there.
     calls = {call_id: msgspec.structs.replace(call, started=False) for call_id, call in recording.calls.items()}
-    stage = stage_of(msgspec.structs.replace(recording, calls=calls), agent)
-    stage.app.parts = msgspec.structs.replace(stage.app.parts, interaction=_Nobody())
+    environment = build_environment(msgspec.structs.replace(recording, calls=calls), agent)
+    environment.app.parts = msgspec.structs.replace(environment.app.parts, interaction=_NoInteraction())
     try:
-        rows = [await _row(call, stage) for call in recording.calls.values()]
+        rows = [await _build_row(call, environment) for call in recording.calls.values()]
     finally:
-        await stage.app.close()
+        await environment.app.close()
     return DryRun(recording.run_id, tuple(rows))
 
 
-async def _row(call: PastCall, stage: Stage) -> DryRow:
-    was = _judged(call)
-    return DryRow(
+async def _build_row(call: ReplayCall, environment: ReplayEnvironment) -> DryRunRow:
+    was = _read_verdict(call)
+    return DryRunRow(
         seq=call.seq,
         call_id=call.call_id,
         tool=call.tool,
         arguments=call.arguments,
         was=was,
-        now=was if call.lost else _judged(await _again(call, stage)),
-        said=_said(call),
+        now=was if call.lost else _read_verdict(await _evaluate_again(call, environment)),
+        said=_read_decision(call),
         ran=call.started,
         lost=call.lost,
     )
 
 
-async def _again(call: PastCall, stage: Stage) -> PastCall:
+async def _evaluate_again(call: ReplayCall, environment: ReplayEnvironment) -> ReplayCall:
     """The call alone, in a run of its own: what waits for a person must not keep others from being judged."""
-    situation = _situation(call, stage)
-    run = stage.open(situation)
-    await stage.app.execute(run, [ToolIntent(call_id=call.call_id, tool_name=call.tool, arguments=call.arguments)])
+    situation = _call_context(call, environment)
+    run = environment.open(situation)
+    await environment.app.execute(
+        run, [ToolIntent(call_id=call.call_id, tool_name=call.tool, arguments=call.arguments)]
+    )
     await run.recorder.commit()
-    return _first(read_recording(await stage.app.log.read(situation.run_id)), call)
+    return _find_call(read_recording(await environment.app.log.read(situation.run_id)), call)
 
 
-def _situation(call: PastCall, stage: Stage) -> Situation:
-    situation = stage.situation()
-    agent = call.agent if call.agent in stage.agents else situation.agent
+def _call_context(call: ReplayCall, environment: ReplayEnvironment) -> CallContext:
+    situation = environment.build_context()
+    agent = call.agent if call.agent in environment.agents else situation.agent
     name = f"{situation.run_id}#{call.seq}"
     return msgspec.structs.replace(situation, run_id=name, agent=agent, mode=call.mode, interactive=call.interactive)
 
 
-def _first(recording: Recording, call: PastCall) -> PastCall:
-    calls: Iterator[PastCall] = iter(recording.calls.values())
+def _find_call(recording: Recording, call: ReplayCall) -> ReplayCall:
+    calls: Iterator[ReplayCall] = iter(recording.calls.values())
     return recording.calls.get(call.call_id) or next(calls)
 
 
-def _judged(call: PastCall) -> Judged:
+def _read_verdict(call: ReplayCall) -> DryVerdict:
     failure = call.observation.failure if call.observation is not None else None
     if call.decision is not None and call.valid:
-        return Judged(verdict=call.decision.verdict, reason=call.decision.reason, rules=call.decision.rule_ids)
+        return DryVerdict(verdict=call.decision.verdict, reason=call.decision.reason, rules=call.decision.rule_ids)
     if call.valid is False:
-        return Judged(verdict="invalid", reason="; ".join(call.errors))
-    return Judged(verdict="refused", reason=failure.message if failure is not None else "")
+        return DryVerdict(verdict="invalid", reason="; ".join(call.errors))
+    return DryVerdict(verdict="refused", reason=failure.message if failure is not None else "")
 
 
-def _said(call: PastCall) -> Said:
+def _read_decision(call: ReplayCall) -> RecordedDecision:
     if call.answer is None:
         return "none"
     if call.answer.expired:
@@ -134,7 +136,7 @@ def _said(call: PastCall) -> Said:
     return "granted" if call.answer.approved else "rejected"
 
 
-class _Nobody:
+class _NoInteraction:
     """Implements `InteractionProvider`: whatever is asked stays open."""
 
     approval_timeout_s = None

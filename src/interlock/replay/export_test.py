@@ -18,20 +18,20 @@ import msgspec
 
 from ..app import App
 from ..domain.call import Answer
-from ..domain.chain import Entry
+from ..domain.chain import LogEntry
 from ..domain.errors import ArtifactError, ConfigurationError
 from ..domain.rendering import render_for_model
-from ..storage.artifacts import Artifacts
+from ..storage.artifacts import ArtifactStore
 from .model import replay_recording
 from .read_recording import read_recording
-from .recording import PastAnswer, PastCall, Recording, short_digest, to_json
+from .recording import ReplayAnswer, ReplayCall, Recording, short_digest, to_json
 
 WORKSPACE, HOME, PERSON, RUN_ID = "/workspace", "/home/person", "a person", "run_recorded"
 #: A whole output that is longer stays out of the file: what was shown of it is enough to compare.
 MAX_OUTPUT_CHARS = 64 * 1024
 
 #: Who answers when nobody does.
-_MACHINES = frozenset({"", "headless", "fallback", "clock"})
+_AUTOMATIC_ANSWERERS = frozenset({"", "headless", "fallback", "clock"})
 _is_import_path = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*").fullmatch
 _is_test_name = re.compile(r"test_\w+").fullmatch
 
@@ -72,7 +72,11 @@ def {name}() -> None:
 
 
 async def export_test(
-    entries: Sequence[Entry], artifacts: Artifacts | None = None, *, agent: str = "", name: str = "test_recorded_run"
+    entries: Sequence[LogEntry],
+    artifacts: ArtifactStore | None = None,
+    *,
+    agent: str = "",
+    name: str = "test_recorded_run",
 ) -> str:
     """The source of a test. `agent` is where the agent comes from, as `package.module:function`, called without
     arguments; without it the test has stubs of the recorded tools and the recorded decisions, so that it tries the
@@ -81,14 +85,14 @@ async def export_test(
         raise ConfigurationError(f"{agent[:80]!r} does not say where the agent comes from: `package.module:function`.")
     if not _is_test_name(name):
         raise ConfigurationError(f"{name[:80]!r} cannot be the name of a test: it begins with `test_`.")
-    recording = portable(read_recording(entries, artifacts), artifacts)
+    recording = make_portable(read_recording(entries, artifacts), artifacts)
     if agent:
         lost = {call.call_id for call in recording.calls.values() if call.lost}
-        return _source(msgspec.structs.replace(recording, tools=()), lost, agent, name)
-    return _source(recording, await _unchecked_by_stubs(recording), agent, name)
+        return _render_source(msgspec.structs.replace(recording, tools=()), lost, agent, name)
+    return _render_source(recording, await _verify_with_stubs(recording), agent, name)
 
 
-async def _unchecked_by_stubs(recording: Recording) -> Collection[str]:
+async def _verify_with_stubs(recording: Recording) -> Collection[str]:
     """Some runs cannot be told without their agent: with budgets, typed answers, or another fail-safe."""
     replay = await replay_recording(recording)
     if not replay.same:
@@ -99,77 +103,79 @@ async def _unchecked_by_stubs(recording: Recording) -> Collection[str]:
     return replay.unchecked
 
 
-def _source(recording: Recording, unchecked: Collection[str], agent: str, name: str) -> str:
+def _render_source(recording: Recording, unchecked: Collection[str], agent: str, name: str) -> str:
     module, _, function = agent.partition(":")
     head = _HEAD.format(
-        about=_about(recording),
+        about=_describe_recording(recording),
         import_line=f"from {module} import {function}\n" if agent else "",
-        recording=_quotable(to_json(recording).decode()),
+        recording=_escape_source(to_json(recording).decode()),
     )
     return head + _BODY.format(
         name=name,
         agent=f", {function}()" if agent else "",
-        decisions=_table(recording.decisions, unchecked),
-        outcomes=_table(recording.outcomes, unchecked),
+        decisions=_render_table(recording.decisions, unchecked),
+        outcomes=_render_table(recording.outcomes, unchecked),
         end=recording.end,
         text=recording.text,
         verification=recording.verification,
     )
 
 
-def portable(recording: Recording, artifacts: Artifacts | None = None) -> Recording:
+def make_portable(recording: Recording, artifacts: ArtifactStore | None = None) -> Recording:
     """Without secrets, and without what names a machine or a person."""
-    names, redact = _renamed(recording), App().parts.redactor.redact
+    names, redact = _build_replacements(recording), App().parts.redactor.redact
 
     def clean(text: str) -> str:
-        return redact(_replaced(text, names))
+        return redact(_apply_replacements(text, names))
 
-    instructions = _Instructions(artifacts, clean)
+    instructions = _InstructionCleaner(artifacts, clean)
     plain = msgspec.structs.replace(
         recording,
         requester="",
         # Digests of texts that may be changed here; the outcomes themselves are compared.
         conversation=(),
-        answers=tuple(instructions.in_answer(answer) for answer in recording.answers),
-        calls={call_id: _without_person(call) for call_id, call in recording.calls.items()},
+        answers=tuple(instructions.clean_answer(answer) for answer in recording.answers),
+        calls={call_id: _anonymize(call) for call_id, call in recording.calls.items()},
     )
-    cleaned = msgspec.convert(_walk(msgspec.to_builtins(plain), clean), Recording)
+    cleaned = msgspec.convert(_map_strings(msgspec.to_builtins(plain), clean), Recording)
     outputs = [call.output for call in recording.calls.values()]
-    calls = {call.call_id: _told_anew(call, was) for call, was in zip(cleaned.calls.values(), outputs, strict=True)}
+    calls = {
+        call.call_id: _refresh_digests(call, was) for call, was in zip(cleaned.calls.values(), outputs, strict=True)
+    }
     return msgspec.structs.replace(cleaned, calls=calls)
 
 
-class _Instructions:
+class _InstructionCleaner:
     """What the instructions are called when they are cleaned, too."""
 
-    def __init__(self, artifacts: Artifacts | None, clean: Callable[[str], str]) -> None:
+    def __init__(self, artifacts: ArtifactStore | None, clean: Callable[[str], str]) -> None:
         self._artifacts = artifacts
         self._clean = clean
         self._names: dict[str, str] = {"": ""}
 
-    def in_answer(self, answer: PastAnswer) -> PastAnswer:
+    def clean_answer(self, answer: ReplayAnswer) -> ReplayAnswer:
         request = answer.request
         name = self._names.get(request.instructions)
         if name is None:
-            name = self._names[request.instructions] = self._renamed(request.instructions)
+            name = self._names[request.instructions] = self._clean_artifact_id(request.instructions)
         return msgspec.structs.replace(answer, request=msgspec.structs.replace(request, instructions=name))
 
-    def _renamed(self, artifact_id: str) -> str:
+    def _clean_artifact_id(self, artifact_id: str) -> str:
         try:
             written = self._artifacts.read(artifact_id) if self._artifacts is not None else None
         except (ArtifactError, OSError):
             written = None
-        return "" if written is None else _artifact_id(self._clean(written.decode(errors="replace")))
+        return "" if written is None else _content_id(self._clean(written.decode(errors="replace")))
 
 
-def _artifact_id(text: str) -> str:
+def _content_id(text: str) -> str:
     return f"sha256:{sha256(text.encode()).hexdigest()}"
 
 
-def _without_person(call: PastCall) -> PastCall:
+def _anonymize(call: ReplayCall) -> ReplayCall:
     answer, observation = call.answer, call.observation
     if answer is not None:
-        who = answer.by if answer.by in _MACHINES else PERSON
+        who = answer.by if answer.by in _AUTOMATIC_ANSWERERS else PERSON
         answer = Answer(
             approved=answer.approved, reason=answer.reason, value=answer.value, expired=answer.expired, by=who
         )
@@ -184,50 +190,50 @@ def _without_person(call: PastCall) -> PastCall:
     return msgspec.structs.replace(call, answer=answer, observation=observation, output=whole)
 
 
-def _told_anew(call: PastCall, output: str | None) -> PastCall:
+def _refresh_digests(call: ReplayCall, output: str | None) -> ReplayCall:
     """A whole output that was changed is not what its artifact is named after: what was shown of it remains."""
     observation = call.observation
-    told = short_digest(render_for_model(observation)) if observation is not None else ""
-    return msgspec.structs.replace(call, told=told, output=call.output if call.output == output else None)
+    digest = short_digest(render_for_model(observation)) if observation is not None else ""
+    return msgspec.structs.replace(call, told=digest, output=call.output if call.output == output else None)
 
 
-def _renamed(recording: Recording) -> list[tuple[str, str]]:
+def _build_replacements(recording: Recording) -> list[tuple[str, str]]:
     """What is replaced, the longest first."""
     people = {call.answer.by for call in recording.calls.values() if call.answer and call.answer.by}
-    names = {recording.run_id: RUN_ID, recording.workspace: WORKSPACE, _home(): HOME}
+    names = {recording.run_id: RUN_ID, recording.workspace: WORKSPACE, _home_folder(): HOME}
     found = [(old, new) for old, new in names.items() if len(old) > 1]
     found += [(f"A person ({who}) changed", f"A person ({PERSON}) changed") for who in people]
     return sorted(found, key=lambda pair: -len(pair[0]))
 
 
-def _home() -> str:
+def _home_folder() -> str:
     try:
         return str(Path.home())
     except RuntimeError:
         return ""
 
 
-def _replaced(text: str, names: list[tuple[str, str]]) -> str:
+def _apply_replacements(text: str, names: list[tuple[str, str]]) -> str:
     for old, new in names:
         if old in text:
             text = text.replace(old, new)
     return text
 
 
-def _walk(value: Any, change: Callable[[str], str]) -> Any:
+def _map_strings(value: Any, change: Callable[[str], str]) -> Any:
     match value:
         case str():
             return change(value)
         case dict():
             mapping = cast(dict[str, Any], value)
-            return {change(name): _walk(item, change) for name, item in mapping.items()}
+            return {change(name): _map_strings(item, change) for name, item in mapping.items()}
         case list() | tuple():
-            return [_walk(item, change) for item in cast(Sequence[Any], value)]
+            return [_map_strings(item, change) for item in cast(Sequence[Any], value)]
         case _:
             return value
 
 
-def _about(recording: Recording) -> str:
+def _describe_recording(recording: Recording) -> str:
     calls = ", ".join(dict.fromkeys(call.tool for call in recording.calls.values() if _is_plain(call.tool)))
     agent = recording.agent if _is_plain(recording.agent) else "an agent"
     return f"A recorded run of {agent}: {len(recording.answers)} answers" + (f", calls of {calls}." if calls else ".")
@@ -237,7 +243,7 @@ def _is_plain(name: str) -> bool:
     return name.isascii() and name.isidentifier()
 
 
-def _quotable(text: str) -> str:
+def _escape_source(text: str) -> str:
     """JSON that can stand in a raw string: ASCII, and no quote that could end it."""
     escaped = text.replace("'", "\\u0027")
     return "".join(char if char.isascii() and char != "\x7f" else _escape(char) for char in escaped)
@@ -248,6 +254,6 @@ def _escape(char: str) -> str:
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
-def _table(rows: dict[str, str], unchecked: Collection[str]) -> str:
+def _render_table(rows: dict[str, str], unchecked: Collection[str]) -> str:
     lines = [f"    {call_id!a}: {said!a},\n" for call_id, said in rows.items() if call_id not in unchecked]
     return f"{{\n{''.join(lines)}}}" if lines else "{}"

@@ -20,38 +20,38 @@ import msgspec
 from ..agent.agent import Agent, AgentTool
 from ..agent.driver import advance
 from ..agent.next_step import Budgets
-from ..agent.session import Session
-from ..agent.team import team
-from ..app import App, Options
-from ..domain.chain import Entry, genesis
+from ..agent.session import AgentSession
+from ..agent.team import collect_team
+from ..app import App, AppOptions
+from ..domain.chain import LogEntry, genesis_hash
 from ..domain.errors import ConfigurationError, ModelError, ToolError
-from ..domain.event import UserSaid
+from ..domain.event import UserMessageReceived
 from ..domain.state.ledger import Ledger
-from ..domain.tool import Situation, ToolContext
+from ..domain.tool import CallContext, ToolContext
 from ..pipeline.batch import start_run
 from ..pipeline.context import RunContext, open_run
 from ..pipeline.parts import Clock
 from ..registry.memory import ToolRegistry
-from ..runs.toolkit import toolkit
-from ..storage.artifacts import Artifacts
-from ..tools.agents import Ask, Said
-from .differences import Difference, differences
+from ..runs.toolkit import build_toolkit
+from ..storage.artifacts import ArtifactStore
+from ..tools.agents import AskAgent, AgentAnswer
+from .differences import Difference, compare_recordings
 from .read_recording import read_recording
-from .recording import MADE_UP, PastAnswer, PastCall, Recording
+from .recording import GENERATED_ID_PREFIX, ReplayAnswer, ReplayCall, Recording
 from .stand_ins import (
     RecordedArtifacts,
     RecordedModel,
-    RecordedPeople,
+    RecordedInteraction,
     RecordedSandbox,
-    RecordOver,
+    RecordingExhaustedError,
     ReplayExecutedError,
-    VirtualTime,
+    VirtualClock,
 )
-from .tools import RecordedPolicy, keep_outcomes, recorded_tools, stub_tools
+from .tools import RecordedPolicy, restore_outcomes, recorded_tools, stub_tools
 
-_MANY = 1 << 40
-_NO_BUDGETS = Budgets(max_steps=_MANY, max_model_calls=_MANY, max_tool_calls=_MANY)
-_STUB = "its tool is not here to say what is wrong with them"
+_UNLIMITED = 1 << 40
+_NO_BUDGETS = Budgets(max_steps=_UNLIMITED, max_model_calls=_UNLIMITED, max_tool_calls=_UNLIMITED)
+_STUB_REASON = "its tool is not here to say what is wrong with them"
 
 
 class ModelReplay(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +80,8 @@ class ModelReplay(msgspec.Struct, frozen=True, kw_only=True):
         """Return the rows of calls that were compared. The id that the runtime makes up for a malformed call is a
         digest of its raw text, which a record does not have: such calls are paired in their order."""
         then, today = (
-            [call_id for call_id in each.calls if call_id.startswith(MADE_UP)] for each in (self.was, self.now)
+            [call_id for call_id in each.calls if call_id.startswith(GENERATED_ID_PREFIX)]
+            for each in (self.was, self.now)
         )
         ids = dict(zip(today, then, strict=False))
         named = ((ids.get(call_id, call_id), said) for call_id, said in rows.items())
@@ -96,7 +97,9 @@ class ModelReplay(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(lines + [f"  {difference.words}" for difference in self.differences])
 
 
-async def replay_model(entries: Sequence[Entry], agent: Agent, artifacts: Artifacts | None = None) -> ModelReplay:
+async def replay_model(
+    entries: Sequence[LogEntry], agent: Agent, artifacts: ArtifactStore | None = None
+) -> ModelReplay:
     """A run as the log has it, against this agent: its tools, policy, instructions and budgets."""
     return await replay_recording(read_recording(entries, artifacts), agent)
 
@@ -107,15 +110,15 @@ async def replay_recording(recording: Recording, agent: Agent | None = None) -> 
         raise ConfigurationError(
             f"{recording.run_id} has no answers of a model that could be given again. A dry run judges its calls."
         )
-    stage = stage_of(recording, agent) if agent is not None else stub_stage(recording)
-    was = stage.recording
+    environment = build_environment(recording, agent) if agent is not None else build_stub_environment(recording)
+    was = environment.recording
     try:
-        more = await _drive(stage)
-        now = read_recording(await stage.app.log.read(was.run_id), stage.app.artifacts)
-        now = _verified(now, stage)
+        more = await _drive(environment)
+        now = read_recording(await environment.app.log.read(was.run_id), environment.app.artifacts)
+        now = _with_fork_verification(now, environment)
     finally:
-        await stage.app.close()
-    found = differences(was, now)
+        await environment.app.close()
+    found = compare_recordings(was, now)
     if more and was.end in ("completed", "failed", "degraded"):
         asked = Difference(seq=was.end_seq, kind="request", was=was.end, now="the model is asked once more")
         found = (*found, asked)
@@ -123,26 +126,26 @@ async def replay_recording(recording: Recording, agent: Agent | None = None) -> 
     return ModelReplay(was=was, now=now, differences=found, unchecked=unchecked)
 
 
-def _verified(now: Recording, stage: "Stage") -> Recording:
+def _with_fork_verification(now: Recording, environment: "ReplayEnvironment") -> Recording:
     """With what the run knew: the log of a replay does not say that it was forked."""
-    session = stage.model.session
-    if session is None or stage.recording.forked_at < 0:
+    session = environment.model.session
+    if session is None or environment.recording.forked_at < 0:
         return now
-    verdict = session.run.ledger.checks.verdict()
+    verdict = session.run.ledger.checks.summarize()
     return msgspec.structs.replace(now, verification=verdict.status, verification_message=verdict.message)
 
 
-class Stage:
+class ReplayEnvironment:
     """Agents and their app, with everything outside taken from the record."""
 
     def __init__(self, recording: Recording, agents: Mapping[str, Agent], tools: ToolRegistry) -> None:
         first = next(iter(agents.values()))
         self.recording = recording
-        self.time = VirtualTime()
+        self.time = VirtualClock()
         self.model = RecordedModel(recording, self.time)
-        options: Options = {
+        options: AppOptions = {
             "tools": tools,
-            "interaction": RecordedPeople(recording.calls),
+            "interaction": RecordedInteraction(recording.calls),
             "fail_safe": first.fail_safe,
             "clock": Clock(now=self.time.now, elapsed=self.time.elapsed),
         }
@@ -157,16 +160,16 @@ class Stage:
         )
         self.agents = {name: msgspec.structs.replace(agent, provider=self.model) for name, agent in agents.items()}
 
-    def open(self, situation: Situation) -> RunContext:
+    def open(self, situation: CallContext) -> RunContext:
         """A run of its own, in a log that is gone when it is over."""
         name = situation.run_id
-        run = open_run(self.app.parts, self.app.log, Ledger(run_id=name), genesis(name), situation)
-        keep_outcomes(run, self.recording.calls)
+        run = open_run(self.app.parts, self.app.log, Ledger(run_id=name), genesis_hash(name), situation)
+        restore_outcomes(run, self.recording.calls)
         return run
 
-    def situation(self) -> Situation:
+    def build_context(self) -> CallContext:
         recording = self.recording
-        situation = Situation(
+        situation = CallContext(
             run_id=recording.run_id,
             agent=next(iter(self.agents)),
             workspace=recording.workspace,
@@ -178,58 +181,62 @@ class Stage:
         return msgspec.structs.replace(situation, mode=first.mode, interactive=first.interactive)
 
 
-async def _drive(stage: Stage) -> bool:
+async def _drive(environment: ReplayEnvironment) -> bool:
     """Go on until the record is over or the run is. True when the model would have been asked once more."""
-    run = stage.open(stage.situation())
-    session = stage.model.session = Session(run, stage.app, stage.agents, chat=stage.recording.chat)
+    run = environment.open(environment.build_context())
+    session = environment.model.session = AgentSession(
+        run, environment.app, environment.agents, chat=environment.recording.chat
+    )
     start_run(run)
-    said: tuple[str, ...] | None = stage.recording.opening
-    while said is not None and not run.ledger.is_over:
-        for text in said:
-            run.recorder.add(UserSaid(text=text))
-        session.pausing = False
+    texts: tuple[str, ...] | None = environment.recording.opening
+    while texts is not None and not run.ledger.is_over:
+        for text in texts:
+            run.recorder.add(UserMessageReceived(text=text))
+        session.pause_requested = False
         try:
             await advance(session)
-        except RecordOver:
+        except RecordingExhaustedError:
             await run.recorder.commit()
             return True
         except (ModelError, ToolError):
-            said = ()  # whoever drove it then went on, or the record is over
+            texts = ()  # whoever drove it then went on, or the record is over
         else:
-            said = stage.model.last.said if stage.model.last is not None and session.pausing else None
+            texts = (
+                environment.model.last.said if environment.model.last is not None and session.pause_requested else None
+            )
     await run.recorder.commit()
     return False
 
 
-def stage_of(recording: Recording, agent: Agent) -> Stage:
-    agents = team(agent)
-    return Stage(recording, agents, toolkit(agents, _asked_by_nobody))
+def build_environment(recording: Recording, agent: Agent) -> ReplayEnvironment:
+    agents = collect_team(agent)
+    return ReplayEnvironment(recording, agents, build_toolkit(agents, _refuse_child_run))
 
 
-def stub_stage(recording: Recording) -> Stage:
+def build_stub_environment(recording: Recording) -> ReplayEnvironment:
     """What only the agent could say is not asked for: what is wrong with arguments, and what its requests hold."""
-    calls = {call_id: _with_stub(call) for call_id, call in recording.calls.items()}
-    answers = tuple(_with_stub_request(answer) for answer in recording.answers)
+    calls = {call_id: _stub_call(call) for call_id, call in recording.calls.items()}
+    answers = tuple(_stub_request(answer) for answer in recording.answers)
     recording = msgspec.structs.replace(recording, calls=calls, answers=answers)
     names = dict.fromkeys([recording.agent, *(answer.request.agent for answer in answers)])
-    policy, model = RecordedPolicy(calls), RecordedModel(recording, VirtualTime())
+    policy, model = RecordedPolicy(calls), RecordedModel(recording, VirtualClock())
     stub = Agent(provider=model, policy=policy, budgets=_NO_BUDGETS)
     agents = dict.fromkeys([name for name in names if name] or [""], stub)
-    return Stage(recording, agents, ToolRegistry(stub_tools(recording)))
+    return ReplayEnvironment(recording, agents, ToolRegistry(stub_tools(recording)))
 
 
-def _with_stub(call: PastCall) -> PastCall:
-    lost = call.lost or ("" if call.valid else _STUB)
+def _stub_call(call: ReplayCall) -> ReplayCall:
+    lost = call.lost or ("" if call.valid else _STUB_REASON)
     return msgspec.structs.replace(call, lost=lost, output=None)
 
 
-def _with_stub_request(answer: PastAnswer) -> PastAnswer:
+def _stub_request(answer: ReplayAnswer) -> ReplayAnswer:
     request = msgspec.structs.replace(answer.request, menu_digest="", instructions="", tool_choice="")
     return msgspec.structs.replace(answer, request=request)
 
 
-def _asked_by_nobody(inside: AgentTool) -> Ask:
-    async def ask(task: str, context: ToolContext) -> Said:
+def _refuse_child_run(inside: AgentTool) -> AskAgent:
+    async def ask(task: str, context: ToolContext) -> AgentAnswer:
         raise ReplayExecutedError(f"A run of {inside.name} would be started inside this one.")
 
     return ask

@@ -16,20 +16,20 @@ from ..domain.call import Answer
 from ..domain.decision import Decision
 from ..domain.errors import ConfigurationError
 from ..domain.event import CallProposed
-from ..domain.json import MAX_FILE_DEPTH, BadJson, encode, encode_sorted, is_too_deep, parse
+from ..domain.json import MAX_FILE_DEPTH, InvalidJsonError, encode, encode_sorted, is_too_deep, parse
 from ..domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, Usage, UserMessage
 from ..domain.observation import Observation
-from ..domain.outcome import CODES, SideEffects
-from ..domain.tool import Mode, ToolSpec
+from ..domain.outcome import ERROR_CODES, SideEffects
+from ..domain.tool import PermissionMode, ToolSpec
 
-FORM = "interlock/recording/v1"
+RECORDING_FORMAT = "interlock/recording/v1"
 MAX_RECORDING_BYTES = 64 << 20
 
 #: How a run ended; `open`: it did not.
-End: TypeAlias = Literal["completed", "degraded", "failed", "cancelled", "open"]
+RunEnd: TypeAlias = Literal["completed", "degraded", "failed", "cancelled", "open"]
 
 
-class PastRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the model saw, as far as the log says it."""
 
     seq: int
@@ -41,11 +41,11 @@ class PastRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     instructions: str = ""
 
 
-class PastAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a request to the model came to."""
 
     seq: int
-    request: PastRequest
+    request: ReplayRequest
     text: str = ""
     calls: tuple[ProposedCall, ...] = ()
     finish: str = "stop"
@@ -57,11 +57,11 @@ class PastAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: What people said after it and before the next request.
     said: tuple[str, ...] = ()
     #: How its calls were judged: the permission mode, and whether a person was there.
-    mode: Mode = Mode.DEFAULT
+    mode: PermissionMode = PermissionMode.DEFAULT
     interactive: bool = False
 
 
-class PastCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ReplayCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seq: int
     call_id: str
     tool: str
@@ -71,7 +71,7 @@ class PastCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     arguments: str = ""
     #: Why the arguments are not what the model wrote; then nothing that follows from them can be compared.
     lost: str = ""
-    mode: Mode = Mode.DEFAULT
+    mode: PermissionMode = PermissionMode.DEFAULT
     interactive: bool = False
     #: None: it did not come so far.
     valid: bool | None = None
@@ -116,11 +116,11 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     forked_at: int = -1
     #: What people said before the model was asked first.
     opening: tuple[str, ...] = ()
-    answers: tuple[PastAnswer, ...] = ()
+    answers: tuple[ReplayAnswer, ...] = ()
     #: In the order in which they were proposed.
-    calls: dict[str, PastCall] = {}
+    calls: dict[str, ReplayCall] = {}
     objections: tuple[Objection, ...] = ()
-    end: End = "open"
+    end: RunEnd = "open"
     end_seq: int = -1
     message: str = ""
     #: What the model said last, when it asked for nothing more.
@@ -147,16 +147,16 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return {call.call_id: call.observation.code for call in self.calls.values() if call.observation}
 
 
-def stopped_by_runtime(observation: Observation) -> bool:
+def was_stopped_by_runtime(observation: Observation) -> bool:
     """Did the call end without a result: an exception, a timeout, a cancellation? A tool that says itself that it did
     not succeed has a result."""
     failure = observation.failure
-    if failure is None or failure.code not in CODES:
+    if failure is None or failure.code not in ERROR_CODES:
         return False
     return failure.code != "tool_failed" or "error_type" in failure.details
 
 
-def effects_of(call: PastCall) -> SideEffects:
+def read_side_effects(call: ReplayCall) -> SideEffects:
     return call.observation.side_effects if call.observation is not None else ()
 
 
@@ -177,12 +177,14 @@ def from_json(text: str | bytes) -> Recording:
         recording = _decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ConfigurationError(f"This is not a recording of a run: {error}.") from None
-    if recording.form != FORM:
-        raise ConfigurationError(f"The recording must say that its form is {FORM!r}, not {recording.form[:80]!r}.")
+    if recording.form != RECORDING_FORMAT:
+        raise ConfigurationError(
+            f"The recording must say that its form is {RECORDING_FORMAT!r}, not {recording.form[:80]!r}."
+        )
     return recording
 
 
-def tools_changed(was: Mapping[str, str], now: Mapping[str, str]) -> str:
+def describe_tool_changes(was: Mapping[str, str], now: Mapping[str, str]) -> str:
     """What is different between two menus, in words; empty when nothing is."""
     gone = [f"{name} is gone" for name in was if name not in now]
     new = [f"{name} is new" for name in now if name not in was]
@@ -197,10 +199,10 @@ _decode = msgspec.json.Decoder(Recording).decode
 _surrogate = re.compile(r"\\ud[89a-f][0-9a-f]{2}").search
 
 
-def past_arguments(fact: CallProposed, known: PastCall | None, kept: bytes | None) -> tuple[str, str]:
+def read_arguments(fact: CallProposed, known: ReplayCall | None, kept: bytes | None) -> tuple[str, str]:
     """As JSON text, and why they are not what the model wrote. `kept`: what the artifact holds, where there is one."""
     if not fact.raw_bytes and known is not None:
-        return _repeated(fact, known)
+        return _read_repeated(fact, known)
     raw: Any = fact.raw_input
     if fact.raw_artifact_id:
         if kept is None:
@@ -209,14 +211,14 @@ def past_arguments(fact: CallProposed, known: PastCall | None, kept: bytes | Non
     text: str = raw if isinstance(raw, str) else encode(raw).decode()
     if fact.digest in ("", _digest(fact.tool, text)):
         return text, ""
-    if fact.digest != _digest_of_text(fact.tool, text):
+    if fact.digest != _digest_raw_text(fact.tool, text):
         return text, "its arguments were redacted or cut"
     return text, "its arguments may hold half of a surrogate pair, which no log has" if _surrogate(text) else ""
 
 
-def _repeated(fact: CallProposed, known: PastCall) -> tuple[str, str]:
+def _read_repeated(fact: CallProposed, known: ReplayCall) -> tuple[str, str]:
     """The same call again; or its id for another one, whose arguments nobody kept: any others stand for them."""
-    digests = (_digest(known.tool, known.arguments), _digest_of_text(known.tool, known.arguments), "")
+    digests = (_digest(known.tool, known.arguments), _digest_raw_text(known.tool, known.arguments), "")
     same = known.lost or fact.digest in digests
     return (known.arguments if same else encode({"other": fact.digest}).decode()), ""
 
@@ -225,17 +227,17 @@ def _digest(tool: str, arguments: str) -> str:
     """Of a call that was accepted."""
     try:
         return sha256(encode_sorted((tool, parse(arguments)))).hexdigest()
-    except (BadJson, UnicodeError):
+    except (InvalidJsonError, UnicodeError):
         return ""
 
 
-def _digest_of_text(tool: str, text: str) -> str:
+def _digest_raw_text(tool: str, text: str) -> str:
     """Of one that was not."""
     return sha256(f"{tool}\n{text}".encode(errors="backslashreplace")).hexdigest()
 
 
 #: How the ids of calls begin that came without a usable one.
-MADE_UP = "invalid_"
+GENERATED_ID_PREFIX = "invalid_"
 _DIGEST_CHARS = 16
 
 
@@ -243,18 +245,18 @@ def short_digest(text: str) -> str:
     return sha256(text.encode(errors="backslashreplace")).hexdigest()[:_DIGEST_CHARS]
 
 
-def message_line(message: Message) -> str:
+def digest_message(message: Message) -> str:
     match message:
         case UserMessage():
             return f"user {short_digest(message.text)}"
         case ToolMessage():
-            made_up = message.call_id.startswith(MADE_UP)
-            return f"tool {MADE_UP}" if made_up else f"tool {message.call_id} {short_digest(message.text)}"
+            made_up = message.call_id.startswith(GENERATED_ID_PREFIX)
+            return f"tool {GENERATED_ID_PREFIX}" if made_up else f"tool {message.call_id} {short_digest(message.text)}"
         case AssistantMessage():
-            called = "".join(f" {_named(call.call_id)}:{call.tool}" for call in message.calls)
+            called = "".join(f" {_stable_id(call.call_id)}:{call.tool}" for call in message.calls)
             return f"assistant {short_digest(message.text)}{called}"
 
 
-def _named(call_id: str) -> str:
+def _stable_id(call_id: str) -> str:
     """An id that was made up for a call without one depends on words that the log does not have."""
-    return MADE_UP if call_id.startswith(MADE_UP) else call_id
+    return GENERATED_ID_PREFIX if call_id.startswith(GENERATED_ID_PREFIX) else call_id

@@ -9,18 +9,18 @@ from typing import Any, cast, get_args
 import msgspec
 from pydantic import BaseModel
 
-from ..agent.session import Session
+from ..agent.session import AgentSession
 from ..domain.call import Answer, Question
 from ..domain.errors import InterlockError, ModelError
-from ..domain.payload import Surroundings
-from ..domain.state.verification import Checks
-from ..domain.tool import JsonObject, Reach, Situation, ToolContext, ToolDefinition
+from ..domain.payload import ExecutionEnvironment
+from ..domain.state.verification import VerificationState
+from ..domain.tool import JsonObject, SandboxScope, CallContext, ToolContext, ToolDefinition
 from ..interaction.interface import Fallback
-from ..models.interface import CallWritten, Finished, FinishReason, ModelEvent, ModelRequest, TextPiece
-from ..storage.artifacts import Artifacts
-from .recording import PastAnswer, PastCall, Recording, stopped_by_runtime
+from ..models.interface import ToolCallDelta, StreamFinished, FinishReason, ModelEvent, ModelRequest, TextDelta
+from ..storage.artifacts import ArtifactStore
+from .recording import ReplayAnswer, ReplayCall, Recording, was_stopped_by_runtime
 
-_REACH = Reach(sandbox="replay")
+_REPLAY_SCOPE = SandboxScope(sandbox="replay")
 #: Turns of the event loop in which nobody came, after which nobody is expected.
 _QUIET_TURNS = 4
 
@@ -29,11 +29,11 @@ class ReplayExecutedError(InterlockError):
     """In a replay something would have been executed. Nothing was."""
 
 
-class StoppedThen(Exception):
+class RecordedStopError(Exception):
     """The call had no result when it was recorded: it failed, took too long, or was stopped. Says what was said."""
 
 
-class VirtualTime:
+class VirtualClock:
     """A clock that jumps to the next end, when everything that can begin has begun."""
 
     def __init__(self, now: int = 0) -> None:
@@ -42,8 +42,8 @@ class VirtualTime:
         self._now = now
         self._ends: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = count()
-        self._quiet = 0
-        self._looking = False
+        self._quiet_turns = 0
+        self._is_ticking = False
 
     def now(self) -> int:
         return self._now + self.at
@@ -51,27 +51,27 @@ class VirtualTime:
     def elapsed(self) -> int:
         return self.at
 
-    async def spend(self, milliseconds: float) -> None:
+    async def sleep(self, milliseconds: float) -> None:
         end = self.at + round(milliseconds * 1e6)
         ended = asyncio.get_running_loop().create_future()
         heappush(self._ends, (end, next(self._order), ended))
-        self._quiet = 0
-        if not self._looking:
-            self._looking = True
-            asyncio.get_running_loop().call_soon(self._look)
+        self._quiet_turns = 0
+        if not self._is_ticking:
+            self._is_ticking = True
+            asyncio.get_running_loop().call_soon(self._tick)
         await ended
         self.at = end
 
-    def _look(self) -> None:
-        self._quiet += 1
-        if self._quiet > _QUIET_TURNS:
-            self._quiet = 0
-            self._end_next()
-        self._looking = bool(self._ends)
-        if self._looking:
-            asyncio.get_running_loop().call_soon(self._look)
+    def _tick(self) -> None:
+        self._quiet_turns += 1
+        if self._quiet_turns > _QUIET_TURNS:
+            self._quiet_turns = 0
+            self._wake_next()
+        self._is_ticking = bool(self._ends)
+        if self._is_ticking:
+            asyncio.get_running_loop().call_soon(self._tick)
 
-    def _end_next(self) -> None:
+    def _wake_next(self) -> None:
         while self._ends:
             _, _, ended = heappop(self._ends)
             if not ended.done():
@@ -82,36 +82,36 @@ class VirtualTime:
 class RecordedSandbox:
     """Implements `Sandbox` without running anything."""
 
-    unconfined = _REACH
+    unconfined_scope = _REPLAY_SCOPE
 
-    def __init__(self, calls: dict[str, PastCall], time: VirtualTime) -> None:
+    def __init__(self, calls: dict[str, ReplayCall], time: VirtualClock) -> None:
         self._calls = calls
         self._time = time
 
-    def executor(self, tool: ToolDefinition) -> str:
+    def executor_name(self, tool: ToolDefinition) -> str:
         return "replay"
 
-    def reach(self, tool: ToolDefinition, arguments: JsonObject, situation: Situation) -> Reach:
-        return _REACH
+    def describe_scope(self, tool: ToolDefinition, arguments: JsonObject, situation: CallContext) -> SandboxScope:
+        return _REPLAY_SCOPE
 
-    def surroundings(
-        self, tool: ToolDefinition, arguments: JsonObject, situation: Situation, paths: Iterable[str]
-    ) -> Surroundings:
+    def describe_environment(
+        self, tool: ToolDefinition, arguments: JsonObject, situation: CallContext, paths: Iterable[str]
+    ) -> ExecutionEnvironment:
         """No file is looked at: they are not what they were then."""
-        return Surroundings(cwd=situation.workspace, sandbox="replay")
+        return ExecutionEnvironment(cwd=situation.workspace, sandbox="replay")
 
     async def start(self, tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Any:
         call = self._calls.get(context.call_id)
         if call is None or not call.ran or call.observation is None:
             raise ReplayExecutedError(f"{tool.name} would run now, and there is no recorded result of it.")
-        await self._time.spend(call.duration_ms)
-        if stopped_by_runtime(call.observation):
-            raise StoppedThen(call.observation.summary)
+        await self._time.sleep(call.duration_ms)
+        if was_stopped_by_runtime(call.observation):
+            raise RecordedStopError(call.observation.summary)
         kept = call.observation.artifacts
         context.kept.extend(kept[:-1] if call.output is not None else kept)
         return call
 
-    def call(self, function: Callable[[], Any]) -> Awaitable[Any]:
+    def run_blocking(self, function: Callable[[], Any]) -> Awaitable[Any]:
         raise ReplayExecutedError("A function of the developer would run now.")
 
     async def close(self) -> None:
@@ -121,7 +121,7 @@ class RecordedSandbox:
 class RecordedArtifacts:
     """Implements `Artifacts`: what is kept in a replay is gone with it. Paths are those of the record."""
 
-    def __init__(self, kept: Artifacts, recording: Recording) -> None:
+    def __init__(self, kept: ArtifactStore, recording: Recording) -> None:
         self.keep, self.keep_stream = kept.keep, kept.keep_stream
         self.read, self.size_bytes = kept.read, kept.size_bytes
         observed = [call.observation for call in recording.calls.values() if call.observation is not None]
@@ -134,7 +134,7 @@ class RecordedArtifacts:
 _REASONS = get_args(FinishReason)
 
 
-class RecordOver(Exception):
+class RecordingExhaustedError(Exception):
     """The model is asked once more than it was when the run was recorded."""
 
 
@@ -143,56 +143,56 @@ class RecordedModel:
 
     name = "replay"
 
-    def __init__(self, recording: Recording, time: VirtualTime) -> None:
+    def __init__(self, recording: Recording, time: VirtualClock) -> None:
         self._recording = recording
         self._answers = recording.answers
         self._time = time
         #: The run that it answers in; known once that is open.
-        self.session: Session | None = None
-        self.given = 0
+        self.session: AgentSession | None = None
+        self.answer_count = 0
 
     @property
-    def last(self) -> PastAnswer | None:
-        return self._answers[self.given - 1] if self.given else None
+    def last(self) -> ReplayAnswer | None:
+        return self._answers[self.answer_count - 1] if self.answer_count else None
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        if self.given >= len(self._answers):
-            raise RecordOver
-        answer = self._answers[self.given]
-        self.given += 1
-        self._prepare(answer)
+        if self.answer_count >= len(self._answers):
+            raise RecordingExhaustedError
+        answer = self._answers[self.answer_count]
+        self.answer_count += 1
+        self._restore_context(answer)
         self._time.at += round(answer.duration_ms * 1e6)
         if answer.failed:
             raise ModelError(answer.failed, retryable=answer.retryable)
         if answer.text:
-            yield TextPiece(answer.text)
+            yield TextDelta(answer.text)
         for call in answer.calls:
-            yield CallWritten(call)
+            yield ToolCallDelta(call)
         reason = answer.finish if answer.finish in _REASONS else "other"
-        yield Finished(reason=cast(FinishReason, reason), usage=answer.usage)
+        yield StreamFinished(reason=cast(FinishReason, reason), usage=answer.usage)
 
     async def close(self) -> None:
         """There is nothing to close."""
 
-    def _prepare(self, answer: PastAnswer) -> None:
+    def _restore_context(self, answer: ReplayAnswer) -> None:
         """The calls are judged in the mode of that time; and where a person spoke after them, the run stops there."""
         session = self.session
         if session is not None:
-            told = {"mode": answer.mode, "interactive": answer.interactive}
-            situation = msgspec.structs.replace(session.run.situation, **told)
+            changes = {"mode": answer.mode, "interactive": answer.interactive}
+            situation = msgspec.structs.replace(session.run.situation, **changes)
             session.run = msgspec.structs.replace(session.run, situation=situation)
-            session.pausing = bool(answer.said)
-            self._tell_of_fork(session.run.ledger.checks)
+            session.pause_requested = bool(answer.said)
+            self._restore_fork_state(session.run.ledger.checks)
 
-    def _tell_of_fork(self, checks: Checks) -> None:
+    def _restore_fork_state(self, checks: VerificationState) -> None:
         """What was checked before the run was forked is as stale now as it was then. Its events have other places."""
         calls, forked_at = self._recording.calls, self._recording.forked_at
-        retold = {call_id for call_id, call in calls.items() if 0 <= call.observed_seq <= forked_at}
-        before = (check.started_seq for check in checks.checks if check.call_id in retold)
+        copied = {call_id for call_id, call in calls.items() if 0 <= call.observed_seq <= forked_at}
+        before = (check.started_seq for check in checks.checks if check.call_id in copied)
         checks.forked_at = max(before, default=-1)
 
 
-class RecordedPeople:
+class RecordedInteraction:
     """Implements `InteractionProvider`: every question about a call gets the last answer about it.
 
     A question that was not asked then is answered so that the run can go on as it went on: yes to what ran, no to what
@@ -203,7 +203,7 @@ class RecordedPeople:
     approval_fallback: Fallback = "wait"
     interactive = True
 
-    def __init__(self, calls: dict[str, PastCall]) -> None:
+    def __init__(self, calls: dict[str, ReplayCall]) -> None:
         self._calls = calls
 
     async def ask(self, question: Question) -> Answer | None:
@@ -211,13 +211,13 @@ class RecordedPeople:
         if call is None:
             return None
         if call.answer is not None:
-            return _once(call.answer)
+            return _limit_to_once(call.answer)
         if call.observation is None or question.kind == "input":
             return None
         return Answer(approved=call.started, by="replay", reason="Nobody was asked when this was recorded.")
 
 
-def _once(answer: Answer) -> Answer:
+def _limit_to_once(answer: Answer) -> Answer:
     """The same answer, without what it did beside: each call has an answer of its own in the record, and what a person
     wrote into the arguments is in the recorded outcome."""
     return msgspec.structs.replace(answer, scope="once", until=0, rule="", arguments=None)

@@ -16,50 +16,50 @@ from ..domain.decision import Decision, Verdict
 from ..domain.event import CallObserved, Fact, InvocationCompleted
 from ..domain.json import JsonObject
 from ..domain.observation import Observation
-from ..domain.outcome import UNKNOWN
-from ..domain.tool import Normalized, Problem, Risk, ToolContext, ToolDefinition
+from ..domain.outcome import UNKNOWN_SIDE_EFFECTS
+from ..domain.tool import NormalizedOutput, CheckProblem, Risk, ToolContext, ToolDefinition
 from ..pipeline.context import RunContext
 from ..policy.interface import PolicyEvent
 from ..registry.memory import ToolRegistry
-from .recording import PastCall, Recording, effects_of, stopped_by_runtime
+from .recording import ReplayCall, Recording, read_side_effects, was_stopped_by_runtime
 
 _STATE_CODES = frozenset({"runtime_precondition_failed", "ambiguous_target", "stale_file_baseline"})
 _MAX_STUB_CHARS = 1 << 40
-_NOT_RUN = " Nothing was executed."
+_NOTHING_EXECUTED = " Nothing was executed."
 #: How a line ends that was too long. Cut once more it would be another one.
 _was_shortened = re.compile(r" \[\.\.\. [\d,]+ more characters\]\Z").search
 
 
-def recorded_tools(tools: Iterable[ToolDefinition], calls: dict[str, PastCall]) -> ToolRegistry:
-    return ToolRegistry(_recorded(tool, calls) for tool in tools)
+def recorded_tools(tools: Iterable[ToolDefinition], calls: dict[str, ReplayCall]) -> ToolRegistry:
+    return ToolRegistry(_as_recorded_tool(tool, calls) for tool in tools)
 
 
-def _recorded(tool: ToolDefinition, calls: dict[str, PastCall]) -> ToolDefinition:
+def _as_recorded_tool(tool: ToolDefinition, calls: dict[str, ReplayCall]) -> ToolDefinition:
     return msgspec.structs.replace(
         tool,
-        check=None if tool.check is None else _Found(calls),
-        normalize=_result_of,
+        check=None if tool.check is None else _RecordedCheck(calls),
+        normalize=_restore_output,
         consent=None,
         reconcile=None,
         pre_hooks=(),
         middleware=(),
         post_hooks=(),
-        failure_error_function=_words_of,
+        failure_error_function=_error_text,
     )
 
 
-def _words_of(context: ToolContext, error: BaseException) -> str:
+def _error_text(context: ToolContext, error: BaseException) -> str:
     return str(error)
 
 
-class _Found:
+class _RecordedCheck:
     """What a tool found when it looked whether a call can be done: when it was planned, and right before its start."""
 
-    def __init__(self, calls: dict[str, PastCall]) -> None:
+    def __init__(self, calls: dict[str, ReplayCall]) -> None:
         self._calls = calls
         self._looked: set[str] = set()
 
-    def __call__(self, arguments: JsonObject, context: ToolContext) -> Problem | None:
+    def __call__(self, arguments: JsonObject, context: ToolContext) -> CheckProblem | None:
         call = self._calls.get(context.call_id)
         failure = call.observation.failure if call is not None and call.observation is not None else None
         first = context.call_id not in self._looked
@@ -69,15 +69,17 @@ class _Found:
         if first and call.valid:
             return None
         return msgspec.convert(
-            {"message": failure.message.removesuffix(_NOT_RUN), "code": failure.code}, Problem, strict=True
+            {"message": failure.message.removesuffix(_NOTHING_EXECUTED), "code": failure.code},
+            CheckProblem,
+            strict=True,
         )
 
 
-def _result_of(call: Any) -> Normalized:
+def _restore_output(call: Any) -> NormalizedOutput:
     """What the tool said about its result then. What the runtime made of it is made anew."""
     observation: Observation = call.observation
     failure, content, whole = observation.failure, observation.content, call.output
-    return Normalized(
+    return NormalizedOutput(
         ok=observation.ok,
         code=failure.code if failure is not None else "ok",
         summary=observation.summary,
@@ -85,7 +87,7 @@ def _result_of(call: Any) -> Normalized:
         user_text=observation.user_text,
         format=content.format if content is not None else "text",
         exit_code=observation.exit_code,
-        side_effects=None if observation.side_effects == UNKNOWN else observation.side_effects,
+        side_effects=None if observation.side_effects == UNKNOWN_SIDE_EFFECTS else observation.side_effects,
         retryable=failure.retryable if failure is not None else True,
         facts=observation.facts,
         size=observation.size if whole is None else None,
@@ -96,41 +98,41 @@ def _result_of(call: Any) -> Normalized:
     )
 
 
-def keep_outcomes(run: RunContext, calls: dict[str, PastCall]) -> None:
+def restore_outcomes(run: RunContext, calls: dict[str, ReplayCall]) -> None:
     """Outcomes that cannot be made anew are written down as they were: a call that was stopped has no result to make
     them from, and of arguments that are not in the log nothing follows."""
-    seal = run.recorder.add
+    add_to_log = run.recorder.add
 
     def add(fact: Fact, correlation_id: str = "", causation_id: int | None = None) -> int:
-        return seal(_as_recorded(fact, calls), correlation_id, causation_id)
+        return add_to_log(_as_recorded(fact, calls), correlation_id, causation_id)
 
     run.recorder.add = add
 
 
-def _as_recorded(fact: Fact, calls: dict[str, PastCall]) -> Fact:
+def _as_recorded(fact: Fact, calls: dict[str, ReplayCall]) -> Fact:
     match fact:
         case CallObserved():
-            call = _kept(calls.get(fact.observation.call_id), fact.invocation_id)
+            call = _find_fixed_outcome(calls.get(fact.observation.call_id), fact.invocation_id)
             return fact if call is None else msgspec.structs.replace(fact, observation=call.observation)
         case InvocationCompleted():
-            call = _kept(calls.get(fact.call_id), fact.invocation_id)
-            return fact if call is None else msgspec.structs.replace(fact, side_effects=effects_of(call))
+            call = _find_fixed_outcome(calls.get(fact.call_id), fact.invocation_id)
+            return fact if call is None else msgspec.structs.replace(fact, side_effects=read_side_effects(call))
         case _:
             return fact
 
 
-def _kept(call: PastCall | None, invocation_id: str) -> PastCall | None:
+def _find_fixed_outcome(call: ReplayCall | None, invocation_id: str) -> ReplayCall | None:
     if call is None or call.observation is None:
         return None
-    unmade = stopped_by_runtime(call.observation) or _is_cut(call.observation)
+    unmade = was_stopped_by_runtime(call.observation) or _is_shortened(call.observation)
     return call if call.lost or (invocation_id and call.started and unmade) else None
 
 
-def _is_cut(observation: Observation) -> bool:
+def _is_shortened(observation: Observation) -> bool:
     return bool(_was_shortened(observation.summary) or _was_shortened(observation.user_text))
 
 
-class _Anything(BaseModel):
+class _AnyArguments(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
@@ -141,9 +143,9 @@ def stub_tools(recording: Recording) -> list[ToolDefinition]:
         ToolDefinition(
             spec=spec,
             version=versions.get(spec.name, ""),
-            handler=_nothing,
+            handler=_never_called,
             is_async=False,
-            args_model=_Anything,
+            args_model=_AnyArguments,
             # Seen in every mode; may have had effects, where it did not say which; and never cut: that was done.
             read_only=True,
             risk=frozenset({Risk.EXECUTE}),
@@ -153,14 +155,14 @@ def stub_tools(recording: Recording) -> list[ToolDefinition]:
     ]
 
 
-def _nothing(**arguments: Any) -> None:
+def _never_called(**arguments: Any) -> None:
     """It is never called: a replay starts nothing."""
 
 
 class RecordedPolicy:
     """Implements `PolicyEngine`: decides what was decided then."""
 
-    def __init__(self, calls: dict[str, PastCall]) -> None:
+    def __init__(self, calls: dict[str, ReplayCall]) -> None:
         self._calls = calls
 
     def evaluate(self, event: PolicyEvent) -> Decision:

@@ -8,24 +8,24 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..domain.call import Question
-from ..domain.chain import Entry, decode_event
+from ..domain.chain import LogEntry, decode_event
 from ..domain.errors import LogCorruptError
 from ..domain.event import BatchStarted, CallObserved, CallProposed, Event
 from ..domain.messages import Message as Said
 from ..domain.observation import Observation
 from ..domain.rendering import render_for_model
 from ..domain.state.ledger import Ledger
-from ..history.fold import fold
+from ..history.fold import fold_entries
 
 
-class Message(NamedTuple):
+class ReplayMessage(NamedTuple):
     """What the model was told about one call."""
 
     call_id: str
     text: str
 
 
-class Moment(NamedTuple):
+class ReplayMoment(NamedTuple):
     """How a run stood right after one of its events."""
 
     event: Event
@@ -36,7 +36,7 @@ class Moment(NamedTuple):
     questions: tuple[Question, ...]
 
 
-class Step:
+class ReplayStep:
     """One event, and the state of the run right after it."""
 
     __slots__ = ("_replay", "event")
@@ -48,26 +48,26 @@ class Step:
     @property
     def ledger(self) -> Ledger:
         """A ledger of its own: looking at it, or changing it, touches no other step."""
-        return self._replay.at(self.event.seq)
+        return self._replay.state_at(self.event.seq)
 
 
 class Replay:
     """A whole run, from its first event on. A log that is not what was written is refused."""
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
+    def __init__(self, entries: Sequence[LogEntry]) -> None:
         if not entries:
             raise LogCorruptError("there is no event to replay")
         self.run_id = entries[0].run_id
-        fold(self.run_id, entries)
+        fold_entries(self.run_id, entries)
         self._events = tuple(decode_event(entry) for entry in entries)
 
     def __len__(self) -> int:
         return len(self._events)
 
-    def __iter__(self) -> Iterator[Step]:
-        return (Step(self, event) for event in self._events)
+    def __iter__(self) -> Iterator[ReplayStep]:
+        return (ReplayStep(self, event) for event in self._events)
 
-    def at(self, seq: int) -> Ledger:
+    def state_at(self, seq: int) -> Ledger:
         """The state of the run right after event `seq`."""
         if not 0 <= seq < len(self._events):
             raise IndexError(f"{self.run_id} has events 0 to {len(self._events) - 1}, not {seq}")
@@ -76,16 +76,16 @@ class Replay:
             ledger.apply(event)
         return ledger
 
-    def moment(self, seq: int) -> Moment:
+    def moment(self, seq: int) -> ReplayMoment:
         """All that can be looked at right after event `seq`."""
-        ledger = self.at(seq)
-        return Moment(self._events[seq], ledger, tuple(ledger.dialogue.messages), tuple(ledger.open_questions()))
+        ledger = self.state_at(seq)
+        return ReplayMoment(self._events[seq], ledger, tuple(ledger.dialogue.messages), tuple(ledger.open_questions()))
 
     def observations(self) -> tuple[Observation, ...]:
         """The recorded outcomes, in the order in which they were recorded."""
         return tuple(event.fact.observation for event in self._events if isinstance(event.fact, CallObserved))
 
-    def messages(self) -> tuple[Message, ...]:
+    def messages(self) -> tuple[ReplayMessage, ...]:
         """What the model saw of its calls, in its own order: batch by batch, as it proposed them.
 
         A call that came again is answered again with its observation. One that reused an id for something else was
@@ -102,5 +102,7 @@ class Replay:
                 proposed.setdefault((batch, fact.call_id))
         observed = {observation.call_id: observation for observation in self.observations()}
         return tuple(
-            Message(call_id, render_for_model(observed[call_id])) for _, call_id in proposed if call_id in observed
+            ReplayMessage(call_id, render_for_model(observed[call_id]))
+            for _, call_id in proposed
+            if call_id in observed
         )

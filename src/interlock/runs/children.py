@@ -16,35 +16,35 @@ from ..domain.event import SCHEMA_VERSION, RunStarted
 from ..domain.ids import child_run_id
 from ..domain.state.ledger import CallEntry, Ledger
 from ..domain.state.lifecycle import RunState
-from ..domain.tool import Problem, ToolContext
+from ..domain.tool import CheckProblem, ToolContext
 from ..storage.event_log import EventLog
-from ..tools.agents import Said
+from ..tools.agents import AgentAnswer
 
 
-def open_inside(ledger: Ledger) -> list[str]:
+def list_open_children(ledger: Ledger) -> list[str]:
     """Those that its calls wait for. A list: the run may go on while each is looked at."""
     calls = [(call_id, call) for call_id, call in ledger.calls.items() if call.child_run_id and call.observed_seq < 0]
-    return [call.child_run_id for call_id, call in calls if _is_own(ledger, call_id, call)]
+    return [call.child_run_id for call_id, call in calls if _is_child_of_call(ledger, call_id, call)]
 
 
-async def begun_inside(log: EventLog, ledger: Ledger) -> list[str]:
+async def find_started_children(log: EventLog, ledger: Ledger) -> list[str]:
     """Those that its calls ever waited for, and those that open calls may have begun before that was recorded."""
     calls = [
         call_id
         for call_id, call in ledger.calls.items()
-        if (_is_own(ledger, call_id, call) if call.child_run_id else call.observed_seq < 0)
+        if (_is_child_of_call(ledger, call_id, call) if call.child_run_id else call.observed_seq < 0)
     ]
     named = [(child_run_id(ledger.run_id, call_id), call_id) for call_id in calls]
-    return [run_id for run_id, call_id in named if await parent_of(log, run_id) == (ledger.run_id, call_id)]
+    return [run_id for run_id, call_id in named if await find_parent(log, run_id) == (ledger.run_id, call_id)]
 
 
-async def parent_of(log: EventLog, run_id: str) -> tuple[str, str] | None:
+async def find_parent(log: EventLog, run_id: str) -> tuple[str, str] | None:
     """The run and the call that it says it is inside of; None: there is no such run."""
-    begun = await begun_as(log, run_id)
+    begun = await read_run_started(log, run_id)
     return None if begun is None else (begun.parent_run_id, begun.parent_call_id)
 
 
-async def begun_as(log: EventLog, run_id: str) -> RunStarted | None:
+async def read_run_started(log: EventLog, run_id: str) -> RunStarted | None:
     """What its first event says; None: there is no such run."""
     first = await log.read(run_id, limit=1)
     if not first:
@@ -53,7 +53,7 @@ async def begun_as(log: EventLog, run_id: str) -> RunStarted | None:
     return fact if isinstance(fact, RunStarted) else RunStarted(schema=SCHEMA_VERSION)
 
 
-def _is_own(ledger: Ledger, call_id: str, call: CallEntry) -> bool:
+def _is_child_of_call(ledger: Ledger, call_id: str, call: CallEntry) -> bool:
     return call.child_run_id == child_run_id(ledger.run_id, call_id)
 
 
@@ -63,20 +63,20 @@ if TYPE_CHECKING:
 
 #: Somebody who answers a question has the run for a moment; whoever has it for longer moves it on.
 _WAIT_SECONDS = 1.0
-_LOOK_SECONDS = 0.05
-_STOPPED = "The call around it was stopped."
+_POLL_SECONDS = 0.05
+_PARENT_STOPPED = "The call around it was stopped."
 _PAUSED = frozenset({RunState.PAUSED_APPROVAL, RunState.PAUSED_CONSENT, RunState.PAUSED_INPUT, RunState.RUNNING})
 
 
-async def ask_child(runner: "Runner", task: str, context: ToolContext, *, force: bool = False) -> Said:
+async def run_child(runner: "Runner", task: str, context: ToolContext, *, force: bool = False) -> AgentAnswer:
     """Start it, or go on with it where it stopped. `RunSuspendedError` when it waits for a person, or when another
     process moves it on and it is not taken by `force`."""
     run_id = child_run_id(context.run_id, context.call_id)
     try:
-        result = await (await _handle(runner, run_id, task, context, force)).result()
+        result = await (await _open_child(runner, run_id, task, context, force)).result()
     except asyncio.CancelledError:
-        if not runner.closed:
-            await asyncio.shield(_end(runner, run_id, context))
+        if not runner.is_closed:
+            await asyncio.shield(_cancel_child(runner, run_id, context))
         raise
     if result.state in _PAUSED:
         raise RunSuspendedError(run_id)
@@ -84,16 +84,16 @@ async def ask_child(runner: "Runner", task: str, context: ToolContext, *, force:
     if result.state in (RunState.FAILED, RunState.CANCELLED):
         problem = f"{runner.agent.name} did not finish: {result.message or result.status}"
     value = result.text if result.output is None else result.output
-    return Said(run_id=run_id, usage=result.usage, value=value, problem=problem)
+    return AgentAnswer(run_id=run_id, usage=result.usage, value=value, problem=problem)
 
 
-async def _handle(runner: "Runner", run_id: str, task: str, context: ToolContext, force: bool) -> "RunHandle":
-    parent = await parent_of(runner.log, run_id)
+async def _open_child(runner: "Runner", run_id: str, task: str, context: ToolContext, force: bool) -> "RunHandle":
+    parent = await find_parent(runner.log, run_id)
     if parent is None:
         await _check_depth(runner, context.run_id)
-        return await runner.start(task, run_id=run_id, inside=context)
+        return await runner.start(task, run_id=run_id, parent_call=context)
     if parent != (context.run_id, context.call_id):
-        raise PreconditionError(_not_inside(runner.agent.name, run_id))
+        raise PreconditionError(_foreign_run_problem(runner.agent.name, run_id))
     loop = asyncio.get_running_loop()
     until = loop.time() + _WAIT_SECONDS
     while True:
@@ -102,33 +102,33 @@ async def _handle(runner: "Runner", run_id: str, task: str, context: ToolContext
         except RunClaimedError:
             if loop.time() > until:
                 raise RunSuspendedError(run_id) from None
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
-def _not_inside(name: str, run_id: str) -> Problem:
+def _foreign_run_problem(name: str, run_id: str) -> CheckProblem:
     message = (
         f"{name} was not asked: the log has a run {run_id} already, which was not started by this call. Nothing was "
         "executed. Do the task without it, or say what is missing."
     )
-    return Problem(message=message)
+    return CheckProblem(message=message)
 
 
-async def _end(runner: "Runner", run_id: str, context: ToolContext) -> None:
+async def _cancel_child(runner: "Runner", run_id: str, context: ToolContext) -> None:
     """The call is cancelled, so nobody waits for the run any more, however far it came."""
-    handle = runner.live.get(run_id)
-    if handle is None and await parent_of(runner.log, run_id) != (context.run_id, context.call_id):
+    handle = runner.live_handles.get(run_id)
+    if handle is None and await find_parent(runner.log, run_id) != (context.run_id, context.call_id):
         return
     with suppress(RunEndedError, DecisionConflictError):
-        await (runner.desk.cancel(run_id, _STOPPED) if handle is None else handle.cancel(_STOPPED))
+        await (runner.inbox.cancel(run_id, _PARENT_STOPPED) if handle is None else handle.cancel(_PARENT_STOPPED))
 
 
-async def _check_depth(runner: "Runner", around: str) -> None:
+async def _check_depth(runner: "Runner", parent_run_id: str) -> None:
     depth, limit = 1, runner.max_depth
-    while depth <= limit and (parent := await parent_of(runner.log, around)) and (around := parent[0]):
+    while depth <= limit and (parent := await find_parent(runner.log, parent_run_id)) and (parent_run_id := parent[0]):
         depth += 1
     if depth > limit:
         raise PreconditionError(
-            Problem(
+            CheckProblem(
                 message=f"{runner.agent.name} was not asked: agents that ask agents may go {limit} deep here. "
                 "Do the task without it, or say what is missing."
             )

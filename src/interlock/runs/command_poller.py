@@ -6,63 +6,63 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from ..domain.errors import LogError
-from ..storage.event_log import EventLog, Note
+from ..storage.event_log import EventLog, QueuedCommand
 
-LOOK_SECONDS = 0.02
+POLL_SECONDS = 0.02
 
 #: Was it taken? Else it stays for whoever has the run next.
-OnNote = Callable[[Note], Awaitable[bool]]
+CommandHandler = Callable[[QueuedCommand], Awaitable[bool]]
 
 
-class NoteWatch:
-    def __init__(self, log: EventLog, look_seconds: float = LOOK_SECONDS) -> None:
+class CommandPoller:
+    def __init__(self, log: EventLog, poll_seconds: float = POLL_SECONDS) -> None:
         self._log = log
-        self._look_seconds = look_seconds
-        self._runs: dict[str, OnNote] = {}
+        self._poll_seconds = poll_seconds
+        self._handlers: dict[str, CommandHandler] = {}
         #: The version of the log up to which notes were brought.
-        self._seen = -1
-        self._bringing = asyncio.Lock()
+        self._seen_version = -1
+        self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
     def __contains__(self, run_id: object) -> bool:
         """Is it moved on in this process?"""
-        return run_id in self._runs
+        return run_id in self._handlers
 
-    async def watch(self, run_id: str, on_note: OnNote) -> None:
+    async def subscribe(self, run_id: str, handler: CommandHandler) -> None:
         """From now on; what was left before is brought at once."""
-        self._runs[run_id] = on_note
-        await self.bring(run_id)
+        self._handlers[run_id] = handler
+        await self.poll(run_id)
         if self._task is None:
-            self._task = asyncio.create_task(self._look())
+            self._task = asyncio.create_task(self._poll_forever())
 
-    async def bring(self, run_id: str) -> None:
+    async def poll(self, run_id: str) -> None:
         """What was left for it until now, without waiting for the next look."""
-        async with self._bringing:
-            if run_id in self._runs:
-                await self._bring(run_id, self._runs[run_id])
+        async with self._lock:
+            if run_id in self._handlers:
+                await self._deliver(run_id, self._handlers[run_id])
 
-    def forget(self, run_id: str) -> None:
-        self._runs.pop(run_id, None)
-        if not self._runs and self._task is not None:
+    def unsubscribe(self, run_id: str) -> None:
+        self._handlers.pop(run_id, None)
+        if not self._handlers and self._task is not None:
             self._task.cancel()
             self._task = None
 
-    async def _look(self) -> None:
+    async def _poll_forever(self) -> None:
         while True:
-            await asyncio.sleep(self._look_seconds)
+            await asyncio.sleep(self._poll_seconds)
             with suppress(LogError):  # it is looked again, and whoever appends is told what is wrong
-                await self._bring_all()
+                await self._poll_all()
 
-    async def _bring_all(self) -> None:
+    async def _poll_all(self) -> None:
         version = self._log.version()
-        if version == self._seen:
+        if version == self._seen_version:
             return
-        async with self._bringing:
-            for run_id, on_note in list(self._runs.items()):
-                await self._bring(run_id, on_note)
-        self._seen = version
+        async with self._lock:
+            for run_id, handler in list(self._handlers.items()):
+                await self._deliver(run_id, handler)
+        self._seen_version = version
 
-    async def _bring(self, run_id: str, on_note: OnNote) -> None:
-        for note in await self._log.notes(run_id):
-            if await on_note(note):
-                await self._log.take_away(run_id, note.key)
+    async def _deliver(self, run_id: str, handler: CommandHandler) -> None:
+        for command in await self._log.queued_commands(run_id):
+            if await handler(command):
+                await self._log.ack(run_id, command.key)

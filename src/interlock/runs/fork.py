@@ -22,20 +22,20 @@ from time import time_ns
 
 import msgspec
 
-from ..domain.chain import Entry, decode_event, encode_event, genesis, link
+from ..domain.chain import LogEntry, decode_event, encode_event, genesis_hash, next_hash
 from ..domain.errors import ConfigurationError, LogFencedError
-from ..domain.event import ActionVoided, ApprovalGranted, CallObserved, Event, Fact, RunResumed, RunStarted
-from ..domain.ids import is_name, new_run_id
+from ..domain.event import ApprovalVoided, ApprovalGranted, CallObserved, Event, Fact, RunResumed, RunStarted
+from ..domain.ids import is_valid_name, new_run_id
 from ..domain.observation import Observation
 from ..domain.outcome import Failure
 from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import ActionState, CallState, RunState
-from ..history.fold import fold
+from ..history.fold import fold_entries
 from ..storage.event_log import EventLog
 
-_USABLE = frozenset({ActionState.PENDING, ActionState.APPROVED})
-_BEGUN = frozenset({CallState.RUNNING, CallState.SUSPENDED, CallState.ENDED})
-_VOID = "The run goes on as a fork from here. What was asked or allowed before does not hold in it."
+_VOIDABLE = frozenset({ActionState.PENDING, ActionState.APPROVED})
+_STARTED = frozenset({CallState.RUNNING, CallState.SUSPENDED, CallState.ENDED})
+_VOID_REASON = "The run goes on as a fork from here. What was asked or allowed before does not hold in it."
 
 
 async def fork(log: EventLog, run_id: str, at: int | None = None, *, new_run_id: str = "") -> str:
@@ -44,13 +44,13 @@ async def fork(log: EventLog, run_id: str, at: int | None = None, *, new_run_id:
     entries = await log.read(run_id)
     if not entries:
         raise ConfigurationError(f"There is no run {run_id!r} in the log.")
-    name = _name(new_run_id)
-    retold = retell(entries[: _place(entries, at) + 1], name)
-    told = [*retold, *settle(retold, time_ns())]
+    name = _choose_run_id(new_run_id)
+    copied = copy_entries(entries[: _fork_point(entries, at) + 1], name)
+    entries_to_write = [*copied, *close_open_items(copied, time_ns())]
     if await log.read(name, limit=1):
         raise ConfigurationError(f"There is a run {name!r} already. Nothing was written.")
     try:
-        writing = log.append(name, told)
+        writing = log.append(name, entries_to_write)
         if writing is not None:
             await asyncio.shield(writing)
     except LogFencedError:
@@ -58,47 +58,47 @@ async def fork(log: EventLog, run_id: str, at: int | None = None, *, new_run_id:
     return name
 
 
-def retell(entries: list[Entry], name: str) -> list[Entry]:
+def copy_entries(entries: list[LogEntry], name: str) -> list[LogEntry]:
     """The first events of a run as those of another one. `LogCorruptError` when they are not what was written."""
     run_id, at = entries[0].run_id, len(entries) - 1
-    fold(run_id, entries)
+    fold_entries(run_id, entries)
     events = [decode_event(entry) for entry in entries]
-    return _chained(
-        genesis(name),
+    return _chain_events(
+        genesis_hash(name),
         (
             msgspec.structs.replace(
                 event,
                 run_id=name,
                 correlation_id=name if event.correlation_id == run_id else event.correlation_id,
-                fact=_retold(event.fact, run_id, at),
+                fact=_rewrite_fact(event.fact, run_id, at),
             )
             for event in events
         ),
     )
 
 
-def settle(retold: list[Entry], now: int) -> list[Entry]:
+def close_open_items(copied: list[LogEntry], now: int) -> list[LogEntry]:
     """The events that close what a fork must not take over."""
-    ledger = fold(retold[0].run_id, retold)
+    ledger = fold_entries(copied[0].run_id, copied)
     events: list[Event] = []
-    for fact, call_id in _closing(ledger):
+    for fact, call_id in _closing_facts(ledger):
         event = Event(ledger.next_seq, ledger.run_id, now, call_id or ledger.run_id, None, fact)
         ledger.apply(event)
         events.append(event)
-    return _chained(retold[-1].hash, events)
+    return _chain_events(copied[-1].hash, events)
 
 
-async def is_unopened(log: EventLog, run_id: str) -> bool:
+async def is_unopened_fork(log: EventLog, run_id: str) -> bool:
     """Is it a fork that nobody has gone on with?"""
     started = decode_event((await log.read(run_id, limit=1))[0]).fact
     if not (isinstance(started, RunStarted) and started.forked_from):
         return False
     entries = await log.read(run_id)
-    retold = entries[: started.forked_at + 1]
-    return len(entries) == len(retold) + len(settle(retold, 0))
+    copied = entries[: started.forked_at + 1]
+    return len(entries) == len(copied) + len(close_open_items(copied, 0))
 
 
-def _retold(fact: Fact, run_id: str, at: int) -> Fact:
+def _rewrite_fact(fact: Fact, run_id: str, at: int) -> Fact:
     match fact:
         case RunStarted():
             # Nor is it of whoever made the first one: a server goes on with its own runs, and nobody asked it for this.
@@ -111,43 +111,46 @@ def _retold(fact: Fact, run_id: str, at: int) -> Fact:
             return fact
 
 
-def _closing(ledger: Ledger) -> Iterator[tuple[Fact, str]]:
+def _closing_facts(ledger: Ledger) -> Iterator[tuple[Fact, str]]:
     """It is asked for one by one: each is about the state that the one before it left."""
     for action in list(ledger.actions.values()):
-        if action.state in _USABLE:
+        if action.state in _VOIDABLE:
             question = action.question
-            yield ActionVoided(call_id=question.call_id, action_id=question.action_id, reason=_VOID), question.call_id
+            yield (
+                ApprovalVoided(call_id=question.call_id, action_id=question.action_id, reason=_VOID_REASON),
+                question.call_id,
+            )
     for call_id, call in ledger.calls.items():
-        if call.state in _BEGUN or (call.started_seq >= 0 and call.observed_seq < 0):
-            observation = _unknown(call_id, call.tool, call.child_run_id)
+        if call.state in _STARTED or (call.started_seq >= 0 and call.observed_seq < 0):
+            observation = _unknown_outcome(call_id, call.tool, call.child_run_id)
             yield CallObserved(observation_id="obs_" + call_id, observation=observation), call_id
     if ledger.state is not RunState.RUNNING:
         yield RunResumed(), ""
 
 
-def _unknown(call_id: str, tool: str, child_run_id: str) -> Observation:
+def _unknown_outcome(call_id: str, tool: str, child_run_id: str) -> Observation:
     inside = f" (as {child_run_id})" if child_run_id else ""
     message = (
         f"{tool} had started{inside} where this run was forked from another one, and what came of it is not part of "
         "this run. It is not run again; look before you try it anew."
     )
-    failure = Failure.of("outcome_unknown", message)
+    failure = Failure.from_code("outcome_unknown", message)
     return Observation(
         call_id=call_id, tool=tool, ok=False, summary=message, failure=failure, side_effects=failure.side_effects
     )
 
 
-def _chained(head: bytes, events: Iterable[Event]) -> list[Entry]:
-    entries: list[Entry] = []
+def _chain_events(head: bytes, events: Iterable[Event]) -> list[LogEntry]:
+    entries: list[LogEntry] = []
     for event in events:
         body = encode_event(event)
-        head = link(head, body)
-        entries.append(Entry(event.run_id, event.seq, body, head))
+        head = next_hash(head, body)
+        entries.append(LogEntry(event.run_id, event.seq, body, head))
     return entries
 
 
-def _place(entries: list[Entry], at: int | None) -> int:
-    run_id, last, open_until = entries[0].run_id, len(entries) - 1, _open_until(entries)
+def _fork_point(entries: list[LogEntry], at: int | None) -> int:
+    run_id, last, open_until = entries[0].run_id, len(entries) - 1, _last_open_seq(entries)
     if at is None:
         return open_until
     if not 0 <= at <= last:
@@ -159,7 +162,7 @@ def _place(entries: list[Entry], at: int | None) -> int:
     return at
 
 
-def _open_until(entries: list[Entry]) -> int:
+def _last_open_seq(entries: list[LogEntry]) -> int:
     """The last event at which the run was not over."""
     ledger = Ledger(run_id=entries[0].run_id)
     for entry in entries:
@@ -169,7 +172,7 @@ def _open_until(entries: list[Entry]) -> int:
     return len(entries) - 1
 
 
-def _name(wanted: str) -> str:
-    if wanted and not is_name(wanted):
-        raise ConfigurationError(f"{wanted[:80]!r} cannot be the id of a run.")
-    return wanted or new_run_id()
+def _choose_run_id(requested: str) -> str:
+    if requested and not is_valid_name(requested):
+        raise ConfigurationError(f"{requested[:80]!r} cannot be the id of a run.")
+    return requested or new_run_id()

@@ -12,79 +12,79 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 import msgspec
 
 from ..agent.driver import advance
-from ..agent.next_step import Over, Step, Wait
-from ..agent.session import Listener, Session
-from ..domain.call import Answer, Decided, Question
-from ..domain.commands import CancelNote
+from ..agent.next_step import Ended, AgentStep, Wait
+from ..agent.session import ModelListener, AgentSession
+from ..domain.call import Answer, AnswerFields, Question
+from ..domain.commands import CancelCommand
 from ..domain.errors import ConfigurationError, RunClaimedError, RunEndedError, RunPausedError
-from ..domain.event import Event, UserSaid
-from ..domain.json import without_surrogates
+from ..domain.event import Event, UserMessageReceived
+from ..domain.json import escape_surrogates
 from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RunState
-from ..domain.tool import Situation
-from ..history.fold import load
-from ..history.run_handle_view import AgentRunEvent, run_handle_events
+from ..domain.tool import CallContext
+from ..history.fold import load_run
+from ..history.run_handle_view import AgentRunEvent, to_run_handle_events
 from ..pipeline.batch import start_run
-from .lease import CANCELLED, Hold
-from .result import AgentResult, Observed, result_of
-from .waiting import follow, written_since
+from .lease import CANCELLED_MESSAGE, RunLease
+from .result import AgentResult, ObservationCollector, build_result
+from .waiting import follow_events, wait_for_write
 
 if TYPE_CHECKING:
     from .runner import Runner
 
 #: A question may expire, and a process may die: neither is written to the log by anybody.
-_LOOK_AGAIN_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 
 
 class RunHandle:
-    def __init__(self, runner: "Runner", situation: Situation) -> None:
+    def __init__(self, runner: "Runner", situation: CallContext) -> None:
         self._runner = runner
         self._situation = situation
-        self._hold = Hold(runner, situation)
-        self._task: asyncio.Task[Step] | None = None
+        self._lease = RunLease(runner, situation)
+        self._task: asyncio.Task[AgentStep] | None = None
         #: Somebody resumed the run when it was about to stop; somebody paused it.
-        self._wanted = False
-        self._pausing = False
+        self._resume_requested = False
+        self._pause_requested = False
         #: Was it taken over by force? Then so are the runs inside its calls.
-        self.forced = False
+        self.is_forced = False
         #: The last result, and what the log's version was then.
-        self._known: tuple[int, AgentResult] | None = None
-        self._observed = Observed(runner.log, situation.run_id)
+        self._cached_result: tuple[int, AgentResult] | None = None
+        self._observations = ObservationCollector(runner.log, situation.run_id)
 
     @property
     def run_id(self) -> str:
         return self._situation.run_id
 
     @property
-    def live(self) -> bool:
+    def is_live(self) -> bool:
         """Is it moved on in this process right now?"""
         return self._task is not None and not self._task.done()
 
     def __repr__(self) -> str:
-        return f"RunHandle({self.run_id!r}, live={self.live})"
+        return f"RunHandle({self.run_id!r}, live={self.is_live})"
 
-    def on_model(self, listener: Listener) -> None:
+    def on_model(self, listener: ModelListener) -> None:
         """Hear what the model says, bit by bit, as it says it."""
-        self._hold.listeners.append(listener)
+        self._lease.listeners.append(listener)
 
     async def begin(self, task: str) -> None:
         """For a run that is not in the log yet: `Runner.start`."""
-        await self._tell(task, new=True)
+        await self._add_user_message(task, new=True)
 
-    async def say(self, text: str) -> None:
+    async def send_message(self, text: str) -> None:
         """What a person says next, in a run that goes on when an answer is final."""
-        await self._stopped()
-        await self._tell(text)
+        await self._wait_until_stopped()
+        await self._add_user_message(text)
 
     async def resume(self, *, answers: Mapping[str, Answer] | None = None, force: bool = False) -> None:
         """Go on: after an answer, after a pause, or with a run that another process left behind. `force` takes it, and
         the runs inside its calls, from a living one."""
-        if self.live:
+        if self.is_live:
             await self._resume_live(answers or {})
             return
-        await self._stopped()
-        self.forced = force
-        session = await self._hold.take(force=force)
+        await self._wait_until_stopped()
+        self.is_forced = force
+        session = await self._lease.acquire(force=force)
         try:
             for action_id, answer in (answers or {}).items():
                 if not await self._runner.app.decide(session.run, action_id, answer):
@@ -93,12 +93,12 @@ class RunHandle:
                         "Nothing was started."
                     )
         except BaseException:
-            await self._hold.give_back()
+            await self._lease.release()
             raise
         if session.run.ledger.is_over:
-            await self._hold.give_back()
+            await self._lease.release()
             return
-        self._go(session)
+        self._start_task(session)
 
     async def result(self) -> AgentResult:
         """When the run is over or waits for a person, or its runner was closed."""
@@ -107,50 +107,50 @@ class RunHandle:
             await asyncio.wait([task])
             if not task.cancelled():
                 task.result()
-        if self._known is not None and self._known[0] == self._runner.log.version():
-            return self._known[1]
-        return await self._result_of(await self._ledger())
+        if self._cached_result is not None and self._cached_result[0] == self._runner.log.version():
+            return self._cached_result[1]
+        return await self._build_result(await self._load_ledger())
 
-    async def finished(self) -> AgentResult:
+    async def wait_until_finished(self) -> AgentResult:
         """When the run is over. Whatever people answer meanwhile, from wherever, is gone on with."""
         log = self._runner.log
         while True:
             result = await self.result()
             if result.state.is_over:
                 return result
-            await self._answered()
+            await self._wait_until_resumable()
             try:
                 await self.resume()
             except RunClaimedError:  # whoever answered goes on with it, as long as that lives
-                await written_since(log, log.version(), _LOOK_AGAIN_SECONDS)
+                await wait_for_write(log, log.version(), _POLL_SECONDS)
 
     def pause(self) -> None:
         """Stop after the calls under way. The run is kept as it is; `resume` goes on with it. That nobody else does is
         not kept: to `Runner.recover` it is a run that was left behind. One that nobody may go on with is cancelled."""
-        self._pausing, session = True, self._hold.session
+        self._pause_requested, session = True, self._lease.session
         if session is not None:
-            session.pausing = True
-            session.interrupt_asking()
+            session.pause_requested = True
+            session.interrupt_model_call()
 
     async def cancel(self, message: str = "", *, by: str = "", after_turn: bool = False) -> None:
         """End the run: now, so that what runs is cancelled, or after the calls under way."""
-        session, task = self._hold.session, self._task
+        session, task = self._lease.session, self._task
         if session is None or task is None or task.done():
-            await self._runner.desk.cancel(self.run_id, message, by)
+            await self._runner.inbox.cancel(self.run_id, message, by)
             return
-        session.cancelling = CancelNote(message, by)
+        session.cancel_command = CancelCommand(message, by)
         if after_turn:
-            session.interrupt_asking()
+            session.interrupt_model_call()
         else:
-            self._hold.stop(session, CANCELLED)
+            self._lease.stop(session, CANCELLED_MESSAGE)
         await asyncio.wait([task])
         if not session.run.ledger.is_over:  # it had just stopped, or could not go on: so nobody took notice
             with suppress(RunEndedError):
-                await self._runner.desk.cancel(self.run_id, message, by)
+                await self._runner.inbox.cancel(self.run_id, message, by)
 
     def cancel_calls(self) -> int:
         """Cancel the calls that run right now; the run goes on with what that comes to. How many there were."""
-        session = self._hold.session
+        session = self._lease.session
         if session is None:
             return 0
         running = session.run.executions.running()
@@ -158,153 +158,153 @@ class RunHandle:
             session.run.cancellation.cancel_call(call_id)
         return len(running)
 
-    async def decide(self, action_id: str, **answer: Unpack[Decided]) -> None:
+    async def decide(self, action_id: str, **answer: Unpack[AnswerFields]) -> None:
         """Answer an open question of this run, or of one inside its calls."""
         given = cast(dict[str, Any], answer)
         payload_hash = given.pop("payload_hash", "")
         await self._decide(action_id, Answer(**given), payload_hash)
 
     async def questions(self) -> list[Question]:
-        return await self._runner.waits.questions(await self._ledger())
+        return await self._runner.readiness.open_questions(await self._load_ledger())
 
     async def state(self) -> RunState:
-        return (await self._ledger()).state
+        return (await self._load_ledger()).state
 
     async def events(self, after_seq: int = -1) -> AsyncIterator[AgentRunEvent]:
         """The run's events as they become durable, until the run ends or waits for a person."""
         async for event in self.log_events(after_seq):
-            for shown in run_handle_events(event):
+            for shown in to_run_handle_events(event):
                 yield shown
 
     def log_events(self, after_seq: int = -1) -> AsyncIterator[Event]:
         """The same from the log, with every fact."""
-        return follow(self._runner.log, self.run_id, after_seq, lambda: self.live)
+        return follow_events(self._runner.log, self.run_id, after_seq, lambda: self.is_live)
 
     async def stop(self) -> None:
         """Leave the run as it is, at once: what runs is cancelled, and the claim is given back."""
         if self._task is not None:
             self._task.cancel()
-            await self._stopped()
+            await self._wait_until_stopped()
 
-    async def _tell(self, text: str, *, new: bool = False) -> None:
+    async def _add_user_message(self, text: str, *, new: bool = False) -> None:
         """Say it to the run, and go on."""
         if type(text) is not str:
             raise ConfigurationError(f"What is said is text, and this is a {type(text).__name__}. Nothing was started.")
-        session = await self._hold.take()
+        session = await self._lease.acquire()
         run = session.run
-        all_known = self._observed.until == run.ledger.next_seq
+        all_known = self._observations.next_seq == run.ledger.next_seq
         try:
-            _check_can_hear(run.ledger, new=new)
+            _check_accepts_message(run.ledger, new=new)
             if new:
                 start_run(run)
             if text:
-                said = run.parts.redactor.redact(without_surrogates(text))
-                run.recorder.add(UserSaid(text=said, by=self._situation.requester))
+                said = run.parts.redactor.redact(escape_surrogates(text))
+                run.recorder.add(UserMessageReceived(text=said, by=self._situation.requester))
             await run.recorder.commit()
         except BaseException:
-            await self._hold.give_back()
+            await self._lease.release()
             raise
         if all_known:
-            self._observed.until = run.ledger.next_seq
-        self._go(session)
+            self._observations.next_seq = run.ledger.next_seq
+        self._start_task(session)
 
     async def _resume_live(self, answers: Mapping[str, Answer]) -> None:
         for action_id, answer in answers.items():
             await self._decide(action_id, answer)
-        self._wanted, self._pausing = self._pausing or self._hold.session is None, False
+        self._resume_requested, self._pause_requested = self._pause_requested or self._lease.session is None, False
 
     async def _decide(self, action_id: str, answer: Answer, payload_hash: str = "") -> None:
         runner = self._runner
         questions = {question.action_id: question for question in await self.questions()}
         run_id = questions[action_id].run_id if action_id in questions else self.run_id
         if run_id == self.run_id:
-            await runner.watch.bring(run_id)  # an answer that was left before stands
-            session = self._hold.session
+            await runner.poller.poll(run_id)  # an answer that was left before stands
+            session = self._lease.session
             if session is not None and await runner.app.decide(session.run, action_id, answer, payload_hash):
                 return
-        await runner.desk.decide(run_id, action_id, answer, payload_hash)
+        await runner.inbox.answer(run_id, action_id, answer, payload_hash)
 
-    def _go(self, session: Session) -> None:
-        self._known, self._pausing = None, False
+    def _start_task(self, session: AgentSession) -> None:
+        self._cached_result, self._pause_requested = None, False
         self._task = task = asyncio.create_task(self._drive(session))
-        self._runner.live[self.run_id] = self
-        task.add_done_callback(self._done)
+        self._runner.live_handles[self.run_id] = self
+        task.add_done_callback(self._on_task_done)
 
-    def _done(self, task: "asyncio.Task[Step]") -> None:
-        if self._task is task and self._runner.live.get(self.run_id) is self:
-            del self._runner.live[self.run_id]
+    def _on_task_done(self, task: "asyncio.Task[AgentStep]") -> None:
+        if self._task is task and self._runner.live_handles.get(self.run_id) is self:
+            del self._runner.live_handles[self.run_id]
 
-    async def _drive(self, session: Session) -> Step:
+    async def _drive(self, session: AgentSession) -> AgentStep:
         """Until it is over or waits, and nobody answered or resumed it while it was given back."""
         while True:
-            self._wanted = False
-            step, written = await self._move_on(session)
+            self._resume_requested = False
+            step, has_commands = await self._run_session(session)
             ledger = session.run.ledger
             if session.run.ledger.is_over:
-                await self._runner.desk.end_children(ledger)
-            await self._know(ledger)
+                await self._runner.inbox.cancel_children(ledger)
+            await self._cache_result(ledger)
             # Nothing is awaited between this look and the end of the task: `resume` is heard here, or finds it done.
-            if isinstance(step, Over) or not (self._wanted or (written and isinstance(step, Wait))):
+            if isinstance(step, Ended) or not (self._resume_requested or (has_commands and isinstance(step, Wait))):
                 return step
-            cancelling = session.cancelling
+            cancelling = session.cancel_command
             try:
-                session = await self._hold.take()
+                session = await self._lease.acquire()
             except RunClaimedError:
                 return step
-            session.pausing, session.cancelling = self._pausing, cancelling
+            session.pause_requested, session.cancel_command = self._pause_requested, cancelling
 
-    async def _know(self, ledger: Ledger) -> None:
+    async def _cache_result(self, ledger: Ledger) -> None:
         """Keep the result, unless somebody wrote to the run since it was given back."""
         log = self._runner.log
         version = log.version()
         if ledger.is_over or not await log.read(self.run_id, ledger.next_seq - 1, limit=1):
-            self._known = version, await self._result_of(ledger)
+            self._cached_result = version, await self._build_result(ledger)
 
-    async def _move_on(self, session: Session) -> tuple[Step, bool]:
+    async def _run_session(self, session: AgentSession) -> tuple[AgentStep, bool]:
         """Where it stopped, and whether somebody wrote to the run as it was given back."""
         ledger = session.run.ledger
-        all_known = self._observed.until == ledger.next_seq
+        all_known = self._observations.next_seq == ledger.next_seq
         try:
-            self._hold.mind_the_time(session)
+            self._lease.enforce_time_budget(session)
             step = await advance(session)
         finally:
-            written = await self._hold.give_back()
+            written = await self._lease.release()
             if all_known:
-                self._observed.add(session.observations, ledger.next_seq)
+                self._observations.add(session.observations, ledger.next_seq)
         return step, written
 
-    async def _stopped(self) -> None:
+    async def _wait_until_stopped(self) -> None:
         task = self._task
         if task is not None:
             await asyncio.wait([task])
             if not task.cancelled():
                 task.exception()  # whoever wants to know asks for the result
 
-    async def _answered(self) -> None:
+    async def _wait_until_resumable(self) -> None:
         """Wait until there is something to do that waits for no person."""
         log = self._runner.log
         while True:
             seen = log.version()
-            ledger = await self._ledger()
-            while not ledger.is_over and not await self._runner.waits.can_go_on(ledger):
-                if await written_since(log, seen, _LOOK_AGAIN_SECONDS):
+            ledger = await self._load_ledger()
+            while not ledger.is_over and not await self._runner.readiness.can_resume(ledger):
+                if await wait_for_write(log, seen, _POLL_SECONDS):
                     break
             else:
                 return
 
-    async def _ledger(self) -> Ledger:
-        session = self._hold.session
-        return session.run.ledger if session is not None else (await load(self._runner.log, self.run_id)).ledger
+    async def _load_ledger(self) -> Ledger:
+        session = self._lease.session
+        return session.run.ledger if session is not None else (await load_run(self._runner.log, self.run_id)).ledger
 
-    async def _result_of(self, ledger: Ledger) -> AgentResult:
-        questions = tuple(await self._runner.waits.questions(ledger))
-        agent = self._runner.agent_of(ledger)
-        result = result_of(ledger, agent, questions, await self._observed.of(ledger))
-        held = "" if questions else await self._runner.waits.held_inside(ledger)
+    async def _build_result(self, ledger: Ledger) -> AgentResult:
+        questions = tuple(await self._runner.readiness.open_questions(ledger))
+        agent = self._runner.find_active_agent(ledger)
+        result = build_result(ledger, agent, questions, await self._observations.collect(ledger))
+        held = "" if questions else await self._runner.readiness.describe_busy_child(ledger)
         return msgspec.structs.replace(result, message=held) if held else result
 
 
-def _check_can_hear(ledger: Ledger, *, new: bool) -> None:
+def _check_accepts_message(ledger: Ledger, *, new: bool) -> None:
     run_id = ledger.run_id
     if new and ledger.started:
         raise ConfigurationError(

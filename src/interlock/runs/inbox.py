@@ -14,26 +14,26 @@ from typing import Literal, TypeAlias, cast
 
 from ..app import App
 from ..domain.call import Answer, Question
-from ..domain.commands import AnswerNote, CancelNote, NoteBody, encode_note, key_of, storable
+from ..domain.commands import AnswerCommand, CancelCommand, Command, encode_command, command_key, redact_command
 from ..domain.errors import ConfigurationError, DecisionConflictError, LogFencedError, RunClaimedError, RunEndedError
 from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RunState
-from ..domain.tool import Situation
-from ..history.fold import load
+from ..domain.tool import CallContext
+from ..history.fold import load_run
 from ..pipeline.context import RunContext
-from ..storage.artifacts import Artifacts
-from ..storage.event_log import Claim, EventLog, Note
-from .children import begun_inside
-from .commands import is_recorded, take_note
+from ..storage.artifacts import ArtifactStore
+from ..storage.event_log import Lease, EventLog, QueuedCommand
+from .children import find_started_children
+from .commands import is_recorded, apply_command
 
-AROUND_IS_OVER = "The run around it is over."
+PARENT_ENDED = "The run around it is over."
 #: Written into the log, or left for the process that moves the run on.
-Taken: TypeAlias = Literal["recorded", "left"]
+Delivery: TypeAlias = Literal["recorded", "left"]
 
 
-class Desk:
+class Inbox:
     def __init__(
-        self, log: EventLog, artifacts: Artifacts, *, app: App | None = None, moved_here: Container[str] = ()
+        self, log: EventLog, artifacts: ArtifactStore, *, app: App | None = None, active_runs: Container[str] = ()
     ) -> None:
         """
         Args:
@@ -45,75 +45,75 @@ class Desk:
         self._log = log
         self._app = App(log=log, artifacts=artifacts) if app is None else app
         self._owns_app = app is None
-        self._moved_here = moved_here
+        self._active_runs = active_runs
 
-    async def ledger(self, run_id: str) -> Ledger:
-        ledger = (await load(self._log, run_id)).ledger
+    async def load_ledger(self, run_id: str) -> Ledger:
+        ledger = (await load_run(self._log, run_id)).ledger
         if not ledger.started:
             raise ConfigurationError(f"There is no run {run_id!r} in the log.")
         return ledger
 
-    async def questions(self, run_id: str) -> list[Question]:
+    async def pending(self, run_id: str) -> list[Question]:
         """What people are asked in this run and have not answered yet."""
-        return (await self.ledger(run_id)).open_questions()
+        return (await self.load_ledger(run_id)).open_questions()
 
-    async def decide(self, run_id: str, action_id: str, answer: Answer, payload_hash: str = "") -> Taken:
+    async def answer(self, run_id: str, action_id: str, answer: Answer, payload_hash: str = "") -> Delivery:
         """Answer a question. The first answer stands, whichever process it comes from: `DecisionConflictError` names
         it. With `payload_hash` the answer is to exactly that payload."""
-        self._app.check_answer(await self.ledger(run_id), action_id, answer, payload_hash)
-        run = await self._claimed(run_id)
+        self._app.check_answer(await self.load_ledger(run_id), action_id, answer, payload_hash)
+        run = await self._acquire(run_id)
         if run is not None:
             try:
-                if await self._take_all(run) and await self._app.decide(run, action_id, answer, payload_hash):
+                if await self._apply_all(run) and await self._app.decide(run, action_id, answer, payload_hash):
                     return "recorded"
             finally:
-                await self._give_back(run)
-        return await self._leave(run_id, AnswerNote(action_id, answer, payload_hash))
+                await self._release(run)
+        return await self._enqueue(run_id, AnswerCommand(action_id, answer, payload_hash))
 
-    async def cancel(self, run_id: str, message: str = "", by: str = "") -> Taken:
+    async def cancel(self, run_id: str, message: str = "", by: str = "") -> Delivery:
         """End the run, and the runs inside its calls."""
-        ledger = await self.ledger(run_id)
+        ledger = await self.load_ledger(run_id)
         if ledger.is_over:
-            raise _over(ledger)
-        run = await self._claimed(run_id)
+            raise _ended_error(ledger)
+        run = await self._acquire(run_id)
         if run is not None:
             try:
-                if await self._take_all(run) and await self._end(run, CancelNote(message, by)):
+                if await self._apply_all(run) and await self._cancel_run(run, CancelCommand(message, by)):
                     return "recorded"
             finally:
-                await self._give_back(run)
-        return await self._leave(run_id, CancelNote(message, by))
+                await self._release(run)
+        return await self._enqueue(run_id, CancelCommand(message, by))
 
-    async def end_children(self, ledger: Ledger) -> None:
+    async def cancel_children(self, ledger: Ledger) -> None:
         """The run is over, so nobody waits for the runs inside its calls any more."""
-        for inside in await begun_inside(self._log, ledger):
+        for child_run_id in await find_started_children(self._log, ledger):
             with suppress(RunEndedError, DecisionConflictError):
-                await self.cancel(inside, AROUND_IS_OVER)
+                await self.cancel(child_run_id, PARENT_ENDED)
 
-    async def take_notes(self, run_id: str) -> bool:
+    async def apply_queued(self, run_id: str) -> bool:
         """Record what was left for somebody who gave the run back in that moment. False when there is nothing to do
         here: no note, or one that somebody else takes."""
-        taken = False
-        while await self._log.notes(run_id):
-            run = await self._claimed(run_id)
+        applied = False
+        while await self._log.queued_commands(run_id):
+            run = await self._acquire(run_id)
             if run is None:
                 break
             try:
                 # Whoever had the run may have taken them right before it was claimed here.
-                is_left = bool(await self._log.notes(run_id))
-                if not await self._take_all(run):
+                has_commands = bool(await self._log.queued_commands(run_id))
+                if not await self._apply_all(run):
                     break
             finally:
-                await self._log.release(_claim_of(run))
-            taken = taken or is_left
-        return taken
+                await self._log.release(_lease_of(run))
+            applied = applied or has_commands
+        return applied
 
     async def close(self) -> None:
         """Release what it made itself. The log is its owner's to close."""
         if self._owns_app:
             await self._app.close()
 
-    async def __aenter__(self) -> "Desk":
+    async def __aenter__(self) -> "Inbox":
         return self
 
     async def __aexit__(
@@ -121,77 +121,83 @@ class Desk:
     ) -> None:
         await self.close()
 
-    async def _claimed(self, run_id: str) -> RunContext | None:
+    async def _acquire(self, run_id: str) -> RunContext | None:
         """The run, to be written to; None when somebody moves it on."""
-        if run_id in self._moved_here:
+        if run_id in self._active_runs:
             return None
         try:
-            claim = await self._log.claim(run_id)
+            lease = await self._log.acquire(run_id)
         except RunClaimedError:
             return None
         try:
-            return await self._app.open(Situation(run_id=run_id), claim)
+            return await self._app.open(CallContext(run_id=run_id), lease)
         except BaseException:
-            await self._log.release(claim)
+            await self._log.release(lease)
             raise
 
-    async def _give_back(self, run: RunContext) -> None:
-        await self._log.release(_claim_of(run))
-        await self.take_notes(run.ledger.run_id)
+    async def _release(self, run: RunContext) -> None:
+        await self._log.release(_lease_of(run))
+        await self.apply_queued(run.ledger.run_id)
 
-    async def _take_all(self, run: RunContext) -> bool:
+    async def _apply_all(self, run: RunContext) -> bool:
         """Record what was left before. False when the run was taken from us: what is left is for whoever has it now."""
-        for note in await self._log.notes(run.ledger.run_id):
-            if not await take_note(note, self._app, run, partial(self._end, run)):
+        for command in await self._log.queued_commands(run.ledger.run_id):
+            if not await apply_command(command, self._app, run, partial(self._cancel_run, run)):
                 return False
-            await self._log.take_away(run.ledger.run_id, note.key)
+            await self._log.ack(run.ledger.run_id, command.key)
         return True
 
-    async def _end(self, run: RunContext, wish: CancelNote) -> bool:
+    async def _cancel_run(self, run: RunContext, command: CancelCommand) -> bool:
         try:
-            await self._app.cancel(run, wish.message, wish.by)
+            await self._app.cancel(run, command.message, command.by)
         except LogFencedError:
             return False
-        await self.end_children(run.ledger)
+        await self.cancel_children(run.ledger)
         return True
 
-    async def _leave(self, run_id: str, note: NoteBody) -> Taken:
+    async def _enqueue(self, run_id: str, command: Command) -> Delivery:
         """For whoever has the run. Where it was given back meanwhile, the note is taken here, and the log says what
         became of it."""
-        note = storable(note, self._app.parts.redactor.redact)
-        if not await self._log.post(run_id, Note(key_of(note), encode_note(note))):
-            what = f"{note.action_id} has an answer" if isinstance(note, AnswerNote) else f"{run_id} is to be cancelled"
+        command = redact_command(command, self._app.parts.redactor.redact)
+        if not await self._log.enqueue(run_id, QueuedCommand(command_key(command), encode_command(command))):
+            what = (
+                f"{command.action_id} has an answer"
+                if isinstance(command, AnswerCommand)
+                else f"{run_id} is to be cancelled"
+            )
             raise DecisionConflictError(f"{what} already, which is on its way. That one stands.")
-        if not await self.take_notes(run_id):
-            await self._check_first(run_id, note)
+        if not await self.apply_queued(run_id):
+            await self._check_not_superseded(run_id, command)
             return "left"
-        if any(other.key == key_of(note) for other in await self._log.notes(run_id)):
+        if any(other.key == command_key(command) for other in await self._log.queued_commands(run_id)):
             return "left"
-        self._check_taken(note, await self.ledger(run_id))
+        self._check_applied(command, await self.load_ledger(run_id))
         return "recorded"
 
-    async def _check_first(self, run_id: str, note: NoteBody) -> None:
+    async def _check_not_superseded(self, run_id: str, command: Command) -> None:
         """Another answer may have been recorded, and its note taken away, right before this one was left."""
-        if isinstance(note, AnswerNote):
-            ledger = await self.ledger(run_id)
-            action = ledger.actions.get(note.action_id)
-            if action is not None and action.answer is not None and not is_recorded(note, ledger):
-                await self._log.take_away(run_id, key_of(note))
-                self._check_taken(note, ledger)
+        if isinstance(command, AnswerCommand):
+            ledger = await self.load_ledger(run_id)
+            action = ledger.actions.get(command.action_id)
+            if action is not None and action.answer is not None and not is_recorded(command, ledger):
+                await self._log.ack(run_id, command_key(command))
+                self._check_applied(command, ledger)
 
-    def _check_taken(self, note: NoteBody, ledger: Ledger) -> None:
+    def _check_applied(self, command: Command, ledger: Ledger) -> None:
         """The note is gone. Raises where the log does not have what it said."""
-        if isinstance(note, CancelNote):
+        if isinstance(command, CancelCommand):
             if ledger.state is not RunState.CANCELLED:
-                raise _over(ledger)
-        elif not is_recorded(note, ledger):
-            self._app.check_answer(ledger, note.action_id, note.answer, note.payload_hash)
-            raise DecisionConflictError(f"The answer to {note.action_id} was not taken; a warning in the log says why.")
+                raise _ended_error(ledger)
+        elif not is_recorded(command, ledger):
+            self._app.check_answer(ledger, command.action_id, command.answer, command.payload_hash)
+            raise DecisionConflictError(
+                f"The answer to {command.action_id} was not taken; a warning in the log says why."
+            )
 
 
-def _over(ledger: Ledger) -> RunEndedError:
+def _ended_error(ledger: Ledger) -> RunEndedError:
     return RunEndedError(f"{ledger.run_id} is {ledger.state.value} already.")
 
 
-def _claim_of(run: RunContext) -> Claim:
-    return cast(Claim, run.recorder.claim)
+def _lease_of(run: RunContext) -> Lease:
+    return cast(Lease, run.recorder.claim)

@@ -11,18 +11,18 @@ from ..domain.call import Question
 from ..domain.chain import decode_event
 from ..domain.event import CallObserved
 from ..domain.messages import Usage
-from ..domain.observation import Observation, ToolExecutionRecord, execution_record
+from ..domain.observation import Observation, ToolExecutionRecord, to_execution_record
 from ..domain.state.ledger import Ledger
 from ..domain.state.lifecycle import RUN_STATUS, RunState
 from ..domain.state.verification import Verification
-from ..rendering.sentences import shorten, shown
+from ..rendering.sentences import shorten, quote_value
 from ..storage.event_log import EventLog
-from ..verification.final_answer import read_output
+from ..verification.final_answer import parse_output
 
 _MAX_SHOWN_CHARS = 100
 
 
-def result_of(
+def build_result(
     ledger: Ledger, agent: Agent, questions: tuple[Question, ...], observations: tuple[Observation, ...]
 ) -> "AgentResult":
     dialogue, completed = ledger.dialogue, ledger.state is RunState.COMPLETED
@@ -30,45 +30,45 @@ def result_of(
         run_id=ledger.run_id,
         state=ledger.state,
         text=dialogue.final_text,
-        output=_output(dialogue.final_text, agent) if completed else None,
+        output=_parse_output(dialogue.final_text, agent) if completed else None,
         message="" if completed else ledger.message,
         usage=dialogue.usage,
-        verification=ledger.checks.verdict(),
+        verification=ledger.checks.summarize(),
         conflict=dialogue.conflict,
         questions=questions,
         observations=observations,
     )
 
 
-def _output(text: str, agent: Agent) -> Any:
+def _parse_output(text: str, agent: Agent) -> Any:
     """None, too, for an answer that was final when another type was asked for."""
     if agent.output_type is None:
         return None
     with suppress(ValueError):
-        return read_output(text, agent.output_type)
+        return parse_output(text, agent.output_type)
 
 
-class Observed:
+class ObservationCollector:
     """What the calls of a run came to. This process knows what it did itself; of the rest it reads in the log."""
 
     def __init__(self, log: EventLog, run_id: str) -> None:
         self._log = log
         self._run_id = run_id
-        self._found: list[Observation] = []
+        self._observations: list[Observation] = []
         #: The first event that it does not know.
-        self.until = 0
+        self.next_seq = 0
 
-    def add(self, observations: Sequence[Observation], until: int) -> None:
+    def add(self, observations: Sequence[Observation], next_seq: int) -> None:
         """What came of everything from the event that was unknown so far up to this one."""
-        self._found += observations
-        self.until = until
+        self._observations += observations
+        self.next_seq = next_seq
 
-    async def of(self, ledger: Ledger) -> tuple[Observation, ...]:
+    async def collect(self, ledger: Ledger) -> tuple[Observation, ...]:
         """One for each call, however often it was told, in the order in which the model asked."""
-        if self.until < ledger.next_seq:
-            facts = [decode_event(entry).fact for entry in await self._log.read(self._run_id, self.until - 1)]
+        if self.next_seq < ledger.next_seq:
+            facts = [decode_event(entry).fact for entry in await self._log.read(self._run_id, self.next_seq - 1)]
             self.add([fact.observation for fact in facts if isinstance(fact, CallObserved)], ledger.next_seq)
-        by_call = {seen.call_id: seen for seen in reversed(self._found) if seen.call_id in ledger.calls}
+        by_call = {seen.call_id: seen for seen in reversed(self._observations) if seen.call_id in ledger.calls}
         return tuple(sorted(by_call.values(), key=lambda seen: ledger.calls[seen.call_id].proposed_seq))
 
 
@@ -95,7 +95,7 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
             "run_id": self.run_id,
             "status": self.status,
             "text": shorten(self.text, _MAX_SHOWN_CHARS),
-            "output": "" if self.output is None else shown(self.output, _MAX_SHOWN_CHARS),
+            "output": "" if self.output is None else quote_value(self.output, _MAX_SHOWN_CHARS),
             "message": shorten(self.message, _MAX_SHOWN_CHARS),
             "conflict": shorten(self.conflict, _MAX_SHOWN_CHARS),
             "questions": [question.prompt for question in self.questions],
@@ -119,4 +119,4 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tool_executions(self) -> list[ToolExecutionRecord]:
-        return [execution_record(observation) for observation in self.observations]
+        return [to_execution_record(observation) for observation in self.observations]

@@ -21,9 +21,9 @@ from typing import Any, TypeVar, Unpack, cast
 import msgspec
 
 from ..agent.agent import Agent, AgentTool
-from ..agent.session import Session
-from ..agent.team import team
-from ..app import App, Options
+from ..agent.session import AgentSession
+from ..agent.team import collect_team
+from ..app import App, AppOptions
 from ..domain.call import Answer
 from ..domain.chain import decode_event
 from ..domain.errors import (
@@ -33,23 +33,23 @@ from ..domain.errors import (
     RunClaimedError,
     RunEndedError,
 )
-from ..domain.event import RUN_ENDS, RunFailed
-from ..domain.ids import is_name, new_run_id
+from ..domain.event import TERMINAL_EVENTS, RunFailed
+from ..domain.ids import is_valid_name, new_run_id
 from ..domain.state.ledger import Ledger
-from ..domain.tool import Situation, ToolContext
-from ..history.fold import load
+from ..domain.tool import CallContext, ToolContext
+from ..history.fold import load_run
 from ..interaction.headless import HeadlessInteractionProvider
 from ..pipeline.events import missing_terminal_event
-from ..storage.event_log import Claim, Ends, EventLog
-from .children import ask_child, begun_as
-from .command_poller import NoteWatch
-from .fork import is_unopened
+from ..storage.event_log import Lease, RunSummary, EventLog
+from .children import run_child, read_run_started
+from .command_poller import CommandPoller
+from .fork import is_unopened_fork
 from .handle import RunHandle
-from .inbox import AROUND_IS_OVER, Desk
-from .options import ForWhom, RunnerOptions, check_options, depth_in, for_parts, mode_in
+from .inbox import PARENT_ENDED, Inbox
+from .options import RunIdentity, RunnerOptions, check_options, read_max_depth, select_app_options, read_mode
 from .result import AgentResult
-from .toolkit import toolkit
-from .waiting import Waits
+from .toolkit import build_toolkit
+from .waiting import ReadinessChecker
 
 _T = TypeVar("_T")
 #: The id of a run inside has that of the one around it and 13 letters more, and is still a name.
@@ -61,58 +61,58 @@ class Runner:
         given = cast(dict[str, Any], options)
         check_options(agent, given)
         self.agent = agent
-        self.agents = team(agent)
+        self.agents = collect_team(agent)
         self.chat = bool(given.get("chat", False))
-        self.max_depth = depth_in(given)
-        self._mode = mode_in(given)
-        self._given = given
+        self.max_depth = read_max_depth(given)
+        self._mode = read_mode(given)
+        self._options = given
         #: By the agent inside, and its policy.
         self._children: dict[tuple[int, int], Runner] = {}
-        parts = for_parts(given)
+        parts = select_app_options(given)
         parts.setdefault("interaction", HeadlessInteractionProvider("wait", approval_timeout_s=None))
-        parts |= {"tools": toolkit(self.agents, self._as_tool), "fail_safe": agent.fail_safe}
+        parts |= {"tools": build_toolkit(self.agents, self._child_asker), "fail_safe": agent.fail_safe}
         if agent.policy is not None:
             parts["policy"] = agent.policy
-        self.app = App(**cast(Options, parts))
+        self.app = App(**cast(AppOptions, parts))
         #: The runs that are moved on by this runner right now.
-        self.live: dict[str, RunHandle] = {}
-        self._workspace = self._folder()
+        self.live_handles: dict[str, RunHandle] = {}
+        self._workspace = self._resolve_workspace()
         self._asyncio: asyncio.Runner | None = None
         self._closed = False
         #: Of a runner for an agent inside others: those around it, outermost first.
         self.parent_agents: tuple[str, ...] = ()
-        self.share(NoteWatch(self.app.log))
+        self.use_poller(CommandPoller(self.app.log))
 
     @property
     def log(self) -> EventLog:
         return self.app.log
 
     async def start(
-        self, task: str, *, run_id: str = "", inside: ToolContext | None = None, **who: Unpack[ForWhom]
+        self, task: str, *, run_id: str = "", parent_call: ToolContext | None = None, **who: Unpack[RunIdentity]
     ) -> RunHandle:
         """A new run, already on its way. `inside`: the call that it answers. Else `who` says who it acts for and who
         made it, where that is not what the runner was given."""
-        if run_id and not (is_name(run_id) and (inside or len(run_id) <= _MAX_RUN_ID_CHARS)):
+        if run_id and not (is_valid_name(run_id) and (parent_call or len(run_id) <= _MAX_RUN_ID_CHARS)):
             raise ConfigurationError(
                 f"{run_id[:40]!r} cannot be the id of a run: up to {_MAX_RUN_ID_CHARS} characters that can be printed."
                 " Nothing was started."
             )
-        if inside is not None:
-            around = inside.situation
-            who = ForWhom(requester=around.requester, created_by=around.created_by)
+        if parent_call is not None:
+            parent = parent_call.situation
+            who = RunIdentity(requester=parent.requester, created_by=parent.created_by)
         self._check_names(who)
-        handle = RunHandle(self, self._situation(run_id or new_run_id(), inside, who))
+        handle = RunHandle(self, self._build_context(run_id or new_run_id(), parent_call, who))
         await handle.begin(task)
         return handle
 
     async def open(self, run_id: str, *, answers: Mapping[str, Answer] | None = None, force: bool = False) -> RunHandle:
         """A run that is in the log, on its way again, with answers to its open questions, if any. `RunClaimedError`
         when a living process has it, unless `force`: that takes the runs inside its calls, too."""
-        begun = await begun_as(self.log, run_id)
+        begun = await read_run_started(self.log, run_id)
         if begun is None:
             raise ConfigurationError(f"There is no run {run_id!r} in the log.")
-        who = ForWhom(requester=begun.requester, created_by=begun.created_by) if begun.created_by else ForWhom()
-        handle = RunHandle(self, self._situation(run_id, None, who))
+        who = RunIdentity(requester=begun.requester, created_by=begun.created_by) if begun.created_by else RunIdentity()
+        handle = RunHandle(self, self._build_context(run_id, None, who))
         await handle.resume(answers=answers, force=force)
         return handle
 
@@ -122,7 +122,7 @@ class Runner:
 
     def run_sync(self, task: str) -> AgentResult:
         """`run` for code without an event loop."""
-        return self._sync(lambda: self.run(task))
+        return self._run_sync(lambda: self.run(task))
 
     async def recover(self) -> list[RunHandle]:
         """Go on with every run of this agent that has not ended, waits for nobody, and that no living process has. So
@@ -130,79 +130,82 @@ class Runner:
         of a run that is over is ended. Left as they are: a fork that nobody has opened yet, a chat in which it is a
         person's turn, and a run whose events were damaged; `open` says what is wrong."""
         handles: list[RunHandle] = []
-        for ends in await self.log.ends():
+        for summary in await self.log.list_runs():
             with suppress(RunClaimedError, LogCorruptError):
-                handle = await self._recovered(ends)
+                handle = await self._recover_run(summary)
                 handles += [handle] if handle is not None else []
         return handles
 
-    async def _recovered(self, ends: Ends) -> RunHandle | None:
-        if ends.last.seq and isinstance(decode_event(ends.last).fact, RUN_ENDS):
+    async def _recover_run(self, summary: RunSummary) -> RunHandle | None:
+        if summary.last.seq and isinstance(decode_event(summary.last).fact, TERMINAL_EVENTS):
             return None
-        ledger = (await load(self.log, ends.first.run_id)).ledger
+        ledger = (await load_run(self.log, summary.first.run_id)).ledger
         if ledger.parent_run_id:
-            await self._end_if_left(ledger)
-        elif ledger.agent in self.agents and await self.waits.can_go_on(ledger):
-            return None if await is_unopened(self.log, ledger.run_id) else await self.open(ledger.run_id)
+            await self._cancel_if_orphaned(ledger)
+        elif ledger.agent in self.agents and await self.readiness.can_resume(ledger):
+            return None if await is_unopened_fork(self.log, ledger.run_id) else await self.open(ledger.run_id)
         return None
 
-    async def _end_if_left(self, inside: Ledger) -> None:
+    async def _cancel_if_orphaned(self, child: Ledger) -> None:
         """Whoever ended the run around it may have died before this one was ended, too."""
-        around = (await load(self.log, inside.parent_run_id)).ledger
-        if around.is_over:
+        parent = (await load_run(self.log, child.parent_run_id)).ledger
+        if parent.is_over:
             with suppress(RunEndedError, DecisionConflictError):
-                await self.desk.cancel(inside.run_id, AROUND_IS_OVER)
+                await self.inbox.cancel(child.run_id, PARENT_ENDED)
 
-    def agent_of(self, ledger: Ledger) -> Agent:
+    def find_active_agent(self, ledger: Ledger) -> Agent:
         """The agent whose turn it is. `ConfigurationError` when this runner does not have it."""
-        agent = self.agents.get(ledger.speaker)
+        agent = self.agents.get(ledger.active_agent)
         if agent is None:
             known = ", ".join(self.agents)
             raise ConfigurationError(
-                f"It is the turn of the agent {ledger.speaker!r} in {ledger.run_id}, and this runner has only {known}. "
+                f"It is the turn of the agent {ledger.active_agent!r} in {ledger.run_id}, and this runner has only {known}. "
                 "Nothing was executed now."
             )
         return agent
 
-    async def session(self, situation: Situation, claim: Claim) -> Session:
-        run = await self.app.open(situation, claim)
+    async def open_session(self, situation: CallContext, lease: Lease) -> AgentSession:
+        run = await self.app.open(situation, lease)
         if run.ledger.started:
-            self.agent_of(run.ledger)
+            self.find_active_agent(run.ledger)
         if reason := missing_terminal_event(run):
             run.recorder.add(RunFailed(message=self.app.parts.redactor.redact(reason)))
             await run.recorder.commit()
-        session = Session(run, self.app, self.agents, chat=self.chat)
-        session.child_waits = partial(self.waits.waits_for, run.ledger)
+        session = AgentSession(run, self.app, self.agents, chat=self.chat)
+        session.is_child_waiting = partial(self.readiness.is_waiting_for, run.ledger)
         return session
 
     async def close(self) -> None:
         """Release threads. What still runs is cancelled; runs stay as they are in the log, and can be gone on with.
         A log that was given is its owner's to close."""
-        self._begin_to_close()
+        self._mark_closed()
         try:
-            await asyncio.gather(*(handle.stop() for handle in self.live.values()))
+            await asyncio.gather(*(handle.stop() for handle in self.live_handles.values()))
             for child in self._children.values():
                 await child.close()
         finally:
             await self.app.close()
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """Is it closed, or about to be? Then runs are left as they are."""
         return self._closed
 
-    def _begin_to_close(self) -> None:
+    def _mark_closed(self) -> None:
         self._closed = True
         for child in self._children.values():
-            child._begin_to_close()
+            child._mark_closed()
 
-    def moving(self) -> list[RunHandle]:
+    def list_live_handles(self) -> list[RunHandle]:
         """The runs that are moved on right now, with those inside their calls."""
-        return [*self.live.values(), *(handle for child in self._children.values() for handle in child.moving())]
+        return [
+            *self.live_handles.values(),
+            *(handle for child in self._children.values() for handle in child.list_live_handles()),
+        ]
 
     def close_sync(self) -> None:
         try:
-            self._sync(self.close)
+            self._run_sync(self.close)
         finally:
             if self._asyncio is not None:
                 self._asyncio.close()
@@ -228,13 +231,13 @@ class Runner:
     ) -> None:
         self.close_sync()
 
-    def _as_tool(self, inside: AgentTool) -> Any:
+    def _child_asker(self, inside: AgentTool) -> Any:
         """How an agent is asked by another one: it gets a runner of its own, on the same log."""
 
         async def ask(task: str, context: Any) -> Any:
-            around = self.live.get(context.run_id)
-            return await ask_child(
-                self._child_runner(inside), task, context, force=around is not None and around.forced
+            around = self.live_handles.get(context.run_id)
+            return await run_child(
+                self._child_runner(inside), task, context, force=around is not None and around.is_forced
             )
 
         return ask
@@ -245,21 +248,21 @@ class Runner:
         known = self._children.get((id(inside.agent), id(policy)))
         if known is not None:
             return known
-        shared = {name: value for name, value in self._given.items() if name not in ("chat", "log", "artifacts")}
+        shared = {name: value for name, value in self._options.items() if name not in ("chat", "log", "artifacts")}
         shared |= {"log": self.app.log, "artifacts": self.app.artifacts}
-        child = Runner(_under(inside.agent, policy), **cast(RunnerOptions, shared))
-        child.share(self.watch)
+        child = Runner(_with_policy(inside.agent, policy), **cast(RunnerOptions, shared))
+        child.use_poller(self.poller)
         child.parent_agents = (*self.parent_agents, self.agent.name)
         self._children[id(inside.agent), id(policy)] = child
         return child
 
-    def share(self, watch: NoteWatch) -> None:
+    def use_poller(self, poller: CommandPoller) -> None:
         """Have notes brought by this one: a runner for an agent inside shares that of the runner around it."""
-        self.watch = watch
-        self.desk = Desk(self.app.log, self.app.artifacts, app=self.app, moved_here=watch)
-        self.waits = Waits(self.app.log, watch, self.app.parts.clock.now, chat=self.chat)
+        self.poller = poller
+        self.inbox = Inbox(self.app.log, self.app.artifacts, app=self.app, active_runs=poller)
+        self.readiness = ReadinessChecker(self.app.log, poller, self.app.parts.clock.now, chat=self.chat)
 
-    def _check_names(self, who: ForWhom) -> None:
+    def _check_names(self, who: RunIdentity) -> None:
         """Who may decide follows from who made a run and whom it acts for: names that the log would not have as they
         are would be nobody's."""
         redact = self.app.parts.redactor.redact
@@ -270,31 +273,31 @@ class Runner:
                 " down. Nothing was started. Use an account or a key of another name."
             )
 
-    def _situation(self, run_id: str, inside: ToolContext | None, who: ForWhom) -> Situation:
+    def _build_context(self, run_id: str, parent_call: ToolContext | None, who: RunIdentity) -> CallContext:
         redact = self.app.parts.redactor.redact
-        return Situation(
+        return CallContext(
             run_id=run_id,
             agent=next(iter(self.agents)),
             mode=self._mode,
             interactive=self.app.parts.interaction.interactive,
             workspace=self._workspace,
-            requester=redact(who.get("requester", self._given.get("requester", ""))),
+            requester=redact(who.get("requester", self._options.get("requester", ""))),
             created_by=redact(who.get("created_by", "")),
-            parent_run_id="" if inside is None else inside.run_id,
-            parent_call_id="" if inside is None else inside.call_id,
+            parent_run_id="" if parent_call is None else parent_call.run_id,
+            parent_call_id="" if parent_call is None else parent_call.call_id,
             parent_agents=self.parent_agents,
         )
 
-    def _folder(self) -> str:
-        given = self._given.get("workspace", "")
+    def _resolve_workspace(self) -> str:
+        given = self._options.get("workspace", "")
         for box in self.app.toolboxes:
             if realpath(given or box.root) != box.root:
                 raise ConfigurationError(f"The tools work in {box.root!r}, so that is the workspace.")
             return box.root
         return abspath(given) if given else ""
 
-    def _sync(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        if _in_event_loop():
+    def _run_sync(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        if _is_in_event_loop():
             raise ConfigurationError(
                 "An event loop runs here, so use `async with Runner(...)` and `await runner.run(task)`."
             )
@@ -305,7 +308,7 @@ class Runner:
         return self._asyncio.run(work())
 
 
-def _in_event_loop() -> bool:
+def _is_in_event_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -313,6 +316,6 @@ def _in_event_loop() -> bool:
     return True
 
 
-def _under(agent: Agent, policy: Any) -> Agent:
+def _with_policy(agent: Agent, policy: Any) -> Agent:
     """The agent with this policy: itself, where it is its own."""
     return agent if policy is agent.policy else msgspec.structs.replace(agent, policy=policy)

@@ -5,38 +5,38 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec.structs import replace
 
 from ..agent.agent import Agent, AgentTool
-from ..agent.team import name_in, only_for
+from ..agent.team import find_agent_name, restrict_to_agents
 from ..domain.errors import ConfigurationError
 from ..domain.tool import ToolDefinition
 from ..registry.interface import Toolbox
 from ..registry.memory import ToolRegistry
-from ..tools.agents import Ask, agent_tool, handoff_tool
+from ..tools.agents import AskAgent, agent_tool, handoff_tool
 
 
-def toolkit(agents: Mapping[str, Agent], ask_of: Callable[[AgentTool], Ask]) -> ToolRegistry:
+def build_toolkit(agents: Mapping[str, Agent], ask_of: Callable[[AgentTool], AskAgent]) -> ToolRegistry:
     owners: dict[str, tuple[ToolDefinition, set[str]]] = {}
-    bringing = _Bringing(agents, ask_of)
+    factory = _AgentToolFactory(agents, ask_of)
     for name, agent in agents.items():
-        for definition in _tools_of(agent, bringing):
+        for definition in _declared_tools(agent, factory):
             known, names = owners.setdefault(definition.name, (definition, set()))
             if known.handler != definition.handler:
                 raise ConfigurationError(f"Two agents of one run have different tools named {definition.name!r}.")
             names.add(name)
-    everybody = set(agents)
+    all_names = set(agents)
     return ToolRegistry(
-        tool if names == everybody else only_for(tool, frozenset(names)) for tool, names in owners.values()
+        tool if names == all_names else restrict_to_agents(tool, frozenset(names)) for tool, names in owners.values()
     )
 
 
-class _Bringing:
+class _AgentToolFactory:
     """The tools that bring other agents in: one for each, whoever has it."""
 
-    def __init__(self, agents: Mapping[str, Agent], ask_of: Callable[[AgentTool], Ask]) -> None:
+    def __init__(self, agents: Mapping[str, Agent], ask_of: Callable[[AgentTool], AskAgent]) -> None:
         self._agents = dict(agents)
         self._ask_of = ask_of
         self._made: dict[tuple[object, ...], ToolDefinition] = {}
 
-    def asking(self, item: AgentTool) -> ToolDefinition:
+    def agent_tool_for(self, item: AgentTool) -> ToolDefinition:
         guards = item.input_guardrails, item.output_guardrails
         key = (item.name, item.description, id(item.agent), id(item.policy), guards)
         if key not in self._made:
@@ -44,23 +44,23 @@ class _Bringing:
             self._made[key] = replace(made, input_guardrails=guards[0], output_guardrails=guards[1])
         return self._made[key]
 
-    def handing_to(self, other: Agent) -> ToolDefinition:
+    def handoff_tool_for(self, other: Agent) -> ToolDefinition:
         if (id(other),) not in self._made:
-            self._made[id(other),] = handoff_tool(name_in(self._agents, other), other.handoff_description)
+            self._made[id(other),] = handoff_tool(find_agent_name(self._agents, other), other.handoff_description)
         return self._made[id(other),]
 
 
-def _tools_of(agent: Agent, bringing: _Bringing) -> Iterable[ToolDefinition]:
+def _declared_tools(agent: Agent, factory: _AgentToolFactory) -> Iterable[ToolDefinition]:
     declared = ToolRegistry()
     for item in agent.tools:
         match item:
             case AgentTool():
-                declared.register(bringing.asking(item))
+                declared.register(factory.agent_tool_for(item))
             case Toolbox():
                 for definition in item:
                     declared.register(definition)
             case _:
                 declared.register(item)
     for other in agent.handoffs:
-        declared.register(bringing.handing_to(other))
+        declared.register(factory.handoff_tool_for(other))
     return declared

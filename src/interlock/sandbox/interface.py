@@ -6,31 +6,31 @@ from typing import Any, Literal, Protocol, TypeAlias
 import msgspec
 from pydantic import BaseModel
 
-from ..domain.payload import Surroundings
-from ..domain.tool import JsonObject, Reach, Situation, ToolContext, ToolDefinition
+from ..domain.payload import ExecutionEnvironment
+from ..domain.tool import JsonObject, SandboxScope, CallContext, ToolContext, ToolDefinition
 
 
-class SandboxFull(Exception):
+class SandboxFullError(Exception):
     """No worker is free. Nothing was started."""
 
 
 class Sandbox(Protocol):
     @property
-    def unconfined(self) -> Reach:
+    def unconfined_scope(self) -> SandboxScope:
         """What a tool can reach that does not hold itself back."""
         ...
 
-    def executor(self, tool: ToolDefinition) -> str:
+    def executor_name(self, tool: ToolDefinition) -> str:
         """Who will run it, for the record: `async`, `thread`, `process`."""
         ...
 
-    def reach(self, tool: ToolDefinition, arguments: JsonObject, situation: Situation) -> Reach:
+    def describe_scope(self, tool: ToolDefinition, arguments: JsonObject, situation: CallContext) -> SandboxScope:
         """What a call can reach once it runs."""
         ...
 
-    def surroundings(
-        self, tool: ToolDefinition, arguments: JsonObject, situation: Situation, paths: Iterable[str]
-    ) -> Surroundings:
+    def describe_environment(
+        self, tool: ToolDefinition, arguments: JsonObject, situation: CallContext, paths: Iterable[str]
+    ) -> ExecutionEnvironment:
         """Where the tool would run, and the state of the files that the call names there, for an approval to bind."""
         ...
 
@@ -38,7 +38,7 @@ class Sandbox(Protocol):
         """Begin, and return what to wait for. Cancelling it stops the handler where that is possible."""
         ...
 
-    def call(self, function: Callable[[], Any]) -> Awaitable[Any]:
+    def run_blocking(self, function: Callable[[], Any]) -> Awaitable[Any]:
         """Run a developer's function that may block, beside the event loop."""
         ...
 
@@ -61,7 +61,7 @@ class CommandLimits(msgspec.Struct, frozen=True, kw_only=True):
     grace_seconds: float = 1.0
 
 
-class Profile(msgspec.Struct, frozen=True, kw_only=True):
+class SandboxProfile(msgspec.Struct, frozen=True, kw_only=True):
     """What a command can reach. Paths are absolute and real."""
 
     workspace: str
@@ -82,41 +82,41 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: For how long other commands of a workspace are stopped.
-Alone: TypeAlias = Literal["", "start", "end"]
+ExclusiveUntil: TypeAlias = Literal["", "start", "end"]
 
 
-class Command(msgspec.Struct, frozen=True, kw_only=True):
+class CommandSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A script for bash, or a program with its words."""
 
-    profile: Profile
+    profile: SandboxProfile
     script: str = ""
     argv: tuple[str, ...] = ()
     #: Where it starts, absolute, in the workspace. Empty: the workspace.
     cwd: str = ""
     #: A descriptor of that folder, open until the command has begun: it starts there or not at all. -1: none.
-    folder: int = -1
+    folder_fd: int = -1
     #: No other command of the workspace runs until this one has begun, or has ended: what it uses cannot change.
-    alone: Alone = ""
+    exclusive_until: ExclusiveUntil = ""
     #: Files that must be as they were when a person approved the command, looked at right before it begins.
-    bound: Surroundings | None = None
+    expected_environment: ExecutionEnvironment | None = None
     #: Beside the few variables that every command gets.
     environment: Mapping[str, str] = {}
     #: Is the profile still right? Asked, beside the event loop, when the view stands and before the command begins.
     #: False, or an exception: `SandboxSetupError`, nothing was executed.
-    still: Callable[[], bool] | None = None
+    is_still_valid: Callable[[], bool] | None = None
 
 
-Stream: TypeAlias = Literal["stdout", "stderr"]
+OutputStream: TypeAlias = Literal["stdout", "stderr"]
 #: Told what a command prints, as it comes; the bytes are the receiver's.
-OnOutput: TypeAlias = Callable[[Stream, bytes], None]
+OutputHandler: TypeAlias = Callable[[OutputStream, bytes], None]
 #: Why a command is over: by itself, or who ended it.
-Reason: TypeAlias = Literal["exited", "timeout", "stopped", "memory_limit", "process_limit", "output_limit"]
+EndReason: TypeAlias = Literal["exited", "timeout", "stopped", "memory_limit", "process_limit", "output_limit"]
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
+class CommandExit(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a command that was started."""
 
-    reason: Reason
+    reason: EndReason
     #: None when a signal ended it.
     exit_code: int | None
     #: `SIGTERM`, ...; empty when it exited.
@@ -127,15 +127,15 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     peak_memory_bytes: int = 0
 
 
-class Running(Protocol):
+class RunningCommand(Protocol):
     """A command under way, with all that it started."""
 
-    async def wait(self, timeout_seconds: float | None = None) -> Ended:
+    async def wait(self, timeout_seconds: float | None = None) -> CommandExit:
         """Its end, its output read to the last byte. At the timeout it is ended first. Cancelling this wait stops the
         command: nothing of it is left when `CancelledError` goes on."""
         ...
 
-    async def stop(self) -> Ended:
+    async def stop(self) -> CommandExit:
         """Ask all of it to end, kill what is left after the grace, and say what came of it."""
         ...
 
@@ -171,6 +171,6 @@ class CommandSandbox(Protocol):
     @property
     def confinement(self) -> Confinement: ...
 
-    async def start(self, command: Command, on_output: OnOutput) -> Running:
+    async def start(self, command: CommandSpec, on_output: OutputHandler) -> RunningCommand:
         """`SandboxSetupError` when it could not be confined: then nothing of it was executed."""
         ...

@@ -8,7 +8,7 @@ from typing import Protocol
 from ..domain.errors import ArtifactError
 
 
-class Artifacts(Protocol):
+class ArtifactStore(Protocol):
     def keep(self, content: bytes) -> str:
         """Store the content durably and return its id. Keeping the same content twice stores it once."""
         ...
@@ -35,17 +35,17 @@ MAX_ARTIFACT_BYTES = 100 * 2**20
 _is_id = re.compile(r"sha256:[0-9a-f]{64}").fullmatch
 
 
-def id_of(content: bytes) -> str:
+def compute_artifact_id(content: bytes) -> str:
     if len(content) > MAX_ARTIFACT_BYTES:
         raise ArtifactError(f"an artifact of {len(content):,} bytes is over the limit of {MAX_ARTIFACT_BYTES:,}")
-    return id_with(sha256(content).hexdigest())
+    return format_artifact_id(sha256(content).hexdigest())
 
 
-def id_with(digest: str) -> str:
+def format_artifact_id(digest: str) -> str:
     return f"sha256:{digest}"
 
 
-def within_limit(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def limit_size(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """The chunks, until they are too much for one artifact."""
     size_bytes = 0
     for chunk in chunks:
@@ -55,7 +55,7 @@ def within_limit(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield chunk
 
 
-def digest_in(artifact_id: str) -> str:
+def parse_artifact_id(artifact_id: str) -> str:
     """The hexadecimal digits of the id. Nothing else gets near a path."""
     if not _is_id(artifact_id):
         raise ArtifactError(f"{artifact_id[:80]!r} is not an artifact id")

@@ -21,7 +21,7 @@ from typing import Protocol
 
 import msgspec
 
-from ..domain.chain import Entry
+from ..domain.chain import LogEntry
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -32,32 +32,32 @@ class Snapshot(msgspec.Struct, frozen=True):
     state: bytes
 
 
-class Claim(msgspec.Struct, frozen=True):
+class Lease(msgspec.Struct, frozen=True):
     """The right to move a run on. The token grows with every claim of the run."""
 
     run_id: str
     token: int
 
 
-class Note(msgspec.Struct, frozen=True):
+class QueuedCommand(msgspec.Struct, frozen=True):
     """Something that was said about a run by somebody who has no claim to it: an answer, a wish to stop it."""
 
     key: str
     body: bytes
 
 
-class Ends(msgspec.Struct, frozen=True):
+class RunSummary(msgspec.Struct, frozen=True):
     """The first and the last event of a run."""
 
-    first: Entry
-    last: Entry
+    first: LogEntry
+    last: LogEntry
 
 
-class Placed(msgspec.Struct, frozen=True):
+class FeedEntry(msgspec.Struct, frozen=True):
     """An event, and its place among the events of all runs."""
 
     position: int
-    entry: Entry
+    entry: LogEntry
 
 
 class EventLog(Protocol):
@@ -67,7 +67,7 @@ class EventLog(Protocol):
         ...
 
     def append(
-        self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None
+        self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None
     ) -> "asyncio.Future[None] | None":
         """Make the entries durable: None when they already are, else a future that is done when they are.
 
@@ -76,7 +76,7 @@ class EventLog(Protocol):
         """
         ...
 
-    async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[Entry]:
+    async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[LogEntry]:
         """The entries after `after_seq`, in order; an unknown run has none."""
         ...
 
@@ -84,37 +84,37 @@ class EventLog(Protocol):
         """Every run, oldest first."""
         ...
 
-    async def ends(self, limit: int | None = None) -> list[Ends]:
+    async def list_runs(self, limit: int | None = None) -> list[RunSummary]:
         """The runs that were begun last, newest first: what is needed to list them."""
         ...
 
-    async def feed(self, after: int = 0, limit: int | None = None) -> list[Placed]:
+    async def feed(self, after: int = 0, limit: int | None = None) -> list[FeedEntry]:
         """The events of all runs after that position, in the order in which they became durable. Positions begin at 1
         and grow; whoever has read up to one finds everything that is written later after it."""
         ...
 
-    async def claim(self, run_id: str, *, force: bool = False) -> Claim:
+    async def acquire(self, run_id: str, *, force: bool = False) -> Lease:
         """Take the run over. `RunClaimedError`, naming the process, when one that is alive has it, be it this very one,
         unless `force`."""
         ...
 
-    async def release(self, claim: Claim) -> None:
+    async def release(self, lease: Lease) -> None:
         """Give it back; nothing when it was lost. Afterwards anybody may append again."""
         ...
 
-    async def holders(self) -> dict[str, str]:
+    async def lease_holders(self) -> dict[str, str]:
         """The runs that a living process has, and that process in words. Asking takes no run from anybody."""
         ...
 
-    async def post(self, run_id: str, note: Note) -> bool:
+    async def enqueue(self, run_id: str, command: QueuedCommand) -> bool:
         """Leave a note. False when there is one under the same key: that one stands."""
         ...
 
-    async def notes(self, run_id: str) -> list[Note]:
+    async def queued_commands(self, run_id: str) -> list[QueuedCommand]:
         """In the order in which they were left."""
         ...
 
-    async def take_away(self, run_id: str, key: str) -> None: ...
+    async def ack(self, run_id: str, key: str) -> None: ...
 
     def version(self) -> int:
         """Changes whenever anybody wrote, in any process. Cheap enough to look every few milliseconds."""

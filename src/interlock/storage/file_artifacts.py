@@ -15,7 +15,7 @@ from secrets import token_hex
 from stat import S_ISREG
 
 from ..domain.errors import ArtifactError
-from .artifacts import check_range, digest_in, id_of, id_with, within_limit
+from .artifacts import check_range, parse_artifact_id, compute_artifact_id, format_artifact_id, limit_size
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -43,11 +43,11 @@ class FileArtifacts:
         return (str(self._folder),)
 
     def keep(self, content: bytes) -> str:
-        artifact_id = id_of(content)
-        digest = digest_in(artifact_id)
+        artifact_id = compute_artifact_id(content)
+        digest = parse_artifact_id(artifact_id)
         with _storage_errors(artifact_id), self._open_folder(digest, create=True) as folder:
-            if not _holds(folder, digest):
-                with _written(folder, (content,)) as temporary:
+            if not _has_artifact(folder, digest):
+                with _temporary_file(folder, (content,)) as temporary:
                     os.replace(temporary, digest, src_dir_fd=folder, dst_dir_fd=folder)
             os.fsync(folder)
         return artifact_id
@@ -57,20 +57,20 @@ class FileArtifacts:
         with (
             _storage_errors("an artifact"),
             self._open_store() as store,
-            _written(store, _passing(within_limit(chunks), hashed.update)) as temporary,
+            _temporary_file(store, _tee(limit_size(chunks), hashed.update)) as temporary,
             self._open_folder(digest := hashed.hexdigest(), create=True) as folder,
         ):
-            if not _holds(folder, digest):
+            if not _has_artifact(folder, digest):
                 os.replace(temporary, digest, src_dir_fd=store, dst_dir_fd=folder)
             os.fsync(folder)
-        return id_with(digest)
+        return format_artifact_id(digest)
 
     def read(self, artifact_id: str, start: int = 0, size_bytes: int | None = None) -> bytes:
         check_range(start, size_bytes)
-        digest = digest_in(artifact_id)
+        digest = parse_artifact_id(artifact_id)
         with self._open(artifact_id) as file:
             if start == 0 and size_bytes is None:
-                return _checked_content(file, digest)
+                return _read_verified(file, digest)
             self._check(file, digest)
             size = os.fstat(file).st_size
             end = size if size_bytes is None else min(size, start + size_bytes)
@@ -82,24 +82,24 @@ class FileArtifacts:
 
     def path(self, artifact_id: str) -> str:
         with self._open(artifact_id):
-            return "/".join(_parts(digest_in(artifact_id)))
+            return "/".join(_path_parts(parse_artifact_id(artifact_id)))
 
     def _check(self, file: int, digest: str) -> None:
         """Compare the content with the digest, unless this very file was compared before."""
-        seen = _appearance(file)
+        seen = _file_identity(file)
         if self._checked.get(digest) == seen:
             return
         with open(file, "rb", closefd=False) as reader:
             actual = file_digest(reader, sha256).hexdigest()
-        if actual != digest or _appearance(file) != seen:
-            raise _changed(digest)
+        if actual != digest or _file_identity(file) != seen:
+            raise _corrupt_error(digest)
         if len(self._checked) >= _MAX_CHECKED:
             self._checked.clear()
         self._checked[digest] = seen
 
     @contextmanager
     def _open(self, artifact_id: str) -> Generator[int]:
-        digest = digest_in(artifact_id)
+        digest = parse_artifact_id(artifact_id)
         with _storage_errors(artifact_id):
             try:
                 with self._open_folder(digest, create=False) as folder:
@@ -108,7 +108,7 @@ class FileArtifacts:
                 raise ArtifactError(f"there is no artifact {artifact_id}") from None
             try:
                 if not S_ISREG(os.fstat(file).st_mode):
-                    raise _changed(digest)
+                    raise _corrupt_error(digest)
                 yield file
             finally:
                 os.close(file)
@@ -125,7 +125,7 @@ class FileArtifacts:
     def _open_folder(self, digest: str, *, create: bool) -> Generator[int]:
         folder = os.open(self._folder, _FOLDER)
         try:
-            for part in _parts(digest)[:-1]:
+            for part in _path_parts(digest)[:-1]:
                 if create:
                     _make_folder(folder, part)
                 inner = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
@@ -144,7 +144,7 @@ def _storage_errors(what: str) -> Generator[None]:
         raise ArtifactError(f"{what}: {error.strerror or error}") from error
 
 
-def _parts(digest: str) -> tuple[str, str, str]:
+def _path_parts(digest: str) -> tuple[str, str, str]:
     return digest[:2], digest[2:4], digest
 
 
@@ -154,7 +154,7 @@ def _make_folder(parent: int, name: str) -> None:
         os.fsync(parent)
 
 
-def _holds(folder: int, digest: str) -> bool:
+def _has_artifact(folder: int, digest: str) -> bool:
     """Is the artifact there, whole? A damaged file is as good as none and gets replaced."""
     try:
         file = os.open(digest, _READ, dir_fd=folder)
@@ -165,7 +165,7 @@ def _holds(folder: int, digest: str) -> bool:
 
 
 @contextmanager
-def _written(folder: int, chunks: Iterable[bytes]) -> Generator[str]:
+def _temporary_file(folder: int, chunks: Iterable[bytes]) -> Generator[str]:
     """A new file with the content, flushed. Who wants it renames it; else it is gone."""
     temporary = f".{token_hex(16)}.tmp"
     try:
@@ -180,16 +180,16 @@ def _written(folder: int, chunks: Iterable[bytes]) -> Generator[str]:
             os.unlink(temporary, dir_fd=folder)
 
 
-def _passing(chunks: Iterable[bytes], see: Callable[[bytes], object]) -> Iterator[bytes]:
+def _tee(chunks: Iterable[bytes], callback: Callable[[bytes], object]) -> Iterator[bytes]:
     for chunk in chunks:
-        see(chunk)
+        callback(chunk)
         yield chunk
 
 
-def _checked_content(file: int, digest: str) -> bytes:
+def _read_verified(file: int, digest: str) -> bytes:
     content = _read_range(file, 0, os.fstat(file).st_size)
     if sha256(content).hexdigest() != digest:
-        raise _changed(digest)
+        raise _corrupt_error(digest)
     return content
 
 
@@ -205,10 +205,10 @@ def _read_range(file: int, start: int, end: int) -> bytes:
     return b"".join(pieces)
 
 
-def _appearance(file: int) -> tuple[int, ...]:
+def _file_identity(file: int) -> tuple[int, ...]:
     status = os.fstat(file)
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _changed(digest: str) -> ArtifactError:
+def _corrupt_error(digest: str) -> ArtifactError:
     return ArtifactError(f"artifact sha256:{digest} is not what was kept")

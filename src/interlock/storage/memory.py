@@ -5,10 +5,10 @@
 
 from collections.abc import Sequence
 
-from ..domain.chain import Entry
+from ..domain.chain import LogEntry
 from ..domain.errors import LogError, LogFencedError, LogWriteError
-from .event_log import Claim, Ends, Note, Placed, Snapshot
-from .leases import NO_TOKEN, claimed, fenced, token_for
+from .event_log import Lease, RunSummary, QueuedCommand, FeedEntry, Snapshot
+from .leases import NO_TOKEN, claimed_error, fenced_error, lease_token
 from .process import this_process
 
 
@@ -16,22 +16,22 @@ class MemoryLog:
     immediate = True
 
     def __init__(self) -> None:
-        self._runs: dict[str, list[Entry]] = {}
+        self._runs: dict[str, list[LogEntry]] = {}
         #: Of all runs, in the order of their appends.
-        self._feed: list[Entry] = []
+        self._feed: list[LogEntry] = []
         self._snapshots: dict[str, Snapshot] = {}
         #: The last token of every run that was ever claimed, and those that are in force.
         self._tokens: dict[str, int] = {}
-        self._held: dict[str, int] = {}
-        self._notes: dict[str, dict[str, Note]] = {}
+        self._held_tokens: dict[str, int] = {}
+        self._commands: dict[str, dict[str, QueuedCommand]] = {}
         self._version = 0
         self._closed = False
 
-    def append(self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None) -> None:
+    def append(self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None) -> None:
         if self._closed:
             raise LogWriteError("the log is closed")
-        if claim is not None or self._held:
-            self._check_claim(run_id, claim)
+        if lease is not None or self._held_tokens:
+            self._check_lease(run_id, lease)
         try:
             run = self._runs[run_id]
         except KeyError:
@@ -49,56 +49,56 @@ class MemoryLog:
         if run:
             self._runs[run_id] = run
 
-    async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[Entry]:
+    async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[LogEntry]:
         start = after_seq + 1
         return self._runs.get(run_id, [])[start : None if limit is None else start + limit]
 
     async def run_ids(self) -> list[str]:
         return list(self._runs)
 
-    async def ends(self, limit: int | None = None) -> list[Ends]:
-        return [Ends(run[0], run[-1]) for run in list(reversed(self._runs.values()))[:limit]]
+    async def list_runs(self, limit: int | None = None) -> list[RunSummary]:
+        return [RunSummary(run[0], run[-1]) for run in list(reversed(self._runs.values()))[:limit]]
 
-    async def feed(self, after: int = 0, limit: int | None = None) -> list[Placed]:
+    async def feed(self, after: int = 0, limit: int | None = None) -> list[FeedEntry]:
         end = None if limit is None else after + limit
-        return [Placed(position, entry) for position, entry in enumerate(self._feed[after:end], after + 1)]
+        return [FeedEntry(position, entry) for position, entry in enumerate(self._feed[after:end], after + 1)]
 
-    async def claim(self, run_id: str, *, force: bool = False) -> Claim:
-        if run_id in self._held and not force:
-            raise claimed(run_id, this_process(), this_process())
-        self._change()
-        token = self._tokens[run_id] = self._held[run_id] = self._tokens.get(run_id, NO_TOKEN) + 1
-        return Claim(run_id, token)
+    async def acquire(self, run_id: str, *, force: bool = False) -> Lease:
+        if run_id in self._held_tokens and not force:
+            raise claimed_error(run_id, this_process(), this_process())
+        self._begin_change()
+        token = self._tokens[run_id] = self._held_tokens[run_id] = self._tokens.get(run_id, NO_TOKEN) + 1
+        return Lease(run_id, token)
 
-    async def release(self, claim: Claim) -> None:
-        self._change()
-        if self._held.get(claim.run_id) == claim.token:
-            del self._held[claim.run_id]
+    async def release(self, lease: Lease) -> None:
+        self._begin_change()
+        if self._held_tokens.get(lease.run_id) == lease.token:
+            del self._held_tokens[lease.run_id]
 
-    async def holders(self) -> dict[str, str]:
-        return {run_id: str(this_process()) for run_id in self._held}
+    async def lease_holders(self) -> dict[str, str]:
+        return {run_id: str(this_process()) for run_id in self._held_tokens}
 
-    async def post(self, run_id: str, note: Note) -> bool:
-        self._change()
+    async def enqueue(self, run_id: str, command: QueuedCommand) -> bool:
+        self._begin_change()
         if run_id not in self._runs:
             raise LogError(f"there is no run {run_id} in this log, so no note can be left for it. Nothing was written.")
-        notes = self._notes.setdefault(run_id, {})
-        is_new = note.key not in notes
-        notes.setdefault(note.key, note)
+        commands = self._commands.setdefault(run_id, {})
+        is_new = command.key not in commands
+        commands.setdefault(command.key, command)
         return is_new
 
-    async def notes(self, run_id: str) -> list[Note]:
-        return list(self._notes.get(run_id, {}).values())
+    async def queued_commands(self, run_id: str) -> list[QueuedCommand]:
+        return list(self._commands.get(run_id, {}).values())
 
-    async def take_away(self, run_id: str, key: str) -> None:
-        self._change()
-        self._notes.get(run_id, {}).pop(key, None)
+    async def ack(self, run_id: str, key: str) -> None:
+        self._begin_change()
+        self._commands.get(run_id, {}).pop(key, None)
 
     def version(self) -> int:
         return self._version
 
     async def save_snapshot(self, run_id: str, snapshot: Snapshot) -> None:
-        self._change()
+        self._begin_change()
         self._snapshots[run_id] = snapshot
 
     async def load_snapshot(self, run_id: str) -> Snapshot | None:
@@ -107,12 +107,12 @@ class MemoryLog:
     async def close(self) -> None:
         self._closed = True
 
-    def _check_claim(self, run_id: str, claim: Claim | None) -> None:
-        token, held = token_for(run_id, claim), self._held.get(run_id, NO_TOKEN)
+    def _check_lease(self, run_id: str, lease: Lease | None) -> None:
+        token, held = lease_token(run_id, lease), self._held_tokens.get(run_id, NO_TOKEN)
         if token != held:
-            raise fenced(run_id, token, this_process() if held else None)
+            raise fenced_error(run_id, token, this_process() if held else None)
 
-    def _change(self) -> None:
+    def _begin_change(self) -> None:
         if self._closed:
             raise LogWriteError("the log is closed")
         self._version += 1

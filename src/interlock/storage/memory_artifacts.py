@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from ..domain.errors import ArtifactError
-from .artifacts import check_range, digest_in, id_of, within_limit
+from .artifacts import check_range, parse_artifact_id, compute_artifact_id, limit_size
 
 
 class MemoryArtifacts:
@@ -11,12 +11,12 @@ class MemoryArtifacts:
         self._contents: dict[str, bytes] = {}
 
     def keep(self, content: bytes) -> str:
-        artifact_id = id_of(content)
+        artifact_id = compute_artifact_id(content)
         self._contents[artifact_id] = content
         return artifact_id
 
     def keep_stream(self, chunks: Iterable[bytes]) -> str:
-        return self.keep(b"".join(within_limit(chunks)))
+        return self.keep(b"".join(limit_size(chunks)))
 
     def read(self, artifact_id: str, start: int = 0, size_bytes: int | None = None) -> bytes:
         check_range(start, size_bytes)
@@ -31,7 +31,7 @@ class MemoryArtifacts:
         return ""
 
     def _find(self, artifact_id: str) -> bytes:
-        digest_in(artifact_id)
+        parse_artifact_id(artifact_id)
         try:
             return self._contents[artifact_id]
         except KeyError:

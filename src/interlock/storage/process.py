@@ -18,7 +18,7 @@ _DEAD = (b"Z", b"X", b"x")
 _STATE, _STARTED = 0, 19  # places after the name, which is in brackets and may hold anything
 
 
-class Process(msgspec.Struct, frozen=True):
+class ProcessIdentity(msgspec.Struct, frozen=True):
     host: str
     boot: str
     pid: int
@@ -28,39 +28,39 @@ class Process(msgspec.Struct, frozen=True):
         return f"process {self.pid} on {self.host}"
 
 
-def this_process() -> Process:
+def this_process() -> ProcessIdentity:
     """Read anew each time: after a fork it is another one."""
     pid = os.getpid()
-    status = _status(pid)
-    return Process(os.uname().nodename, _boot(), pid, int(status[_STARTED]) if status else 0)
+    status = _read_stat(pid)
+    return ProcessIdentity(os.uname().nodename, _read_boot_id(), pid, int(status[_STARTED]) if status else 0)
 
 
-def is_gone(process: Process, here: Process) -> bool:
+def is_dead(process: ProcessIdentity, here: ProcessIdentity) -> bool:
     """Seen from `here`, for sure. False where nobody can tell."""
     if process.host != here.host:
         return False
     if process.boot and here.boot and process.boot != here.boot:
         return True
-    status = _status(process.pid)
+    status = _read_stat(process.pid)
     if not status:
-        return not _has_number(process.pid)
+        return not _pid_exists(process.pid)
     return status[_STATE] in _DEAD or (process.started != 0 and int(status[_STARTED]) != process.started)
 
 
-def _status(pid: int) -> list[bytes]:
+def _read_stat(pid: int) -> list[bytes]:
     """What the system says about the process; nothing when it does not say."""
     with suppress(OSError):
         return (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     return []
 
 
-def _boot() -> str:
+def _read_boot_id() -> str:
     with suppress(OSError):
         return (PROC / "sys/kernel/random/boot_id").read_text().strip()
     return ""
 
 
-def _has_number(pid: int) -> bool:
+def _pid_exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -18,14 +18,14 @@ MAX_SERIES = 2_000
 OVERFLOW: Attributes = {"otel.metric.overflow": True}
 
 
-class Bucket(msgspec.Struct, frozen=True):
+class HistogramBucket(msgspec.Struct, frozen=True):
     """How many measurements were at most this and more than the bucket before; None is without limit."""
 
     at_most: float | None
     count: int
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class HistogramReading(msgspec.Struct, frozen=True, kw_only=True):
     """A series as it stands now."""
 
     name: str
@@ -34,7 +34,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     sum: float
     min: float
     max: float
-    buckets: tuple[Bucket, ...]
+    buckets: tuple[HistogramBucket, ...]
 
 
 class Series:
@@ -58,16 +58,16 @@ class Series:
         if value > self._max:  # noqa: PLR1730
             self._max = value
 
-    def reading(self, name: str) -> Reading:
+    def reading(self, name: str) -> HistogramReading:
         bounds = (*BOUNDS_MS, None)
-        return Reading(
+        return HistogramReading(
             name=name,
             attributes=self.attributes,
             count=sum(self._counts),
             sum=self._sum,
             min=self._min,
             max=self._max,
-            buckets=tuple(map(Bucket, bounds, self._counts)),
+            buckets=tuple(map(HistogramBucket, bounds, self._counts)),
         )
 
 
@@ -79,12 +79,12 @@ class Histogram(Generic[KeyT]):
         self.series: dict[KeyT, Series] = {}
         self._overflow = Series(OVERFLOW)
 
-    def open(self, key: KeyT, attributes: Attributes) -> Series:
+    def create_series(self, key: KeyT, attributes: Attributes) -> Series:
         """The series of a key that is not in `series`; the shared one when there are too many."""
         if len(self.series) >= MAX_SERIES:
             return self._overflow
         return self.series.setdefault(key, Series(attributes))
 
-    def readings(self) -> list[Reading]:
+    def readings(self) -> list[HistogramReading]:
         every = (*self.series.values(), self._overflow)
         return [reading for series in every if (reading := series.reading(self.name)).count]

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from opentelemetry import metrics, trace
 
-from .histogram import BOUNDS_MS, Attributes, Histogram, Reading
+from .histogram import BOUNDS_MS, Attributes, Histogram, HistogramReading
 
 CALL_LATENCY = "agent.tool_call.latency_ms"
 BATCH_LATENCY = "agent.tool_batch.latency_ms"
@@ -61,8 +61,10 @@ class OtelTelemetry:
         tracer_provider: trace.TracerProvider | None = None,
     ) -> None:
         meter = (meter_provider or metrics.get_meter_provider()).get_meter(_SCOPE)
-        self._record_call = _latency(meter, CALL_LATENCY, "From the start of a tool's handler to its end.").record
-        self._record_batch = _latency(meter, BATCH_LATENCY, "All calls of one model turn, wall clock.").record
+        self._record_call = _create_histogram(
+            meter, CALL_LATENCY, "From the start of a tool's handler to its end."
+        ).record
+        self._record_batch = _create_histogram(meter, BATCH_LATENCY, "All calls of one model turn, wall clock.").record
         self._count_call = meter.create_counter(CALL_COUNT, description="Tool calls that were executed.").add
         self._calls: Histogram[_CallKey] = Histogram(CALL_LATENCY)
         self._batches: Histogram[_BatchKey] = Histogram(BATCH_LATENCY)
@@ -83,7 +85,7 @@ class OtelTelemetry:
             series = self._calls.series[key]
         except KeyError:
             attributes: Attributes = {"tool_name": tool_name, "result": result, "source": source}
-            series = self._calls.open(key, attributes)
+            series = self._calls.create_series(key, attributes)
         series.add(latency_ms)
         self._record_call(latency_ms, series.attributes)
         self._count_call(1, series.attributes)
@@ -94,7 +96,7 @@ class OtelTelemetry:
             series = self._batches.series[key]
         except KeyError:
             attributes: Attributes = {"call_count": call_count, "failure_count": failure_count}
-            series = self._batches.open(key, attributes)
+            series = self._batches.create_series(key, attributes)
         series.add(latency_ms)
         self._record_batch(latency_ms, series.attributes)
         if self._tracer is None and _SDK in sys.modules:
@@ -111,7 +113,7 @@ class OtelTelemetry:
         }
         return CallSpan(tracer.start_span(f"execute_tool {tool_name}", attributes=attributes))
 
-    def readings(self) -> list[Reading]:
+    def readings(self) -> list[HistogramReading]:
         """Everything measured so far by this object."""
         return self._calls.readings() + self._batches.readings()
 
@@ -123,5 +125,5 @@ class OtelTelemetry:
             self.traces = True
 
 
-def _latency(meter: metrics.Meter, name: str, description: str) -> metrics.Histogram:
+def _create_histogram(meter: metrics.Meter, name: str, description: str) -> metrics.Histogram:
     return meter.create_histogram(name, description=description, explicit_bucket_boundaries_advisory=BOUNDS_MS)

@@ -7,15 +7,15 @@ import msgspec
 from pydantic_core import to_json
 
 from ..domain.messages import Usage
-from ..domain.state.ledger import AGENT, USAGE
-from ..domain.tool import Normalized, ToolContext, ToolDefinition
+from ..domain.state.ledger import AGENT_STATE_KEY, USAGE_FACT_KEY
+from ..domain.tool import NormalizedOutput, ToolContext, ToolDefinition
 from ..registry.decorator import tool
 
 #: A run inside a call has limits of its own; this only ends one that hangs.
-_DAYS_SECONDS = 7 * 24 * 3600.0
+_TIMEOUT_SECONDS = 7 * 24 * 3600.0
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class AgentAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What a run inside a call came to."""
 
     run_id: str
@@ -25,10 +25,10 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-Ask = Callable[[str, ToolContext], Awaitable[Said]]
+AskAgent = Callable[[str, ToolContext], Awaitable[AgentAnswer]]
 
 
-def agent_tool(name: str, description: str, ask: Ask) -> ToolDefinition:
+def agent_tool(name: str, description: str, ask: AskAgent) -> ToolDefinition:
     """Every call is a run of its own, which `ask` goes on with wherever it stopped."""
 
     @tool(
@@ -36,33 +36,35 @@ def agent_tool(name: str, description: str, ask: Ask) -> ToolDefinition:
         description=description,
         risk="delegate",
         concurrency="safe",
-        timeout_seconds=_DAYS_SECONDS,
-        normalize=_told,
+        timeout_seconds=_TIMEOUT_SECONDS,
+        normalize=_normalize_answer,
     )
-    async def delegate(task: str, ctx: ToolContext) -> Said:
+    async def delegate(task: str, ctx: ToolContext) -> AgentAnswer:
         return await ask(task, ctx)
 
     return msgspec.structs.replace(delegate, resumes=True)
 
 
-def _told(said: Any) -> Normalized:
+def _normalize_answer(answer: Any) -> NormalizedOutput:
     """The answer, and what it cost: that counts in the run around it, too."""
-    facts = {"run": said.run_id, USAGE: msgspec.to_builtins(said.usage)}
-    if said.problem:
-        return Normalized(ok=False, code="tool_failed", summary=said.problem, text=None, facts=facts)
-    if isinstance(said.value, str):
-        return Normalized(text=said.value, facts=facts)
-    return Normalized(text=to_json(said.value).decode(), format="json", facts=facts)
+    facts = {"run": answer.run_id, USAGE_FACT_KEY: msgspec.to_builtins(answer.usage)}
+    if answer.problem:
+        return NormalizedOutput(ok=False, code="tool_failed", summary=answer.problem, text=None, facts=facts)
+    if isinstance(answer.value, str):
+        return NormalizedOutput(text=answer.value, facts=facts)
+    return NormalizedOutput(text=to_json(answer.value).decode(), format="json", facts=facts)
 
 
 def handoff_tool(target: str, description: str) -> ToolDefinition:
     """The run goes on with another agent, in the same conversation."""
 
-    def handed_over(said: Any) -> Normalized:
-        return Normalized(summary=f"The run goes on with {target}.", text=said or None, state={AGENT: target})
+    def handed_over(said: Any) -> NormalizedOutput:
+        return NormalizedOutput(
+            summary=f"The run goes on with {target}.", text=said or None, state={AGENT_STATE_KEY: target}
+        )
 
     @tool(
-        name=f"handoff_to_{_plain(target)}",
+        name=f"handoff_to_{_to_tool_name(target)}",
         description=description or f"Hand the conversation over to the agent {target}. It goes on from here.",
         concurrency="exclusive",
         normalize=handed_over,
@@ -73,5 +75,5 @@ def handoff_tool(target: str, description: str) -> ToolDefinition:
     return msgspec.structs.replace(hand_over, hands_over=True)
 
 
-def _plain(name: str) -> str:
+def _to_tool_name(name: str) -> str:
     return "".join(char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in name)[:50]

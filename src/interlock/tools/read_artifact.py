@@ -12,7 +12,7 @@ import msgspec
 from pydantic import Field
 
 from ..domain.errors import ArtifactError
-from ..domain.tool import JsonObject, Normalized, Problem, ToolContext
+from ..domain.tool import JsonObject, NormalizedOutput, CheckProblem, ToolContext
 from ..registry.decorator import tool
 
 #: Room for one character, whichever it is, so that reading on always gets on.
@@ -37,7 +37,7 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True):
     match_at: int | None = None
 
     @property
-    def where(self) -> str:
+    def byte_range(self) -> str:
         return f"bytes {self.start:,}-{self.end:,} of {self.total:,}"
 
     @property
@@ -50,7 +50,7 @@ def read_range(read: Callable[[int, int], bytes], total: int, offset: int, limit
     offset = min(offset, total)
     content = read(offset, limit)
     start = len(content[:3]) - len(content[:3].lstrip(_CONTINUATION)) if offset else 0
-    end = len(content) if offset + len(content) >= total else _last_whole(content, start)
+    end = len(content) if offset + len(content) >= total else _find_last_whole(content, start)
     end = max(start, end) or len(content)
     text = content[start:end].decode("utf-8", "replace")
     return Passage(text=text, start=offset + start, end=offset + end, total=total)
@@ -62,44 +62,44 @@ def read_around(content: bytes, words: str, offset: int, limit: int) -> Passage:
     at = content.find(needle, offset)
     if at < 0:
         return Passage(text="", start=offset, end=offset, total=len(content), matches=0)
-    start = _lines_before(content, at, max(0, min(limit // 2, limit - len(needle))))
-    end = _lines_after(content, at + len(needle), start + limit)
+    start = _find_lines_before(content, at, max(0, min(limit // 2, limit - len(needle))))
+    end = _find_lines_after(content, at + len(needle), start + limit)
     found = read_range(lambda _, size: content[start : start + size], len(content), start, end - start)
     return msgspec.structs.replace(found, matches=content.count(needle, offset), match_at=at)
 
 
-def described(found: Passage) -> str:
+def format_passage(found: Passage) -> str:
     """The range in words, then the text."""
     if found.matches == 0:
         return f"[no match from byte {found.start} on; {found.total:,} bytes in all]"
     matches = "" if found.matches is None else f"; match 1 of {found.matches:,} at byte {found.match_at}"
     rest = "; this is the end" if found.next_offset is None else f"; next offset {found.next_offset}"
-    return f"[{found.where}{matches}{rest}]\n{found.text}"
+    return f"[{found.byte_range}{matches}{rest}]\n{found.text}"
 
 
-def _unknown(arguments: JsonObject, context: ToolContext) -> Problem | None:
+def _check_known(arguments: JsonObject, context: ToolContext) -> CheckProblem | None:
     """Only what this run knows can be read, whatever else is in the store."""
     try:
         context.artifacts.size_bytes(arguments["artifact_id"])
     except ArtifactError as error:
-        return Problem(message=f"{error}.")
+        return CheckProblem(message=f"{error}.")
     return None
 
 
-def _normalized(found: Passage) -> Normalized:
+def _normalize_passage(found: Passage) -> NormalizedOutput:
     facts = {"start": found.start, "end": found.end, "total": found.total}
     if found.matches is not None:
         facts["matches"] = found.matches
-    summary = "no match" if found.matches == 0 else found.where
-    return Normalized(summary=summary, text=described(found), side_effects=(), facts=facts)
+    summary = "no match" if found.matches == 0 else found.byte_range
+    return NormalizedOutput(summary=summary, text=format_passage(found), side_effects=(), facts=facts)
 
 
 @tool(
     risk="read",
     idempotent=True,
     max_output_chars=MAX_LIMIT_BYTES + 1_000,
-    check=_unknown,
-    normalize=_normalized,
+    check=_check_known,
+    normalize=_normalize_passage,
 )
 def read_artifact(
     context: ToolContext,
@@ -123,14 +123,14 @@ def read_artifact(
     return read_range(lambda start, size: artifacts.read(artifact_id, start, size), total, offset, limit)
 
 
-def _last_whole(content: bytes, start: int) -> int:
+def _find_last_whole(content: bytes, start: int) -> int:
     """The end of the last character that is there as a whole."""
     decoder = _decoder("replace")
     decoder.decode(content[start:])
     return len(content) - len(decoder.getstate()[0])
 
 
-def _lines_before(content: bytes, at: int, room: int) -> int:
+def _find_lines_before(content: bytes, at: int, room: int) -> int:
     """Where the lines before the place begin. A line without end is cut."""
     earliest = max(0, at - room)
     start = content.rfind(b"\n", earliest, at) + 1 or earliest
@@ -142,7 +142,7 @@ def _lines_before(content: bytes, at: int, room: int) -> int:
     return start
 
 
-def _lines_after(content: bytes, at: int, latest: int) -> int:
+def _find_lines_after(content: bytes, at: int, latest: int) -> int:
     end = at
     for _ in range(_LINES_AROUND):
         line_end = content.find(b"\n", end, latest) + 1

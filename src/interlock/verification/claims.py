@@ -16,7 +16,7 @@ import re
 
 from ..domain.rendering import neutralize
 from ..domain.state.verification import Verification
-from .sentences import Sentence, sentences
+from .sentences import Sentence, split_sentences
 
 MAX_CLAIM_CHARS = 300
 
@@ -51,7 +51,7 @@ _GAP = (
 )
 _PASSING = r"(?:pass(?:es|ed|ing)?|green|succeed(?:s|ed)?)"
 #: `The tests pass a mock to it` is about something else.
-_NO_OBJECT = (
+_NO_DIRECT_OBJECT = (
     r"(?! (?:an?|the|it|them|its|their|none|null|true|false|to|into|as(?! (?:well|expected|intended))|by|through|along"
     r"|over|in an?|arguments?|args|values?|params|data|rates?)(?![\w-]))"
 )
@@ -62,27 +62,27 @@ _RUN = r"(?:ran|runs?|completed?|completes|finish(?:es|ed)|executed?|builds?|bui
 _FEW_WORDS = rf"(?: (?!{_TESTS}|;)\S++){{0,5}}?"
 
 #: Every phrase has one of these, and most sentences have none.
-_WORTH_A_LOOK = (
+_QUICK_FILTER = (
     r"pass|green|succe|clean|ok|fine|work|fail|error|issue|problem|warning|complain|violation|finding|exit|verified|tested"
     r"|validated|confirmed|✅"
 )
 #: Phrases that claim. A named group `none` begins where a phrase has a negation of its own.
 _CLAIMS = (
     # All tests in the new folder now pass.
-    rf"{_TESTS}(?P<gap>(?: (?!{_TESTS}|;)\S++){{0,12}}?) (?:pass(?:es|ed)?|succeed(?:s|ed)?){_E}{_NO_OBJECT}",
+    rf"{_TESTS}(?P<gap>(?: (?!{_TESTS}|;)\S++){{0,12}}?) (?:pass(?:es|ed)?|succeed(?:s|ed)?){_E}{_NO_DIRECT_OBJECT}",
     # The build is green.
     rf"{_TESTS}{_GAP} (?:passing|green|clean|successful|ok|okay|fine|working|works?){_E}(?! (?:up|out|on|the|an?){_E})",
     # It passes all 12 tests.
     rf"(?<! a)(?<! an)(?<! first)(?<! second)(?<! to)(?<! that) (?:pass(?:es|ed)?|(?<=is )passing|(?<=now )passing)"
     rf" {_WHICH}{_TESTS}(?! (?:to|into|as){_E})",
     # 5 passed. All 12 pass. 12/12 green.
-    rf"{_B}(?:[1-9]\d*|(?P<of>\d+)(?:/| of | out of )(?P=of)) (?:(?:are|now|have|were) )*{_PASSING}{_E}{_NO_OBJECT}",
+    rf"{_B}(?:[1-9]\d*|(?P<of>\d+)(?:/| of | out of )(?P=of)) (?:(?:are|now|have|were) )*{_PASSING}{_E}{_NO_DIRECT_OBJECT}",
     # Everything passes. All green.
     rf"{_B}(?:everything|all)(?: (?:of|them|it|is|are|now|has|have|was|were|else|back|to|still))*"
-    rf" {_PASSING}{_E}{_NO_OBJECT}",
+    rf" {_PASSING}{_E}{_NO_DIRECT_OBJECT}",
     # I ran the tests and they pass.
     rf"{_TESTS}.{{0,200}}? (?:they|it|both|these|, which|they're|it's)(?: (?:is|are|now|all|also|both|has|have))*"
-    rf" {_PASSING}{_E}{_NO_OBJECT}",
+    rf" {_PASSING}{_E}{_NO_DIRECT_OBJECT}",
     # No failures. No test fails. 0 failed.
     rf"{_B}(?P<none>no|zero|0|none of|not a single|not one|without|without any) {_WHICH}(?:{_TESTS} )?"
     rf"(?:(?:has|have) )?{_FAILING}{_E}(?! (?:modes?|handling|cases?|paths?|messages?|reasons?){_E})",
@@ -159,7 +159,7 @@ _ABOUT_ELSE = _word(r"verif(?:y|ies)|asserts?|ensures?|expects?|covers?|proves?|
     r"|(?<!,) (?:that|which)$|(?<!continue)(?<!continues)(?<!continued) to$"
 )
 #: What may follow and take it back.
-_TAKEN_BACK = (
+_RETRACTION = (
     r"^(?: (?![,;])\S++){0,6}? (?:before(?! and after)|previously|earlier|prior|originally|yesterday"
     r"|if|once|unless|until|provided|assuming|as long as|on (?:main|master)|without (?:my|this|your|these)"
     r"|only (?:if|when|on|with))(?= )"
@@ -186,23 +186,23 @@ _ADVICE = {
 }
 
 
-def claim_in(text: str) -> str:
+def find_claim(text: str) -> str:
     """The first sentence that claims that tests or checks pass or that the fix is verified; empty when none does."""
-    for sentence in sentences(text):
-        if not re.search(_WORTH_A_LOOK, sentence.plain):
+    for sentence in split_sentences(text):
+        if not re.search(_QUICK_FILTER, sentence.plain):
             continue
         if any(_is_stated(sentence, match) for pattern in _CLAIMS for match in re.finditer(pattern, sentence.plain)):
             return sentence.text[:MAX_CLAIM_CHARS]
     return ""
 
 
-def contradiction(claim: str, verification: Verification) -> str:
+def describe_contradiction(claim: str, verification: Verification) -> str:
     """What was claimed, what the facts are and what to do; empty where the facts do not contradict the claim."""
     if not claim or verification.status == "passed":
         return ""
-    said = " ".join(neutralize(claim[:MAX_CLAIM_CHARS]).split()).replace('"', "'").rstrip(".!:;, ")
+    quoted = " ".join(neutralize(claim[:MAX_CLAIM_CHARS]).split()).replace('"', "'").rstrip(".!:;, ")
     fact = verification.message[:1].lower() + verification.message[1:].rstrip(".")
-    return f'The answer says "{said}", but {fact}. {_ADVICE[verification.status]}'
+    return f'The answer says "{quoted}", but {fact}. {_ADVICE[verification.status]}'
 
 
 def _is_stated(sentence: Sentence, match: "re.Match[str]") -> bool:
@@ -218,19 +218,19 @@ def _is_stated(sentence: Sentence, match: "re.Match[str]") -> bool:
     return not (
         _is_denied(plain, start, none if none >= 0 else end)
         or _is_unsure(plain, start, end)
-        or re.search(_TAKEN_BACK, plain[end:])
+        or re.search(_RETRACTION, plain[end:])
         or _admits_failure(plain if none < 0 else plain[:start] + plain[end:])
     )
 
 
 def _is_denied(plain: str, start: int, end: int) -> bool:
-    part = plain[_last(_NEW_PART, plain, start) : end].rpartition(" and ")[2]
+    part = plain[_last_boundary(_NEW_PART, plain, start) : end].rpartition(" and ")[2]
     return re.search(_NEGATION, part) is not None or re.search(_PARTIAL, plain) is not None
 
 
 def _is_unsure(plain: str, start: int, end: int) -> bool:
-    thought = plain[_last(_NEW_THOUGHT, plain, start) : end]
-    clause = plain[_last(_NEW_CLAUSE, plain, start) : end]
+    thought = plain[_last_boundary(_NEW_THOUGHT, plain, start) : end]
+    clause = plain[_last_boundary(_NEW_CLAUSE, plain, start) : end]
     if re.search(_CONDITION, thought) or re.search(_HEDGE, clause):
         return True
     if re.search(_AIM, thought if " now " not in thought else clause) and not re.search(_RAN_FOR_IT, thought):
@@ -242,12 +242,12 @@ def _is_unsure(plain: str, start: int, end: int) -> bool:
 
 def _admits_failure(plain: str) -> bool:
     for found in re.finditer(_ADMISSION, plain):
-        clause = plain[_last(_NEW_CLAUSE, plain, found.start()) : found.start()]
+        clause = plain[_last_boundary(_NEW_CLAUSE, plain, found.start()) : found.start()]
         if not re.search(_PAST, clause) and not re.search(_word("no|none|zero|0"), clause):
             return True
     return False
 
 
-def _last(boundary: str, plain: str, before: int) -> int:
+def _last_boundary(boundary: str, plain: str, before: int) -> int:
     """Where the words after the last such boundary begin."""
     return max((found.end() for found in re.finditer(boundary, plain[: before + 1])), default=0)

@@ -22,7 +22,7 @@ _END = re.compile(r"(?<![/\s.])[.!?\u2026]++[\"'\u201d\u2019)*_\]`]*+(?=\s)")
 _OPEN_BOX, _CHECKED_BOX = "[ ]", "[x]"
 _MARGIN = " \t\r\n-*+•#|>"
 #: Signs that mean the same, those that part like a semicolon or a colon, and those that only look good.
-_SIGNS = str.maketrans(
+_SYMBOLS = str.maketrans(
     {
         **dict.fromkeys("\u2018\u2019\u02bc\uff07\u00b4", "'"),
         **dict.fromkeys("\u201c\u201d\u201e\u00ab\u00bb", '"'),
@@ -56,14 +56,14 @@ class Sentence(NamedTuple):
         return any(opens <= start and end <= closes for opens, closes in self.quoted)
 
 
-def sentences(text: str) -> Iterator[Sentence]:
+def split_sentences(text: str) -> Iterator[Sentence]:
     """Of a very long answer only the beginning and the end."""
-    for passage in chain.from_iterable(starmap(_passages, _pieces(text))):
-        for part in _parts(passage):
-            yield _sentence(part)
+    for passage in chain.from_iterable(starmap(_split_passages, _split_ends(text))):
+        for part in _split_passage(passage):
+            yield _normalize_sentence(part)
 
 
-def _pieces(text: str) -> Iterator[tuple[str, str]]:
+def _split_ends(text: str) -> Iterator[tuple[str, str]]:
     """With the mark of the code block that each begins in."""
     if len(text) <= MAX_HEAD_CHARS + MAX_TAIL_CHARS:
         yield text, ""
@@ -75,7 +75,7 @@ def _pieces(text: str) -> Iterator[tuple[str, str]]:
     yield text[-MAX_TAIL_CHARS:], fence
 
 
-def _passages(text: str, fence: str) -> Iterator[str]:
+def _split_passages(text: str, fence: str) -> Iterator[str]:
     """Paragraphs, list items, headings and rows. A line that only goes on stays with the one before it."""
     start = end = 0
     for line in text.splitlines(keepends=True):
@@ -95,15 +95,15 @@ def _fence_after(fence: str, mark: str) -> str:
     return mark if not fence else "" if mark == fence else fence
 
 
-def _parts(passage: str) -> Iterator[str]:
+def _split_passage(passage: str) -> Iterator[str]:
     start = 0
     for match in _END.finditer(passage):
-        yield from _short(passage[start : match.end()])
+        yield from _split_long(passage[start : match.end()])
         start = match.end()
-    yield from _short(passage[start:])
+    yield from _split_long(passage[start:])
 
 
-def _short(text: str) -> Iterator[str]:
+def _split_long(text: str) -> Iterator[str]:
     text = text.strip().strip(_MARGIN)
     if text.startswith(_OPEN_BOX):
         return
@@ -111,8 +111,8 @@ def _short(text: str) -> Iterator[str]:
         yield text[start : start + MAX_SENTENCE_CHARS]
 
 
-def _sentence(text: str) -> Sentence:
-    written = text.translate(_SIGNS).lower()
+def _normalize_sentence(text: str) -> Sentence:
+    written = text.translate(_SYMBOLS).lower()
     for short, long in (("n't", " not"), ("cannot", "can not"), (_CHECKED_BOX, "✅")):
         written = written.replace(short, long)
     plain, quoted, opened = " ", list[tuple[int, int]](), dict[str, int]()

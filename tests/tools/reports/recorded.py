@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from interlock.tools.reports.report import Report
+from interlock.tools.reports.report import CheckReport
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -14,7 +14,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     case: str
     command: str
     exit_code: int
-    report: Report | None
+    report: CheckReport | None
 
     @property
     def text(self) -> str:

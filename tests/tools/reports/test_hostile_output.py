@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.tools.reports.output import MAX_CHARS, MAX_LINE_CHARS, read_output
+from interlock.tools.reports.output import MAX_CHARS, MAX_LINE_CHARS, parse_output
 from interlock.tools.reports.read import read_report
 from interlock.tools.reports.report import MAX_FAILING, MAX_MESSAGE_CHARS, MAX_NAME_CHARS
 from tests.patience import cpu_seconds_below
@@ -72,14 +72,14 @@ def test_a_megabyte_of_one_piece_is_read_in_bounded_time(piece: str) -> None:
 
 
 def test_output_beyond_the_bounds_keeps_both_ends_and_is_no_longer_whole() -> None:
-    output = read_output("first\n" + "x" * (3 * MAX_CHARS) + "\nlast", whole=True)
+    output = parse_output("first\n" + "x" * (3 * MAX_CHARS) + "\nlast", whole=True)
 
-    assert (output.lines[0], output.lines[-1], output.whole) == ("first", "last", False)
+    assert (output.lines[0], output.lines[-1], output.is_complete) == ("first", "last", False)
     assert max(map(len, output.lines)) == MAX_LINE_CHARS
 
 
 def test_output_with_too_many_lines_keeps_both_ends_and_is_no_longer_whole() -> None:
-    output = read_output("first\n" + "x\n" * 100_000 + "last", whole=True)
+    output = parse_output("first\n" + "x\n" * 100_000 + "last", whole=True)
 
-    assert (output.lines[0], output.lines[-1], output.whole) == ("first", "last", False)
+    assert (output.lines[0], output.lines[-1], output.is_complete) == ("first", "last", False)
     assert len(output.lines) == 20_000

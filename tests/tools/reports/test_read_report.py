@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from interlock.tools.reports.read import is_verification, read_report
-from interlock.tools.reports.report import MAX_FAILING, Location, Report
+from interlock.tools.reports.read import is_check_program, read_report
+from interlock.tools.reports.report import MAX_FAILING, FailureLocation, CheckReport
 
 from .recorded import CASES, FIXTURES, Case, case
 
@@ -20,7 +20,7 @@ def has_failures(recorded: Case) -> bool:
     return recorded.report is not None and bool(recorded.report.failing or recorded.report.more_failing)
 
 
-def read(recorded: Case, program: str | None = None) -> Report | None:
+def read(recorded: Case, program: str | None = None) -> CheckReport | None:
     return read_report(program or recorded.program, recorded.text, recorded.exit_code)
 
 
@@ -86,7 +86,7 @@ def test_a_test_that_prints_a_passing_summary_does_not_hide_its_own_failure() ->
 
 
 def test_a_printed_summary_that_contradicts_the_exit_code_is_not_ok() -> None:
-    assert read_report("pytest", "5 passed in 0.1s\n", 1) == Report(
+    assert read_report("pytest", "5 passed in 0.1s\n", 1) == CheckReport(
         program="pytest", ok=False, passed=5, failed=0, errors=0, skipped=0, summary="pytest: 5 passed, exit code 1"
     )
 
@@ -132,7 +132,7 @@ def test_failing_names_are_bounded_and_the_rest_is_counted() -> None:
 def test_a_silent_check_passed_only_with_exit_code_0_and_nothing_left_out() -> None:
     passed = read_report("tsc", "\n", 0)
 
-    assert passed == Report(program="tsc", ok=True, errors=0, summary="tsc: no errors")
+    assert passed == CheckReport(program="tsc", ok=True, errors=0, summary="tsc: no errors")
     assert read_report("tsc", "", 1) is None
     assert read_report("tsc", "", 0, whole=False) is None
     assert read_report("pytest", "", 0) is None
@@ -147,12 +147,12 @@ def test_the_first_failure_is_where_it_was_raised() -> None:
     found = read(case("pytest/stop_at_first"))
 
     assert found is not None
-    assert found.first_failure == Location(file="test_shop.py", line=13, message="assert 35 == 25")
+    assert found.first_failure == FailureLocation(file="test_shop.py", line=13, message="assert 35 == 25")
 
 
 def test_tests_and_checks_are_verification_and_other_commands_are_not() -> None:
-    assert all(is_verification(program) for program in (*PROGRAMS, "npm", "make"))
-    assert not is_verification("rm")
+    assert all(is_check_program(program) for program in (*PROGRAMS, "npm", "make"))
+    assert not is_check_program("rm")
     assert read_report("rm", "1 passed in 0.1s\n", 0) is None
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.tools.reports.read import is_verification
-from interlock.tools.reports.recognise import recognise
+from interlock.tools.reports.read import is_check_program
+from interlock.tools.reports.recognise import detect_program
 
 from .recorded import CASES
 
@@ -108,20 +108,20 @@ NOT_RECOGNISED = (
     ("command", "program"), [(command, program) for program, commands in RECOGNISED.items() for command in commands]
 )
 def test_a_test_or_check_command_is_recognised(command: str, program: str) -> None:
-    assert recognise(shlex.split(command)) == program
+    assert detect_program(shlex.split(command)) == program
 
 
 @pytest.mark.parametrize("command", NOT_RECOGNISED)
 def test_another_command_is_not_recognised(command: str) -> None:
-    assert recognise(shlex.split(command)) is None
+    assert detect_program(shlex.split(command)) is None
 
 
 @given(argv=st.lists(st.text() | st.sampled_from([word for case in CASES for word in case.command.split()])))
 def test_any_words_give_a_known_program_or_none(argv: list[str]) -> None:
-    program = recognise(argv)
+    program = detect_program(argv)
 
-    assert program is None or is_verification(program)
+    assert program is None or is_check_program(program)
 
 
 def test_a_long_chain_of_programs_that_run_others_is_given_up() -> None:
-    assert recognise(["env"] * 100_000 + ["pytest"]) is None
+    assert detect_program(["env"] * 100_000 + ["pytest"]) is None

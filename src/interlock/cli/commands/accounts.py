@@ -14,14 +14,22 @@ from ...domain.errors import ConfigurationError
 from ...server.core.database import Database
 from ...server.core.identity.accounts import Account, Accounts
 from ...server.core.identity.principal import Role
-from ...server.core.identity.trust import Refusal
-from ..config.server_files import ServerLog
-from ..config.server_people import agents_in, changed, in_line, iso, sorted_names, whose, with_database
-from ..display.output import say, say_json, say_table
-from ..exit_codes import ExitCode, exits
-from ..options import Json
+from ...server.core.identity.trust import IdentityProblem
+from ..config.server_files import ServerLogOption
+from ..config.server_people import (
+    parse_agents,
+    exit_on_refusal,
+    format_names,
+    format_iso,
+    sort_names,
+    get_actor,
+    run_with_database,
+)
+from ..display.output import echo, echo_json, echo_table
+from ..exit_codes import ExitCode, format_exit_codes
+from ..options import JsonOption
 
-_EXITS = exits(
+_EXITS = format_exit_codes(
     {
         ExitCode.OK: "done",
         ExitCode.FAILED: "not as things stand: the name is taken, or no admin would be left",
@@ -30,11 +38,11 @@ _EXITS = exits(
 )
 _MAX_PASSWORD_CHARS = 4_096
 
-Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="The account.")]
-Roles: TypeAlias = Annotated[
+AccountArgument: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="The account.")]
+RolesOption: TypeAlias = Annotated[
     list[Role] | None, typer.Option("--role", help="operator, auditor or admin. Repeatable. None: only their own runs.")
 ]
-FromStdin: TypeAlias = Annotated[
+PasswordStdinOption: TypeAlias = Annotated[
     bool, typer.Option("--password-stdin", help="Read the password from standard input, also at a terminal.")
 ]
 
@@ -50,84 +58,88 @@ def accounts() -> None:
 
 @app.command(epilog=_EXITS)
 def add(
-    name: Name,
-    role: Roles = None,
+    name: AccountArgument,
+    role: RolesOption = None,
     agents: Annotated[
         str, typer.Option(metavar="A,B", help="The agents for whose runs the roles count. Default: * for all.")
     ] = "*",
-    password_stdin: FromStdin = False,
-    log: ServerLog = None,
+    password_stdin: PasswordStdinOption = False,
+    log: ServerLogOption = None,
 ) -> None:
     """Make an account. The password is asked for, or read from standard input."""
-    password = _password(password_stdin)
-    roles, owned = role or [], agents_in(agents)
-    made = changed(
-        with_database(
-            log, lambda database: Accounts(database).create(name, password, roles=roles, agents=owned, by=whose())
+    password = _read_password(password_stdin)
+    roles, owned = role or [], parse_agents(agents)
+    created = exit_on_refusal(
+        run_with_database(
+            log, lambda database: Accounts(database).create(name, password, roles=roles, agents=owned, by=get_actor())
         )
     )
-    say(f"{made.name} may sign in: {_trust(made)}")
+    echo(f"{created.name} may sign in: {_format_trust(created)}")
 
 
 @app.command("list", epilog=_EXITS)
-def list_accounts(log: ServerLog = None, as_json: Json = False) -> None:
+def list_accounts(log: ServerLogOption = None, as_json: JsonOption = False) -> None:
     """List the accounts, and what each may do."""
-    found = with_database(log, lambda database: Accounts(database).list())
+    found = run_with_database(log, lambda database: Accounts(database).list())
     if as_json:
-        say_json([_told(account) for account in found])
+        echo_json([_account_to_json(account) for account in found])
     elif not found:
-        say("There is no account yet. `interlock accounts add NAME --role admin` makes one.")
+        echo("There is no account yet. `interlock accounts add NAME --role admin` makes one.")
     else:
-        rows = [(each.name, in_line(each.roles), in_line(each.agents), _state(each)) for each in found]
-        say_table(("NAME", "ROLES", "AGENTS", "STATE"), rows)
+        rows = [
+            (each.name, format_names(each.roles), format_names(each.agents), _account_state(each)) for each in found
+        ]
+        echo_table(("NAME", "ROLES", "AGENTS", "STATE"), rows)
 
 
 @app.command(epilog=_EXITS)
 def roles(
-    name: Name,
-    role: Roles = None,
+    name: AccountArgument,
+    role: RolesOption = None,
     agents: Annotated[
         str | None,
         typer.Option(metavar="A,B", help="The agents for whose runs they count; * for all. Default: as now."),
     ] = None,
-    log: ServerLog = None,
+    log: ServerLogOption = None,
 ) -> None:
     """Say what somebody may do from now on. Without --role: nothing beyond their own runs."""
 
-    async def change(database: Database) -> Account | Refusal:
+    async def change(database: Database) -> Account | IdentityProblem:
         store = Accounts(database)
         known = await store.get(name)
         if known is None:
-            return Refusal("name", f"there is no account {name!r}", "unknown")
-        owned = known.agents if agents is None else agents_in(agents)
-        return await store.set_roles(name, role or [], owned, by=whose())
+            return IdentityProblem("name", f"there is no account {name!r}", "unknown")
+        owned = known.agents if agents is None else parse_agents(agents)
+        return await store.set_roles(name, role or [], owned, by=get_actor())
 
-    say(f"{name}: {_trust(changed(with_database(log, change)))}")
+    echo(f"{name}: {_format_trust(exit_on_refusal(run_with_database(log, change)))}")
 
 
 @app.command(epilog=_EXITS)
-def password(name: Name, password_stdin: FromStdin = False, log: ServerLog = None) -> None:
+def password(name: AccountArgument, password_stdin: PasswordStdinOption = False, log: ServerLogOption = None) -> None:
     """Set a new password. All of their sign-ins end."""
-    text = _password(password_stdin)
-    changed(with_database(log, lambda database: Accounts(database).set_password(name, text, by=whose())))
-    say(f"{name} has a new password, and has to sign in again.")
+    text = _read_password(password_stdin)
+    exit_on_refusal(
+        run_with_database(log, lambda database: Accounts(database).set_password(name, text, by=get_actor()))
+    )
+    echo(f"{name} has a new password, and has to sign in again.")
 
 
 @app.command(epilog=_EXITS)
-def disable(name: Name, log: ServerLog = None) -> None:
+def disable(name: AccountArgument, log: ServerLogOption = None) -> None:
     """Nobody signs in with it any more. All of their sign-ins end."""
-    changed(with_database(log, lambda database: Accounts(database).disable(name, by=whose())))
-    say(f"{name} is disabled.")
+    exit_on_refusal(run_with_database(log, lambda database: Accounts(database).disable(name, by=get_actor())))
+    echo(f"{name} is disabled.")
 
 
 @app.command(epilog=_EXITS)
-def enable(name: Name, log: ServerLog = None) -> None:
+def enable(name: AccountArgument, log: ServerLogOption = None) -> None:
     """Let somebody sign in again."""
-    changed(with_database(log, lambda database: Accounts(database).enable(name, by=whose())))
-    say(f"{name} may sign in again.")
+    exit_on_refusal(run_with_database(log, lambda database: Accounts(database).enable(name, by=get_actor())))
+    echo(f"{name} may sign in again.")
 
 
-def _password(from_stdin: bool) -> str:
+def _read_password(from_stdin: bool) -> str:
     if from_stdin or not is_terminal():
         text = sys.stdin.readline(_MAX_PASSWORD_CHARS).rstrip("\r\n")
         if not text:
@@ -143,22 +155,22 @@ def is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _trust(account: Account) -> str:
-    return f"roles {in_line(account.roles)}, for agents: {in_line(account.agents)}"
+def _format_trust(account: Account) -> str:
+    return f"roles {format_names(account.roles)}, for agents: {format_names(account.agents)}"
 
 
-def _state(account: Account) -> str:
+def _account_state(account: Account) -> str:
     if account.disabled:
         return "disabled"
     return f"from {account.issuer}" if account.issuer else "enabled"
 
 
-def _told(account: Account) -> dict[str, object]:
+def _account_to_json(account: Account) -> dict[str, object]:
     return {
         "name": account.name,
-        "roles": sorted_names(account.roles),
-        "agents": sorted_names(account.agents),
+        "roles": sort_names(account.roles),
+        "agents": sort_names(account.agents),
         "disabled": account.disabled,
         "issuer": account.issuer or None,
-        "created_at": iso(account.created_at),
+        "created_at": format_iso(account.created_at),
     }

@@ -8,21 +8,21 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from ..config.logs import LogFile, complete_run, has_log, named_run, opened
-from ..display.output import say, say_json, say_table
+from ..config.logs import LogOption, complete_run, has_log, resolve_run, open_log
+from ..display.output import echo, echo_json, echo_table
 from ..display.questions import (
-    Found,
+    FoundQuestion,
     complete_question,
     find_question,
-    open_questions,
-    plain_question,
-    row,
-    say_question,
+    list_open_questions,
+    question_to_json,
+    format_question_row,
+    echo_question,
 )
-from ..exit_codes import ExitCode, exits
-from ..options import Json
+from ..exit_codes import ExitCode, format_exit_codes
+from ..options import JsonOption
 
-_EXITS = exits(
+_EXITS = format_exit_codes(
     {
         ExitCode.OK: "done, and the answer stands",
         ExitCode.FAILED: "another answer stands, or the run is over; with --resume also: the run failed",
@@ -36,7 +36,7 @@ app = typer.Typer(
     add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EXITS
 )
 
-_QuestionName: TypeAlias = Annotated[
+_QuestionArgument: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="ID",
@@ -45,13 +45,13 @@ _QuestionName: TypeAlias = Annotated[
         autocompletion=complete_question,
     ),
 ]
-_By: TypeAlias = Annotated[
+_ByOption: TypeAlias = Annotated[
     str, typer.Option(metavar="NAME", help="Who answers. Default: your login name.", show_default=False)
 ]
-_Reason: TypeAlias = Annotated[
+_ReasonOption: TypeAlias = Annotated[
     str, typer.Option(metavar="TEXT", help="Why. The log has it, and after a no the model.", show_default=False)
 ]
-_Hash: TypeAlias = Annotated[
+_HashOption: TypeAlias = Annotated[
     str,
     typer.Option(
         "--hash",
@@ -60,7 +60,9 @@ _Hash: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-_Resume: TypeAlias = Annotated[bool, typer.Option("--resume", help="When no process has the run, go on with it here.")]
+_ResumeOption: TypeAlias = Annotated[
+    bool, typer.Option("--resume", help="When no process has the run, go on with it here.")
+]
 
 
 @app.callback()
@@ -77,34 +79,34 @@ def list_(
         str,
         typer.Option(metavar="RUN", help="Only of this run.", show_default=False, autocompletion=complete_run),
     ] = "",
-    log: LogFile = None,
-    as_json: Json = False,
+    log: LogOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """List the open questions of all runs, the oldest first."""
-    found = asyncio.run(_open(log, run)) if has_log(log) else []
+    found = asyncio.run(_list_open(log, run)) if has_log(log) else []
     now = time.time_ns()
     if as_json:
-        say_json([plain_question(each) for each in found])
+        echo_json([question_to_json(each) for each in found])
     elif found:
         titles = ("ID", "RUN", "TOOL", "AGE", "EXPIRES", "RISK", "WHAT")
-        say_table(titles, [row(each.question, now) for each in found])
+        echo_table(titles, [format_question_row(each.question, now) for each in found])
     else:
-        say("No question is open.")
+        echo("No question is open.")
 
 
 @app.command(epilog=_EXITS)
-def show(question: _QuestionName, log: LogFile = None, as_json: Json = False) -> None:
+def show(question: _QuestionArgument, log: LogOption = None, as_json: JsonOption = False) -> None:
     """Show a question in full: what would run, who asks and why, the risk, what changed, and the hash."""
-    found = asyncio.run(_find(log, question))
+    found = asyncio.run(_find_question(log, question))
     if as_json:
-        say_json(plain_question(found))
+        echo_json(question_to_json(found))
     else:
-        say_question(found, time.time_ns(), log)
+        echo_question(found, time.time_ns(), log)
 
 
 @app.command(epilog=_EXITS)
 def approve(  # noqa: PLR0913 - one for each option
-    question: _QuestionName,
+    question: _QuestionArgument,
     *,
     scope: Annotated[
         Literal["once", "run", "rule"],
@@ -126,66 +128,66 @@ def approve(  # noqa: PLR0913 - one for each option
             "--set", metavar="NAME=VALUE", help="Run it with this argument instead: text, or = and JSON (n==3)."
         ),
     ] = None,
-    shown_hash: _Hash = "",
-    reason: _Reason = "",
-    by: _By = "",
-    resume: _Resume = False,
-    log: LogFile = None,
-    as_json: Json = False,
+    shown_hash: _HashOption = "",
+    reason: _ReasonOption = "",
+    by: _ByOption = "",
+    resume: _ResumeOption = False,
+    log: LogOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Let the call run, as it was asked or with other arguments.
 
     Where the risk is high, --hash has to say what you looked at.
     """
     given = {"scope": scope, "rule": rule, "edit": edit, "changes": change or [], "shown_hash": shown_hash}
-    _decide("approve", question, given, reason=reason, by=by, resume=resume, log=log, as_json=as_json)
+    _answer_question("approve", question, given, reason=reason, by=by, resume=resume, log=log, as_json=as_json)
 
 
 @app.command(epilog=_EXITS)
 def reject(  # noqa: PLR0913 - one for each option
-    question: _QuestionName,
+    question: _QuestionArgument,
     *,
-    shown_hash: _Hash = "",
-    reason: _Reason = "",
-    by: _By = "",
-    resume: _Resume = False,
-    log: LogFile = None,
-    as_json: Json = False,
+    shown_hash: _HashOption = "",
+    reason: _ReasonOption = "",
+    by: _ByOption = "",
+    resume: _ResumeOption = False,
+    log: LogOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Do not let the call run. The model is told, with the reason."""
-    _decide(
+    _answer_question(
         "reject", question, {"shown_hash": shown_hash}, reason=reason, by=by, resume=resume, log=log, as_json=as_json
     )
 
 
 @app.command(epilog=_EXITS)
 def answer(  # noqa: PLR0913 - one for each option
-    question: _QuestionName,
+    question: _QuestionArgument,
     value: Annotated[
         str, typer.Argument(metavar="VALUE", help="Text as it is, or = and JSON for anything else.", show_default=False)
     ],
     *,
-    shown_hash: _Hash = "",
-    reason: _Reason = "",
-    by: _By = "",
-    resume: _Resume = False,
-    log: LogFile = None,
-    as_json: Json = False,
+    shown_hash: _HashOption = "",
+    reason: _ReasonOption = "",
+    by: _ByOption = "",
+    resume: _ResumeOption = False,
+    log: LogOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Give the value that a call asks for. That lets it run."""
     given = {"value": value, "shown_hash": shown_hash}
-    _decide("answer", question, given, reason=reason, by=by, resume=resume, log=log, as_json=as_json)
+    _answer_question("answer", question, given, reason=reason, by=by, resume=resume, log=log, as_json=as_json)
 
 
-def _decide(how: str, question: str, given: dict[str, Any], **around: Any) -> None:
-    import_module("interlock.cli.session.decide").decide(how, question, given, **around)
+def _answer_question(command: str, question: str, values: dict[str, Any], **options: Any) -> None:
+    import_module("interlock.cli.session.decide").decide(command, question, values, **options)
 
 
-async def _open(log: Path | None, run: str) -> list[Found]:
-    async with opened(log) as there:
-        return await open_questions(there, await named_run(there, run) if run else "")
+async def _list_open(log: Path | None, run: str) -> list[FoundQuestion]:
+    async with open_log(log) as event_log:
+        return await list_open_questions(event_log, await resolve_run(event_log, run) if run else "")
 
 
-async def _find(log: Path | None, wanted: str) -> Found:
-    async with opened(log) as there:
-        return await find_question(there, wanted)
+async def _find_question(log: Path | None, question_ref: str) -> FoundQuestion:
+    async with open_log(log) as event_log:
+        return await find_question(event_log, question_ref)

@@ -9,36 +9,36 @@ from typing import Annotated, Any
 
 import typer
 
-from ...audit.proof import Proof
-from ...audit.schemas import FormName, SchemaName
-from ...audit.schemas import export as exported
+from ...audit.proof import SignedVerification
+from ...audit.schemas import ExportFormat, SchemaName
+from ...audit.schemas import export_run as exported
 from ...audit.signed_line import SignedCheckpoint
-from ...audit.verify import Audit, Checkpoint, verify
+from ...audit.verify import ChainVerification, Checkpoint, verify
 from ...domain.errors import ConfigurationError
-from ..config.logs import LogFile, RunName, read_run
-from ..config.new_file import write_new
-from ..config.recordings import RecordedRun, nameless_runs, read_runs
-from ..display.output import count, say, say_json
-from ..exit_codes import ExitCode, exits
-from ..options import Json
-from .audit_keys import known_keys, own_keys, signing
+from ..config.logs import LogOption, RunArgument, read_run
+from ..config.new_file import write_new_file
+from ..config.recordings import RecordedRun, count_unnamed_runs, read_runs
+from ..display.output import pluralize, echo, echo_json
+from ..exit_codes import ExitCode, format_exit_codes
+from ..options import JsonOption
+from .audit_keys import load_keys, read_own_keys, load_signing
 from .audit_proof import (
     Evidence,
-    flaws_of_kept,
-    is_log,
-    is_unproved,
-    kept_signatures,
-    lost_runs,
-    mark,
-    own_signatures,
-    proof_of,
-    result,
-    say_audit,
-    say_proof,
-    strangers,
+    find_checkpoint_flaws,
+    is_log_file,
+    is_unproven,
+    read_external_checkpoints,
+    find_missing_runs,
+    format_checkpoint,
+    read_embedded_checkpoints,
+    prove_run,
+    proof_to_json,
+    echo_audit,
+    echo_proof,
+    find_foreign_checkpoints,
 )
 
-_EXITS = exits(
+_EXITS = format_exit_codes(
     {
         ExitCode.OK: "done, and the log is what was written",
         ExitCode.FAILED: "it is not",
@@ -46,7 +46,7 @@ _EXITS = exits(
     }
 )
 _HASH_BYTES = 32
-_VERIFIER = "standalone_verifier.py"
+_VERIFIER_FILE = "standalone_verifier.py"
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EXITS
@@ -60,15 +60,15 @@ def audit() -> None:
 
 @app.command(epilog=_EXITS)
 def export(  # noqa: PLR0913, PLR0917 - one for each option
-    run: RunName,
-    form: Annotated[FormName, typer.Option("--format", help="A line per event, or one array.")] = "ndjson",
+    run: RunArgument,
+    form: Annotated[ExportFormat, typer.Option("--format", help="A line per event, or one array.")] = "ndjson",
     schema: Annotated[SchemaName, typer.Option(help="In whose words. Only `interlock` can be verified.")] = "interlock",
     sign: Annotated[bool, typer.Option("--sign", help="Sign how far the run is, with the key of this user.")] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="A new file. Default: standard output.")
     ] = None,
-    log: LogFile = None,
-    as_json: Json = False,
+    log: LogOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a run as a file that anybody can check.
 
@@ -83,14 +83,14 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
         raise ConfigurationError(f"What is written as {schema} cannot be verified, so it is not signed.")
     found = read_run(log, run)
     checked = verify(found.entries, found.run_id, trace=found.trace)
-    signed = _signed(found) if sign and checked.ok else None
-    _write(output, exported(found.entries, schema, form, signed=signed))
+    signed = _sign_export(found) if sign and checked.ok else None
+    _write_export(output, exported(found.entries, schema, form, signed=signed))
     if as_json:
-        say_json({**_exported(found.run_id, checked), "signed": signed is not None, "path": str(output)})
+        echo_json({**_export_to_json(found.run_id, checked), "signed": signed is not None, "path": str(output)})
     else:
-        say_audit(found.run_id, checked, error=True)
+        echo_audit(found.run_id, checked, error=True)
         if signed is not None:
-            say("  signed, and checked with the key that `interlock audit key` prints", error=True)
+            echo("  signed, and checked with the key that `interlock audit key` prints", error=True)
     if not checked.ok:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -110,58 +110,63 @@ def verify_run(  # noqa: PLR0913, PLR0917 - one for each option
     checkpoints: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Signed checkpoints that were kept elsewhere.")
     ] = None,
-    log: LogFile = None,
-    as_json: Json = False,
+    log: LogOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Check that a run, or every run of a file, is what was written.
 
     Says the first event that is not, and what happened to it.
     """
-    expected = _checkpoint(checkpoint) if checkpoint else None
+    expected = _parse_checkpoint(checkpoint) if checkpoint else None
     is_file = _is_file(what)
-    runs, nameless = (read_runs(what), nameless_runs(what)) if is_file else ([read_run(log, what)], 0)
+    runs, unnamed = (read_runs(what), count_unnamed_runs(what)) if is_file else ([read_run(log, what)], 0)
     if expected and len(runs) > 1:
         raise ConfigurationError(f"A checkpoint is of one run, and {what} has {len(runs):,}.")
-    keys = known_keys(key or ())
+    keys = load_keys(key or ())
     evidence = Evidence(
         keys=keys,
-        own=own_signatures(what, keys) if is_file else (),
-        kept=kept_signatures(checkpoints, keys) if checkpoints else (),
+        embedded=read_embedded_checkpoints(what, keys) if is_file else (),
+        external=read_external_checkpoints(checkpoints, keys) if checkpoints else (),
         expected=expected,
-        wanted=bool(key) and checkpoints is None,
+        requires_signature=bool(key) and checkpoints is None,
     )
-    proofs = {run.run_id: proof_of(run, evidence) for run in runs}
-    lost = lost_runs(runs, evidence) if is_file and is_log(what) else []
-    wrong = [*_wrong(what, runs, nameless), *strangers(runs, evidence), *flaws_of_kept(evidence), *lost]
-    _say_all(proofs, evidence, as_json=as_json)
-    for each in wrong:
-        say(f"interlock: {each}", error=True)
-    if wrong or not all(proof.ok for proof in proofs.values()):
+    proofs = {run.run_id: prove_run(run, evidence) for run in runs}
+    missing = find_missing_runs(runs, evidence) if is_file and is_log_file(what) else []
+    problems = [
+        *_find_file_problems(what, runs, unnamed),
+        *find_foreign_checkpoints(runs, evidence),
+        *find_checkpoint_flaws(evidence),
+        *missing,
+    ]
+    _echo_proofs(proofs, evidence, as_json=as_json)
+    for each in problems:
+        echo(f"interlock: {each}", error=True)
+    if problems or not all(proof.ok for proof in proofs.values()):
         raise typer.Exit(ExitCode.FAILED)
-    if any(is_unproved(proof, evidence) for proof in proofs.values()):
+    if any(is_unproven(proof, evidence) for proof in proofs.values()):
         raise typer.Exit(ExitCode.USAGE)
 
 
 @app.command(epilog=_EXITS)
 def key(
     rotate: Annotated[bool, typer.Option("--rotate", help="Sign with a new key from now on.")] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Print the public key that signatures of this user are checked with.
 
     What an older key signed stays valid; with --json all of them are shown.
     """
     if rotate:
-        signs, path = signing()
-        signs.rotate(path)
-    keys = own_keys()
+        signing, path = load_signing()
+        signing.rotate(path)
+    keys = read_own_keys()
     if not keys:
         raise ConfigurationError(
             "Nothing was signed here yet, so there is no key. `interlock audit export RUN --sign` makes one, or "
             "`interlock audit key --rotate`."
         )
     if as_json:
-        say_json(keys)
+        echo_json(keys)
     else:
         print(keys[-1].public)
 
@@ -172,12 +177,12 @@ def verifier() -> None:
 
     It is one file of Python, short enough to be read: `interlock audit verifier > verify.py`.
     """
-    sys.stdout.write(files("interlock.audit").joinpath(_VERIFIER).read_text(encoding="utf-8"))
+    sys.stdout.write(files("interlock.audit").joinpath(_VERIFIER_FILE).read_text(encoding="utf-8"))
 
 
-def _signed(found: RecordedRun) -> SignedCheckpoint:
-    signs, path = signing()
-    signed: SignedCheckpoint | None = signs.sign_run(path, found.run_id, found.entries)
+def _sign_export(found: RecordedRun) -> SignedCheckpoint:
+    signing, path = load_signing()
+    signed: SignedCheckpoint | None = signing.sign_run(path, found.run_id, found.entries)
     if signed is None:
         raise ConfigurationError(
             f"{found.run_id} is not what was signed before, so it was not signed, and nothing was written. "
@@ -186,31 +191,31 @@ def _signed(found: RecordedRun) -> SignedCheckpoint:
     return signed
 
 
-def _wrong(what: str, runs: list[RecordedRun], nameless: int) -> list[str]:
-    if nameless:
-        return [f"{what} is not what was written: {count(nameless, 'run')} with events, but no name"]
+def _find_file_problems(what: str, runs: list[RecordedRun], unnamed: int) -> list[str]:
+    if unnamed:
+        return [f"{what} is not what was written: {pluralize(unnamed, 'run')} with events, but no name"]
     return [] if runs else [f"{what} holds no event"]
 
 
-def _say_all(proofs: Mapping[str, Proof], evidence: Evidence, *, as_json: bool) -> None:
+def _echo_proofs(proofs: Mapping[str, SignedVerification], evidence: Evidence, *, as_json: bool) -> None:
     end_checked = evidence.expected is not None
     if as_json:
-        say_json([result(run_id, proof, end_checked=end_checked) for run_id, proof in proofs.items()])
+        echo_json([proof_to_json(run_id, proof, end_checked=end_checked) for run_id, proof in proofs.items()])
         return
     for run_id, proof in proofs.items():
-        say_proof(run_id, proof, evidence)
+        echo_proof(run_id, proof, evidence)
     if not end_checked and any(proof.ok and proof.statement is None for proof in proofs.values()):
-        say("  Events that were cut off at the end are seen only with an earlier checkpoint: --checkpoint COUNT:HASH.")
+        echo("  Events that were cut off at the end are seen only with an earlier checkpoint: --checkpoint COUNT:HASH.")
 
 
 def _is_file(what: str) -> bool:
     return os.sep in what or what.endswith((".ndjson", ".json", ".db")) or os.path.isfile(what)
 
 
-def _checkpoint(text: str) -> Checkpoint:
-    count, _, head_hash = text.partition(":")
+def _parse_checkpoint(text: str) -> Checkpoint:
+    event_count, _, head_hash = text.partition(":")
     try:
-        found = Checkpoint(int(count), bytes.fromhex(head_hash))
+        found = Checkpoint(int(event_count), bytes.fromhex(head_hash))
     except ValueError:
         found = Checkpoint(-1, b"")
     if found.count < 0 or len(found.head_hash) != _HASH_BYTES:
@@ -220,20 +225,20 @@ def _checkpoint(text: str) -> Checkpoint:
     return found
 
 
-def _exported(run_id: str, checked: Audit) -> dict[str, Any]:
+def _export_to_json(run_id: str, checked: ChainVerification) -> dict[str, Any]:
     return {
         "run_id": run_id,
         "ok": checked.ok,
         "events": checked.count,
-        "checkpoint": mark(checked),
+        "checkpoint": format_checkpoint(checked),
         "flaw": checked.flaw,
     }
 
 
-def _write(output: Path | None, parts: Iterator[bytes]) -> None:
+def _write_export(output: Path | None, parts: Iterator[bytes]) -> None:
     if output is None:
         for part in parts:
             sys.stdout.buffer.write(part)
         sys.stdout.buffer.flush()
         return
-    write_new(output, parts)
+    write_new_file(output, parts)

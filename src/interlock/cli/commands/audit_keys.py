@@ -7,22 +7,22 @@ from typing import Any
 
 import typer
 
-from ...audit.keys import PublicKey, keys_by_id, named_key, read_keys
+from ...audit.keys import PublicKey, keys_by_id, parse_public_key, read_keys
 from ...domain.errors import ConfigurationError
-from ..config.places import find_places
+from ..config.places import find_user_paths
 
-_KEY = "signing.key"
-_PUBLIC = "signing.pub"
+_PRIVATE_KEY_FILE = "signing.key"
+_PUBLIC_KEYS_FILE = "signing.pub"
 
 
-def known_keys(named: Sequence[str]) -> dict[str, PublicKey]:
+def load_keys(public_keys: Sequence[str]) -> dict[str, PublicKey]:
     """By id, the oldest first; none where nobody ever signed anything here."""
-    return keys_by_id(map(_named, named) if named else own_keys())
+    return keys_by_id(map(_parse_key, public_keys) if public_keys else read_own_keys())
 
 
-def own_keys() -> tuple[PublicKey, ...]:
-    state = find_places().state
-    if state is None or not (path := state / _PUBLIC).is_file():
+def read_own_keys() -> tuple[PublicKey, ...]:
+    state = find_user_paths().state
+    if state is None or not (path := state / _PUBLIC_KEYS_FILE).is_file():
         return ()
     try:
         return read_keys(path.read_bytes())
@@ -31,10 +31,10 @@ def own_keys() -> tuple[PublicKey, ...]:
         raise ConfigurationError(f"{path} cannot be used: {reason}. Name the key with --key.") from None
 
 
-def signing() -> tuple[Any, Path]:
+def load_signing() -> tuple[Any, Path]:
     """What signs, and where its key is, or will be."""
     try:
-        return import_module(".audit_sign", __package__), find_places().make_state() / _KEY
+        return import_module(".audit_sign", __package__), find_user_paths().make_state_folder() / _PRIVATE_KEY_FILE
     except ImportError as missing:
         raise ConfigurationError(
             f"Signing needs the package {(missing.name or '').partition('.')[0]!r}, which is not installed: "
@@ -42,8 +42,8 @@ def signing() -> tuple[Any, Path]:
         ) from missing
 
 
-def _named(public: str) -> PublicKey:
-    found = named_key(public)
+def _parse_key(public: str) -> PublicKey:
+    found = parse_public_key(public)
     if found is None:
         raise typer.BadParameter(
             "a public key is 64 hex digits, as `interlock audit key` prints it", param_hint="--key"

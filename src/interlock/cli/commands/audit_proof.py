@@ -8,25 +8,31 @@ from typing import Any
 
 import msgspec
 
-from ...audit.checkpoint import Doubt, Followed, Statement, follow, read_statement
-from ...audit.export import read_signatures
+from ...audit.checkpoint import (
+    UntrustedCheckpoint,
+    CheckpointSequence,
+    CheckpointStatement,
+    verify_sequence,
+    read_statement,
+)
+from ...audit.export import read_checkpoints
 from ...audit.keys import PublicKey
-from ...audit.proof import Proof, prove
-from ...audit.signed_line import SignedCheckpoint, read_lines
-from ...audit.standalone_verifier import is_signed
-from ...audit.verify import Audit, Checkpoint
+from ...audit.proof import SignedVerification, verify_signed
+from ...audit.signed_line import SignedCheckpoint, parse_checkpoint_lines
+from ...audit.standalone_verifier import verify_signature
+from ...audit.verify import ChainVerification, Checkpoint
 from ...domain.errors import ConfigurationError
 from ..config.recordings import MAX_EXPORT_BYTES, RecordedRun
-from ..display.output import count, say
+from ..display.output import pluralize, echo
 
-_SQLITE = b"SQLite format 3\0"
+_SQLITE_MAGIC = b"SQLite format 3\0"
 
 
-class Read(msgspec.Struct, frozen=True):
+class ReadCheckpoint(msgspec.Struct, frozen=True):
     """A checkpoint, and what it says to whoever has these keys."""
 
     signed: SignedCheckpoint
-    said: Statement | Doubt
+    statement: CheckpointStatement | UntrustedCheckpoint
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,135 +40,139 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     keys: Mapping[str, PublicKey] = {}
     #: What came with the events, and what was kept elsewhere.
-    own: Sequence[Read] = ()
-    kept: Sequence[Read] = ()
+    embedded: Sequence[ReadCheckpoint] = ()
+    external: Sequence[ReadCheckpoint] = ()
     expected: Checkpoint | None = None
     #: Was a key named, and nothing that was kept elsewhere? Then what is not signed is not proved.
-    wanted: bool = False
+    requires_signature: bool = False
 
 
-def is_log(path: str) -> bool:
+def is_log_file(path: str) -> bool:
     with open(path, "rb") as file:
-        return file.read(len(_SQLITE)) == _SQLITE
+        return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
 
 
-def own_signatures(path: str, keys: Mapping[str, PublicKey]) -> list[Read]:
+def read_embedded_checkpoints(path: str, keys: Mapping[str, PublicKey]) -> list[ReadCheckpoint]:
     """Those in an export; a log has none."""
-    if is_log(path):
+    if is_log_file(path):
         return []
     with open(path, "rb") as file:
-        return _read(read_signatures(file), keys)
+        return _read_statements(read_checkpoints(file), keys)
 
 
-def kept_signatures(path: Path, keys: Mapping[str, PublicKey]) -> list[Read]:
+def read_external_checkpoints(path: Path, keys: Mapping[str, PublicKey]) -> list[ReadCheckpoint]:
     """All of a file that checkpoints were copied to. `ConfigurationError` when there is nothing to check it with."""
     try:
         with path.open("rb") as file:
-            found = read_lines(file.read(MAX_EXPORT_BYTES).splitlines())
+            found = parse_checkpoint_lines(file.read(MAX_EXPORT_BYTES).splitlines())
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror or error}.") from None
     if not found:
         raise ConfigurationError(f"There is no checkpoint in {path}.")
     if not keys:
         raise ConfigurationError("There is no key to check the checkpoints with: name it with --key.")
-    return _read(dict.fromkeys(found), keys)
+    return _read_statements(dict.fromkeys(found), keys)
 
 
-def flaws_of_kept(evidence: Evidence) -> list[str]:
+def find_checkpoint_flaws(evidence: Evidence) -> list[str]:
     """What is wrong with them as a row. It may begin anywhere, and has no gap."""
-    if not evidence.kept:
+    if not evidence.external:
         return []
-    first = evidence.kept[0].said
-    begin = Followed() if isinstance(first, Doubt) else Followed(first.number - 1, first.previous)
-    so_far, _ = follow(begin, [(each.signed, each.said) for each in evidence.kept], evidence.keys)
+    first = evidence.external[0].statement
+    begin = (
+        CheckpointSequence()
+        if isinstance(first, UntrustedCheckpoint)
+        else CheckpointSequence(first.number - 1, first.previous)
+    )
+    so_far, _ = verify_sequence(begin, [(each.signed, each.statement) for each in evidence.external], evidence.keys)
     return [so_far.flaw.message] if so_far.flaw else []
 
 
-def proof_of(run: RecordedRun, evidence: Evidence) -> Proof:
-    said = [each.said for each in (*evidence.own, *evidence.kept)]
-    return prove(run.entries, run.run_id, said, trace=run.trace, expected=evidence.expected)
+def prove_run(run: RecordedRun, evidence: Evidence) -> SignedVerification:
+    statements = [each.statement for each in (*evidence.embedded, *evidence.external)]
+    return verify_signed(run.entries, run.run_id, statements, trace=run.trace, expected=evidence.expected)
 
 
-def strangers(runs: Sequence[RecordedRun], evidence: Evidence) -> list[str]:
+def find_foreign_checkpoints(runs: Sequence[RecordedRun], evidence: Evidence) -> list[str]:
     """Checkpoints that came with the events and are about none of them: they were taken from another export."""
-    there = {run.run_id for run in runs}
+    run_ids = {run.run_id for run in runs}
     return [
-        f"checkpoint {each.said.number} in it is about {', '.join(each.said.runs)[:200]}, which is not in it"
-        for each in evidence.own
-        if isinstance(each.said, Statement) and not there & each.said.runs.keys()
+        f"checkpoint {each.statement.number} in it is about {', '.join(each.statement.runs)[:200]}, which is not in it"
+        for each in evidence.embedded
+        if isinstance(each.statement, CheckpointStatement) and not run_ids & each.statement.runs.keys()
     ]
 
 
-def lost_runs(runs: Sequence[RecordedRun], evidence: Evidence) -> list[str]:
+def find_missing_runs(runs: Sequence[RecordedRun], evidence: Evidence) -> list[str]:
     """Runs that were signed, and of which a whole log has nothing."""
-    there = {run.run_id for run in runs}
-    known = [each.said for each in evidence.kept if isinstance(each.said, Statement)]
-    signed = {name: head.count for said in known for name, head in said.runs.items()}
+    run_ids = {run.run_id for run in runs}
+    statements = [each.statement for each in evidence.external if isinstance(each.statement, CheckpointStatement)]
+    signed = {name: head.count for statement in statements for name, head in statement.runs.items()}
     return [
-        f"{name}: not what was written: {count(events, 'event')} were signed, and none is there"
+        f"{name}: not what was written: {pluralize(events, 'event')} were signed, and none is there"
         for name, events in signed.items()
-        if name not in there and events
+        if name not in run_ids and events
     ]
 
 
-def is_unproved(proof: Proof, evidence: Evidence) -> bool:
+def is_unproven(proof: SignedVerification, evidence: Evidence) -> bool:
     """The chain is unbroken, and a signature that there should be does not cover it."""
-    return proof.ok and not proof.complete and bool(evidence.own or evidence.wanted)
+    return proof.ok and not proof.complete and bool(evidence.embedded or evidence.requires_signature)
 
 
-def result(run_id: str, proof: Proof, *, end_checked: bool) -> dict[str, Any]:
-    audit, said = proof.audit, proof.statement
+def proof_to_json(run_id: str, proof: SignedVerification, *, end_checked: bool) -> dict[str, Any]:
+    audit, statement = proof.audit, proof.statement
     return {
         "run_id": run_id,
         "ok": proof.ok,
         "events": audit.count,
-        "checkpoint": mark(audit),
+        "checkpoint": format_checkpoint(audit),
         "flaw": audit.flaw,
         "problem": proof.problem,
         "end_checked": end_checked or proof.complete,
-        "signed_events": proof.signed_count if said else None,
-        "signed_by": said.key if said else None,
-        "signed_at": said.at if said else None,
-        "signed_checkpoint": said.number if said else None,
+        "signed_events": proof.signed_count if statement else None,
+        "signed_by": statement.key if statement else None,
+        "signed_at": statement.at if statement else None,
+        "signed_checkpoint": statement.number if statement else None,
         "doubts": proof.doubts,
     }
 
 
-def say_proof(run_id: str, proof: Proof, evidence: Evidence) -> None:
-    say_audit(run_id, proof.audit, proof.problem, error=False)
-    said, left = proof.statement, proof.audit.count - proof.signed_count
+def echo_proof(run_id: str, proof: SignedVerification, evidence: Evidence) -> None:
+    echo_audit(run_id, proof.audit, proof.problem, error=False)
+    statement, left = proof.statement, proof.audit.count - proof.signed_count
     if not proof.ok:
         return
-    if said is not None:
-        by = f"at {said.at} as checkpoint {said.number} by key {said.key}"
-        rest = f"{count(left, 'event')} after that not proved" if left else "what was written later is not in it"
-        say(f"  signed {by}: {count(proof.signed_count, 'event')}, up to event {proof.signed_count - 1}; {rest}")
+    if statement is not None:
+        by = f"at {statement.at} as checkpoint {statement.number} by key {statement.key}"
+        rest = f"{pluralize(left, 'event')} after that not proved" if left else "what was written later is not in it"
+        echo(f"  signed {by}: {pluralize(proof.signed_count, 'event')}, up to event {proof.signed_count - 1}; {rest}")
     for doubt in proof.doubts:
-        say(f"  not proved: {doubt}: name it with --key")
-    if said is None and not proof.doubts and is_unproved(proof, evidence):
-        say("  not proved: it is not signed")
+        echo(f"  not proved: {doubt}: name it with --key")
+    if statement is None and not proof.doubts and is_unproven(proof, evidence):
+        echo("  not proved: it is not signed")
 
 
-def say_audit(run_id: str, audit: Audit, problem: str = "", *, error: bool) -> None:
+def echo_audit(run_id: str, audit: ChainVerification, problem: str = "", *, error: bool) -> None:
     name = run_id or "a run without a name"
-    wrong = audit.flaw.message if audit.flaw else problem
-    if wrong:
-        say(f"{name}: not what was written: {wrong}", error=error)
-        say(f"  in order before it: {count(audit.count, 'event')}", error=error)
+    flaw = audit.flaw.message if audit.flaw else problem
+    if flaw:
+        echo(f"{name}: not what was written: {flaw}", error=error)
+        echo(f"  in order before it: {pluralize(audit.count, 'event')}", error=error)
     else:
-        say(f"{name}: {count(audit.count, 'event')}, in one unbroken chain", error=error)
-        say(f"  checkpoint {mark(audit)}", error=error)
+        echo(f"{name}: {pluralize(audit.count, 'event')}, in one unbroken chain", error=error)
+        echo(f"  checkpoint {format_checkpoint(audit)}", error=error)
 
 
-def mark(audit: Audit) -> str:
+def format_checkpoint(audit: ChainVerification) -> str:
     """What `--checkpoint` takes; empty where nothing should be built on it."""
     return f"{audit.count}:{audit.head_hash.hex()}" if audit.ok else ""
 
 
-def _read(found: Collection[SignedCheckpoint], keys: Mapping[str, PublicKey]) -> list[Read]:
+def _read_statements(found: Collection[SignedCheckpoint], keys: Mapping[str, PublicKey]) -> list[ReadCheckpoint]:
     """Each signature is looked at once, with the faster one of two ways if it is there."""
     if not found:
         return []
     can_sign = find_spec("cryptography")
-    check = import_module("interlock.server.core.audit.signing").is_signature if can_sign else is_signed
-    return [Read(signed, read_statement(signed, keys, check)) for signed in found]
+    check = import_module("interlock.server.core.audit.signing").is_signature if can_sign else verify_signature
+    return [ReadCheckpoint(signed, read_statement(signed, keys, check)) for signed in found]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...audit.keys import PublicKey
 from ...audit.signed_line import SignedCheckpoint
-from ...domain.chain import Entry
+from ...domain.chain import LogEntry
 from ...server.core.audit.checkpoints import TABLES, Checkpoints
 from ...server.core.audit.signing import Signer
 from ...server.core.database import Database
@@ -16,12 +16,12 @@ from ...storage.memory import MemoryLog
 _DATABASE = "server.db"
 
 
-def sign_run(key_path: Path, run_id: str, entries: Sequence[Entry]) -> SignedCheckpoint | None:
+def sign_run(key_path: Path, run_id: str, entries: Sequence[LogEntry]) -> SignedCheckpoint | None:
     """Listed with all that the key ever signed. None when the events are not what was written or signed before."""
     signer = Signer(key_path)
     with closing(Database(key_path.with_name(_DATABASE), TABLES)) as db:
-        return asyncio.run(Checkpoints(db, MemoryLog(), signer).of_run(run_id, entries))
+        return asyncio.run(Checkpoints(db, MemoryLog(), signer).take_for_run(run_id, entries))
 
 
-def rotate(key_path: Path) -> PublicKey:
+def rotate_key(key_path: Path) -> PublicKey:
     return Signer(key_path).rotate()

@@ -8,17 +8,26 @@ import typer
 
 from ...domain.errors import ConfigurationError, RunEndedError
 from ...domain.event import RunStarted
-from ...history.fold import load
-from ..config.logs import LogFile, complete_run, named_run, opened, short
-from ..display.follow import first_event
-from ..display.output import say_long
-from ..exit_codes import ExitCode, exits
-from ..options import BaseUrl, Model, ModeName, PolicyFile, Provider, Script, Workspace, written
-from ..session.agent import Prepared, Wanted, prepare
-from ..session.chat import Talk
-from ..session.terminal import TerminalModes, terminal_as_it_was
+from ...history.fold import load_run
+from ..config.logs import LogOption, complete_run, resolve_run, open_log, shorten_id
+from ..display.follow import read_first_event
+from ..display.output import echo_notice
+from ..exit_codes import ExitCode, format_exit_codes
+from ..options import (
+    BaseUrlOption,
+    ModelOption,
+    ModeOption,
+    PolicyOption,
+    ProviderOption,
+    ScriptOption,
+    WorkspaceOption,
+    collect_options,
+)
+from ..session.agent import PreparedRun, RunOptions, prepare_run
+from ..session.chat import ChatSession
+from ..session.terminal import TerminalModes, preserve_terminal
 
-_EXITS = exits(
+_EXITS = format_exit_codes(
     {
         ExitCode.OK: "done",
         ExitCode.USAGE: "bad usage, or something that is not in order",
@@ -38,45 +47,47 @@ def chat(  # noqa: PLR0913 - one for each option
             metavar="RUN", help="Go on with this run, or `last`.", show_default=False, autocompletion=complete_run
         ),
     ] = None,
-    model: Model = None,
-    provider: Provider = None,
-    base_url: BaseUrl = None,
-    mode: ModeName = None,
-    policy: PolicyFile = None,
-    workspace: Workspace = None,
-    script: Script = None,
-    log: LogFile = None,
+    model: ModelOption = None,
+    provider: ProviderOption = None,
+    base_url: BaseUrlOption = None,
+    mode: ModeOption = None,
+    policy: PolicyOption = None,
+    workspace: WorkspaceOption = None,
+    script: ScriptOption = None,
+    log: LogOption = None,
 ) -> None:
     """Talk with an agent that works in this folder.
 
     The conversation is one run, which is kept. /help lists what can be typed beside tasks. Ctrl-C interrupts the agent,
     Ctrl-D ends the chat.
     """
-    settings = written(
+    settings = collect_options(
         model=model, provider=provider, base_url=base_url, mode=mode, policy=policy and policy.absolute()
     )
-    prepared = prepare(Wanted(workspace=workspace or Path(), settings=settings, script=script, log=log))
+    prepared = prepare_run(RunOptions(workspace=workspace or Path(), settings=settings, script=script, log=log))
     for note in prepared.notes:
-        say_long(f"interlock: {note}")
-    with terminal_as_it_was() as modes:
+        echo_notice(f"interlock: {note}")
+    with preserve_terminal() as modes:
         try:
             asyncio.run(_chat(prepared, modes, resume))
         except KeyboardInterrupt:
             raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
-async def _chat(prepared: Prepared, modes: TerminalModes, wanted: str | None) -> None:
-    run_id = "" if wanted is None else await _found(prepared, wanted)
-    await Talk(prepared, modes, run_id).talk()
+async def _chat(prepared: PreparedRun, modes: TerminalModes, run_ref: str | None) -> None:
+    run_id = "" if run_ref is None else await _find_resumable(prepared, run_ref)
+    await ChatSession(prepared, modes, run_id).run()
 
 
-async def _found(prepared: Prepared, wanted: str) -> str:
-    async with opened(prepared.named_log) as log:
-        run_id = await named_run(log, wanted)
-        state = (await load(log, run_id)).ledger.state
-        begun = (await first_event(log, run_id)).fact
+async def _find_resumable(prepared: PreparedRun, run_ref: str) -> str:
+    async with open_log(prepared.log_path) as log:
+        run_id = await resolve_run(log, run_ref)
+        state = (await load_run(log, run_id)).ledger.state
+        started = (await read_first_event(log, run_id)).fact
     if state.is_over:
-        raise RunEndedError(f"{short(run_id)} is {state.value}. Start a new one with `interlock chat`.")
-    if isinstance(begun, RunStarted) and begun.workspace not in ("", prepared.workspace):
-        raise ConfigurationError(f"{short(run_id)} works in {begun.workspace}: name that folder with --workspace.")
+        raise RunEndedError(f"{shorten_id(run_id)} is {state.value}. Start a new one with `interlock chat`.")
+    if isinstance(started, RunStarted) and started.workspace not in ("", prepared.workspace):
+        raise ConfigurationError(
+            f"{shorten_id(run_id)} works in {started.workspace}: name that folder with --workspace."
+        )
     return run_id

@@ -9,23 +9,23 @@ import typer
 
 from ...domain.errors import ConfigurationError
 from ...policy.files.replace import lock_folder, replace_file
-from ...policy.files.source import read_file
-from ..config.model_keys import find_key, where_to_put
-from ..config.places import find_places, make_private
-from ..config.project import FOLDER, find_root
-from ..config.settings import ABOUT, TYPES, Loaded, Settings, load_settings
-from ..config.settings_file import changed, parsed_text, read_values, unknown
-from ..display.output import compact, say, say_json, say_table
-from ..exit_codes import ExitCode, exits
-from ..options import Json
-from .trust import files_of_project
+from ...policy.files.source import read_policy_file
+from ..config.model_keys import find_key, get_key_variable
+from ..config.places import find_user_paths, make_private_folder
+from ..config.project import PROJECT_FOLDER, find_project_root
+from ..config.settings import DESCRIPTIONS, SETTING_TYPES, LoadedSettings, Settings, load_settings
+from ..config.settings_file import replace_setting, parse_setting, read_values, describe_unknown
+from ..display.output import to_compact_json, echo, echo_json, echo_table
+from ..exit_codes import ExitCode, format_exit_codes
+from ..options import JsonOption
+from .trust import resolve_project
 
-_EXITS = exits({ExitCode.OK: "done", ExitCode.USAGE: "bad usage, or a file that is not in order"})
+_EXITS = format_exit_codes({ExitCode.OK: "done", ExitCode.USAGE: "bad usage, or a file that is not in order"})
 
-Name: TypeAlias = Annotated[
+SettingArgument: TypeAlias = Annotated[
     str,
     typer.Argument(
-        metavar="KEY", help="The name of a setting.", show_default=False, autocompletion=lambda: list(ABOUT)
+        metavar="KEY", help="The name of a setting.", show_default=False, autocompletion=lambda: list(DESCRIPTIONS)
     ),
 ]
 
@@ -45,103 +45,112 @@ def config() -> None:
 
 
 @app.command(epilog=_EXITS)
-def show(as_json: Json = False) -> None:
+def show(as_json: JsonOption = False) -> None:
     """Show every setting and where it comes from."""
-    loaded = load_settings(places := find_places(), files_of_project(Path(), places, ask=False, only_look=True))
+    loaded = load_settings(
+        user_paths := find_user_paths(), resolve_project(Path(), user_paths, ask=False, inspect_only=True)
+    )
     for note in loaded.notes:
-        say(f"note: {note}", error=True)
+        echo(f"note: {note}", error=True)
     settings = loaded.settings
     key = find_key(settings.provider, settings.base_url)
     if as_json:
         found: dict[str, Any] = msgspec.to_builtins(settings)
-        say_json(
+        echo_json(
             {
-                "settings": {name: {"value": found[name], "from": loaded.origins[name]} for name in ABOUT},
+                "settings": {name: {"value": found[name], "from": loaded.origins[name]} for name in DESCRIPTIONS},
                 "key": {"found": key is not None, "from": key.origin if key else ""},
                 "notes": loaded.notes,
             }
         )
         return
-    say_table(("SETTING", "VALUE", "FROM"), [(name, _shown(loaded, name), loaded.origins[name]) for name in ABOUT])
-    say(f"key: from {key.origin}" if key else f"key: none; set {where_to_put(settings.provider, settings.base_url)}")
+    echo_table(
+        ("SETTING", "VALUE", "FROM"),
+        [(name, _format_value(loaded, name), loaded.origins[name]) for name in DESCRIPTIONS],
+    )
+    echo(
+        f"key: from {key.origin}" if key else f"key: none; set {get_key_variable(settings.provider, settings.base_url)}"
+    )
 
 
-def _shown(loaded: Loaded, name: str) -> str:
+def _format_value(loaded: LoadedSettings, name: str) -> str:
     value = msgspec.to_builtins(getattr(loaded.settings, name))
     if value is None:
         return "no limit" if name.startswith("max_") else "none"
-    return value or '""' if isinstance(value, str) else compact(value)
+    return value or '""' if isinstance(value, str) else to_compact_json(value)
 
 
 @app.command(epilog=_EXITS)
-def path(as_json: Json = False) -> None:
+def path(as_json: JsonOption = False) -> None:
     """Show where settings, runs and the files of this project are looked for."""
-    places = find_places()
+    user_paths = find_user_paths()
     found = {
-        "settings": places.config and places.settings_file,
-        "policy": places.config and places.policy_file,
-        "skills": places.config and places.skills,
-        "project": find_root(Path()) / FOLDER,
-        "runs": Path(named) if (named := os.environ.get("INTERLOCK_LOG")) else places.state and places.log,
-        "artifacts": places.state and places.artifacts,
-        "trusted projects": places.state and places.trust_file,
+        "settings": user_paths.config and user_paths.settings_file,
+        "policy": user_paths.config and user_paths.policy_file,
+        "skills": user_paths.config and user_paths.skills_folder,
+        "project": find_project_root(Path()) / PROJECT_FOLDER,
+        "runs": Path(named) if (named := os.environ.get("INTERLOCK_LOG")) else user_paths.state and user_paths.log,
+        "artifacts": user_paths.state and user_paths.artifacts,
+        "trusted projects": user_paths.state and user_paths.trust_file,
     }
     if as_json:
-        say_json({name: None if place is None else str(place) for name, place in found.items()})
+        echo_json({name: None if place is None else str(place) for name, place in found.items()})
     else:
-        say_table(("WHAT", "THERE", "WHERE"), [(name, *_there(place)) for name, place in found.items()])
+        echo_table(("WHAT", "THERE", "WHERE"), [(name, *_describe_path(place)) for name, place in found.items()])
 
 
-def _there(place: Path | None) -> tuple[str, str]:
-    if place is None:
+def _describe_path(location: Path | None) -> tuple[str, str]:
+    if location is None:
         return "no", "nowhere: this user has no home folder"
-    return ("yes" if place.exists() else "no"), str(place)
+    return ("yes" if location.exists() else "no"), str(location)
 
 
 @app.command("set", epilog=_EXITS)
 def set_value(
-    name: Name,
+    name: SettingArgument,
     value: Annotated[str, typer.Argument(metavar="VALUE", help="Its value; paths as in PATH.", show_default=False)],
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a setting into your config.toml."""
-    _require_known(name)
-    _write(name, parsed_text(name, TYPES[name], value, "VALUE"), as_json)
+    _require_setting(name)
+    _write_setting(name, parse_setting(name, SETTING_TYPES[name], value, "VALUE"), as_json)
 
 
 @app.command(epilog=_EXITS)
-def unset(name: Name, as_json: Json = False) -> None:
+def unset(name: SettingArgument, as_json: JsonOption = False) -> None:
     """Take a setting out of your config.toml."""
-    _require_known(name)
-    _write(name, None, as_json)
+    _require_setting(name)
+    _write_setting(name, None, as_json)
 
 
 @app.command(epilog=_EXITS)
-def schema(as_json: Json = False) -> None:
+def schema(as_json: JsonOption = False) -> None:
     """Print the JSON Schema of config.toml."""
     described: Any = msgspec.json.schema(Settings)
     properties = described["$defs"]["Settings"]["properties"]
-    for name, about in ABOUT.items():
+    for name, about in DESCRIPTIONS.items():
         properties[name]["description"] = about
     described["$defs"]["Settings"]["additionalProperties"] = False
-    say_json(described)
+    echo_json(described)
 
 
-def _require_known(name: str) -> None:
-    if name not in ABOUT:
-        why = unknown(name, TYPES)
-        raise ConfigurationError(f"{why[0].upper()}{why[1:].rstrip('?')}. The settings are: {', '.join(ABOUT)}.")
+def _require_setting(name: str) -> None:
+    if name not in DESCRIPTIONS:
+        problem = describe_unknown(name, SETTING_TYPES)
+        raise ConfigurationError(
+            f"{problem[0].upper()}{problem[1:].rstrip('?')}. The settings are: {', '.join(DESCRIPTIONS)}."
+        )
 
 
-def _write(name: str, value: Any, as_json: bool) -> None:
-    file = find_places().settings_file
+def _write_setting(name: str, value: Any, as_json: bool) -> None:
+    file = find_user_paths().settings_file
     plain = msgspec.to_builtins(value)
-    make_private(file.parent)
+    make_private_folder(file.parent)
     with lock_folder(str(file)):
-        content = read_file(str(file)) if file.exists() else b""
-        read_values(str(file), TYPES, content)
-        replace_file(str(file), changed(content, name, plain, str(file)))
+        content = read_policy_file(str(file)) if file.exists() else b""
+        read_values(str(file), SETTING_TYPES, content)
+        replace_file(str(file), replace_setting(content, name, plain, str(file)))
     if as_json:
-        say_json({"path": str(file), "key": name, "value": plain})
+        echo_json({"path": str(file), "key": name, "value": plain})
     else:
-        say(f"{file}: {name} {'is not set' if plain is None else f'= {compact(plain)}'}")
+        echo(f"{file}: {name} {'is not set' if plain is None else f'= {to_compact_json(plain)}'}")

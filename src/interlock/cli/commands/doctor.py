@@ -3,20 +3,20 @@
 import msgspec
 import typer
 
-from ...sandbox.host.facts import Host, read_host
-from ...sandbox.host.probe import Finding, choose, probe
-from ...sandbox.host.programs import Program, find_bwrap, find_ripgrep, program_problems
+from ...sandbox.host.facts import HostInfo, read_host_info
+from ...sandbox.host.probe import BackendStatus, choose_sandbox, probe_backends
+from ...sandbox.host.programs import HostProgram, find_bwrap, find_ripgrep, find_program_problems
 from ...sandbox.interface import CAPABILITIES, Confinement
-from ..display.output import say, say_json
+from ..display.output import echo, echo_json
 from ..exit_codes import ExitCode
-from ..options import Json
+from ..options import JsonOption
 
 _EXITS = (
     "Exit codes: 0 commands are confined; 1 less than they should be, or not at all, or a bundled program is not what "
     "its package had in it."
 )
 #: What the digest of a program was compared with.
-_CHECKED = {
+_DIGEST_LABELS = {
     "": "",
     "record": ", digest as its package says; this version or platform is not pinned",
     "pinned": ", digest as pinned",
@@ -26,58 +26,58 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    host: Host
+    host: HostInfo
     #: The best first.
-    backends: list[Finding]
+    backends: list[BackendStatus]
     #: Of the backend that is used.
     confinement: Confinement
-    bubblewrap: Program | None
-    ripgrep: Program | None
+    bubblewrap: HostProgram | None
+    ripgrep: HostProgram | None
     #: Why programs that wheels brought are not used, and what to do.
     problems: tuple[str, ...] = ()
 
 
 @app.command(epilog=_EXITS)
-def doctor(as_json: Json = False) -> None:
+def doctor(as_json: JsonOption = False) -> None:
     """Show what holds commands back on this host, and what to do about it."""
-    found = Diagnosis(
-        host=read_host(),
-        backends=probe(),
-        confinement=choose().confinement,
+    diagnosis = Diagnosis(
+        host=read_host_info(),
+        backends=probe_backends(),
+        confinement=choose_sandbox().confinement,
         bubblewrap=find_bwrap(),
         ripgrep=find_ripgrep(),
-        problems=program_problems(),
+        problems=find_program_problems(),
     )
     if as_json:
-        say_json(found)
+        echo_json(diagnosis)
     else:
-        for line in lines(found):
-            say(line)
-    if found.confinement.degraded or found.problems:
+        for line in format_diagnosis(diagnosis):
+            echo(line)
+    if diagnosis.confinement.degraded or diagnosis.problems:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def lines(found: Diagnosis) -> list[str]:
+def format_diagnosis(diagnosis: Diagnosis) -> list[str]:
     """For people."""
-    used = found.confinement
+    used = diagnosis.confinement
     return [
-        _host(found.host),
+        _format_host(diagnosis.host),
         f"commands run with: {used.backend}{', which holds back less than it should' if used.degraded else ''}",
         *(f"  note: {note}" for note in used.notes if "interlock doctor" not in note),
-        *(line for finding in found.backends for line in _backend(finding)),
-        _program("bubblewrap", found.bubblewrap),
-        _program("ripgrep", found.ripgrep),
-        *found.problems,
-        _kernel(found.host),
+        *(line for finding in diagnosis.backends for line in _format_backend(finding)),
+        _format_program("bubblewrap", diagnosis.bubblewrap),
+        _format_program("ripgrep", diagnosis.ripgrep),
+        *diagnosis.problems,
+        _format_kernel(diagnosis.host),
     ]
 
 
-def _host(host: Host) -> str:
+def _format_host(host: HostInfo) -> str:
     user = "root" if host.user_id == 0 else f"user {host.user_id}"
     return f"{host.system} {host.kernel} on {host.machine}, as {user}{', in a container' if host.container else ''}"
 
 
-def _backend(finding: Finding) -> list[str]:
+def _format_backend(finding: BackendStatus) -> list[str]:
     if finding.works:
         can = [f"  [{'x' if name in finding.capabilities else ' '}] {words}" for name, words in CAPABILITIES.items()]
         return [f"{finding.backend}: works", *can]
@@ -85,13 +85,13 @@ def _backend(finding: Finding) -> list[str]:
     return [f"{finding.backend}: does not work: {finding.why_not}", *advice]
 
 
-def _program(name: str, program: Program | None) -> str:
+def _format_program(name: str, program: HostProgram | None) -> str:
     if program is None:
         return f"{name}: not found"
-    return f"{name}: {program.version}, from {program.origin} ({program.path}){_CHECKED[program.checked]}"
+    return f"{name}: {program.version}, from {program.origin} ({program.path}){_DIGEST_LABELS[program.checked]}"
 
 
-def _kernel(host: Host) -> str:
+def _format_kernel(host: HostInfo) -> str:
     landlock = f"version {host.landlock_abi}" if host.landlock_abi else "no"
     seccomp, openat2 = ("yes" if has else "no" for has in (host.seccomp, host.openat2))
     return f"kernel: Landlock {landlock}, seccomp {seccomp}, openat2 {openat2}, cgroups {host.cgroup}"

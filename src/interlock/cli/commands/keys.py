@@ -8,14 +8,23 @@ import typer
 from ...server.core.database import Database
 from ...server.core.identity.api_keys import ApiKey, ApiKeys
 from ...server.core.identity.principal import Role
-from ...server.core.identity.trust import Refusal
-from ..config.server_files import ServerLog
-from ..config.server_people import agents_in, changed, in_line, iso, moment, sorted_names, whose, with_database
-from ..display.output import say, say_json, say_table
-from ..exit_codes import ExitCode, exits
-from ..options import Json
+from ...server.core.identity.trust import IdentityProblem
+from ..config.server_files import ServerLogOption
+from ..config.server_people import (
+    parse_agents,
+    exit_on_refusal,
+    format_names,
+    format_iso,
+    format_minute,
+    sort_names,
+    get_actor,
+    run_with_database,
+)
+from ..display.output import echo, echo_json, echo_table
+from ..exit_codes import ExitCode, format_exit_codes
+from ..options import JsonOption
 
-_EXITS = exits(
+_EXITS = format_exit_codes(
     {
         ExitCode.OK: "done",
         ExitCode.FAILED: "not as things stand: a living key has the name",
@@ -46,78 +55,87 @@ def add(  # noqa: PLR0913, PLR0917 - one for each option
     expires_days: Annotated[
         int, typer.Option("--expires-days", min=0, max=_MAX_DAYS, help="After so many days it ends. 0: never.")
     ] = 0,
-    log: ServerLog = None,
-    as_json: Json = False,
+    log: ServerLogOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Make a key, and show it: nobody can find it out later."""
-    owned = agents_in(agents)
+    owned = parse_agents(agents)
     until = time_ns() + expires_days * _DAY_NS if expires_days else 0
-    made = changed(
-        with_database(
+    created = exit_on_refusal(
+        run_with_database(
             log,
-            lambda database: ApiKeys(database).create(name, roles=role, agents=owned, expires_at=until, by=whose()),
+            lambda database: ApiKeys(database).create(name, roles=role, agents=owned, expires_at=until, by=get_actor()),
         )
     )
     if as_json:
-        say_json(_told(made.key) | {"key": made.secret})
+        echo_json(_key_to_json(created.key) | {"key": created.secret})
         return
-    print(made.secret)
-    say(f"It is shown only now. {made.key.principal.name}: {_trust(made.key)}", error=True)
+    print(created.secret)
+    echo(f"It is shown only now. {created.key.principal.name}: {_format_trust(created.key)}", error=True)
 
 
 @app.command("list", epilog=_EXITS)
-def list_keys(log: ServerLog = None, as_json: Json = False) -> None:
+def list_keys(log: ServerLogOption = None, as_json: JsonOption = False) -> None:
     """List the keys, without what is secret about them."""
-    found = with_database(log, lambda database: ApiKeys(database).list())
+    found = run_with_database(log, lambda database: ApiKeys(database).list())
     now = time_ns()
     if as_json:
-        say_json([_told(key) for key in found])
+        echo_json([_key_to_json(key) for key in found])
     elif not found:
-        say("There is no key yet. `interlock keys add NAME --role agent --agents AGENT` makes one.")
+        echo("There is no key yet. `interlock keys add NAME --role agent --agents AGENT` makes one.")
     else:
         rows = [
-            (key.key_id, key.name, in_line(key.roles), in_line(key.agents), moment(key.last_used_at), _state(key, now))
+            (
+                key.key_id,
+                key.name,
+                format_names(key.roles),
+                format_names(key.agents),
+                format_minute(key.last_used_at),
+                _key_state(key, now),
+            )
             for key in found
         ]
-        say_table(("ID", "NAME", "ROLES", "AGENTS", "LAST USED", "STATE"), rows)
+        echo_table(("ID", "NAME", "ROLES", "AGENTS", "LAST USED", "STATE"), rows)
 
 
 @app.command(epilog=_EXITS)
 def revoke(
     key: Annotated[str, typer.Argument(metavar="ID", help="The id of a key, or the name of a living one.")],
-    log: ServerLog = None,
+    log: ServerLogOption = None,
 ) -> None:
     """End a key. A server that runs refuses it within seconds."""
 
-    async def end(database: Database) -> ApiKey | Refusal:
+    async def end(database: Database) -> ApiKey | IdentityProblem:
         store, now = ApiKeys(database), time_ns()
-        named = [each.key_id for each in await store.list() if each.name == key and each.is_living(now)]
-        return await store.revoke(named[0] if named else key, by=whose())
+        named = [each.key_id for each in await store.list() if each.name == key and each.is_active(now)]
+        return await store.revoke(named[0] if named else key, by=get_actor())
 
-    ended = changed(with_database(log, end))
-    say(f"{ended.principal.name} ({ended.key_id}) is revoked.")
-
-
-def _trust(key: ApiKey) -> str:
-    until = f", until {moment(key.expires_at)} UTC" if key.expires_at else ""
-    return f"roles {in_line(key.roles)}, for agents: {in_line(key.agents)}{until}"
+    ended = exit_on_refusal(run_with_database(log, end))
+    echo(f"{ended.principal.name} ({ended.key_id}) is revoked.")
 
 
-def _state(key: ApiKey, now: int) -> str:
+def _format_trust(key: ApiKey) -> str:
+    until = f", until {format_minute(key.expires_at)} UTC" if key.expires_at else ""
+    return f"roles {format_names(key.roles)}, for agents: {format_names(key.agents)}{until}"
+
+
+def _key_state(key: ApiKey, now: int) -> str:
     if key.revoked_at:
-        return f"revoked {moment(key.revoked_at)}"
+        return f"revoked {format_minute(key.revoked_at)}"
     if key.expires_at:
-        return f"until {moment(key.expires_at)}" if key.is_living(now) else "expired"
+        return f"until {format_minute(key.expires_at)}" if key.is_active(now) else "expired"
     return "living"
 
 
-def _told(key: ApiKey) -> dict[str, Any]:
-    times = {name: iso(getattr(key, name)) for name in ("created_at", "expires_at", "last_used_at", "revoked_at")}
+def _key_to_json(key: ApiKey) -> dict[str, Any]:
+    times = {
+        name: format_iso(getattr(key, name)) for name in ("created_at", "expires_at", "last_used_at", "revoked_at")
+    }
     return {
         "key_id": key.key_id,
         "name": key.name,
-        "roles": sorted_names(key.roles),
-        "agents": sorted_names(key.agents),
+        "roles": sort_names(key.roles),
+        "agents": sort_names(key.agents),
         "created_by": key.created_by,
         **times,
     }

@@ -16,36 +16,36 @@ import typer
 from ...domain import json
 from ...domain.decision import Verdict
 from ...domain.errors import ConfigurationError
-from ...domain.tool import JsonObject, Mode, Risk, Situation
+from ...domain.tool import JsonObject, PermissionMode, Risk, CallContext
 from ...policy.analysis.describe import about
-from ...policy.analysis.example_event import FAMILIES, Declared, hypothetical
+from ...policy.analysis.example_event import TOOL_DEFAULTS, ToolDeclaration, hypothetical
 from ...policy.analysis.explain import explain
-from ...policy.files.compile import LAYERS, Layer, compile_layer
-from ...policy.files.document import json_schema, read_document
+from ...policy.files.compile import LAYER_LABELS, Layer, compile_layer
+from ...policy.files.document import json_schema, parse_document
 from ...policy.files.examples import check_examples
 from ...policy.files.policy_files import PolicyFiles, check_file, read_layer
-from ...policy.files.source import PolicyFileError, parse_source, read_file
+from ...policy.files.source import PolicyFileError, parse_source, read_policy_file
 from ...policy.importers.claude import import_claude
 from ...policy.importers.codex import import_codex
 from ...policy.importers.gemini import import_gemini
-from ...policy.importers.imported import Imported
+from ...policy.importers.imported import ImportResult
 from ..config.policy_files import (
-    CANNOT,
-    EXITS,
-    NO,
-    File,
-    LayerName,
-    Managed,
-    Project,
-    Session,
-    User,
-    in_order,
-    one_of,
-    require_one,
+    EXIT_USAGE,
+    POLICY_EXIT_CODES,
+    EXIT_FAILED,
+    PolicyFileArgument,
+    LayerOption,
+    ManagedOption,
+    ProjectOption,
+    SessionOption,
+    UserOption,
+    require_valid,
+    choose_user_file,
+    require_policy_file,
 )
-from ..display.output import say, say_json, say_problems
-from ..display.policy import as_yaml, show_explanation, show_rules
-from ..options import Json
+from ..display.output import echo, echo_json, echo_problems
+from ..display.policy import to_yaml, echo_explanation, echo_rules
+from ..options import JsonOption
 from .policy_runs import backtest_policy, suggest_rules
 
 _IMPORTERS = {"claude": import_claude, "codex": import_codex, "gemini": import_gemini}
@@ -56,36 +56,36 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    epilog=EXITS,
+    epilog=POLICY_EXIT_CODES,
 )
 
 
-@app.command(epilog=EXITS)
+@app.command(epilog=POLICY_EXIT_CODES)
 def check(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Policy files, YAML or TOML.", show_default=False)
     ],
-    layer: LayerName = "user",
-    as_json: Json = False,
+    layer: LayerOption = "user",
+    as_json: JsonOption = False,
 ) -> None:
     """Say what is wrong with policy files, line by line."""
-    found = [_checked(str(path), layer) for path in files]
+    found = [_check_policy_file(str(path), layer) for path in files]
     if as_json:
-        say_json(found)
+        echo_json(found)
     else:
         for each in found:
-            say_problems(each["problems"])
-            say_problems(each["warnings"], "warning: ")
+            echo_problems(each["problems"])
+            echo_problems(each["warnings"], "warning: ")
             if not each["problems"]:
-                say(f"{each['path']}: in order, {each['rules']} rules")
+                echo(f"{each['path']}: in order, {each['rules']} rules")
     if any(each["problems"] for each in found):
-        raise typer.Exit(CANNOT if any(each["unreadable"] for each in found) else NO)
+        raise typer.Exit(EXIT_USAGE if any(each["unreadable"] for each in found) else EXIT_FAILED)
 
 
-def _checked(path: str, layer: Layer) -> dict[str, Any]:
+def _check_policy_file(path: str, layer: Layer) -> dict[str, Any]:
     result: dict[str, Any] = {"path": path, "rules": 0, "problems": (), "warnings": (), "unreadable": False}
     try:
-        read_file(path)
+        read_policy_file(path)
     except PolicyFileError as error:
         return result | {"problems": error.problems, "unreadable": True}
     try:
@@ -95,31 +95,31 @@ def _checked(path: str, layer: Layer) -> dict[str, Any]:
     return result | {"rules": len(report.rules), "warnings": report.warnings}
 
 
-@app.command("test", epilog=EXITS)
-def run_examples(file: File, layer: LayerName = "user", as_json: Json = False) -> None:
+@app.command("test", epilog=POLICY_EXIT_CODES)
+def run_examples(file: PolicyFileArgument, layer: LayerOption = "user", as_json: JsonOption = False) -> None:
     """Run the examples of all rules of a file."""
-    content = read_file(str(file))
+    content = read_policy_file(str(file))
     try:
         source = parse_source(content, str(file))
-        read = compile_layer(source, read_document(source), layer, time_ns)
+        read = compile_layer(source, parse_document(source), layer, time_ns)
     except PolicyFileError as error:
-        say_problems(error.problems)
-        raise typer.Exit(NO) from None
-    failing = check_examples(source, read.placed, read.resources)
-    counts = {each.rule.id: len(each.entry.matches) + len(each.entry.does_not_match) for each in read.placed}
+        echo_problems(error.problems)
+        raise typer.Exit(EXIT_FAILED) from None
+    failing = check_examples(source, read.located_rules, read.resources)
+    counts = {each.rule.id: len(each.entry.matches) + len(each.entry.does_not_match) for each in read.located_rules}
     count, without = sum(counts.values()), [rule_id for rule_id, examples in counts.items() if not examples]
     if as_json:
-        say_json({"path": str(file), "examples": count, "failing": failing, "without_examples": without})
+        echo_json({"path": str(file), "examples": count, "failing": failing, "without_examples": without})
     else:
-        say_problems(failing)
-        say(f"{count} examples, {len(failing) or 'none'} of them wrong")
+        echo_problems(failing)
+        echo(f"{count} examples, {len(failing) or 'none'} of them wrong")
         if without:
-            say(f"rules without examples: {', '.join(without)}")
+            echo(f"rules without examples: {', '.join(without)}")
     if failing:
-        raise typer.Exit(NO)
+        raise typer.Exit(EXIT_FAILED)
 
 
-@app.command("explain", epilog=EXITS)
+@app.command("explain", epilog=POLICY_EXIT_CODES)
 def explain_call(  # noqa: PLR0913 - one for each option
     tool: Annotated[str, typer.Argument(metavar="TOOL", help="The name of the tool.", show_default=False)],
     args: Annotated[
@@ -130,11 +130,11 @@ def explain_call(  # noqa: PLR0913 - one for each option
     ] = "{}",
     *,
     policy: Annotated[Path | None, typer.Option(help="A policy file; the same as --user.")] = None,
-    managed: Managed = None,
-    user: User = None,
-    project: Project = None,
-    session: Session = None,
-    mode: Annotated[Mode, typer.Option(help="The permission mode.")] = Mode.DEFAULT,
+    managed: ManagedOption = None,
+    user: UserOption = None,
+    project: ProjectOption = None,
+    session: SessionOption = None,
+    mode: Annotated[PermissionMode, typer.Option(help="The permission mode.")] = PermissionMode.DEFAULT,
     agent: Annotated[str, typer.Option(help="The name of the agent.")] = "",
     workspace: Annotated[Path, typer.Option(help="The folder of the run.")] = Path(),
     interactive: Annotated[bool, typer.Option("--interactive", help="A person is there.")] = False,
@@ -143,37 +143,39 @@ def explain_call(  # noqa: PLR0913 - one for each option
         Literal["local", "mcp", "skill", "extension"], typer.Option(help="Where the tool comes from.")
     ] = "local",
     server: Annotated[str, typer.Option(help="The MCP server, skill folder or extension.")] = "",
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Say what is decided about a call, and why.
 
     Every rule that speaks, part by part, and where each is enforced. Nothing is executed.
     """
     folder = os.path.abspath(workspace)
-    files = in_order(
-        PolicyFiles(managed=managed, user=one_of(policy, user), project=project, session=session, workspace=folder)
+    files = require_valid(
+        PolicyFiles(
+            managed=managed, user=choose_user_file(policy, user), project=project, session=session, workspace=folder
+        )
     )
-    situation = Situation(run_id="run_explain", agent=agent, mode=mode, workspace=folder, interactive=interactive)
-    declared: Declared = {"origin": origin, "source": server}
+    context = CallContext(run_id="run_explain", agent=agent, mode=mode, workspace=folder, interactive=interactive)
+    declared: ToolDeclaration = {"origin": origin, "source": server}
     if risk is not None:
         declared["risk"] = risk
-    event = hypothetical(tool, _arguments(tool, args), situation, **declared)
-    explained = msgspec.structs.replace(explain(files.policy, event), decision=files.evaluate(event))
+    event = hypothetical(tool, _parse_arguments(tool, args), context, **declared)
+    explanation = msgspec.structs.replace(explain(files.policy, event), decision=files.evaluate(event))
     if as_json:
-        say_json(explained)
+        echo_json(explanation)
     else:
-        show_explanation(explained)
-    if explained.decision.verdict is Verdict.DENY:
-        raise typer.Exit(NO)
+        echo_explanation(explanation)
+    if explanation.decision.verdict is Verdict.DENY:
+        raise typer.Exit(EXIT_FAILED)
 
 
-def _arguments(tool: str, text: str) -> JsonObject:
-    family = FAMILIES.get(tool)
+def _parse_arguments(tool: str, text: str) -> JsonObject:
+    family = TOOL_DEFAULTS.get(tool)
     try:
         value = json.parse(text)
         if isinstance(value, dict):
             return cast(JsonObject, value)
-    except json.BadJson as error:
+    except json.InvalidJsonError as error:
         if family is None:
             raise typer.BadParameter(f'ARGS is no JSON: {error}. Write an object, as in \'{{"path": "a"}}\'') from None
     if family is None:
@@ -181,47 +183,47 @@ def _arguments(tool: str, text: str) -> JsonObject:
     return {next(iter(family.resources)): text}
 
 
-app.command("backtest", epilog=EXITS)(backtest_policy)
-app.command("suggest", epilog=EXITS)(suggest_rules)
+app.command("backtest", epilog=POLICY_EXIT_CODES)(backtest_policy)
+app.command("suggest", epilog=POLICY_EXIT_CODES)(suggest_rules)
 
 
-@app.command("import", epilog=EXITS)
+@app.command("import", epilog=POLICY_EXIT_CODES)
 def import_policy(
     source: Annotated[Literal["claude", "codex", "gemini"], typer.Argument(help="Whose file it is.")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to import.", show_default=False)],
     out: Annotated[Path | None, typer.Option(help="Write the policy to this new file.")] = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Make a policy from the file of another tool.
 
     What could not be said exactly is noted on stderr.
     """
-    imported = _IMPORTERS[source](_text(file))
-    text = as_yaml(imported.document)
+    imported = _IMPORTERS[source](_read_text(file))
+    text = to_yaml(imported.document)
     read_layer(f"{file} (imported)", "user", text.encode())
     if as_json:
-        say_json({"policy": imported.document, "notes": imported.notes})
+        echo_json({"policy": imported.document, "notes": imported.notes})
     elif out is None:
         print(text, end="")
-    _say_notes(imported)
+    _echo_notes(imported)
     if out is not None:
-        _write_new(out, text)
-        say(f"wrote {out}: {len(imported.document['rules'])} rules", error=True)
+        _write_policy(out, text)
+        echo(f"wrote {out}: {len(imported.document['rules'])} rules", error=True)
 
 
-def _say_notes(imported: Imported) -> None:
+def _echo_notes(imported: ImportResult) -> None:
     for note in imported.notes:
-        say(f"note: {note}", error=True)
+        echo(f"note: {note}", error=True)
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
-        return read_file(str(path)).decode()
+        return read_policy_file(str(path)).decode()
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path} is not UTF-8 text.") from None
 
 
-def _write_new(path: Path, text: str) -> None:
+def _write_policy(path: Path, text: str) -> None:
     try:
         with open(path, "x", encoding="utf-8") as file:
             file.write(text)
@@ -232,40 +234,40 @@ def _write_new(path: Path, text: str) -> None:
         raise ConfigurationError(f"{path} cannot be written: {reason}.") from None
 
 
-@app.command(epilog=EXITS)
-def schema(as_json: Json = False) -> None:
+@app.command(epilog=POLICY_EXIT_CODES)
+def schema(as_json: JsonOption = False) -> None:
     """Print the JSON Schema of policy files."""
-    say_json(json_schema())
+    echo_json(json_schema())
 
 
-@app.command("rules", epilog=EXITS)
+@app.command("rules", epilog=POLICY_EXIT_CODES)
 def list_rules(
     *,
-    managed: Managed = None,
-    user: User = None,
-    project: Project = None,
-    session: Session = None,
-    as_json: Json = False,
+    managed: ManagedOption = None,
+    user: UserOption = None,
+    project: ProjectOption = None,
+    session: SessionOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """List rules: layer, id, decision, what about."""
-    require_one(managed, user, project, session)
-    rules = in_order(PolicyFiles(managed=managed, user=user, project=project, session=session)).rules
-    layers: Mapping[str, str] = {words: layer for layer, words in LAYERS.items()}
+    require_policy_file(managed, user, project, session)
+    rules = require_valid(PolicyFiles(managed=managed, user=user, project=project, session=session)).rules
+    layers: Mapping[str, str] = {words: layer for layer, words in LAYER_LABELS.items()}
     if as_json:
         found = [
             {"layer": layers[rule.layer], "id": rule.id, "decision": rule.verdict, "about": about(rule)}
             for rule in rules
         ]
-        say_json(found)
+        echo_json(found)
     else:
-        show_rules(rules)
+        echo_rules(rules)
 
 
-@app.command(epilog=EXITS)
+@app.command(epilog=POLICY_EXIT_CODES)
 def revoke(
     rule_id: Annotated[str, typer.Argument(metavar="ID", help="The id of a kept rule.", show_default=False)],
     user: Annotated[Path, typer.Option(help="The policy file of the user.")],
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Take out a rule that was kept.
 
@@ -278,6 +280,6 @@ def revoke(
             "wrote are taken out by hand."
         )
     if as_json:
-        say_json({"revoked": rule_id, "path": str(user)})
+        echo_json({"revoked": rule_id, "path": str(user)})
     else:
-        say(f"{user}: {rule_id} is gone")
+        echo(f"{user}: {rule_id} is gone")

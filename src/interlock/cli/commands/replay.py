@@ -12,25 +12,25 @@ import typer
 from ...domain.errors import ConfigurationError, LogCorruptError
 from ...domain.event import Event
 from ...replay.trace import Replay
-from ..config.logs import LogFile, RunName, read_run
-from ..display.events import event_lines, row, state_lines, state_of
-from ..display.output import count, say, say_json, say_table
-from ..exit_codes import ExitCode, exits
-from ..options import Json
+from ..config.logs import LogOption, RunArgument, read_run
+from ..display.events import format_event, format_event_row, format_state, state_to_json
+from ..display.output import pluralize, echo, echo_json, echo_table
+from ..exit_codes import ExitCode, format_exit_codes
+from ..options import JsonOption
 
-_EXITS = exits(
+_EXITS = format_exit_codes(
     {
         ExitCode.OK: "done",
         ExitCode.FAILED: "the log is not what was written, or it comes out differently now",
         ExitCode.USAGE: "bad usage, or something that cannot be read",
     }
 )
-_KEYS = "[Enter] next  [b] back  [number] go there  [q] quit: "
+_STEP_PROMPT = "[Enter] next  [b] back  [number] go there  [q] quit: "
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ReplayOptions(msgspec.Struct, frozen=True):
     """What to show of a run."""
 
     at: int | None
@@ -42,7 +42,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 @app.command(epilog=_EXITS)
 def replay(  # noqa: PLR0913 - one for each option
-    run: RunName,
+    run: RunArgument,
     *,
     at: Annotated[int | None, typer.Option(metavar="N", help="Show event N and the state right after it.")] = None,
     step: Annotated[bool, typer.Option("--step", help="Go event by event, at a terminal.")] = False,
@@ -62,89 +62,89 @@ def replay(  # noqa: PLR0913 - one for each option
             show_default=False,
         ),
     ] = "",
-    log: LogFile = None,
-    as_json: Json = False,
+    log: LogOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Go through a recorded run. Nothing is executed, in any mode."""
     found = read_run(log, run)
     try:
         recorded = Replay(found.entries)
     except LogCorruptError as error:
-        say(f"interlock: {error}. `interlock audit verify {found.run_id}` says more.", error=True)
+        echo(f"interlock: {error}. `interlock audit verify {found.run_id}` says more.", error=True)
         raise typer.Exit(ExitCode.FAILED) from None
-    _MODES[mode](recorded, Asked(at, step, as_json, log, agent))
+    _MODES[mode](recorded, ReplayOptions(at, step, as_json, log, agent))
 
 
-def _trace(recorded: Replay, asked: Asked) -> None:
+def _show_trace(recorded: Replay, options: ReplayOptions) -> None:
     events = [step.event for step in recorded]
-    if asked.at is not None and not 0 <= asked.at < len(events):
-        raise ConfigurationError(f"{recorded.run_id} has events 0 to {len(events) - 1}, not {asked.at}.")
-    if asked.step:
-        _step_through(recorded, events, asked.at or 0)
-    elif asked.at is not None:
-        _show_at(recorded, events, asked.at, asked.as_json)
-    elif asked.as_json:
-        say_json({"run_id": recorded.run_id, "events": events})
+    if options.at is not None and not 0 <= options.at < len(events):
+        raise ConfigurationError(f"{recorded.run_id} has events 0 to {len(events) - 1}, not {options.at}.")
+    if options.step:
+        _step_through(recorded, events, options.at or 0)
+    elif options.at is not None:
+        _show_event(recorded, events, options.at, options.as_json)
+    elif options.as_json:
+        echo_json({"run_id": recorded.run_id, "events": events})
     else:
-        say(f"{recorded.run_id}: {_outline(recorded, events)}")
-        say_table(("EVENT", "SECONDS", "WHAT", ""), [row(event, events[0].at) for event in events])
+        echo(f"{recorded.run_id}: {_summarize(recorded, events)}")
+        echo_table(("EVENT", "SECONDS", "WHAT", ""), [format_event_row(event, events[0].at) for event in events])
 
 
-def _outline(recorded: Replay, events: list[Event]) -> str:
-    state = recorded.at(len(events) - 1).state
-    return f"{count(len(events), 'event')} in {(events[-1].at - events[0].at) / 1e9:.3f} s, {state}"
+def _summarize(recorded: Replay, events: list[Event]) -> str:
+    state = recorded.state_at(len(events) - 1).state
+    return f"{pluralize(len(events), 'event')} in {(events[-1].at - events[0].at) / 1e9:.3f} s, {state}"
 
 
-def _show_at(recorded: Replay, events: list[Event], at: int, as_json: bool) -> None:
-    ledger = recorded.at(at)
+def _show_event(recorded: Replay, events: list[Event], at: int, as_json: bool) -> None:
+    ledger = recorded.state_at(at)
     if as_json:
-        say_json({"event": events[at], "state": state_of(ledger)})
+        echo_json({"event": events[at], "state": state_to_json(ledger)})
         return
-    _, seconds, what, _ = row(events[at], events[0].at)
-    say(f"event {at} of {len(events):,}, after {seconds.strip()} s: {what}")
-    for line in (*event_lines(events[at]), "the run right after it:", *state_lines(ledger)):
-        say(line)
+    _, seconds, what, _ = format_event_row(events[at], events[0].at)
+    echo(f"event {at} of {len(events):,}, after {seconds.strip()} s: {what}")
+    for line in (*format_event(events[at]), "the run right after it:", *format_state(ledger)):
+        echo(line)
 
 
 def _step_through(recorded: Replay, events: list[Event], at: int) -> None:
     if not sys.stdin.isatty():
         raise ConfigurationError("Stepping needs a terminal. `--at N` shows one event, and without it all are listed.")
     while 0 <= at < len(events):
-        _show_at(recorded, events, at, as_json=False)
-        said = _typed()
-        if said == "q":
+        _show_event(recorded, events, at, as_json=False)
+        step = _read_step()
+        if step == "q":
             return
-        at = _next(at, said, len(events) - 1)
+        at = _next_position(at, step, len(events) - 1)
 
 
-def _next(at: int, said: str, last: int) -> int:
-    if said.isdecimal():
-        return min(int(said[:9]), last)
-    return max(at - 1, 0) if said == "b" else at + 1
+def _next_position(at: int, step: str, last: int) -> int:
+    if step.isdecimal():
+        return min(int(step[:9]), last)
+    return max(at - 1, 0) if step == "b" else at + 1
 
 
-def _typed() -> str:
+def _read_step() -> str:
     try:
-        return input(_KEYS).strip().lower()
+        return input(_STEP_PROMPT).strip().lower()
     except EOFError:
         return "q"
 
 
-def _again(mode: str) -> Callable[[Replay, Asked], None]:
+def _lazy_mode(mode: str) -> Callable[[Replay, ReplayOptions], None]:
     """What goes through today's code is loaded only when it is used."""
 
-    def go(recorded: Replay, asked: Asked) -> None:
+    def run_mode(recorded: Replay, asked: ReplayOptions) -> None:
         if asked.at is not None or asked.step:
             raise ConfigurationError(f"--at and --step are for the mode trace, not for {mode}.")
         again = import_module("interlock.cli.session.replay")
         again.MODES[mode](recorded, again.Where(asked.log, asked.agent), asked.as_json)
 
-    return go
+    return run_mode
 
 
 #: What `--mode` may be.
 _MODES: Mapping[str, Callable[[Replay, Any], None]] = {
-    "trace": _trace,
-    "model": _again("model"),
-    "dry-run": _again("dry-run"),
+    "trace": _show_trace,
+    "model": _lazy_mode("model"),
+    "dry-run": _lazy_mode("dry-run"),
 }

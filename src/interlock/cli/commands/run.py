@@ -6,30 +6,30 @@ from typing import Annotated
 import typer
 
 from ...domain.errors import ConfigurationError
-from ..config.logs import LogFile
-from ..exit_codes import ExitCode, exits
+from ..config.logs import LogOption
+from ..exit_codes import ExitCode, format_exit_codes
 from ..options import (
-    BaseUrl,
-    Cost,
-    Headless,
-    Json,
-    Model,
-    ModelCalls,
-    ModeName,
-    PolicyFile,
-    Provider,
-    Script,
-    Seconds,
-    Steps,
-    Tokens,
-    ToolCalls,
-    Workspace,
-    written,
+    BaseUrlOption,
+    MaxCostOption,
+    HeadlessOption,
+    JsonOption,
+    ModelOption,
+    MaxModelCallsOption,
+    ModeOption,
+    PolicyOption,
+    ProviderOption,
+    ScriptOption,
+    MaxSecondsOption,
+    MaxStepsOption,
+    MaxTokensOption,
+    MaxToolCallsOption,
+    WorkspaceOption,
+    collect_options,
 )
-from ..session.agent import Wanted, prepare
-from ..session.session import move_on
+from ..session.agent import RunOptions, prepare_run
+from ..session.session import run_and_report
 
-_EXITS = exits(
+_EXITS = format_exit_codes(
     {
         ExitCode.OK: "the run is completed",
         ExitCode.FAILED: "it failed, was cancelled, or its answer contradicts the facts",
@@ -47,22 +47,22 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 def run(  # noqa: PLR0913 - one for each option
     task: Annotated[str, typer.Argument(metavar="TASK", help="What to do, in words.", show_default=False)],
     *,
-    model: Model = None,
-    provider: Provider = None,
-    base_url: BaseUrl = None,
-    mode: ModeName = None,
-    policy: PolicyFile = None,
-    workspace: Workspace = None,
-    script: Script = None,
-    max_steps: Steps = None,
-    max_model_calls: ModelCalls = None,
-    max_tool_calls: ToolCalls = None,
-    max_seconds: Seconds = None,
-    max_tokens: Tokens = None,
-    max_cost: Cost = None,
-    headless: Headless = False,
-    log: LogFile = None,
-    as_json: Json = False,
+    model: ModelOption = None,
+    provider: ProviderOption = None,
+    base_url: BaseUrlOption = None,
+    mode: ModeOption = None,
+    policy: PolicyOption = None,
+    workspace: WorkspaceOption = None,
+    script: ScriptOption = None,
+    max_steps: MaxStepsOption = None,
+    max_model_calls: MaxModelCallsOption = None,
+    max_tool_calls: MaxToolCallsOption = None,
+    max_seconds: MaxSecondsOption = None,
+    max_tokens: MaxTokensOption = None,
+    max_cost: MaxCostOption = None,
+    headless: HeadlessOption = False,
+    log: LogOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Let an agent work on a task in this folder.
 
@@ -71,9 +71,9 @@ def run(  # noqa: PLR0913 - one for each option
     """
     if not task.strip() or len(task) > MAX_TASK_CHARS:
         raise ConfigurationError(f"A task is a text of at most {MAX_TASK_CHARS:,} characters, and not empty.")
-    wanted = Wanted(
+    options = RunOptions(
         workspace=workspace or Path(),
-        settings=written(
+        settings=collect_options(
             model=model,
             provider=provider,
             base_url=base_url,
@@ -90,4 +90,6 @@ def run(  # noqa: PLR0913 - one for each option
         log=log,
         headless=headless,
     )
-    raise typer.Exit(move_on(prepare(wanted), lambda runner: runner.start(task), headless=headless, as_json=as_json))
+    raise typer.Exit(
+        run_and_report(prepare_run(options), lambda runner: runner.start(task), headless=headless, as_json=as_json)
+    )

@@ -8,18 +8,27 @@ from typing import Annotated, Any
 
 import typer
 
-from ...domain.tool import Mode
-from ..config.logs import LogFile, RunName, complete_run, has_log, named_run, opened, short
-from ..display.follow import events_of, first_event, follow
-from ..display.formatting import StateWord, first_words, for_how_long, state_text
-from ..display.output import say, say_json, say_table
-from ..display.run_details import Picture, as_plain, picture, say_picture
-from ..display.run_events import Rows, say_json_line
-from ..display.run_list import ListedRun, Which, list_runs
-from ..exit_codes import ExitCode, exits
-from ..options import BaseUrl, Headless, Json, Model, PolicyFile, Provider, Script, written
+from ...domain.tool import PermissionMode
+from ..config.logs import LogOption, RunArgument, complete_run, has_log, resolve_run, open_log, shorten_id
+from ..display.follow import read_events, read_first_event, follow_events
+from ..display.formatting import DisplayState, shorten_line, format_duration, style_state
+from ..display.output import echo, echo_json, echo_table
+from ..display.run_details import RunDetails, details_to_json, load_run_details, echo_run_details
+from ..display.run_events import RunPrinter, echo_json_line
+from ..display.run_list import ListedRun, RunFilter, list_runs
+from ..exit_codes import ExitCode, format_exit_codes
+from ..options import (
+    BaseUrlOption,
+    HeadlessOption,
+    JsonOption,
+    ModelOption,
+    PolicyOption,
+    ProviderOption,
+    ScriptOption,
+    collect_options,
+)
 
-_EXITS = exits(
+_EXITS = format_exit_codes(
     {
         ExitCode.OK: "done",
         ExitCode.FAILED: "the run failed, or is not to be had",
@@ -45,58 +54,58 @@ def runs() -> None:
 @app.command("list", epilog=_EXITS)
 def list_(
     state: Annotated[
-        list[StateWord] | None,
-        typer.Option(metavar="STATE", help=f"Only these: {', '.join(StateWord)}. May be given more than once."),
+        list[DisplayState] | None,
+        typer.Option(metavar="STATE", help=f"Only these: {', '.join(DisplayState)}. May be given more than once."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="So many at most.")] = 20,
     nested: Annotated[bool, typer.Option("--nested", help="Also runs inside a call of another run.")] = False,
-    log: LogFile = None,
-    as_json: Json = False,
+    log: LogOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """List runs, the newest first.
 
     A run is waiting for a person, running in a living process, stopped because none has it, resting because it has
     answered all that was said in a chat, or over.
     """
-    which = Which(limit=limit, states=frozenset(state or ()), inside=nested)
-    found = asyncio.run(_list(log, which)) if has_log(log) else []
+    run_filter = RunFilter(limit=limit, states=frozenset(state or ()), include_nested=nested)
+    found = asyncio.run(_list_runs(log, run_filter)) if has_log(log) else []
     if as_json:
-        say_json(found)
+        echo_json(found)
     elif found:
-        say_table(("RUN", "STATE", "AGENT", "BEGUN", "ASKS", "TASK"), [_row(run) for run in found])
+        echo_table(("RUN", "STATE", "AGENT", "BEGUN", "ASKS", "TASK"), [_format_row(run) for run in found])
     else:
-        say("There are no such runs." if state else "There are no runs yet. `interlock run` starts one.")
+        echo("There are no such runs." if state else "There are no runs yet. `interlock run` starts one.")
 
 
 @app.command(epilog=_EXITS)
-def show(run: RunName, log: LogFile = None, as_json: Json = False) -> None:
+def show(run: RunArgument, log: LogOption = None, as_json: JsonOption = False) -> None:
     """Show what a run is, where it stands, what was done, and what to type next."""
-    shown = asyncio.run(_picture(log, run))
+    details = asyncio.run(_load_details(log, run))
     if as_json:
-        say_json(as_plain(shown))
+        echo_json(details_to_json(details))
     else:
-        say_picture(shown, time.time_ns(), log)
+        echo_run_details(details, time.time_ns(), log)
 
 
 @app.command(epilog=_EXITS)
 def events(
-    run: RunName,
+    run: RunArgument,
     after: Annotated[int, typer.Option(metavar="N", help="Only what comes after event N.")] = -1,
     following: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
-    log: LogFile = None,
-    as_json: Json = False,
+    log: LogOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show the events of a run, a line for each. With --json, each line is an event."""
-    _until_interrupted(_events(log, run, after, following, as_json))
+    _run_until_interrupted(_print_events(log, run, after, following, as_json))
 
 
 @app.command(epilog=_EXITS)
-def watch(run: RunName, log: LogFile = None, as_json: Json = False) -> None:
+def watch(run: RunArgument, log: LogOption = None, as_json: JsonOption = False) -> None:
     """Watch a run, whichever process moves it on, until it ends."""
     if as_json:
-        _until_interrupted(_events(log, run, -1, following=True, as_json=True))
+        _run_until_interrupted(_print_events(log, run, -1, following=True, as_json=True))
     else:
-        _until_interrupted(_module("display.watch").watch(log, run))
+        _run_until_interrupted(_load_module("display.watch").watch(log, run))
 
 
 @app.command(epilog=_EXITS)
@@ -117,22 +126,22 @@ def resume(  # noqa: PLR0913 - one for each option
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Also when a living process has it: that one can write no more.")
     ] = False,
-    model: Model = None,
-    provider: Provider = None,
-    base_url: BaseUrl = None,
+    model: ModelOption = None,
+    provider: ProviderOption = None,
+    base_url: BaseUrlOption = None,
     mode: Annotated[
-        Mode | None,
+        PermissionMode | None,
         typer.Option(help="How much it may do without asking. Default: as before, or less.", show_default=False),
     ] = None,
-    policy: PolicyFile = None,
+    policy: PolicyOption = None,
     workspace: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="The folder to work in, for a run that does not say it.", show_default=False),
     ] = None,
-    script: Script = None,
-    headless: Headless = False,
-    log: LogFile = None,
-    as_json: Json = False,
+    script: ScriptOption = None,
+    headless: HeadlessOption = False,
+    log: LogOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Go on with a run in this process: after an answer, a pause, or a crash.
 
@@ -141,10 +150,10 @@ def resume(  # noqa: PLR0913 - one for each option
     """
     if bool(run) is every:
         raise typer.BadParameter("name a run, or all that stopped with --all")
-    module = _module("session.resume")
+    module = _load_module("session.resume")
     options = module.Options(
         log=log,
-        settings=written(
+        settings=collect_options(
             model=model, provider=provider, base_url=base_url, mode=mode, policy=policy and policy.absolute()
         ),
         workspace=workspace,
@@ -158,35 +167,35 @@ def resume(  # noqa: PLR0913 - one for each option
 
 @app.command(epilog=_EXITS)
 def cancel(
-    run: RunName,
+    run: RunArgument,
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the log.", show_default=False)] = "",
     by: Annotated[str, typer.Option(metavar="NAME", help="Who says so. Default: your login name.")] = "",
-    log: LogFile = None,
-    as_json: Json = False,
+    log: LogOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """End a run for good: what runs is cancelled, what waits stays undone."""
-    asyncio.run(_module("session.cancel").cancel(log, run, reason, by, as_json))
+    asyncio.run(_load_module("session.cancel").cancel(log, run, reason, by, as_json))
 
 
 @app.command(epilog=_EXITS)
 def fork(
-    run: RunName,
+    run: RunArgument,
     at: Annotated[
         int | None, typer.Option(metavar="N", help="After event N. Default: after the last, or before its end.")
     ] = None,
-    log: LogFile = None,
-    as_json: Json = False,
+    log: LogOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Make a new run that goes on from a place in another one, which stays as it is.
 
     It has the other one's memory and none of its approvals. Nothing is executed before it is resumed.
     """
-    asyncio.run(_module("session.fork").fork(log, run, at, as_json))
+    asyncio.run(_load_module("session.fork").fork(log, run, at, as_json))
 
 
 @app.command("export-test", epilog=_EXITS)
 def export_test(
-    run: RunName,
+    run: RunArgument,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="A new file, such as test_it.py.")],
     agent: Annotated[
         str,
@@ -194,47 +203,54 @@ def export_test(
             metavar="PLACE", help="Where your agent comes from: package.module:function. Default: recorded tools."
         ),
     ] = "",
-    log: LogFile = None,
-    as_json: Json = False,
+    log: LogOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a run as a pytest file that needs no model, no network and no keys."""
-    asyncio.run(_module("session.fork").export_test(log, run, output, agent, as_json))
+    asyncio.run(_load_module("session.fork").export_test(log, run, output, agent, as_json))
 
 
-async def _list(log: Path | None, which: Which) -> list[ListedRun]:
-    async with opened(log) as there:
-        return await list_runs(there, await there.holders(), which)
+async def _list_runs(log: Path | None, run_filter: RunFilter) -> list[ListedRun]:
+    async with open_log(log) as event_log:
+        return await list_runs(event_log, await event_log.lease_holders(), run_filter)
 
 
-async def _picture(log: Path | None, wanted: str) -> Picture:
-    async with opened(log) as there:
-        return await picture(there, await named_run(there, wanted), await there.holders())
+async def _load_details(log: Path | None, run_ref: str) -> RunDetails:
+    async with open_log(log) as event_log:
+        return await load_run_details(event_log, await resolve_run(event_log, run_ref), await event_log.lease_holders())
 
 
-async def _events(log: Path | None, wanted: str, after: int, following: bool, as_json: bool) -> None:
-    rows = Rows()
-    async with opened(log) as there:
-        run_id = await named_run(there, wanted)
-        started_at = (await first_event(there, run_id)).at
-        async for event in (follow if following else events_of)(there, run_id, max(after, -1)):
+async def _print_events(log: Path | None, run_ref: str, after: int, following: bool, as_json: bool) -> None:
+    rows = RunPrinter()
+    async with open_log(log) as event_log:
+        run_id = await resolve_run(event_log, run_ref)
+        started_at = (await read_first_event(event_log, run_id)).at
+        async for event in (follow_events if following else read_events)(event_log, run_id, max(after, -1)):
             if as_json:
-                say_json_line(event)
+                echo_json_line(event)
             else:
-                rows.event(event, started_at)
+                rows.print_event(event, started_at)
 
 
-def _row(run: ListedRun) -> tuple[Any, ...]:
-    begun = for_how_long(time.time_ns() - run.started_at) if run.started_at else "?"
-    asks = str(run.questions) if run.questions else ""
-    return short(run.run_id), state_text(run.state), first_words(run.agent, 16), begun, asks, first_words(run.task)
+def _format_row(run: ListedRun) -> tuple[Any, ...]:
+    age = format_duration(time.time_ns() - run.started_at) if run.started_at else "?"
+    questions = str(run.questions) if run.questions else ""
+    return (
+        shorten_id(run.run_id),
+        style_state(run.state),
+        shorten_line(run.agent, 16),
+        age,
+        questions,
+        shorten_line(run.task),
+    )
 
 
-def _until_interrupted(work: Any) -> None:
+def _run_until_interrupted(work: Any) -> None:
     try:
         asyncio.run(work)
     except KeyboardInterrupt:
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
-def _module(name: str) -> Any:
+def _load_module(name: str) -> Any:
     return import_module(f"interlock.cli.{name}")

@@ -9,8 +9,8 @@ import msgspec
 import typer
 
 from ...domain.errors import ConfigurationError
-from ..config.places import find_places
-from ..config.server_files import ServerLog, server_files, the_only_server
+from ..config.places import find_user_paths
+from ..config.server_files import ServerLogOption, prepare_server_files, lock_server
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -29,7 +29,7 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of the command
     demo: Annotated[bool, typer.Option("--demo", help="Serve two agents that need no model and no network.")] = False,
     host: Annotated[str | None, typer.Option(help="Where to listen. Default: 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Default: 8321; 0 takes any that is free.")] = None,
-    log: ServerLog = None,
+    log: ServerLogOption = None,
 ) -> None:
     """Serve runs to people and programs: REST, console, approvals, audit.
 
@@ -37,20 +37,20 @@ def serve(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     changes: dict[str, Any] = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     process = import_module("interlock.cli.server_process")  # all of a server, which help does not need
-    config = _config(config)
+    config = _find_config(config)
     settings, served = process.prepare(config, agents or [], demo)
     settings = msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, **changes))
-    files = server_files(log)
-    with the_only_server(files.state):
-        own_paths = (*find_places().own_paths, *(() if config is None else (str(config),)))
+    files = prepare_server_files(log)
+    with lock_server(files.state):
+        own_paths = (*find_user_paths().own_paths, *(() if config is None else (str(config),)))
         asyncio.run(process.run_server(settings, served, files, own_paths))
 
 
-def _config(named: Path | None) -> Path | None:
-    if named is not None:
-        return named
+def _find_config(path: Path | None) -> Path | None:
+    if path is not None:
+        return path
     try:
-        usual = find_places().settings_file.with_name("serve.toml")
+        default = find_user_paths().settings_file.with_name("serve.toml")
     except ConfigurationError:
         return None
-    return usual if usual.exists() else None
+    return default if default.exists() else None

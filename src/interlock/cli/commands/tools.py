@@ -10,28 +10,33 @@ import typer
 
 from ...domain.decision import Decision
 from ...domain.errors import ConfigurationError
-from ...domain.tool import JsonObject, ResourceKind, Situation, ToolDefinition
-from ...policy.analysis.example_event import Declared, hypothetical
+from ...domain.tool import JsonObject, ResourceKind, CallContext, ToolDefinition
+from ...policy.analysis.example_event import ToolDeclaration, hypothetical
 from ...policy.files.policy_files import PolicyFiles
 from ...tools.read_artifact import read_artifact
-from ..config.places import Places, find_places
-from ..config.policy_files import in_order, policy_here
+from ..config.places import UserPaths, find_user_paths
+from ..config.policy_files import require_valid, load_policy
 from ..config.settings import Settings, load_settings
-from ..config.trusted import Trusted
-from ..display.output import say, say_json, say_table, verdict
-from ..exit_codes import ExitCode, exits
-from ..options import Json
-from ..session.tools import local_tools, skill_tools
-from .trust import files_of_project
+from ..config.trusted import TrustedProject
+from ..display.output import echo, echo_json, echo_table, style_verdict
+from ..exit_codes import ExitCode, format_exit_codes
+from ..options import JsonOption
+from ..session.tools import make_local_tools, load_skill_tools
+from .trust import resolve_project
 
-_EXITS = exits({ExitCode.OK: "done", ExitCode.USAGE: "bad usage, or a file that is not in order"})
+_EXITS = format_exit_codes({ExitCode.OK: "done", ExitCode.USAGE: "bad usage, or a file that is not in order"})
 #: What a call names, to ask what a policy says about calls like it.
-_EXAMPLES: Mapping[ResourceKind, str] = {"path": "a-file", "host": "a-host.example", "command": "make", "folder": "."}
+_EXAMPLE_ARGUMENTS: Mapping[ResourceKind, str] = {
+    "path": "a-file",
+    "host": "a-host.example",
+    "command": "make",
+    "folder": ".",
+}
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EXITS)
 
 
-class _Here(NamedTuple):
+class _FolderTools(NamedTuple):
     """What holds in this folder, and what a run in it could call."""
 
     settings: Settings
@@ -40,7 +45,7 @@ class _Here(NamedTuple):
 
 
 @app.callback(invoke_without_command=True)
-def tools(context: typer.Context, as_json: Json = False) -> None:
+def tools(context: typer.Context, as_json: JsonOption = False) -> None:
     """Show the tools that a run in this folder would have.
 
     With what is decided about a usual call: on a file in this folder, or of a command that may change something. Rules
@@ -48,15 +53,15 @@ def tools(context: typer.Context, as_json: Json = False) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    here = _here()
-    rows = [(tool, _decision(tool, here)) for tool in here.tools]
+    folder = _load_folder_tools()
+    rows = [(tool, _evaluate_example(tool, folder)) for tool in folder.tools]
     if as_json:
-        say_json([{**_described(tool), "decision": decision} for tool, decision in rows])
+        echo_json([{**_tool_to_json(tool), "decision": decision} for tool, decision in rows])
         return
-    say_table(
+    echo_table(
         ("TOOL", "RISK", "USUALLY", "WHAT IT DOES"),
         [
-            (tool.name, ", ".join(sorted(tool.risk)), verdict(decision.verdict), _first_line(tool))
+            (tool.name, ", ".join(sorted(tool.risk)), style_verdict(decision.verdict), _first_line(tool))
             for tool, decision in rows
         ],
     )
@@ -65,59 +70,59 @@ def tools(context: typer.Context, as_json: Json = False) -> None:
 @app.command("show", epilog=_EXITS)
 def show_tool(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the tool.", show_default=False)],
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what a tool declares, and the schema that a model gets."""
-    here = _here()
-    found = {tool.name: tool for tool in here.tools}
+    folder = _load_folder_tools()
+    found = {tool.name: tool for tool in folder.tools}
     if name not in found:
         raise ConfigurationError(f"There is no tool {name[:80]!r}. There are: {', '.join(found)}.")
     tool = found[name]
-    decision = _decision(tool, here)
+    decision = _evaluate_example(tool, folder)
     if as_json:
-        say_json({**_described(tool), "schema": tool.spec.parameters_schema, "decision": decision})
+        echo_json({**_tool_to_json(tool), "schema": tool.spec.parameters_schema, "decision": decision})
         return
-    say(
+    echo(
         f"{tool.name}: {', '.join(sorted(tool.risk)) or 'no risk'}; usually ",
-        verdict(decision.verdict),
+        style_verdict(decision.verdict),
         f": {decision.reason}",
     )
     for line in tool.spec.description.splitlines():
-        say(f"  {line}" if line.strip() else "")
-    say("arguments:")
-    say_json(tool.spec.parameters_schema)
+        echo(f"  {line}" if line.strip() else "")
+    echo("arguments:")
+    echo_json(tool.spec.parameters_schema)
 
 
-def _here() -> _Here:
-    places = find_places()
-    project = files_of_project(Path(), places, ask=False, only_look=True)
-    settings = load_settings(places, project).settings
-    policy = in_order(policy_here(settings, places, project, os.getcwd()))
-    return _Here(settings, policy, asyncio.run(_definitions(settings, places, project)))
+def _load_folder_tools() -> _FolderTools:
+    user_paths = find_user_paths()
+    project = resolve_project(Path(), user_paths, ask=False, inspect_only=True)
+    settings = load_settings(user_paths, project).settings
+    policy = require_valid(load_policy(settings, user_paths, project, os.getcwd()))
+    return _FolderTools(settings, policy, asyncio.run(_list_definitions(settings, user_paths, project)))
 
 
-async def _definitions(settings: Settings, places: Places, project: Trusted) -> list[ToolDefinition]:
-    local = local_tools(os.getcwd(), settings, places)
+async def _list_definitions(settings: Settings, user_paths: UserPaths, project: TrustedProject) -> list[ToolDefinition]:
+    local = make_local_tools(os.getcwd(), settings, user_paths)
     try:
-        return [*local, read_artifact, *skill_tools(places, project)]
+        return [*local, read_artifact, *load_skill_tools(user_paths, project)]
     finally:
         await local.close()
 
 
-def _decision(tool: ToolDefinition, here: _Here) -> Decision:
-    arguments: JsonObject = {name: _EXAMPLES[kind] for name, kind in tool.resources.items() if "." not in name}
-    situation = Situation(run_id="run_tools", mode=here.settings.mode, workspace=os.getcwd(), interactive=True)
-    declared: Declared = {
+def _evaluate_example(tool: ToolDefinition, folder: _FolderTools) -> Decision:
+    arguments: JsonObject = {name: _EXAMPLE_ARGUMENTS[kind] for name, kind in tool.resources.items() if "." not in name}
+    context = CallContext(run_id="run_tools", mode=folder.settings.mode, workspace=os.getcwd(), interactive=True)
+    declared: ToolDeclaration = {
         "risk": tool.risk,
         "origin": tool.origin,
         "source": tool.source,
         "resources": tool.resources,
     }
-    event = hypothetical(tool.name, arguments, situation, **declared)
-    return here.policy.evaluate(event)
+    event = hypothetical(tool.name, arguments, context, **declared)
+    return folder.policy.evaluate(event)
 
 
-def _described(tool: ToolDefinition) -> dict[str, Any]:
+def _tool_to_json(tool: ToolDefinition) -> dict[str, Any]:
     return {
         "name": tool.name,
         "risk": sorted(tool.risk),

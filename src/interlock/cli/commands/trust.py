@@ -13,13 +13,21 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from ...domain.errors import ConfigurationError
-from ..config.places import Places, find_places
-from ..config.trusted import Trusted, Untrusted, find_project, forget, remember, trusted_files, trusted_projects
-from ..display.output import count, say, say_json, say_table
-from ..exit_codes import ExitCode, exits
-from ..options import Json
+from ..config.places import UserPaths, find_user_paths
+from ..config.trusted import (
+    TrustedProject,
+    UntrustedProject,
+    find_project,
+    revoke_trust,
+    trust_project,
+    check_trust,
+    read_trust_records,
+)
+from ..display.output import pluralize, echo, echo_json, echo_table
+from ..exit_codes import ExitCode, format_exit_codes
+from ..options import JsonOption
 
-_EXITS = exits(
+_EXITS = format_exit_codes(
     {
         ExitCode.OK: "trusted, or nothing to trust",
         ExitCode.USAGE: "bad usage, or a list that cannot be read",
@@ -33,7 +41,7 @@ _NOT_TRUSTED = {
     ExitCode.REFUSED: "Nothing was trusted.",
 }
 
-Folder: TypeAlias = Annotated[
+ProjectOption: TypeAlias = Annotated[
     Path, typer.Option("--project", metavar="FOLDER", help="A folder of the project. Default: this one.")
 ]
 
@@ -43,9 +51,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 @app.callback(invoke_without_command=True)
 def trust(
     context: typer.Context,
-    project: Folder = Path(),
+    project: ProjectOption = Path(),
     yes: Annotated[bool, typer.Option("--yes", help="Trust it without a question.")] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Trust a project, or see what it brings.
 
@@ -54,107 +62,112 @@ def trust(
     """
     if context.invoked_subcommand is not None:
         return
-    places = find_places()
-    found, code = trusted_files(find_project(project, places), places), ExitCode.OK
-    if isinstance(found, Untrusted):
+    user_paths = find_user_paths()
+    found, code = check_trust(find_project(project, user_paths), user_paths), ExitCode.OK
+    if isinstance(found, UntrustedProject):
         if not as_json:
-            show_project(found)
-        found, code = _decided(found, places, yes=yes, ask=not as_json and somebody_is_there())
+            echo_project(found)
+        found, code = _decide_trust(found, user_paths, yes=yes, ask=not as_json and is_interactive())
     if as_json:
-        say_json({"trusted": code is ExitCode.OK, "project": found})
+        echo_json({"trusted": code is ExitCode.OK, "project": found})
     else:
-        say(f"{found.root}: {_what(found)}" if isinstance(found, Trusted) else _NOT_TRUSTED[code])
+        echo(f"{found.root}: {_describe_trusted(found)}" if isinstance(found, TrustedProject) else _NOT_TRUSTED[code])
     if code is not ExitCode.OK:
         raise typer.Exit(code)
 
 
-def _decided(found: Untrusted, places: Places, *, yes: bool, ask: bool) -> tuple[Trusted | Untrusted, ExitCode]:
+def _decide_trust(
+    found: UntrustedProject, user_paths: UserPaths, *, yes: bool, ask: bool
+) -> tuple[TrustedProject | UntrustedProject, ExitCode]:
     if found.kind == "refused":
         return found, ExitCode.REFUSED
-    if yes or (ask and ask_for_trust()):
-        return remember(found, places), ExitCode.OK
+    if yes or (ask and confirm_trust()):
+        return trust_project(found, user_paths), ExitCode.OK
     return found, ExitCode.REFUSED if ask else ExitCode.WAITING
 
 
-def _what(found: Trusted) -> str:
+def _describe_trusted(found: TrustedProject) -> str:
     return (
-        f"trusted, {count(len(found.files), 'file')}"
+        f"trusted, {pluralize(len(found.files), 'file')}"
         if found.files
         else "it brings nothing, so there is nothing to trust"
     )
 
 
 @app.command("list", epilog=_EXITS)
-def list_projects(as_json: Json = False) -> None:
+def list_projects(as_json: JsonOption = False) -> None:
     """List the projects that are trusted, and whether they still are what was trusted."""
-    places = find_places()
-    known = trusted_projects(places)
+    user_paths = find_user_paths()
+    known = read_trust_records(user_paths)
     rows: list[dict[str, Any]] = [
-        {"root": root, "at": known[root].at, "files": known[root].files, "now": _now(root)} for root in sorted(known)
+        {"root": root, "at": known[root].at, "files": known[root].files, "now": _current_state(root)}
+        for root in sorted(known)
     ]
     if as_json:
-        say_json(rows)
+        echo_json(rows)
     elif not rows:
-        say("No project is trusted.")
+        echo("No project is trusted.")
     else:
-        say_table(("SINCE", "NOW", "PROJECT"), [(_day(row["at"]), row["now"], row["root"]) for row in rows])
+        echo_table(("SINCE", "NOW", "PROJECT"), [(_format_day(row["at"]), row["now"], row["root"]) for row in rows])
 
 
-def _now(root: str) -> str:
+def _current_state(root: str) -> str:
     if not os.path.isdir(root):
         return "gone"
-    found = trusted_files(Path(root), find_places())
-    return "trusted" if isinstance(found, Trusted) else found.kind
+    found = check_trust(Path(root), find_user_paths())
+    return "trusted" if isinstance(found, TrustedProject) else found.kind
 
 
-def _day(at: int) -> str:
+def _format_day(at: int) -> str:
     return datetime.fromtimestamp(at / 1e9, UTC).strftime("%Y-%m-%d")
 
 
 @app.command(epilog=_EXITS)
 def revoke(
     project: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Default: this project.")] = Path(),
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Trust a project no longer."""
-    places = find_places()
+    user_paths = find_user_paths()
     root = Path(os.path.realpath(project))
-    target = find_project(root, places)
-    if not forget(target, places):
+    target = find_project(root, user_paths)
+    if not revoke_trust(target, user_paths):
         raise ConfigurationError(f"{target} is not trusted. `interlock trust list` lists what is.")
     if as_json:
-        say_json({"revoked": str(target)})
+        echo_json({"revoked": str(target)})
     else:
-        say(f"{target} is not trusted any more")
+        echo(f"{target} is not trusted any more")
 
 
 _MAX_SHOWN = 30
 
 
-def files_of_project(start: Path, places: Places, *, ask: bool = True, only_look: bool = False) -> Trusted:
+def resolve_project(
+    start: Path, user_paths: UserPaths, *, ask: bool = True, inspect_only: bool = False
+) -> TrustedProject:
     """What may be loaded from the project that `start` is in.
 
     A person who is there is asked, if `ask`. Else one line says that the files of the project were ignored; if they
     counted before, `ConfigurationError` says that nothing goes on without them, except for who wants to `only_look`.
     """
-    found = trusted_files(find_project(start, places), places)
-    if isinstance(found, Trusted):
+    found = check_trust(find_project(start, user_paths), user_paths)
+    if isinstance(found, TrustedProject):
         return found
-    if ask and found.kind != "refused" and somebody_is_there():
-        show_project(found)
-        if ask_for_trust():
-            return remember(found, places)
-    if found.counted_before and not only_look:
+    if ask and found.kind != "refused" and is_interactive():
+        echo_project(found)
+        if confirm_trust():
+            return trust_project(found, user_paths)
+    if found.counted_before and not inspect_only:
         raise ConfigurationError(found.refusal)
-    say(found.notice, error=True)
-    return Trusted(found.root)
+    echo(found.notice, error=True)
+    return TrustedProject(found.root)
 
 
-def somebody_is_there() -> bool:
+def is_interactive() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def ask_for_trust() -> bool:
+def confirm_trust() -> bool:
     """No is the answer of whoever says nothing."""
     try:
         return typer.confirm("Trust these files as they are now?", default=False, err=True)
@@ -162,19 +175,22 @@ def ask_for_trust() -> bool:
         return False
 
 
-def show_project(project: Untrusted) -> None:
+def echo_project(project: UntrustedProject) -> None:
     changes = {change.path: change.what for change in project.changes}
-    say(f"The project {project.root} brings settings, rules or skills: {project.reason}.", error=True)
+    echo(f"The project {project.root} brings settings, rules or skills: {project.reason}.", error=True)
     lines = [
-        *(f"  {file.path} ({file.size_bytes:,} bytes){_mark(changes.get(file.path, ''))}" for file in project.files),
-        *(f"  {change.path}{_mark(change.what)}" for change in project.changes if change.what == "gone"),
+        *(
+            f"  {file.path} ({file.size_bytes:,} bytes){_format_change(changes.get(file.path, ''))}"
+            for file in project.files
+        ),
+        *(f"  {change.path}{_format_change(change.what)}" for change in project.changes if change.what == "gone"),
     ]
     for line in lines[:_MAX_SHOWN]:
-        say(line, error=True)
+        echo(line, error=True)
     if len(lines) > _MAX_SHOWN:
-        say(f"  ... and {len(lines) - _MAX_SHOWN:,} more; `interlock trust --json` has them all", error=True)
-    say("Read them first if others can write to this project: they steer what an agent does here.", error=True)
+        echo(f"  ... and {len(lines) - _MAX_SHOWN:,} more; `interlock trust --json` has them all", error=True)
+    echo("Read them first if others can write to this project: they steer what an agent does here.", error=True)
 
 
-def _mark(what: str) -> str:
+def _format_change(what: str) -> str:
     return f", {what}" if what else ""

@@ -18,17 +18,17 @@ import typer
 
 from ...domain.errors import ConfigurationError, InterlockError, LogCorruptError
 from ...storage.sqlite.log import SqliteLog
-from .places import Places, find_places
-from .recordings import RecordedRun, check_is_log, stored_run
+from .places import UserPaths, find_user_paths
+from .recordings import RecordedRun, require_log_file, read_stored_run
 
-_MAX_NAMED = 10
-_VARIABLE = "INTERLOCK_LOG"
-_PREFIX = "run_"
+_MAX_LISTED = 10
+_LOG_VARIABLE = "INTERLOCK_LOG"
+_RUN_PREFIX = "run_"
 #: Ids that we made ourselves; others are shown in full.
-_OURS = re.compile(r"(?:run|act)_([0-9a-f]{8})[0-9a-f]{24}((?:\.[0-9a-f]{12})*)")
-_INSIDE_CHARS = 4
+_GENERATED_ID = re.compile(r"(?:run|act)_([0-9a-f]{8})[0-9a-f]{24}((?:\.[0-9a-f]{12})*)")
+_NESTED_ID_CHARS = 4
 #: Fewer letters after `run_` or `act_` name nothing: what is meant may be gone, and something else begin so, too.
-MIN_LETTERS = 4
+MIN_ID_CHARS = 4
 
 
 class RunFiles(msgspec.Struct, frozen=True):
@@ -38,153 +38,155 @@ class RunFiles(msgspec.Struct, frozen=True):
     artifacts: Path
 
 
-def run_files(named: Path | None, places: Places) -> RunFiles:
+def find_run_files(log_path: Path | None, user_paths: UserPaths) -> RunFiles:
     """For the log that was named with `--log` or `INTERLOCK_LOG`, else for the usual one. Nothing is made."""
-    if named is None:
-        return RunFiles(places.log, places.artifacts)
-    log = named.absolute()
+    if log_path is None:
+        return RunFiles(user_paths.log, user_paths.artifacts)
+    log = log_path.absolute()
     return RunFiles(log, log.with_name(f"{log.name}.artifacts"))
 
 
-def has_log(named: Path | None) -> bool:
+def has_log(log_path: Path | None) -> bool:
     """False only where no run was kept yet in the usual place. A log that was named has to be there."""
-    return named is not None or find_places().log.exists()
+    return log_path is not None or find_user_paths().log.exists()
 
 
 @asynccontextmanager
-async def opened(named: Path | None) -> AsyncGenerator[SqliteLog]:
+async def open_log(log_path: Path | None) -> AsyncGenerator[SqliteLog]:
     """The log, which has to be there: looking makes none."""
-    path = find_places().log if named is None else named
+    path = find_user_paths().log if log_path is None else log_path
     if not path.exists():
         raise ConfigurationError(f"There are no runs yet: {path} does not exist. `--log` names another log.")
-    check_is_log(str(path))
+    require_log_file(str(path))
     async with SqliteLog(path) as log:
         yield log
 
 
-def read_run(named: Path | None, wanted: str) -> RecordedRun:
+def read_run(log_path: Path | None, run_ref: str) -> RecordedRun:
     """`ConfigurationError` in words when there is no such run."""
 
     async def read() -> RecordedRun:
-        async with opened(named) as log:
-            return await stored_run(log, find_run(await log.run_ids(), wanted))
+        async with open_log(log_path) as log:
+            return await read_stored_run(log, match_run(await log.run_ids(), run_ref))
 
     return asyncio.run(read())
 
 
-async def named_run(log: SqliteLog, wanted: str) -> str:
+async def resolve_run(log: SqliteLog, run_ref: str) -> str:
     """`LogCorruptError` for one that has no events any more: there is nothing that could be done with it."""
-    run_id = find_run(await log.run_ids(), wanted)
+    run_id = match_run(await log.run_ids(), run_ref)
     if not await log.read(run_id, limit=1):
         raise LogCorruptError(f"the log knows {run_id}, and none of its events is there: they were deleted")
     return run_id
 
 
-def find_run(run_ids: Sequence[str], wanted: str) -> str:
+def match_run(run_ids: Sequence[str], run_ref: str) -> str:
     """The one run that is meant: by its id, by the first letters of it, or the `last` one. Oldest first.
 
     `ConfigurationError` in words when there is no such run, or more than one.
     """
-    outer = [run_id for run_id in run_ids if not around(run_id)]
-    if wanted == "last" and run_ids:
+    outer = [run_id for run_id in run_ids if not list_ancestors(run_id)]
+    if run_ref == "last" and run_ids:
         return (outer or run_ids)[-1]
-    if wanted in run_ids:
-        return wanted
-    found = [run_id for run_id in run_ids if wanted and _is_meant(run_id, wanted)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise ConfigurationError(f"{wanted} may be any of {len(found):,} runs: {_listed(found)}. Write more of it.")
-    there = f"There are: {_listed(outer or run_ids)}." if run_ids else "There are no runs yet."
-    if run_ids and len(wanted.removeprefix(_PREFIX)) < MIN_LETTERS:
-        there = f"At least {MIN_LETTERS} letters of its id name one. {there}"
-    raise ConfigurationError(f"There is no run {wanted[:80]!r}. {there}")
+    if run_ref in run_ids:
+        return run_ref
+    matches = [run_id for run_id in run_ids if run_ref and _matches_run(run_id, run_ref)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise ConfigurationError(
+            f"{run_ref} may be any of {len(matches):,} runs: {_format_run_ids(matches)}. Write more of it."
+        )
+    available = f"There are: {_format_run_ids(outer or run_ids)}." if run_ids else "There are no runs yet."
+    if run_ids and len(run_ref.removeprefix(_RUN_PREFIX)) < MIN_ID_CHARS:
+        available = f"At least {MIN_ID_CHARS} letters of its id name one. {available}"
+    raise ConfigurationError(f"There is no run {run_ref[:80]!r}. {available}")
 
 
-def is_inside(run_id: str, other: str) -> bool:
+def is_nested_in(run_id: str, parent_id: str) -> bool:
     """Is it a run inside a call of the other one, however deep?"""
-    return run_id.startswith(f"{other}.")
+    return run_id.startswith(f"{parent_id}.")
 
 
-def around(run_id: str) -> list[str]:
+def list_ancestors(run_id: str) -> list[str]:
     """The runs that it is inside of, the outermost first; nothing for one that stands alone."""
-    parts = _parts(run_id)
+    parts = _split_run_id(run_id)
     return [".".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
-def short(name: str) -> str:
+def shorten_id(name: str) -> str:
     """As much of an id as commands need to tell it from others."""
-    ours = _OURS.fullmatch(name)
-    if ours is None:
+    generated = _GENERATED_ID.fullmatch(name)
+    if generated is None:
         return name
-    return ".".join((ours[1], *(part[:_INSIDE_CHARS] for part in ours[2].split(".")[1:])))
+    return ".".join((generated[1], *(part[:_NESTED_ID_CHARS] for part in generated[2].split(".")[1:])))
 
 
-def with_log(command: str, named: Path | None) -> str:
+def add_log_option(command: str, log_path: Path | None) -> str:
     """A command to type next, about the same log."""
-    if named is None or str(named) == os.environ.get(_VARIABLE):
+    if log_path is None or str(log_path) == os.environ.get(_LOG_VARIABLE):
         return command
-    return f"{command} --log {shlex.quote(str(named))}"
+    return f"{command} --log {shlex.quote(str(log_path))}"
 
 
 def complete_run(incomplete: str) -> list[str]:
     """For a shell: whatever goes wrong, there is nothing to complete."""
 
-    return completed(incomplete, _PREFIX, SqliteLog.run_ids)
+    return complete_id(incomplete, _RUN_PREFIX, SqliteLog.run_ids)
 
 
-def completed(incomplete: str, prefix: str, names: Callable[[SqliteLog], Awaitable[list[str]]]) -> list[str]:
+def complete_id(incomplete: str, prefix: str, names: Callable[[SqliteLog], Awaitable[list[str]]]) -> list[str]:
     """The ids that begin so, the newest first; the short ones, unless the prefix was typed."""
 
     async def read() -> list[str]:
-        async with opened(Path(named) if named else None) as log:
+        async with open_log(Path(log_path) if log_path else None) as log:
             return await names(log)
 
-    named = os.environ.get(_VARIABLE)
+    log_path = os.environ.get(_LOG_VARIABLE)
     try:
-        found = asyncio.run(read())
+        ids = asyncio.run(read())
     except (InterlockError, OSError):
         return []
-    shown = [name if incomplete.startswith(prefix) else short(name) for name in reversed(found)]
+    shown = [name if incomplete.startswith(prefix) else shorten_id(name) for name in reversed(ids)]
     return [name for name in ("last", *shown) if name.startswith(incomplete)]
 
 
-def _parts(run_id: str) -> list[str]:
-    return run_id.split(".") if _OURS.fullmatch(run_id) else [run_id]
+def _split_run_id(run_id: str) -> list[str]:
+    return run_id.split(".") if _GENERATED_ID.fullmatch(run_id) else [run_id]
 
 
-def _is_meant(run_id: str, wanted: str) -> bool:
-    parts = _parts(run_id)
-    given = wanted.split(".") if len(parts) > 1 else [wanted]
+def _matches_run(run_id: str, run_ref: str) -> bool:
+    parts = _split_run_id(run_id)
+    given = run_ref.split(".") if len(parts) > 1 else [run_ref]
     if len(parts) != len(given):
         return False
     first, *inside = zip(parts, given, strict=True)
-    return begins_so(*first, _PREFIX) and all(part.startswith(some) for part, some in inside)
+    return matches_id(*first, _RUN_PREFIX) and all(part.startswith(some) for part, some in inside)
 
 
-def begins_so(name: str, wanted: str, prefix: str) -> bool:
+def matches_id(name: str, ref: str, prefix: str) -> bool:
     """Is it the id, or its beginning? The prefix may be left out, and is not counted."""
-    whole, letters = name.removeprefix(prefix), wanted.removeprefix(prefix)
-    return bool(letters) and (whole == letters or (len(letters) >= MIN_LETTERS and whole.startswith(letters)))
+    whole, letters = name.removeprefix(prefix), ref.removeprefix(prefix)
+    return bool(letters) and (whole == letters or (len(letters) >= MIN_ID_CHARS and whole.startswith(letters)))
 
 
-def _listed(run_ids: Sequence[str]) -> str:
+def _format_run_ids(run_ids: Sequence[str]) -> str:
     """The newest first."""
-    named = ", ".join(short(run_id) for run_id in list(reversed(run_ids))[:_MAX_NAMED])
-    return named if len(run_ids) <= _MAX_NAMED else f"{named} and {len(run_ids) - _MAX_NAMED:,} more"
+    ids = ", ".join(shorten_id(run_id) for run_id in list(reversed(run_ids))[:_MAX_LISTED])
+    return ids if len(run_ids) <= _MAX_LISTED else f"{ids} and {len(run_ids) - _MAX_LISTED:,} more"
 
 
-LogFile: TypeAlias = Annotated[
+LogOption: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         "--log",
         metavar="FILE",
-        envvar=_VARIABLE,
+        envvar=_LOG_VARIABLE,
         help="The log with the runs. Default: runs.db in the state folder.",
         show_default=False,
     ),
 ]
-RunName: TypeAlias = Annotated[
+RunArgument: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="RUN",

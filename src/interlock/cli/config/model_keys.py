@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-OWN_VARIABLE = "INTERLOCK_API_KEY"
+KEY_VARIABLE = "INTERLOCK_API_KEY"
 #: By provider.
-VARIABLES: Mapping[str, str] = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
-_SERVICE = "interlock"
+PROVIDER_VARIABLES: Mapping[str, str] = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+_KEYRING_SERVICE = "interlock"
 
 
-class Key(msgspec.Struct, frozen=True):
+class ModelKey(msgspec.Struct, frozen=True):
     value: str
     #: Which variable, or which entry of the keyring.
     origin: str
@@ -27,27 +27,27 @@ class Key(msgspec.Struct, frozen=True):
         return f"Key(from {self.origin})"
 
 
-def find_key(provider: str, base_url: str = "", environ: Mapping[str, str] = os.environ) -> Key | None:
-    variables = (OWN_VARIABLE,) if base_url else (OWN_VARIABLE, VARIABLES.get(provider, ""))
+def find_key(provider: str, base_url: str = "", environ: Mapping[str, str] = os.environ) -> ModelKey | None:
+    variables = (KEY_VARIABLE,) if base_url else (KEY_VARIABLE, PROVIDER_VARIABLES.get(provider, ""))
     for variable in variables:
         if value := environ.get(variable, "").strip():
-            return Key(value, variable)
+            return ModelKey(value, variable)
     entry = urlsplit(base_url).hostname or provider
-    value = _in_keyring(entry)
-    return Key(value, f"keyring entry {_SERVICE}/{entry}") if value else None
+    value = _read_keyring(entry)
+    return ModelKey(value, f"keyring entry {_KEYRING_SERVICE}/{entry}") if value else None
 
 
-def where_to_put(provider: str, base_url: str = "") -> str:
+def get_key_variable(provider: str, base_url: str = "") -> str:
     """What to say when there is no key."""
-    return OWN_VARIABLE if base_url else VARIABLES.get(provider, OWN_VARIABLE)
+    return KEY_VARIABLE if base_url else PROVIDER_VARIABLES.get(provider, KEY_VARIABLE)
 
 
-def _in_keyring(entry: str) -> str:
+def _read_keyring(entry: str) -> str:
     """Empty without the package `keyring`, and where it finds no keyring: many hosts have none."""
     if find_spec("keyring") is None:
         return ""
     try:
-        found = import_module("keyring").get_password(_SERVICE, entry)
+        found = import_module("keyring").get_password(_KEYRING_SERVICE, entry)
     except Exception:
         return ""
     return found if isinstance(found, str) else ""

@@ -8,9 +8,9 @@ from pathlib import Path
 from ...domain.errors import ConfigurationError
 
 
-def write_new(path: Path, parts: Iterable[bytes]) -> None:
+def write_new_file(path: Path, parts: Iterable[bytes]) -> None:
     try:
-        with open(path, "xb", opener=_for_the_owner) as file:
+        with open(path, "xb", opener=_open_private) as file:
             try:
                 file.writelines(parts)
             except BaseException:
@@ -23,5 +23,5 @@ def write_new(path: Path, parts: Iterable[bytes]) -> None:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror or error}.") from None
 
 
-def _for_the_owner(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)

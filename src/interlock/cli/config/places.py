@@ -24,7 +24,7 @@ MANAGED_POLICY = Path("/etc/interlock/policy.yaml")
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
-class Places(msgspec.Struct, frozen=True):
+class UserPaths(msgspec.Struct, frozen=True):
     """None: nobody said where, and there is no home. Nothing here needs to exist."""
 
     config: Path | None
@@ -32,41 +32,41 @@ class Places(msgspec.Struct, frozen=True):
 
     @property
     def settings_file(self) -> Path:
-        return self._of(self.config, "settings", "XDG_CONFIG_HOME") / "config.toml"
+        return self._require(self.config, "settings", "XDG_CONFIG_HOME") / "config.toml"
 
     @property
     def policy_file(self) -> Path:
-        return self._of(self.config, "a policy", "XDG_CONFIG_HOME") / "policy.yaml"
+        return self._require(self.config, "a policy", "XDG_CONFIG_HOME") / "policy.yaml"
 
     @property
-    def skills(self) -> Path:
-        return self._of(self.config, "skills", "XDG_CONFIG_HOME") / "skills"
+    def skills_folder(self) -> Path:
+        return self._require(self.config, "skills", "XDG_CONFIG_HOME") / "skills"
 
     @property
     def log(self) -> Path:
-        return self._of(self.state, "runs", "XDG_STATE_HOME", ", or name a log with --log") / "runs.db"
+        return self._require(self.state, "runs", "XDG_STATE_HOME", ", or name a log with --log") / "runs.db"
 
     @property
     def artifacts(self) -> Path:
-        return self._of(self.state, "artifacts", "XDG_STATE_HOME") / "artifacts"
+        return self._require(self.state, "artifacts", "XDG_STATE_HOME") / "artifacts"
 
     @property
     def trust_file(self) -> Path:
-        return self._of(self.state, "trusted projects", "XDG_STATE_HOME") / "trust.json"
+        return self._require(self.state, "trusted projects", "XDG_STATE_HOME") / "trust.json"
 
     @property
     def own_paths(self) -> tuple[str, ...]:
         """What no tool may touch."""
         return tuple(str(folder) for folder in (self.config, self.state) if folder is not None)
 
-    def make_state(self) -> Path:
+    def make_state_folder(self) -> Path:
         """The folder, made when it is missing."""
-        return make_private(self._of(self.state, "runs", "XDG_STATE_HOME"))
+        return make_private_folder(self._require(self.state, "runs", "XDG_STATE_HOME"))
 
-    def _of(self, folder: Path | None, what: str, variable: str, otherwise: str = "") -> Path:
+    def _require(self, folder: Path | None, what: str, variable: str, hint: str = "") -> Path:
         if folder is None:
             raise ConfigurationError(
-                f"There is no place for {what}: this user has no home folder. Set HOME or {variable}{otherwise}."
+                f"There is no place for {what}: this user has no home folder. Set HOME or {variable}{hint}."
             )
         return folder
 
@@ -79,18 +79,18 @@ def login_name() -> str:
         return f"user {os.getuid()}"
 
 
-def find_places(environ: Mapping[str, str] = os.environ) -> Places:
-    home = _home(environ)
-    return Places(
-        _folder(environ, "XDG_CONFIG_HOME", home and home / ".config"),
-        _folder(environ, "XDG_STATE_HOME", home and home / ".local" / "state"),
+def find_user_paths(environ: Mapping[str, str] = os.environ) -> UserPaths:
+    home = _find_home(environ)
+    return UserPaths(
+        _find_folder(environ, "XDG_CONFIG_HOME", home and home / ".config"),
+        _find_folder(environ, "XDG_STATE_HOME", home and home / ".local" / "state"),
     )
 
 
-def make_private(folder: Path) -> Path:
+def make_private_folder(folder: Path) -> Path:
     """The folder, for its owner alone. `ConfigurationError` when somebody else could write into it."""
     try:
-        _make(folder)
+        _make_folders(folder)
         found = folder.stat()
     except OSError as error:
         raise ConfigurationError(
@@ -104,23 +104,23 @@ def make_private(folder: Path) -> Path:
     return folder
 
 
-def _make(folder: Path) -> None:
+def _make_folders(folder: Path) -> None:
     for path in reversed((folder, *folder.parents)):
         if not os.path.isdir(path):
             with suppress(FileExistsError):
                 path.mkdir(mode=0o700)
 
 
-def _home(environ: Mapping[str, str]) -> Path | None:
-    named = environ.get("HOME", "")
-    if not named:
+def _find_home(environ: Mapping[str, str]) -> Path | None:
+    home = environ.get("HOME", "")
+    if not home:
         with suppress(KeyError):
-            named = pwd.getpwuid(os.geteuid()).pw_dir
-    return Path(named) if os.path.isabs(named) and os.path.isdir(named) else None
+            home = pwd.getpwuid(os.geteuid()).pw_dir
+    return Path(home) if os.path.isabs(home) and os.path.isdir(home) else None
 
 
-def _folder(environ: Mapping[str, str], variable: str, otherwise: Path | None) -> Path | None:
+def _find_folder(environ: Mapping[str, str], variable: str, default: Path | None) -> Path | None:
     """A path that is not absolute is ignored: it would be another one in every folder."""
-    named = environ.get(variable, "")
-    base = Path(named) if os.path.isabs(named) else otherwise
+    folder = environ.get(variable, "")
+    base = Path(folder) if os.path.isabs(folder) else default
     return None if base is None else base / "interlock"

@@ -8,83 +8,85 @@ from typing import Annotated, Literal, TypeAlias
 import typer
 
 from ...domain.errors import ConfigurationError
-from ...policy.files.places import PolicyFileError, Problem
+from ...policy.files.places import PolicyFileError, PolicyProblem
 from ...policy.files.policy_files import PolicyFiles
-from ...policy.files.source import read_file
+from ...policy.files.source import read_policy_file
 from ..exit_codes import ExitCode
-from .places import MANAGED_POLICY, Places
-from .project import FOLDER
+from .places import MANAGED_POLICY, UserPaths
+from .project import PROJECT_FOLDER
 from .settings import Settings
-from .trusted import Trusted
+from .trusted import TrustedProject
 
-NO, CANNOT = ExitCode.FAILED, ExitCode.USAGE
-EXITS = "Exit codes: 0 fine; 1 refused, wrong, or flips with --fail-on-flip; 2 bad usage or a file that cannot be read."
+EXIT_FAILED, EXIT_USAGE = ExitCode.FAILED, ExitCode.USAGE
+POLICY_EXIT_CODES = (
+    "Exit codes: 0 fine; 1 refused, wrong, or flips with --fail-on-flip; 2 bad usage or a file that cannot be read."
+)
 
-File: TypeAlias = Annotated[
+PolicyFileArgument: TypeAlias = Annotated[
     Path, typer.Argument(metavar="FILE", help="A policy file, YAML or TOML.", show_default=False)
 ]
-Managed: TypeAlias = Annotated[Path | None, typer.Option(help="The policy file of the organisation.")]
-User: TypeAlias = Annotated[Path | None, typer.Option(help="The policy file of the user.")]
-Project: TypeAlias = Annotated[Path | None, typer.Option(help="The policy file of the project.")]
-Session: TypeAlias = Annotated[Path | None, typer.Option(help="The policy file of the session.")]
-LayerName: TypeAlias = Annotated[
+ManagedOption: TypeAlias = Annotated[Path | None, typer.Option(help="The policy file of the organisation.")]
+UserOption: TypeAlias = Annotated[Path | None, typer.Option(help="The policy file of the user.")]
+ProjectOption: TypeAlias = Annotated[Path | None, typer.Option(help="The policy file of the project.")]
+SessionOption: TypeAlias = Annotated[Path | None, typer.Option(help="The policy file of the session.")]
+LayerOption: TypeAlias = Annotated[
     Literal["managed", "user", "project", "session"], typer.Option(help="Whose file it is.")
 ]
 
 
-def in_order(files: PolicyFiles) -> PolicyFiles:
+def require_valid(files: PolicyFiles) -> PolicyFiles:
     """The policy; `PolicyFileError` when one of its files is not in order."""
     if files.problems:
         raise PolicyFileError(files.problems)
     return files
 
 
-def require_one(*files: Path | None) -> None:
+def require_policy_file(*files: Path | None) -> None:
     if not any(files):
         raise typer.BadParameter("name a policy file: --user, --project, --managed or --session")
 
 
-def one_of(given: Path | None, user: Path | None) -> Path | None:
+def choose_user_file(given: Path | None, user: Path | None) -> Path | None:
     if given is not None and user is not None:
         raise typer.BadParameter("the file of the user is named twice")
     return given or user
 
 
-PROJECT_POLICY = f"{FOLDER}/policy.yaml"
+PROJECT_POLICY = f"{PROJECT_FOLDER}/policy.yaml"
 
 
-def policy_here(settings: Settings, places: Places, project: Trusted, workspace: str) -> PolicyFiles:
+def load_policy(settings: Settings, user_paths: UserPaths, project: TrustedProject, workspace: str) -> PolicyFiles:
     """What is not in order denies everything; see `PolicyFiles.problems`."""
     return PolicyFiles(
         managed=MANAGED_POLICY if os.path.lexists(MANAGED_POLICY) else None,
-        user=_user_policy(settings, places),
+        user=_find_user_policy(settings, user_paths),
         project=project.path(PROJECT_POLICY) or None,
         workspace=workspace,
-        read=partial(_content, project),
+        read=partial(_read_policy_file, project),
     )
 
 
-def _content(project: Trusted, path: str) -> bytes:
+def _read_policy_file(project: TrustedProject, path: str) -> bytes:
     """What was looked at when the project was trusted is what counts, at every reading."""
     if path != project.path(PROJECT_POLICY):
-        return read_file(path)
+        return read_policy_file(path)
     try:
         return project.content(PROJECT_POLICY) or b""
     except PolicyFileError:
         raise
     except ConfigurationError:
         reason = "it is not what was trusted any more; `interlock trust` shows it and trusts it again"
-        raise PolicyFileError([Problem(path, 0, reason)]) from None
+        raise PolicyFileError([PolicyProblem(path, 0, reason)]) from None
 
 
-def _user_policy(settings: Settings, places: Places) -> Path | None:
+def _find_user_policy(settings: Settings, user_paths: UserPaths) -> Path | None:
     """A file that was named has to be there; the usual one may be missing."""
     if settings.policy:
-        named = Path(os.path.expanduser(settings.policy))
-        if not named.exists():
+        chosen = Path(os.path.expanduser(settings.policy))
+        if not chosen.exists():
             raise ConfigurationError(
-                f"The policy file {named} does not exist. `interlock config set policy` names another."
+                f"The policy file {chosen} does not exist. `interlock config set policy` names another."
             )
-        return named
-    usual = places.policy_file if places.config is not None else None
-    return usual if usual is not None and os.path.lexists(usual) else None
+        return chosen
+    default = user_paths.policy_file if user_paths.config is not None else None
+    return default if default is not None and os.path.lexists(default) else None

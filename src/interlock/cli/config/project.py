@@ -14,14 +14,14 @@ from pathlib import Path
 
 import msgspec
 
-FOLDER = ".interlock"
+PROJECT_FOLDER = ".interlock"
 #: What makes a folder the root of a project.
-_MARKS = (FOLDER, ".git", ".hg", ".jj", ".svn")
+_ROOT_MARKERS = (PROJECT_FOLDER, ".git", ".hg", ".jj", ".svn")
 MAX_FILES = 1_000
 MAX_DEPTH = 16
 MAX_TOTAL_BYTES = 32 << 20
 
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
 class ProjectFile(msgspec.Struct, frozen=True):
@@ -40,38 +40,38 @@ class ProjectFiles(msgspec.Struct, frozen=True):
     refusal: str = ""
 
 
-class _Refused(Exception):
+class _ScanError(Exception):
     pass
 
 
-def find_root(start: Path) -> Path:
+def find_project_root(start: Path) -> Path:
     """The project that a folder is in: the nearest one at or above it that looks like the root of one, else itself."""
     real = Path(os.path.realpath(start))
-    return next((folder for folder in (real, *real.parents) if is_root(folder)), real)
+    return next((folder for folder in (real, *real.parents) if is_project_root(folder)), real)
 
 
-def is_root(folder: Path) -> bool:
-    return any(os.path.lexists(folder / mark) for mark in _MARKS)
+def is_project_root(folder: Path) -> bool:
+    return any(os.path.lexists(folder / mark) for mark in _ROOT_MARKERS)
 
 
-def project_files(root: Path) -> ProjectFiles:
+def scan_project(root: Path) -> ProjectFiles:
     """Never raises for what is in the project."""
     real = os.path.realpath(root)
-    looking = _Looking()
+    scan = _ProjectScan()
     try:
-        with _opened(real, None) as folder:
-            if not _is_there(folder):
+        with _open_descriptor(real, None) as folder:
+            if not _has_project_folder(folder):
                 return ProjectFiles(real)
-            looking.check(os.fstat(folder), real)
-            looking.walk(folder, FOLDER, 1)
-    except _Refused as refused:
-        return ProjectFiles(real, tuple(looking.files), str(refused))
+            scan.check(os.fstat(folder), real)
+            scan.walk(folder, PROJECT_FOLDER, 1)
+    except _ScanError as refused:
+        return ProjectFiles(real, tuple(scan.files), str(refused))
     except OSError as error:
-        return ProjectFiles(real, tuple(looking.files), f"it cannot be read: {error.strerror or error}")
-    return ProjectFiles(real, tuple(sorted(looking.files, key=lambda file: file.path)))
+        return ProjectFiles(real, tuple(scan.files), f"it cannot be read: {error.strerror or error}")
+    return ProjectFiles(real, tuple(sorted(scan.files, key=lambda file: file.path)))
 
 
-class _Looking:
+class _ProjectScan:
     def __init__(self) -> None:
         self.files: list[ProjectFile] = []
         self._bytes = 0
@@ -79,69 +79,69 @@ class _Looking:
     def walk(self, parent: int, path: str, depth: int) -> None:
         """Everything under a folder, by descriptors: what is swapped while somebody looks is not followed."""
         if depth > MAX_DEPTH:
-            raise _Refused(f"{path} is nested more than {MAX_DEPTH} deep")
+            raise _ScanError(f"{path} is nested more than {MAX_DEPTH} deep")
         name = os.path.basename(path)
-        with _opened(name, parent, path) as folder:
+        with _open_descriptor(name, parent, path) as folder:
             found = os.fstat(folder)
             self.check(found, path)
             if not stat.S_ISDIR(found.st_mode):
-                raise _Refused(f"{path} is not a folder")
-            for entry in sorted(_names(folder, path)):
-                self._entry(folder, f"{path}/{entry}", depth)
+                raise _ScanError(f"{path} is not a folder")
+            for entry in sorted(_list_names(folder, path)):
+                self._scan_entry(folder, f"{path}/{entry}", depth)
 
     def check(self, found: os.stat_result, path: str) -> None:
         if found.st_mode & stat.S_IWOTH:
-            raise _Refused(f"everybody may change {path}; take that right away with chmod o-w")
+            raise _ScanError(f"everybody may change {path}; take that right away with chmod o-w")
 
-    def _entry(self, folder: int, path: str, depth: int) -> None:
+    def _scan_entry(self, folder: int, path: str, depth: int) -> None:
         name = os.path.basename(path)
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
         if stat.S_ISDIR(mode):
             self.walk(folder, path, depth + 1)
         elif stat.S_ISREG(mode):
-            self._file(folder, name, path)
+            self._scan_file(folder, name, path)
         else:
             kind = "a link" if stat.S_ISLNK(mode) else "neither a file nor a folder"
-            raise _Refused(f"{path} is {kind}; put the file itself there")
+            raise _ScanError(f"{path} is {kind}; put the file itself there")
 
-    def _file(self, folder: int, name: str, path: str) -> None:
-        with _opened(name, folder, path) as descriptor, open(descriptor, "rb", closefd=False) as file:
+    def _scan_file(self, folder: int, name: str, path: str) -> None:
+        with _open_descriptor(name, folder, path) as descriptor, open(descriptor, "rb", closefd=False) as file:
             found = os.fstat(descriptor)
             self.check(found, path)
             if not stat.S_ISREG(found.st_mode):
-                raise _Refused(f"{path} was swapped while it was looked at")
+                raise _ScanError(f"{path} was swapped while it was looked at")
             content = file.read(MAX_TOTAL_BYTES - self._bytes + 1)
         self._bytes += len(content)
         if self._bytes > MAX_TOTAL_BYTES or len(self.files) >= MAX_FILES:
-            raise _Refused(f"{FOLDER} has more than {MAX_FILES:,} files or {MAX_TOTAL_BYTES:,} bytes")
+            raise _ScanError(f"{PROJECT_FOLDER} has more than {MAX_FILES:,} files or {MAX_TOTAL_BYTES:,} bytes")
         self.files.append(ProjectFile(path, len(content), sha256(content).hexdigest()))
 
 
 @contextmanager
-def _opened(name: str, folder: int | None, path: str = "") -> Generator[int]:
+def _open_descriptor(name: str, folder: int | None, path: str = "") -> Generator[int]:
     try:
-        descriptor = os.open(name, _OPEN, dir_fd=folder)
+        descriptor = os.open(name, _OPEN_FLAGS, dir_fd=folder)
     except OSError as error:
-        raise _Refused(f"{path or name} cannot be read: {error.strerror or error}") from None
+        raise _ScanError(f"{path or name} cannot be read: {error.strerror or error}") from None
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _names(folder: int, path: str) -> list[str]:
+def _list_names(folder: int, path: str) -> list[str]:
     names = os.listdir(folder)
     for name in names:
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise _Refused(f"{path} has a name that is not UTF-8") from None
+            raise _ScanError(f"{path} has a name that is not UTF-8") from None
     return names
 
 
-def _is_there(folder: int) -> bool:
+def _has_project_folder(folder: int) -> bool:
     try:
-        os.stat(FOLDER, dir_fd=folder, follow_symlinks=False)
+        os.stat(PROJECT_FOLDER, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return False
     return True

@@ -12,23 +12,23 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from ...audit.export import read_export
-from ...audit.verify import Trace, verify
-from ...domain.chain import Entry, decode_event
+from ...audit.verify import ProgressTrace, verify
+from ...domain.chain import LogEntry, decode_event
 from ...domain.errors import ConfigurationError
 from ...domain.event import Event
 from ...storage.event_log import Snapshot
 from ...storage.sqlite.log import SqliteLog
 
 MAX_EXPORT_BYTES = 256 << 20
-_SQLITE = b"SQLite format 3\0"
-_NAMELESS = "SELECT count(DISTINCT run) FROM events WHERE run NOT IN (SELECT number FROM runs)"
+_SQLITE_MAGIC = b"SQLite format 3\0"
+_UNNAMED_RUNS_SQL = "SELECT count(DISTINCT run) FROM events WHERE run NOT IN (SELECT number FROM runs)"
 
 
 class RecordedRun(NamedTuple):
     run_id: str
-    entries: list[Entry]
+    entries: list[LogEntry]
     #: What the log has of the run beside its events; None for an export.
-    trace: Trace | None = None
+    trace: ProgressTrace | None = None
 
 
 class Recordings(msgspec.Struct, frozen=True):
@@ -44,8 +44,8 @@ def read_recordings(paths: Iterable[str]) -> Recordings:
     for path in paths:
         # A run that is in two files is read once.
         runs = {**{run.run_id: run for run in read_runs(path)}, **runs}
-    audits = {run_id: verify(run.entries, run_id, trace=run.trace) for run_id, run in runs.items()}
-    flaws = {run_id: audit.flaw for run_id, audit in audits.items() if audit.flaw}
+    results = {run_id: verify(run.entries, run_id, trace=run.trace) for run_id, run in runs.items()}
+    flaws = {run_id: audit.flaw for run_id, audit in results.items() if audit.flaw}
     return Recordings(
         [decode_event(entry) for run_id, run in runs.items() if run_id not in flaws for entry in run.entries],
         len(runs) - len(flaws),
@@ -53,7 +53,7 @@ def read_recordings(paths: Iterable[str]) -> Recordings:
     )
 
 
-def read_entries(path: str) -> Iterable[Entry]:
+def read_entries(path: str) -> Iterable[LogEntry]:
     """All events of a log or of an export, as they are: `verify` says whether they are what was written."""
     return [entry for run in read_runs(path) for entry in run.entries]
 
@@ -65,32 +65,32 @@ def read_runs(path: str) -> list[RecordedRun]:
         if not stat.S_ISREG(status.st_mode):
             raise ConfigurationError(f"{path} is not a file; name a log (runs.db) or an export (runs.ndjson).")
         with open(path, "rb") as file:
-            if file.read(len(_SQLITE)) == _SQLITE:
-                check_is_log(path)
-                return asyncio.run(_from_log(path))
+            if file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC:
+                require_log_file(path)
+                return asyncio.run(_read_log(path))
             if status.st_size > MAX_EXPORT_BYTES:
                 raise ConfigurationError(f"{path} is larger than {MAX_EXPORT_BYTES:,} bytes; export fewer runs.")
             file.seek(0)
-            return _by_run(read_export(file))
+            return _group_by_run(read_export(file))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigurationError(f"{path} cannot be read: {reason}. Name a log or an export.") from None
 
 
-def check_is_log(path: str) -> None:
+def require_log_file(path: str) -> None:
     """Opening a log makes it a durable one, and a file of somebody else must stay as it is."""
-    if _ask(path, "PRAGMA user_version") == 0:
+    if _query_number(path, "PRAGMA user_version") == 0:
         raise ConfigurationError(f"{path} is an SQLite file, but not a log.")
 
 
-def nameless_runs(path: str) -> int:
+def count_unnamed_runs(path: str) -> int:
     """How many runs have events in a log, and no name: whoever deletes the name hides a run from every command."""
     with open(path, "rb") as file:
-        is_log = file.read(len(_SQLITE)) == _SQLITE
-    return _ask(path, _NAMELESS) if is_log else 0
+        is_log = file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
+    return _query_number(path, _UNNAMED_RUNS_SQL) if is_log else 0
 
 
-def _ask(path: str, sql: str) -> int:
+def _query_number(path: str, sql: str) -> int:
     try:
         with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)) as connection:
             return connection.execute(sql).fetchone()[0]
@@ -98,35 +98,41 @@ def _ask(path: str, sql: str) -> int:
         raise ConfigurationError(f"{path} cannot be read: {error}. Name a log.") from None
 
 
-def as_stored(entry: Entry) -> Entry:
+def normalize_entry(entry: LogEntry) -> LogEntry:
     """Whoever changes a log with other tools may leave texts where bytes were: a flaw to find, not to stumble on."""
     seq, body, head_hash = cast(tuple[Any, Any, Any], (entry.seq, entry.body, entry.hash))
     if type(seq) is int and type(body) is bytes and type(head_hash) is bytes:
         return entry
-    return Entry(entry.run_id, seq if type(seq) is int else -1, _bytes(body), _bytes(head_hash))
+    return LogEntry(entry.run_id, seq if type(seq) is int else -1, _to_bytes(body), _to_bytes(head_hash))
 
 
-def _bytes(value: Any) -> bytes:
+def _to_bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode(errors="surrogatepass")
 
 
-async def stored_run(log: SqliteLog, run_id: str) -> RecordedRun:
-    trace = _trace(await log.load_snapshot(run_id))  # first: somebody may be writing, and it must not be the newer one
-    return RecordedRun(run_id, [as_stored(entry) for entry in await log.read(run_id)], trace)
+async def read_stored_run(log: SqliteLog, run_id: str) -> RecordedRun:
+    trace = _build_trace(
+        await log.load_snapshot(run_id)
+    )  # first: somebody may be writing, and it must not be the newer one
+    return RecordedRun(run_id, [normalize_entry(entry) for entry in await log.read(run_id)], trace)
 
 
-async def _from_log(path: str) -> list[RecordedRun]:
+async def _read_log(path: str) -> list[RecordedRun]:
     async with SqliteLog(path) as log:
-        return [await stored_run(log, run_id) for run_id in await log.run_ids()]
+        return [await read_stored_run(log, run_id) for run_id in await log.run_ids()]
 
 
-def _trace(snapshot: Snapshot | None) -> Trace:
+def _build_trace(snapshot: Snapshot | None) -> ProgressTrace:
     seq, head_hash = cast(tuple[Any, Any], (snapshot.seq, snapshot.hash) if snapshot else (0, b""))
-    return Trace(seq + 1, head_hash) if type(seq) is int and seq >= 0 and type(head_hash) is bytes else Trace()
+    return (
+        ProgressTrace(seq + 1, head_hash)
+        if type(seq) is int and seq >= 0 and type(head_hash) is bytes
+        else ProgressTrace()
+    )
 
 
-def _by_run(entries: Iterable[Entry]) -> list[RecordedRun]:
-    runs: dict[str, list[Entry]] = {}
+def _group_by_run(entries: Iterable[LogEntry]) -> list[RecordedRun]:
+    runs: dict[str, list[LogEntry]] = {}
     run_id = ""
     for entry in entries:
         run_id = entry.run_id or run_id

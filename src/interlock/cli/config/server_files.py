@@ -11,11 +11,11 @@ import msgspec
 import typer
 
 from ...domain.errors import ConfigurationError
-from .logs import run_files
-from .places import find_places, make_private
+from .logs import find_run_files
+from .places import find_user_paths, make_private_folder
 
 #: `--log`, for commands about a server.
-ServerLog: TypeAlias = Annotated[
+ServerLogOption: TypeAlias = Annotated[
     Path | None,
     typer.Option("--log", envvar="INTERLOCK_LOG", help="The log of the server's runs. Default: the user's own."),
 ]
@@ -28,18 +28,18 @@ class ServerFiles(msgspec.Struct, frozen=True):
     state: Path
 
 
-def server_files(named: Path | None) -> ServerFiles:
+def prepare_server_files(log_path: Path | None) -> ServerFiles:
     """The folders are made where they are missing. For the user's own log that is where it is, with the signing key
     that `interlock audit` knows."""
-    places = find_places()
-    files = run_files(named, places)
-    if named is None:
-        return ServerFiles(files.log, files.artifacts, places.make_state())
-    return ServerFiles(files.log, files.artifacts, make_private(files.log.with_name(f"{files.log.name}.server")))
+    user_paths = find_user_paths()
+    files = find_run_files(log_path, user_paths)
+    if log_path is None:
+        return ServerFiles(files.log, files.artifacts, user_paths.make_state_folder())
+    return ServerFiles(files.log, files.artifacts, make_private_folder(files.log.with_name(f"{files.log.name}.server")))
 
 
 @contextmanager
-def the_only_server(state: Path) -> Generator[None]:
+def lock_server(state: Path) -> Generator[None]:
     """`ConfigurationError` when another server uses the folder, or nobody can."""
     path = state / "server.lock"
     try:

@@ -12,22 +12,22 @@ from ...server.core.audit import audit_log
 from ...server.core.database import Database
 from ...server.core.identity import account_rows, api_keys, sessions
 from ...server.core.identity.principal import Role
-from ...server.core.identity.trust import Refusal
-from ..display.output import say
+from ...server.core.identity.trust import IdentityProblem
+from ..display.output import echo
 from ..exit_codes import ExitCode
 from .places import login_name
-from .server_files import server_files
+from .server_files import prepare_server_files
 
 _T = TypeVar("_T")
 _TABLES = (*account_rows.TABLES, *api_keys.TABLES, *sessions.TABLES, *audit_log.TABLES)
-ALL = "*"
+ALL_AGENTS = "*"
 
 
-def with_database(log: Path | None, work: Callable[[Database], Awaitable[_T]]) -> _T:
+def run_with_database(log: Path | None, work: Callable[[Database], Awaitable[_T]]) -> _T:
     """A server that runs sees the change with its next request."""
 
     async def opened() -> _T:
-        database = Database(server_files(log).state / "server.db", _TABLES)
+        database = Database(prepare_server_files(log).state / "server.db", _TABLES)
         try:
             return await work(database)
         finally:
@@ -36,37 +36,37 @@ def with_database(log: Path | None, work: Callable[[Database], Awaitable[_T]]) -
     return asyncio.run(opened())
 
 
-def changed(answer: _T | Refusal) -> _T:
+def exit_on_refusal(answer: _T | IdentityProblem) -> _T:
     """What was made or changed. A refusal is told, and ends the command."""
-    if not isinstance(answer, Refusal):
+    if not isinstance(answer, IdentityProblem):
         return answer
-    say(f"interlock: {answer.field}: {answer.problem}. Nothing was changed.", error=True)
+    echo(f"interlock: {answer.field}: {answer.problem}. Nothing was changed.", error=True)
     raise typer.Exit(ExitCode.FAILED if answer.kind == "conflict" else ExitCode.USAGE)
 
 
-def whose() -> str:
+def get_actor() -> str:
     """How the journal names whoever uses the command."""
     return f"command:{login_name()}"
 
 
-def agents_in(text: str) -> frozenset[str] | None:
+def parse_agents(text: str) -> frozenset[str] | None:
     """Names between commas; None: all agents."""
-    return None if text.strip() == ALL else frozenset(name.strip() for name in text.split(",") if name.strip())
+    return None if text.strip() == ALL_AGENTS else frozenset(name.strip() for name in text.split(",") if name.strip())
 
 
-def in_line(names: Collection[str | Role] | None) -> str:
+def format_names(names: Collection[str | Role] | None) -> str:
     return "all" if names is None else ", ".join(sorted(map(str, names))) or "none"
 
 
-def sorted_names(names: Collection[str | Role] | None) -> list[str] | None:
+def sort_names(names: Collection[str | Role] | None) -> list[str] | None:
     """For programs. None is all of them."""
     return None if names is None else sorted(map(str, names))
 
 
-def iso(at: int) -> str | None:
+def format_iso(at: int) -> str | None:
     """For programs. None is never."""
     return datetime.fromtimestamp(at / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if at else None
 
 
-def moment(at: int) -> str:
+def format_minute(at: int) -> str:
     return datetime.fromtimestamp(at / 1e9, UTC).strftime("%Y-%m-%d %H:%M") if at else ""

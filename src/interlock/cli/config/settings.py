@@ -12,14 +12,14 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_type_hint
 
 import msgspec
 
-from ...domain.tool import Mode
-from .places import Places
-from .project import FOLDER
-from .settings_file import Value, ignored, parsed_text, read_values
-from .trusted import Trusted
+from ...domain.tool import PermissionMode
+from .places import UserPaths
+from .project import PROJECT_FOLDER
+from .settings_file import SettingValue, describe_ignored, parse_setting, read_values
+from .trusted import TrustedProject
 
-PROJECT_SETTINGS = f"{FOLDER}/config.toml"
-_STRICTEST_FIRST = tuple(Mode)
+PROJECT_SETTINGS = f"{PROJECT_FOLDER}/config.toml"
+_STRICTEST_FIRST = tuple(PermissionMode)
 
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 _Price: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
@@ -32,7 +32,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     provider: Literal["openai", "anthropic"] = "openai"
     model: Annotated[str, msgspec.Meta(max_length=200)] = ""
     base_url: Annotated[str, msgspec.Meta(max_length=2_000)] = ""
-    mode: Mode = Mode.DEFAULT
+    mode: PermissionMode = PermissionMode.DEFAULT
     policy: Annotated[str, msgspec.Meta(max_length=4_000)] = ""
     network: bool = False
     outside: bool = False
@@ -47,7 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     approval_timeout_seconds: _Seconds = 300.0
 
 
-ABOUT: Mapping[str, str] = {
+DESCRIPTIONS: Mapping[str, str] = {
     "provider": "How the model is spoken to: openai (and all that are compatible) or anthropic.",
     "model": "The name of the model.",
     "base_url": "The address of the model's server. Empty: the provider's own.",
@@ -66,43 +66,47 @@ ABOUT: Mapping[str, str] = {
     "approval_timeout_seconds": "How long a question waits for an answer in a terminal.",
 }
 
-TYPES: Mapping[str, Any] = {
-    name: hint for name, hint in get_type_hints(Settings, include_extras=True).items() if name in ABOUT
+SETTING_TYPES: Mapping[str, Any] = {
+    name: hint for name, hint in get_type_hints(Settings, include_extras=True).items() if name in DESCRIPTIONS
 }
 
 
-def _lower(mine: float | None, theirs: float | None) -> float | None:
-    return theirs if mine is None or (theirs is not None and theirs < mine) else mine
+def _take_lower(user_value: float | None, project_value: float | None) -> float | None:
+    return (
+        project_value
+        if user_value is None or (project_value is not None and project_value < user_value)
+        else user_value
+    )
 
 
-def _stricter(mine: Mode, theirs: Mode) -> Mode:
-    return min(mine, theirs, key=_STRICTEST_FIRST.index)
+def _take_stricter(user_value: PermissionMode, project_value: PermissionMode) -> PermissionMode:
+    return min(user_value, project_value, key=_STRICTEST_FIRST.index)
 
 
-def _off(mine: bool, theirs: bool) -> bool:
-    return mine and theirs
+def _allow_only_both(user_value: bool, project_value: bool) -> bool:
+    return user_value and project_value
 
 
-def _theirs(mine: Any, theirs: Any) -> Any:
-    return theirs
+def _take_project(user_value: Any, project_value: Any) -> Any:
+    return project_value
 
 
 #: What becomes of a value of the user and one of the project. What is not here, a project cannot set.
-PROJECT_MAY: Mapping[str, Callable[[Any, Any], Any]] = {
-    "model": _theirs,
-    "mode": _stricter,
-    "network": _off,
-    "outside": _off,
-    "max_model_calls": _lower,
-    "max_tool_calls": _lower,
-    "max_seconds": _lower,
-    "max_tokens": _lower,
-    "max_cost": _lower,
-    "approval_timeout_seconds": _lower,
+PROJECT_MERGES: Mapping[str, Callable[[Any, Any], Any]] = {
+    "model": _take_project,
+    "mode": _take_stricter,
+    "network": _allow_only_both,
+    "outside": _allow_only_both,
+    "max_model_calls": _take_lower,
+    "max_tool_calls": _take_lower,
+    "max_seconds": _take_lower,
+    "max_tokens": _take_lower,
+    "max_cost": _take_lower,
+    "approval_timeout_seconds": _take_lower,
 }
 
 
-class Loaded(NamedTuple):
+class LoadedSettings(NamedTuple):
     settings: Settings
     #: By name: `default`, a file and its line, a variable, or an option.
     origins: Mapping[str, str]
@@ -111,53 +115,57 @@ class Loaded(NamedTuple):
 
 
 def load_settings(
-    places: Places,
-    project: Trusted,
+    user_paths: UserPaths,
+    project: TrustedProject,
     environ: Mapping[str, str] = os.environ,
     options: Mapping[str, Any] | None = None,
-) -> Loaded:
+) -> LoadedSettings:
     """`PolicyFileError` or `ConfigurationError`, with the place, for whatever is not a setting.
 
     Args:
         options: What was said on the command line, by name; None is not said.
     """
-    said = _user_values(places)
-    theirs, notes = _project_values(project, said)
-    said |= theirs
-    for name in ABOUT:
-        variable = variable_of(name)
+    values = _read_user_values(user_paths)
+    project_values, notes = _read_project_values(project, values)
+    values |= project_values
+    for name in DESCRIPTIONS:
+        variable = variable_name(name)
         if text := environ.get(variable, ""):
-            said[name] = Value(parsed_text(name, TYPES[name], text, variable), variable)
+            values[name] = SettingValue(parse_setting(name, SETTING_TYPES[name], text, variable), variable)
         if options and options.get(name) is not None:
-            said[name] = Value(options[name], f"--{name.replace('_', '-')}")
-    settings = Settings(**{name: value.value for name, value in said.items()})
-    return Loaded(settings, {name: said[name].origin if name in said else "default" for name in ABOUT}, notes)
+            values[name] = SettingValue(options[name], f"--{name.replace('_', '-')}")
+    settings = Settings(**{name: value.value for name, value in values.items()})
+    return LoadedSettings(
+        settings, {name: values[name].origin if name in values else "default" for name in DESCRIPTIONS}, notes
+    )
 
 
-def variable_of(name: str) -> str:
+def variable_name(name: str) -> str:
     return f"INTERLOCK_{name.upper()}"
 
 
-def _user_values(places: Places) -> dict[str, Value]:
-    path = None if places.config is None else places.settings_file
+def _read_user_values(user_paths: UserPaths) -> dict[str, SettingValue]:
+    path = None if user_paths.config is None else user_paths.settings_file
     if path is None or not path.exists():
         return {}
-    return read_values(str(path), TYPES)
+    return read_values(str(path), SETTING_TYPES)
 
 
-def _project_values(project: Trusted, mine: Mapping[str, Value]) -> tuple[dict[str, Value], tuple[str, ...]]:
+def _read_project_values(
+    project: TrustedProject, user_values: Mapping[str, SettingValue]
+) -> tuple[dict[str, SettingValue], tuple[str, ...]]:
     content = project.content(PROJECT_SETTINGS)
     if content is None:
         return {}, ()
-    theirs = read_values(project.path(PROJECT_SETTINGS), TYPES, content, allowed=PROJECT_MAY)
+    project_values = read_values(project.path(PROJECT_SETTINGS), SETTING_TYPES, content, allowed=PROJECT_MERGES)
     defaults = Settings()
-    counted: dict[str, Value] = {}
+    accepted: dict[str, SettingValue] = {}
     notes: list[str] = []
-    for name, value in theirs.items():
-        own = mine[name].value if name in mine else getattr(defaults, name)
-        result = PROJECT_MAY[name](own, value.value)
+    for name, value in project_values.items():
+        user_value = user_values[name].value if name in user_values else getattr(defaults, name)
+        result = PROJECT_MERGES[name](user_value, value.value)
         if result == value.value:
-            counted[name] = value
+            accepted[name] = value
         else:
-            notes.append(ignored(name, own, value))
-    return counted, tuple(notes)
+            notes.append(describe_ignored(name, user_value, value))
+    return accepted, tuple(notes)

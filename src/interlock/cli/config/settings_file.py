@@ -15,16 +15,22 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ...domain.errors import ConfigurationError
-from ...policy.files.places import PolicyFileError, Problem
-from ...policy.files.source import parse_source, read_file
+from ...policy.files.places import PolicyFileError, PolicyProblem
+from ...policy.files.source import parse_source, read_policy_file
 
-_SECRET = re.compile(r"key|token$|secret|passw", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"key|token$|secret|passw", re.IGNORECASE)
 _MAX_SHOWN = 80
-_EXPECTED = re.compile(r"Expected `(\w+)(?: \| null)?`((?: [<>]=? [\d.]+| of length .*?)?)(?:,| -|$)")
-_KINDS = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false", "array": "a list"}
+_EXPECTED_TYPE = re.compile(r"Expected `(\w+)(?: \| null)?`((?: [<>]=? [\d.]+| of length .*?)?)(?:,| -|$)")
+_TYPE_LABELS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "array": "a list",
+}
 
 
-class Value(NamedTuple):
+class SettingValue(NamedTuple):
     value: Any
     #: Where it was said.
     origin: str
@@ -32,37 +38,37 @@ class Value(NamedTuple):
 
 def read_values(
     path: str, types: Mapping[str, Any], content: bytes | None = None, *, allowed: Container[str] | None = None
-) -> dict[str, Value]:
+) -> dict[str, SettingValue]:
     """`PolicyFileError` with everything that is wrong. `allowed` are the keys that this file may set."""
-    source = parse_source(read_file(path) if content is None else content, path)
-    values: dict[str, Value] = {}
-    problems: list[Problem] = []
+    source = parse_source(read_policy_file(path) if content is None else content, path)
+    values: dict[str, SettingValue] = {}
+    problems: list[PolicyProblem] = []
     for name, given in source.value.items():
         try:
-            values[name] = Value(_checked(name, types, given, allowed), f"{path}:{source.line([name])}")
+            values[name] = SettingValue(_check_value(name, types, given, allowed), f"{path}:{source.line_at([name])}")
         except ValueError as error:
-            problems.append(source.problem([name], str(error)))
+            problems.append(source.make_problem([name], str(error)))
     if problems:
         raise PolicyFileError(problems)
     return values
 
 
-def parsed_text(name: str, type_: Any, text: str, where: str) -> Any:
+def parse_setting(name: str, type_: Any, text: str, origin: str) -> Any:
     """A value from a variable or the command line. Several paths are separated as in `PATH`."""
     try:
         given: Any = text.split(os.pathsep) if "tuple[" in str(type_) else text
-        return _converted(name, type_, given, strict=False)
+        return _convert_value(name, type_, given, strict=False)
     except ValueError as error:
-        raise ConfigurationError(f"{where}: {error}.") from None
+        raise ConfigurationError(f"{origin}: {error}.") from None
 
 
-def changed(content: bytes, name: str, value: Any, path: str) -> bytes:
+def replace_setting(content: bytes, name: str, value: Any, path: str) -> bytes:
     """The file with another value, or with None without one. `ConfigurationError` when that takes more than a line."""
     before = parse_source(content, path)
     lines = content.decode().splitlines(keepends=True)
     place = re.compile(rf"""[ \t]*(?:{name}|"{name}"|'{name}')[ \t]*=""")
     found = [number for number, line in enumerate(lines) if place.match(line)]
-    new = [] if value is None else [f"{name} = {_toml(value)}\n"]
+    new = [] if value is None else [f"{name} = {_to_toml(value)}\n"]
     if found:
         lines[found[0] : found[0] + 1] = new
     else:
@@ -73,58 +79,58 @@ def changed(content: bytes, name: str, value: Any, path: str) -> bytes:
     expected: dict[str, Any] = {key: item for key, item in before.value.items() if key != name}
     if value is not None:
         expected[name] = list(value) if _is_list(value) else value
-    if _values_of(after, path) != expected:
+    if _try_parse(after, path) != expected:
         raise ConfigurationError(f"{path} cannot be changed line by line; change {name} there yourself.")
     return after
 
 
-def ignored(name: str, own: Any, theirs: Value) -> str:
-    said = f"{theirs.origin}: {name} = {_toml(theirs.value)}"
-    return f"{said} was ignored: a project can only tighten, and {_toml(own)} holds"
+def describe_ignored(name: str, user_value: Any, project_value: SettingValue) -> str:
+    setting = f"{project_value.origin}: {name} = {_to_toml(project_value.value)}"
+    return f"{setting} was ignored: a project can only tighten, and {_to_toml(user_value)} holds"
 
 
-def unknown(name: str, types: Mapping[str, Any]) -> str:
+def describe_unknown(name: str, types: Mapping[str, Any]) -> str:
     shown = name[:_MAX_SHOWN]
-    if _SECRET.search(name):
+    if _SECRET_NAME.search(name):
         return f"there is no setting {shown}: keys are taken from the environment or a keyring, and never from a file"
     near = difflib.get_close_matches(name, types, n=1)
     return f"there is no setting {shown}{f'; is it {near[0]}?' if near else ''}"
 
 
-def _values_of(content: bytes, path: str) -> Any:
+def _try_parse(content: bytes, path: str) -> Any:
     try:
         return parse_source(content, path).value
     except PolicyFileError:
         return None
 
 
-def _checked(name: str, types: Mapping[str, Any], given: Any, allowed: Container[str] | None) -> Any:
+def _check_value(name: str, types: Mapping[str, Any], given: Any, allowed: Container[str] | None) -> Any:
     if name not in types:
-        raise ValueError(unknown(name, types))
+        raise ValueError(describe_unknown(name, types))
     if allowed is not None and name not in allowed:
         raise ValueError(f"a project cannot set {name}; it is for the settings of a user")
-    return _converted(name, types[name], given, strict=True)
+    return _convert_value(name, types[name], given, strict=True)
 
 
-def _converted(name: str, type_: Any, given: Any, *, strict: bool) -> Any:
+def _convert_value(name: str, type_: Any, given: Any, *, strict: bool) -> Any:
     try:
         value = msgspec.convert(given, type_, strict=strict)
     except msgspec.ValidationError as error:
-        raise ValueError(_words(name, type_, str(error))) from None
+        raise ValueError(_describe_error(name, type_, str(error))) from None
     if name in _CHECKS:
         _CHECKS[name](name, value)
     return value
 
 
-def _words(name: str, type_: Any, error: str) -> str:
+def _describe_error(name: str, type_: Any, error: str) -> str:
     """`Expected `int | null`, got `str`` in words of ours."""
     if error.startswith("Invalid enum value"):
-        return f"{name} must be one of {', '.join(_choices(type_))}"
-    found = _EXPECTED.match(error)
-    return f"{name} must be {_KINDS.get(found[1], found[1])}{found[2]}" if found else f"{name}: {error}"
+        return f"{name} must be one of {', '.join(_list_choices(type_))}"
+    found = _EXPECTED_TYPE.match(error)
+    return f"{name} must be {_TYPE_LABELS.get(found[1], found[1])}{found[2]}" if found else f"{name}: {error}"
 
 
-def _choices(type_: Any) -> list[str]:
+def _list_choices(type_: Any) -> list[str]:
     return [str(each) for each in (get_args(type_) or type_)]
 
 
@@ -159,5 +165,5 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, tuple | list)
 
 
-def _toml(value: Any) -> str:
+def _to_toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import cast
 
-from ...domain.call import Answer, Decided, Question
+from ...domain.call import Answer, AnswerFields, Question
 from ...domain.errors import AnswerRefusedError, InterlockError
 from ...interaction.terminal import TerminalInteractionProvider
 from ...runs.handle import RunHandle
@@ -18,74 +18,74 @@ from ...runs.runner import Runner
 from ...storage.file_artifacts import FileArtifacts
 from ...storage.sqlite.log import SqliteLog
 from ..display.live import LiveView
-from ..display.live_region import Region, live_console
-from ..display.output import say_wrong
+from ..display.live_region import LiveRegion, make_live_console
+from ..display.output import echo_error
 from ..exit_codes import ExitCode
-from ..session.ending import exit_code_of, verified
-from ..session.interrupt import Interrupts
-from ..session.session import Stage, remembered, watched
-from ..session.terminal import TerminalModes, terminal_as_it_was
+from ..session.ending import get_exit_code, format_verification
+from ..session.interrupt import InterruptHandler
+from ..session.session import LiveSession, restore_view, show_run
+from ..session.terminal import TerminalModes, preserve_terminal
 from .story import EDIT, RUN_ID, TASK, demo_agent, demo_tools
 
-DIES, LIVES = "dies", "lives"
-_BY = "the demo"
+CRASH, SURVIVE = "dies", "lives"
+_ANSWERED_BY = "the demo"
 
 
-def main(words: list[str]) -> None:
-    with terminal_as_it_was() as modes:
+def main(arguments: list[str]) -> None:
+    with preserve_terminal() as modes:
         try:
-            code = asyncio.run(_move_on(Path(words[0]), modes, dies=words[1] == DIES))
+            code = asyncio.run(_run_demo(Path(arguments[0]), modes, crashes=arguments[1] == CRASH))
         except KeyboardInterrupt:
             code = ExitCode.INTERRUPTED
         except InterlockError as error:
-            say_wrong(error)
+            echo_error(error)
             code = ExitCode.FAILED
     sys.exit(code)
 
 
-async def _move_on(folder: Path, modes: TerminalModes, *, dies: bool) -> ExitCode:
-    region = Region(live_console())
+async def _run_demo(folder: Path, modes: TerminalModes, *, crashes: bool) -> ExitCode:
+    region = LiveRegion(make_live_console())
     view = LiveView(region)
     artifacts = FileArtifacts(folder / "artifacts")
     agent = demo_agent(demo_tools(folder / "project"))
     async with (
         SqliteLog(folder / "runs.db") as log,
-        Runner(agent, log=log, artifacts=artifacts, on_progress=view.progress) as runner,
+        Runner(agent, log=log, artifacts=artifacts, on_progress=view.on_progress) as runner,
     ):
-        stage = Stage(runner, view, region, Interrupts(view, None, leave_now=lambda: os._exit(1)), modes)
-        seen = await remembered(runner, RUN_ID, view)
-        handle = await (runner.open(RUN_ID) if seen >= 0 else runner.start(TASK, run_id=RUN_ID))
-        handle.on_model(view.heard)
-        while (result := await watched(handle, stage, seen)).questions and not stage.interrupts.stopped:
+        session = LiveSession(runner, view, region, InterruptHandler(view, None, exit_now=lambda: os._exit(1)), modes)
+        last_seq = await restore_view(runner, RUN_ID, view)
+        handle = await (runner.open(RUN_ID) if last_seq >= 0 else runner.start(TASK, run_id=RUN_ID))
+        handle.on_model(view.on_model_event)
+        while (result := await show_run(handle, session, last_seq)).questions and not session.interrupts.is_stopped:
             for question in await handle.questions():
-                await _answer(handle, question, view, dies)
-            seen = len(await log.read(RUN_ID)) - 1
+                await _answer(handle, question, view, crashes)
+            last_seq = len(await log.read(RUN_ID)) - 1
             await handle.resume()
-        view.show(*verified(result, region.width))
-    return exit_code_of(result, stage.interrupts.stopped)
+        view.print_lines(*format_verification(result, region.width))
+    return get_exit_code(result, session.interrupts.is_stopped)
 
 
-async def _answer(handle: RunHandle, question: Question, view: LiveView, dies: bool) -> None:
+async def _answer(handle: RunHandle, question: Question, view: LiveView, crashes: bool) -> None:
     """The run waits, and nobody has it: the answer is durable before anything goes on."""
     terminal = TerminalInteractionProvider(None)
-    said = await terminal.ask(question) if terminal.interactive else _own_answer(question, view)
-    if said is None:
+    answer = await terminal.ask(question) if terminal.interactive else _auto_approve(question, view)
+    if answer is None:
         return
-    decided = {name: getattr(said, name) for name in Decided.__annotations__ if hasattr(said, name)}
+    fields = {name: getattr(answer, name) for name in AnswerFields.__annotations__ if hasattr(answer, name)}
     try:
-        await handle.decide(question.action_id, **cast(Decided, decided))
+        await handle.decide(question.action_id, **cast(AnswerFields, fields))
     except AnswerRefusedError as error:
-        view.say(f"  {error}", "yellow")
+        view.print_note(f"  {error}", "yellow")
         return
-    if dies and said.approved and question.tool_name == EDIT:
-        view.say(f"  The yes is in the log. Process {os.getpid()} kills itself: kill -9.", "bold red")
+    if crashes and answer.approved and question.tool_name == EDIT:
+        view.print_note(f"  The yes is in the log. Process {os.getpid()} kills itself: kill -9.", "bold red")
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _own_answer(question: Question, view: LiveView) -> Answer:
-    view.say(f"  A person is asked: {question.capability}: {question.reason}", "yellow")
-    view.say("  There is no terminal to ask at, so the demo itself says yes.", "yellow")
-    return Answer(approved=True, by=_BY)
+def _auto_approve(question: Question, view: LiveView) -> Answer:
+    view.print_note(f"  A person is asked: {question.capability}: {question.reason}", "yellow")
+    view.print_note("  There is no terminal to ask at, so the demo itself says yes.", "yellow")
+    return Answer(approved=True, by=_ANSWERED_BY)
 
 
 if __name__ == "__main__":

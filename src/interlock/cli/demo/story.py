@@ -19,7 +19,7 @@ from ...domain.observation import Observation
 from ...interaction.headless import HeadlessInteractionProvider
 from ...local import LocalTools
 from ...models.interface import ModelRequest
-from ...models.scripted import ScriptedProvider, Turn, TurnWriter, proposed
+from ...models.scripted import ScriptedModel, ScriptedTurn, TurnFactory, tool_call
 from ...policy.engine.rule import Rule
 from ...policy.engine.rule_policy import RulePolicy
 from ...runs.runner import Runner
@@ -31,11 +31,11 @@ RUN_ID = "run_demo"
 #: The call that asks, and after whose approval the first process dies.
 EDIT = "edit_file"
 FIXED = "items >= 100"
-_TESTS = "Tests: "
-_PASS = f"Fixed: {SOURCE} compared with `>` where the test wants `>=`. The tests pass."
-_FAIL = "I changed the comparison, but the tests still fail."
-_REFUSED = "The edit was refused, so nothing was changed, and the test still fails."
-_FILES: Mapping[str, str] = {
+_TESTS_PREFIX = "Tests: "
+_PASSED_TEXT = f"Fixed: {SOURCE} compared with `>` where the test wants `>=`. The tests pass."
+_FAILED_TEXT = "I changed the comparison, but the tests still fail."
+_REFUSED_TEXT = "The edit was refused, so nothing was changed, and the test still fails."
+_PROJECT_FILES: Mapping[str, str] = {
     SOURCE: "def discount(items):\n    return 0.1 if items > 100 else 0.0\n",
     "test_shop.py": """\
 import unittest
@@ -56,7 +56,7 @@ class TestDiscount(unittest.TestCase):
 def make_project(folder: Path) -> Path:
     project = folder / "project"
     (project / HOOK).parent.mkdir(parents=True)
-    for name, text in {**_FILES, "README.md": f"{_TESTS}{_test_command()}\n", HOOK: "exit 0\n"}.items():
+    for name, text in {**_PROJECT_FILES, "README.md": f"{_TESTS_PREFIX}{_test_command()}\n", HOOK: "exit 0\n"}.items():
         (project / name).write_text(text)
     (folder / KEY).write_text("not for the model\n")
     return project
@@ -66,12 +66,12 @@ def _test_command() -> str:
     """The tests are such that Python's own runner takes them, where commands find no pytest."""
     look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('pytest') is None)"
     found = subprocess.run(  # noqa: S603 - our own Python, as commands see it
-        [os.path.join(_programs(), "python3"), "-I", "-c", look], env={}, check=False, capture_output=True
+        [os.path.join(_programs_folder(), "python3"), "-I", "-c", look], env={}, check=False, capture_output=True
     )
     return f"python3 -m {'unittest' if found.returncode else 'pytest'} -q"
 
 
-def _programs() -> str:
+def _programs_folder() -> str:
     return os.path.dirname(os.path.abspath(sys.executable))
 
 
@@ -80,7 +80,7 @@ def demo_tools(project: Path) -> LocalTools:
     return LocalTools(
         project,
         environment={
-            "PATH": f"{_programs()}:/usr/local/bin:/usr/bin:/bin",
+            "PATH": f"{_programs_folder()}:/usr/local/bin:/usr/bin:/bin",
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTEST_ADDOPTS": "-p no:cacheprovider",
         },
@@ -88,9 +88,9 @@ def demo_tools(project: Path) -> LocalTools:
 
 
 def demo_agent(tools: LocalTools) -> Agent:
-    command = Path(tools.root, "README.md").read_text().removeprefix(_TESTS).strip()
+    command = Path(tools.root, "README.md").read_text().removeprefix(_TESTS_PREFIX).strip()
     return Agent(
-        provider=ScriptedProvider(_turns(command), by_position=True),
+        provider=ScriptedModel(_build_turns(command), by_position=True),
         name="demo",
         instructions=INSTRUCTIONS,
         tools=tools,
@@ -98,71 +98,80 @@ def demo_agent(tools: LocalTools) -> Agent:
     )
 
 
-def _turns(command: str) -> list[Turn | TurnWriter]:
-    tests = proposed("bash", {"command": command})
+def _build_turns(command: str) -> list[ScriptedTurn | TurnFactory]:
+    tests = tool_call("bash", {"command": command})
     edit = {"path": SOURCE, "old_string": "items > 100", "new_string": FIXED}
     return [
-        Turn(text="I look at the project, and run its tests.", calls=(_read("README.md"), tests)),
-        Turn(
+        ScriptedTurn(text="I look at the project, and run its tests.", calls=(_read_call("README.md"), tests)),
+        ScriptedTurn(
             text="One test fails. I read it, and what it tests.",
-            calls=(_read("test_shop.py"), _read(SOURCE), _read(f"../{KEY}")),
+            calls=(_read_call("test_shop.py"), _read_call(SOURCE), _read_call(f"../{KEY}")),
         ),
-        Turn(text="The comparison is off by one.", calls=(proposed(EDIT, edit),)),
-        lambda request: Turn(text="I verify it.", calls=(tests,)) if _went_well(request) else Turn(text=_REFUSED),
-        lambda request: Turn(text=_PASS if _went_well(request) else _FAIL),
+        ScriptedTurn(text="The comparison is off by one.", calls=(tool_call(EDIT, edit),)),
+        lambda request: (
+            ScriptedTurn(text="I verify it.", calls=(tests,))
+            if _last_call_succeeded(request)
+            else ScriptedTurn(text=_REFUSED_TEXT)
+        ),
+        lambda request: ScriptedTurn(text=_PASSED_TEXT if _last_call_succeeded(request) else _FAILED_TEXT),
     ]
 
 
-def _read(path: str) -> ProposedCall:
-    return proposed("read_file", {"path": path})
+def _read_call(path: str) -> ProposedCall:
+    return tool_call("read_file", {"path": path})
 
 
-def _went_well(request: ModelRequest) -> bool:
+def _last_call_succeeded(request: ModelRequest) -> bool:
     """The last call, by what the model is told."""
-    told = [message.text for message in request.messages if isinstance(message, ToolMessage)]
-    return '"ok":true' in told[-1].partition("\n")[0]
+    results = [message.text for message in request.messages if isinstance(message, ToolMessage)]
+    return '"ok":true' in results[-1].partition("\n")[0]
 
 
-class Attempt(NamedTuple):
+class EscapeAttempt(NamedTuple):
     what: str
     command: str
 
 
-class Tried(NamedTuple):
+class AttemptResult(NamedTuple):
     what: str
-    worked: bool
+    has_worked: bool
     #: What stood in the way, in the words of the command.
-    said: str
+    message: str
 
 
-async def try_to_get_out(folder: Path) -> list[Tried]:
+async def try_escapes(folder: Path) -> list[AttemptResult]:
     """Nothing of it may work. A server of this very host is there to be found."""
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     async with server:
-        attempts = _attempts(folder, server.sockets[0].getsockname()[1])
-        calls = tuple(proposed("bash", {"command": attempt.command}) for attempt in attempts)
+        attempts = _list_attempts(folder, server.sockets[0].getsockname()[1])
+        calls = tuple(tool_call("bash", {"command": attempt.command}) for attempt in attempts)
         agent = Agent(
-            provider=ScriptedProvider([Turn(calls=calls), Turn(text="Done.")]),
+            provider=ScriptedModel([ScriptedTurn(calls=calls), ScriptedTurn(text="Done.")]),
             tools=demo_tools(folder / "project"),
             policy=RulePolicy([Rule(id="commands", verdict="allow", tools="bash")]),
         )
         # Where a sandbox holds back less than it should, each command asks, whatever the rules say.
         async with Runner(agent, interaction=HeadlessInteractionProvider("approve")) as runner:
             result = await runner.run("Try.")
-    seen = sorted(result.observations, key=lambda one: int(one.call_id.rpartition("_")[2]))
-    return [Tried(attempt.what, one.ok, _said(one)) for attempt, one in zip(attempts, seen, strict=True)]
+    observations = sorted(result.observations, key=lambda one: int(one.call_id.rpartition("_")[2]))
+    return [
+        AttemptResult(attempt.what, one.ok, _find_message(one))
+        for attempt, one in zip(attempts, observations, strict=True)
+    ]
 
 
-def _attempts(folder: Path, port: int) -> Sequence[Attempt]:
+def _list_attempts(folder: Path, port: int) -> Sequence[EscapeAttempt]:
     return (
-        Attempt("read a key beside the project", f"cat '{folder}/{KEY}'"),
-        Attempt("read the log of the run", f"head -c 16 '{folder}/runs.db'"),
-        Attempt("read variables of this process", f"cat /proc/{os.getpid()}/environ"),
-        Attempt("write a hook for git", f"echo make >> {HOOK}"),
-        Attempt("call a server on this host", f"echo hello > /dev/tcp/127.0.0.1/{port}"),
+        EscapeAttempt("read a key beside the project", f"cat '{folder}/{KEY}'"),
+        EscapeAttempt("read the log of the run", f"head -c 16 '{folder}/runs.db'"),
+        EscapeAttempt("read variables of this process", f"cat /proc/{os.getpid()}/environ"),
+        EscapeAttempt("write a hook for git", f"echo make >> {HOOK}"),
+        EscapeAttempt("call a server on this host", f"echo hello > /dev/tcp/127.0.0.1/{port}"),
     )
 
 
-def _said(seen: Observation) -> str:
-    lines = (seen.content.text if seen.content else "").splitlines()
-    return next((line.rpartition(": ")[2] for line in lines if ": " in line and not line.startswith("[")), seen.code)
+def _find_message(observation: Observation) -> str:
+    lines = (observation.content.text if observation.content else "").splitlines()
+    return next(
+        (line.rpartition(": ")[2] for line in lines if ": " in line and not line.startswith("[")), observation.code
+    )

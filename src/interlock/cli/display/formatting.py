@@ -7,10 +7,10 @@ from typing import Any, cast
 
 from rich.text import Text
 
-from .output import compact
+from .output import to_compact_json
 
 
-class StateWord(StrEnum):
+class DisplayState(StrEnum):
     RUNNING = "running"
     WAITING = "waiting"
     #: Everything that was said has its answer, and more may be said: a chat.
@@ -37,18 +37,18 @@ _STYLES: Mapping[str, str] = {
     "damaged": "bold red",
 }
 #: The arguments that say most about a call, the most telling first.
-_TELLING = ("command", "path", "file_path", "pattern", "url", "query", "name", "task", "to")
+_SUMMARY_ARGUMENTS = ("command", "path", "file_path", "pattern", "url", "query", "name", "task", "to")
 _SECOND_NS, _SECOND_MS = 1_000_000_000, 1_000
 #: From so many seconds on, this unit is used.
 _UNITS = ((2 * 86_400, 86_400, "days"), (2 * 3_600, 3_600, "h"), (120, 60, "min"))
-_MAX_ACTS_ON = 200
+_MAX_SUMMARY_CHARS = 200
 
 
-def state_text(word: str) -> Text:
-    return Text(word, style=_STYLES.get(word, ""))
+def style_state(state: str) -> Text:
+    return Text(state, style=_STYLES.get(state, ""))
 
 
-def for_how_long(nanoseconds: int) -> str:
+def format_duration(nanoseconds: int) -> str:
     """`5 s`, `3 min`, `7 h`, `12 days`. A clock that was set back gives 0 s."""
     seconds = max(0, nanoseconds) // _SECOND_NS
     for at_least, unit, word in _UNITS:
@@ -57,38 +57,38 @@ def for_how_long(nanoseconds: int) -> str:
     return f"{seconds} s"
 
 
-def until(at: int, now: int) -> str:
+def format_expiry(at: int, now: int) -> str:
     """When a question ends."""
     if not at:
         return "never"
-    return f"in {for_how_long(at - now)}" if at > now else "over"
+    return f"in {format_duration(at - now)}" if at > now else "over"
 
 
-def took(milliseconds: float | None) -> str:
+def format_elapsed(milliseconds: float | None) -> str:
     if milliseconds is None:
         return ""
     return f"{milliseconds:.0f} ms" if milliseconds < _SECOND_MS else f"{milliseconds / _SECOND_MS:,.1f} s"
 
 
-def date_and_time(at: int) -> str:
+def format_local_time(at: int) -> str:
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at // _SECOND_NS))
     except (OverflowError, ValueError, OSError):
         return f"{at} nanoseconds after 1970"
 
 
-def first_words(text: str, most: int = _MAX_ACTS_ON) -> str:
+def shorten_line(text: str, max_chars: int = _MAX_SUMMARY_CHARS) -> str:
     """The beginning of a text as one line."""
-    line = " ".join(text[: 4 * most].split())
-    return line if len(line) <= most and len(text) <= 4 * most else f"{line[:most].rstrip()}..."
+    line = " ".join(text[: 4 * max_chars].split())
+    return line if len(line) <= max_chars and len(text) <= 4 * max_chars else f"{line[:max_chars].rstrip()}..."
 
 
-def acts_on(arguments: Any) -> str:
+def summarize_arguments(arguments: Any) -> str:
     """What a call is about, from its arguments as a model wrote them."""
     if not isinstance(arguments, dict):
-        return "" if arguments is None else first_words(str(arguments))
-    given = cast(dict[str, Any], arguments)
-    for name in _TELLING:
-        if isinstance(value := given.get(name), str) and value:
-            return first_words(value)
-    return first_words(", ".join(f"{name} {compact(value)}" for name, value in given.items()))
+        return "" if arguments is None else shorten_line(str(arguments))
+    values = cast(dict[str, Any], arguments)
+    for name in _SUMMARY_ARGUMENTS:
+        if isinstance(value := values.get(name), str) and value:
+            return shorten_line(value)
+    return shorten_line(", ".join(f"{name} {to_compact_json(value)}" for name, value in values.items()))

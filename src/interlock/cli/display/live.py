@@ -16,253 +16,255 @@ from rich.text import Text
 
 from ...domain import event as facts
 from ...domain.event import Event
-from ...models.interface import Finished, ModelEvent, Restarted, TextPiece
-from .formatting import acts_on, first_words
-from .live_calls import SPINNER, LiveCall, ended_lines
-from .live_region import Region
-from .live_text import MARK_CELLS, StreamedText, harmless, marked, rows_of
-from .output import visible_line
+from ...models.interface import StreamFinished, ModelEvent, StreamRestarted, TextDelta
+from .formatting import summarize_arguments, shorten_line
+from .live_calls import SPINNER, LiveCall, format_finished_call
+from .live_region import LiveRegion
+from .live_text import MARK_CELLS, StreamedText, neutralize_text, mark_row, wrap_line
+from .output import make_visible
 
 _FRAMES_PER_SECOND = 10
 _MAX_ROWS = 8
 _HANGING = "    "
-_MAX_EARLY = 100
+_MAX_EARLY_PROGRESS = 100
 _MAX_PROGRESS_CHARS = 500
 _MAX_NAME_CHARS = 60
 #: A model that takes longer is seen to be waited for.
-_PATIENCE_NS = 500_000_000
+_MODEL_WAIT_NS = 500_000_000
 #: How far the log may be behind.
-_BEHIND_SECONDS = 2.0
+_LOG_DELAY_SECONDS = 2.0
 
 
-class _Heard:
+class _StreamedAnswer:
     """What one request was answered with, as far as it came. Pieces that were not shown yet."""
 
     def __init__(self) -> None:
-        self.pieces: list[TextPiece | Restarted] = []
+        self.pieces: list[TextDelta | StreamRestarted] = []
         self.is_over = False
         self.has_text = False
 
 
 class LiveView:
-    def __init__(self, region: Region, now: Callable[[], int] = time.time_ns) -> None:
+    def __init__(self, region: LiveRegion, now: Callable[[], int] = time.time_ns) -> None:
         self._region = region
         self._now = now
         self._calls: dict[str, LiveCall] = {}
         #: What calls said before the log came to them.
-        self._early: dict[str, str] = {}
-        self._heard: deque[_Heard] = deque()
+        self._early_progress: dict[str, str] = {}
+        self._streamed: deque[_StreamedAnswer] = deque()
         #: Since when the model is asked; 0: it is not, as far as the log tells.
         self._asked_at = 0
         self._text = StreamedText(region.width - MARK_CELLS)
         #: Questions that were answered at this terminal.
-        self.answered_here: set[str] = set()
+        self.answered_locally: set[str] = set()
         #: Set: the log has come to the question.
         self._questions: dict[str, asyncio.Event] = {}
-        self._shown: Mapping[type, Callable[[Any, Event], None]] = {
-            facts.ModelAsked: self._asked,
-            facts.ModelAnswered: self._answered,
-            facts.ModelFailed: self._failed,
-            facts.CallProposed: self._proposed,
-            **dict.fromkeys((facts.ApprovalRequested, facts.InputRequested, facts.ConsentRequested), self._requested),
-            **dict.fromkeys(_DECISIONS, self._decided),
-            facts.ActionVoided: self._voided,
-            facts.InvocationStarted: self._started,
-            facts.InvocationSuspended: self._suspended,
-            facts.CallObserved: self._observed,
-            facts.Warned: self._warned,
-            facts.AnswerRefused: self._refused,
-            facts.ClaimContradicted: self._contradicted,
+        self._handlers: Mapping[type, Callable[[Any, Event], None]] = {
+            facts.ModelRequested: self._on_model_request,
+            facts.ModelResponded: self._on_model_response,
+            facts.ModelFailed: self._on_model_failure,
+            facts.CallProposed: self._on_intent,
+            **dict.fromkeys((facts.ApprovalRequested, facts.InputRequested, facts.ConsentRequested), self._on_question),
+            **dict.fromkeys(_DECISION_LABELS, self._on_decision),
+            facts.ApprovalVoided: self._on_void,
+            facts.InvocationStarted: self._on_started,
+            facts.InvocationSuspended: self._on_suspended,
+            facts.CallObserved: self._on_observation,
+            facts.WarningRaised: self._on_warning,
+            facts.FinalAnswerRejected: self._on_answer_refused,
+            facts.ClaimContradicted: self._on_conflict,
         }
 
     @property
-    def moves(self) -> bool:
-        return self._region.moves
+    def is_animated(self) -> bool:
+        return self._region.is_animated
 
-    def held(self) -> AbstractContextManager[None]:
+    def suspended(self) -> AbstractContextManager[None]:
         """The terminal is somebody else's: nothing is drawn, and what there is to say waits."""
-        return self._region.held()
+        return self._region.suspended()
 
-    def say(self, text: str, style: str = "") -> None:
+    def print_note(self, text: str, style: str = "") -> None:
         """A note of ours, which may hold text from elsewhere. What the model said so far stands before it."""
-        self._end_text()
+        self._finish_text()
         core = text.lstrip(" ")
         indent = text[: len(text) - len(core)]
-        line, room = visible_line(core), self._region.width - len(indent)
-        first = rows_of(line, room)[0]
+        line, room = make_visible(core), self._region.width - len(indent)
+        first = wrap_line(line, room)[0]
         rest = line[len(first) :].lstrip(" ")
         # Text from elsewhere may reach the next row, which must not look like one of ours.
-        more = rows_of(rest, room - len(_HANGING)) if rest else []
-        self._region.say(Text(indent + first, style), *(Text(indent + _HANGING + row, style) for row in more))
+        more = wrap_line(rest, room - len(_HANGING)) if rest else []
+        self._region.print_lines(Text(indent + first, style), *(Text(indent + _HANGING + row, style) for row in more))
 
-    def show(self, *lines: Text) -> None:
-        self._region.say(*lines)
+    def print_lines(self, *lines: Text) -> None:
+        self._region.print_lines(*lines)
 
-    async def has_shown(self, action_id: str) -> None:
+    async def wait_until_shown(self, action_id: str) -> None:
         """Waits until everything was shown that happened before this question, for a moment at most."""
         shown = self._questions.setdefault(action_id, asyncio.Event())
         with suppress(TimeoutError):
-            await asyncio.wait_for(shown.wait(), _BEHIND_SECONDS)
+            await asyncio.wait_for(shown.wait(), _LOG_DELAY_SECONDS)
 
-    def heard(self, event: ModelEvent) -> None:
-        if not self._heard or self._heard[-1].is_over:
-            self._heard.append(_Heard())
-        answer = self._heard[-1]
+    def on_model_event(self, event: ModelEvent) -> None:
+        if not self._streamed or self._streamed[-1].is_over:
+            self._streamed.append(_StreamedAnswer())
+        answer = self._streamed[-1]
         match event:
-            case TextPiece() | Restarted():
+            case TextDelta() | StreamRestarted():
                 answer.pieces.append(event)
-            case Finished():
+            case StreamFinished():
                 answer.is_over = True
             case _:
                 pass
         with self._region.one_frame():
-            self._show_heard()
+            self._print_streamed()
 
-    def progress(self, call_id: str, message: str) -> None:
+    def on_progress(self, call_id: str, message: str) -> None:
         """What a running call says. May come from any thread: it is drawn with the next frame."""
-        call, said = self._calls.get(call_id), message[-_MAX_PROGRESS_CHARS:]
+        call, text = self._calls.get(call_id), message[-_MAX_PROGRESS_CHARS:]
         if call is not None:
-            call.progress = said
-        elif len(self._early) < _MAX_EARLY:  # The log is a moment behind.
-            self._early[call_id] = said
+            call.progress = text
+        elif len(self._early_progress) < _MAX_EARLY_PROGRESS:  # The log is a moment behind.
+            self._early_progress[call_id] = text
 
-    def event(self, event: Event) -> None:
-        show = self._shown.get(type(event.fact))
+    def on_event(self, event: Event) -> None:
+        show = self._handlers.get(type(event.fact))
         with self._region.one_frame():
             if show is not None:
                 show(event.fact, event)
-            self.tick()
+            self.refresh()
 
-    def remember(self, event: Event) -> None:
+    def restore_event(self, event: Event) -> None:
         """What happened before anybody looked: the calls that are still open have a name."""
         match event.fact:
             case facts.CallProposed() as fact:
-                self._proposed(fact, event)
+                self._on_intent(fact, event)
             case facts.ApprovalRequested() | facts.InputRequested() | facts.ConsentRequested() as fact:
-                self._requested(fact, event)
+                self._on_question(fact, event)
             case facts.CallObserved() as fact:
                 self._calls.pop(fact.observation.call_id, None)
             case _:
                 pass
 
-    def tick(self) -> None:
+    def refresh(self) -> None:
         """Draw what is under way, as it is now."""
         now = self._now()
         rows = [row for call in self._calls.values() for row in call.rows(now)]
         if len(rows) > _MAX_ROWS:
             rows = [*rows[: _MAX_ROWS - 1], Text("  ... and more", "dim")]
-        if self._text.rest:
-            rows.insert(0, marked(self._text.rest))
-        elif self._asked_at and not rows and now - self._asked_at >= _PATIENCE_NS:
+        if self._text.partial_row:
+            rows.insert(0, mark_row(self._text.partial_row))
+        elif self._asked_at and not rows and now - self._asked_at >= _MODEL_WAIT_NS:
             seconds = (now - self._asked_at) / 1e9
             frame = SPINNER[int(seconds * _FRAMES_PER_SECOND) % len(SPINNER)]
             rows = [Text(f"  {frame}        {seconds:,.0f} s   waiting for the model", "dim")]
         self._region.draw(rows)
 
-    def rest(self) -> None:
+    def stop(self) -> None:
         """The run is not moved on any more. What is not done is not under way either."""
         self._region.clear()
-        self._end_text()
-        self._heard.clear()
-        self._early.clear()
+        self._finish_text()
+        self._streamed.clear()
+        self._early_progress.clear()
         for call in self._calls.values():
-            call.since = 0
+            call.started_at = 0
         self._asked_at = 0
 
-    def _show_heard(self) -> None:
-        if not self._asked_at or not self._heard:
+    def _print_streamed(self) -> None:
+        if not self._asked_at or not self._streamed:
             return
-        answer = self._heard[0]
+        answer = self._streamed[0]
         for piece in answer.pieces:
-            if isinstance(piece, Restarted):
-                self._end_text()
-                self.say(f"(the answer broke off: {piece.reason} It is asked for again.)", "yellow")
+            if isinstance(piece, StreamRestarted):
+                self._finish_text()
+                self.print_note(f"(the answer broke off: {piece.reason} It is asked for again.)", "yellow")
             else:
                 answer.has_text = True
-                self._region.say(*map(marked, self._text.add(piece.text)))
+                self._region.print_lines(*map(mark_row, self._text.add(piece.text)))
         if answer.pieces:
             answer.pieces.clear()
-            self.tick()
+            self.refresh()
 
-    def _end_text(self) -> None:
-        self._region.say(*map(marked, self._text.end()))
+    def _finish_text(self) -> None:
+        self._region.print_lines(*map(mark_row, self._text.end()))
 
-    def _asked(self, fact: facts.ModelAsked, event: Event) -> None:
+    def _on_model_request(self, fact: facts.ModelRequested, event: Event) -> None:
         self._asked_at = event.at
-        self._show_heard()
+        self._print_streamed()
 
-    def _answered(self, fact: facts.ModelAnswered, event: Event) -> None:
-        self._show_heard()
-        answer = self._heard.popleft() if self._heard else _Heard()
+    def _on_model_response(self, fact: facts.ModelResponded, event: Event) -> None:
+        self._print_streamed()
+        answer = self._streamed.popleft() if self._streamed else _StreamedAnswer()
         self._asked_at = 0
         if fact.text and not answer.has_text:
-            self._region.say(*map(marked, self._text.add(fact.text)))
-        self._end_text()
+            self._region.print_lines(*map(mark_row, self._text.add(fact.text)))
+        self._finish_text()
 
-    def _failed(self, fact: facts.ModelFailed, event: Event) -> None:
-        self._heard.clear()
+    def _on_model_failure(self, fact: facts.ModelFailed, event: Event) -> None:
+        self._streamed.clear()
         self._asked_at = 0
-        self._end_text()
-        self.say(f"The model gave no answer: {fact.message}", "red")
+        self._finish_text()
+        self.print_note(f"The model gave no answer: {fact.message}", "red")
 
-    def _proposed(self, fact: facts.CallProposed, event: Event) -> None:
+    def _on_intent(self, fact: facts.CallProposed, event: Event) -> None:
         if not fact.duplicate:
-            written = fact.raw_input if not fact.raw_artifact_id else f"{fact.raw_bytes:,} bytes"
+            raw_input = fact.raw_input if not fact.raw_artifact_id else f"{fact.raw_bytes:,} bytes"
             self._calls[fact.call_id] = LiveCall(
-                fact.tool, acts_on(written), progress=self._early.pop(fact.call_id, "")
+                fact.tool, summarize_arguments(raw_input), progress=self._early_progress.pop(fact.call_id, "")
             )
 
-    def _requested(self, fact: Any, event: Event) -> None:
-        self._change(fact.call_id, waits=True)
+    def _on_question(self, fact: Any, event: Event) -> None:
+        self._update_call(fact.call_id, waits=True)
         self._questions.setdefault(fact.question.action_id, asyncio.Event()).set()
 
-    def _decided(self, fact: Any, event: Event) -> None:
-        self._change(fact.call_id, waits=False)
-        if fact.action_id in self.answered_here:
+    def _on_decision(self, fact: Any, event: Event) -> None:
+        self._update_call(fact.call_id, waits=False)
+        if fact.action_id in self.answered_locally:
             return
-        why = f" ({fact.answer.reason})" if fact.answer.reason else ""
+        reason = f" ({fact.answer.reason})" if fact.answer.reason else ""
         by = fact.answer.by or "somebody"
         call = self._calls.get(fact.call_id, LiveCall("", ""))
-        self.say(f"  {_DECISIONS[type(fact)]} by {by}{why}: {call.tool} {first_words(call.acts_on, 40)}", "yellow")
+        self.print_note(
+            f"  {_DECISION_LABELS[type(fact)]} by {by}{reason}: {call.tool} {shorten_line(call.summary, 40)}", "yellow"
+        )
 
-    def _voided(self, fact: facts.ActionVoided, event: Event) -> None:
-        self.say(f"  The question does not hold any more: {fact.reason}", "yellow")
+    def _on_void(self, fact: facts.ApprovalVoided, event: Event) -> None:
+        self.print_note(f"  The question does not hold any more: {fact.reason}", "yellow")
 
-    def _started(self, fact: facts.InvocationStarted, event: Event) -> None:
-        self._change(fact.call_id, waits=False, since=event.at)
+    def _on_started(self, fact: facts.InvocationStarted, event: Event) -> None:
+        self._update_call(fact.call_id, waits=False, since=event.at)
 
-    def _suspended(self, fact: facts.InvocationSuspended, event: Event) -> None:
-        self._change(fact.call_id, waits=True, since=0)
+    def _on_suspended(self, fact: facts.InvocationSuspended, event: Event) -> None:
+        self._update_call(fact.call_id, waits=True, since=0)
 
-    def _observed(self, fact: facts.CallObserved, event: Event) -> None:
-        seen = fact.observation
-        call = self._calls.pop(seen.call_id, LiveCall(seen.tool, ""))
-        self._region.say(*ended_lines(call, seen, self._region.width))
+    def _on_observation(self, fact: facts.CallObserved, event: Event) -> None:
+        observation = fact.observation
+        call = self._calls.pop(observation.call_id, LiveCall(observation.tool, ""))
+        self._region.print_lines(*format_finished_call(call, observation, self._region.width))
 
-    def _warned(self, fact: facts.Warned, event: Event) -> None:
-        self.say(f"  warning: {fact.message}", "yellow")
+    def _on_warning(self, fact: facts.WarningRaised, event: Event) -> None:
+        self.print_note(f"  warning: {fact.message}", "yellow")
 
-    def _refused(self, fact: facts.AnswerRefused, event: Event) -> None:
-        self.say(f"  The answer was not taken: {fact.message}", "yellow")
+    def _on_answer_refused(self, fact: facts.FinalAnswerRejected, event: Event) -> None:
+        self.print_note(f"  The answer was not taken: {fact.message}", "yellow")
 
-    def _contradicted(self, fact: facts.ClaimContradicted, event: Event) -> None:
-        told = " The model is told." if fact.told else ""
-        self.say(f"  The answer contradicts the facts: {fact.message}{told}", "bold red")
+    def _on_conflict(self, fact: facts.ClaimContradicted, event: Event) -> None:
+        suffix = " The model is told." if fact.told else ""
+        self.print_note(f"  The answer contradicts the facts: {fact.message}{suffix}", "bold red")
 
-    def _change(self, call_id: str, **changes: Any) -> None:
+    def _update_call(self, call_id: str, **changes: Any) -> None:
         call = self._calls.get(call_id)
         if call is not None:
             for name, value in changes.items():
                 setattr(call, name, value)
 
 
-def said_lines(who: str, text: str, width: int) -> list[Text]:
+def format_speech(speaker: str, text: str, width: int) -> list[Text]:
     """What somebody said, for a conversation that is shown again."""
-    rows = [row for line in harmless(text).split("\n") for row in rows_of(line, width - MARK_CELLS)]
-    return [Text(visible_line(first_words(who, _MAX_NAME_CHARS)), "bold"), *map(marked, rows)]
+    rows = [row for line in neutralize_text(text).split("\n") for row in wrap_line(line, width - MARK_CELLS)]
+    return [Text(make_visible(shorten_line(speaker, _MAX_NAME_CHARS)), "bold"), *map(mark_row, rows)]
 
 
-_DECISIONS: Mapping[type, str] = {
+_DECISION_LABELS: Mapping[type, str] = {
     facts.ApprovalGranted: "approved elsewhere",
     facts.ApprovalRejected: "refused elsewhere",
     facts.ApprovalExpired: "not answered in time: refused",

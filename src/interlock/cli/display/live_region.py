@@ -19,16 +19,16 @@ _TO_END_OF_LINE = "\x1b[K"
 _TO_END_OF_SCREEN = "\x1b[J"
 
 
-def live_console() -> Console:
+def make_live_console() -> Console:
     return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
-class Region:
+class LiveRegion:
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._moves = console.is_terminal and not console.is_dumb_terminal
+        self._is_animated = console.is_terminal and not console.is_dumb_terminal
         #: Writes nothing: what a text is on the terminal is found out here.
-        self._paper = Console(
+        self._measure_console = Console(
             file=StringIO(),
             force_terminal=console.is_terminal,
             color_system=cast(Any, console.color_system),
@@ -38,81 +38,81 @@ class Region:
             emoji=False,
             soft_wrap=True,
         )
-        self._drawn: list[str] = []
-        self._held = 0
-        self._gathers = False
+        self._drawn_rows: list[str] = []
+        self._suspensions = 0
+        self._is_buffering = False
         #: What is to be said later.
-        self._kept: list[Text] = []
+        self._buffered: list[Text] = []
 
     @property
     def width(self) -> int:
         return max(self._console.width - 1, 20) if self._console.is_terminal else 79
 
     @property
-    def moves(self) -> bool:
+    def is_animated(self) -> bool:
         """Are there rows that are drawn anew?"""
-        return self._moves
+        return self._is_animated
 
-    def say(self, *lines: Text) -> None:
+    def print_lines(self, *lines: Text) -> None:
         """Lines that stay."""
-        if self._held or self._gathers:
-            self._kept.extend(lines)
+        if self._suspensions or self._is_buffering:
+            self._buffered.extend(lines)
         elif lines:
-            self._frame(lines, self._drawn)
+            self._write_frame(lines, self._drawn_rows)
 
     def draw(self, rows: Sequence[Text]) -> None:
         """The rows below, cut where the terminal ends."""
-        if self._held or not self._moves:
+        if self._suspensions or not self._is_animated:
             return
-        drawn = [self._ansi(_cut(row, self.width)) for row in rows]
-        if drawn != self._drawn or self._kept:
-            self._frame(self._taken(), drawn)
+        drawn = [self._to_ansi(_truncate_row(row, self.width)) for row in rows]
+        if drawn != self._drawn_rows or self._buffered:
+            self._write_frame(self._take_buffered(), drawn)
 
     def clear(self) -> None:
-        if self._drawn:
-            self._frame((), [])
+        if self._drawn_rows:
+            self._write_frame((), [])
 
     @contextmanager
     def one_frame(self) -> Generator[None]:
         """What is said and drawn within is one write."""
-        self._gathers = self._moves
+        self._is_buffering = self._is_animated
         try:
             yield
         finally:
-            self._gathers = False
-            if not self._held:
-                self.say(*self._taken())
+            self._is_buffering = False
+            if not self._suspensions:
+                self.print_lines(*self._take_buffered())
 
     @contextmanager
-    def held(self) -> Generator[None]:
+    def suspended(self) -> Generator[None]:
         """The terminal is somebody else's."""
         self.clear()
-        self._held += 1
+        self._suspensions += 1
         try:
             yield
         finally:
-            self._held -= 1
-            if not self._held:
-                self.say(*self._taken())
+            self._suspensions -= 1
+            if not self._suspensions:
+                self.print_lines(*self._take_buffered())
 
-    def _taken(self) -> list[Text]:
-        kept, self._kept = self._kept, []
-        return kept
+    def _take_buffered(self) -> list[Text]:
+        buffered, self._buffered = self._buffered, []
+        return buffered
 
-    def _frame(self, lines: Iterable[Text], rows: list[str]) -> None:
-        said = [self._ansi(line) for line in lines]
-        if not self._moves:
-            self._write("".join(f"{line}\n" for line in said))
+    def _write_frame(self, lines: Iterable[Text], rows: list[str]) -> None:
+        printed = [self._to_ansi(line) for line in lines]
+        if not self._is_animated:
+            self._write("".join(f"{line}\n" for line in printed))
             return
-        back = f"\r\x1b[{len(self._drawn) - 1}A" if len(self._drawn) > 1 else "\r" if self._drawn else ""
-        above = "".join(f"{line}{_TO_END_OF_LINE}\n" for line in said)
+        back = f"\r\x1b[{len(self._drawn_rows) - 1}A" if len(self._drawn_rows) > 1 else "\r" if self._drawn_rows else ""
+        above = "".join(f"{line}{_TO_END_OF_LINE}\n" for line in printed)
         below = f"{_TO_END_OF_LINE}\n".join(rows)
-        self._drawn = rows
+        self._drawn_rows = rows
         self._write(f"{back}{above}{below}{_TO_END_OF_SCREEN}")
 
-    def _ansi(self, text: Text) -> str:
-        with self._paper.capture() as captured:
-            self._paper.print(text, end="")
+    def _to_ansi(self, text: Text) -> str:
+        with self._measure_console.capture() as captured:
+            self._measure_console.print(text, end="")
         return captured.get()
 
     def _write(self, text: str) -> None:
@@ -122,17 +122,17 @@ class Region:
             file.write(text.encode(encoding, "backslashreplace").decode(encoding))
             file.flush()
         except OSError:
-            _let_go(file)
+            _redirect_to_null(file)
 
 
-def _let_go(file: IO[str]) -> None:
+def _redirect_to_null(file: IO[str]) -> None:
     """Nobody reads any more, or there is no room. A run goes on without a view."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, file.fileno())
     os.close(nowhere)
 
 
-def _cut(row: Text, width: int) -> Text:
+def _truncate_row(row: Text, width: int) -> Text:
     shown = row.copy()
     shown.truncate(width, overflow="ellipsis")
     return shown

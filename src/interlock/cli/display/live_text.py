@@ -24,40 +24,40 @@ class StreamedText:
 
     def __init__(self, width: int) -> None:
         self._width = max(width, 20)
-        self._held_back = ""
-        self.rest = ""
+        self._pending = ""
+        self.partial_row = ""
 
     def add(self, piece: str) -> list[str]:
-        piece = self._held_back + piece
+        piece = self._pending + piece
         # The line feed that belongs to it may be in the next piece.
-        self._held_back = "\r" if piece.endswith("\r") else ""
-        piece = piece.removesuffix(self._held_back)
-        *lines, self.rest = (self.rest + harmless(piece)).split("\n")
-        rows = [row for line in lines for row in rows_of(line, self._width)]
-        *full, self.rest = rows_of(self.rest, self._width)
+        self._pending = "\r" if piece.endswith("\r") else ""
+        piece = piece.removesuffix(self._pending)
+        *lines, self.partial_row = (self.partial_row + neutralize_text(piece)).split("\n")
+        rows = [row for line in lines for row in wrap_line(line, self._width)]
+        *full, self.partial_row = wrap_line(self.partial_row, self._width)
         return [*rows, *full]
 
     def end(self) -> list[str]:
         """The last row, if there is one."""
-        last, self.rest, self._held_back = self.rest, "", ""
+        last, self.partial_row, self._pending = self.partial_row, "", ""
         return [last] if last.strip() else []
 
 
-def marked(row: str) -> Text:
+def mark_row(row: str) -> Text:
     """A row of what somebody said."""
     return Text(_MARK, "dim").append(f" {row}" if row else "", "not dim")
 
 
-def harmless(text: str) -> str:
+def neutralize_text(text: str) -> str:
     return neutralize(text.replace("\r\n", "\n")).replace("\t", _TAB)
 
 
-def rows_of(line: str, width: int) -> list[str]:
+def wrap_line(line: str, width: int) -> list[str]:
     """The line in rows that are not wider; at least one. Rows are broken at spaces where there are any."""
-    return list(_rows(line, width))
+    return list(_iter_rows(line, width))
 
 
-def _rows(line: str, width: int) -> Iterator[str]:
+def _iter_rows(line: str, width: int) -> Iterator[str]:
     while cell_len(line) > width:
         first = chop_cells(line, width)[0]
         space = first.rfind(" ")

@@ -12,37 +12,37 @@ from rich.console import Console
 from rich.text import Text
 
 from ...domain.errors import InterlockError
-from ...policy.files.places import PolicyFileError, Problem
-from ...rendering.visible import visible
+from ...policy.files.places import PolicyFileError, PolicyProblem
+from ...rendering.visible import escape_invisible
 
-_STYLES = {"allow": "green", "ask": "yellow", "request_input": "yellow", "deny": "red"}
+_VERDICT_STYLES = {"allow": "green", "ask": "yellow", "request_input": "yellow", "deny": "red"}
 _MAX_CHARS = 500
 _GAP = "  "
 
 
-def say(*pieces: str | Text, error: bool = False) -> None:
+def echo(*pieces: str | Text, error: bool = False) -> None:
     """One line. Texts come as they are; what is in them is made harmless here."""
-    _console(error).print(_joined(pieces), soft_wrap=True)
+    _make_console(error).print(_join(pieces), soft_wrap=True)
 
 
-def say_long(text: str) -> None:
+def echo_notice(text: str) -> None:
     """Words for a person, on stderr: on a terminal in rows that end between words."""
-    console = _console(error=True)
-    console.print(_joined([text]), soft_wrap=not console.is_terminal)
+    console = _make_console(error=True)
+    console.print(_join([text]), soft_wrap=not console.is_terminal)
 
 
-def visible_line(text: str) -> str:
+def make_visible(text: str) -> str:
     """Spaces at the edges are ours, and stay."""
     core = text.strip(" ")
     before, after = text[: len(text) - len(text.lstrip(" "))], text[len(text.rstrip(" ")) :]
-    return f"{before}{visible(core)}{after}" if core else text
+    return f"{before}{escape_invisible(core)}{after}" if core else text
 
 
-def say_table(titles: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
+def echo_table(titles: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
     """One line per row. The last column takes what is left of the terminal and is cut there; a pipe gets more of it."""
-    shown = [[_joined([cell]) for cell in row] for row in (titles, *rows)]
+    shown = [[_join([cell]) for cell in row] for row in (titles, *rows)]
     widths = [max(row[column].cell_len for row in shown) for column in range(len(titles) - 1)]
-    console = _console(error=False)
+    console = _make_console(error=False)
     room = max(console.width if console.is_terminal else _MAX_CHARS, len(_GAP))
     for number, row in enumerate(shown):
         line = Text(style="" if number else "bold")
@@ -54,45 +54,45 @@ def say_table(titles: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> No
         console.print(line, soft_wrap=True)
 
 
-def say_json(value: Any) -> None:
+def echo_json(value: Any) -> None:
     text = json.dumps(msgspec.to_builtins(value, str_keys=True), indent=2)
     print(text.replace("\x7f", "\\u007f"))
 
 
-def verdict(word: str) -> Text:
-    return Text(word, style=_STYLES.get(word, ""))
+def style_verdict(verdict: str) -> Text:
+    return Text(verdict, style=_VERDICT_STYLES.get(verdict, ""))
 
 
-def cut(text: str) -> str:
+def truncate_text(text: str) -> str:
     return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]} [... {len(text) - _MAX_CHARS:,} more characters]"
 
 
-def count(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def compact(value: Any) -> str:
+def to_compact_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _console(error: bool) -> Console:
+def _make_console(error: bool) -> Console:
     return Console(stderr=error, highlight=False, markup=False, emoji=False)
 
 
-def _joined(pieces: Iterable[str | Text]) -> Text:
+def _join(pieces: Iterable[str | Text]) -> Text:
     line = Text()
     for piece in pieces:
-        line.append(piece if isinstance(piece, Text) else visible_line(piece))
+        line.append(piece if isinstance(piece, Text) else make_visible(piece))
     return line
 
 
-def say_wrong(error: InterlockError) -> None:
+def echo_error(error: InterlockError) -> None:
     if isinstance(error, PolicyFileError):
-        say_problems(error.problems)
+        echo_problems(error.problems)
     else:
-        say_long(f"interlock: {error}")
+        echo_notice(f"interlock: {error}")
 
 
-def say_problems(problems: Sequence[Problem], before: str = "") -> None:
+def echo_problems(problems: Sequence[PolicyProblem], prefix: str = "") -> None:
     for problem in problems:
-        say(f"{before}{problem}", error=True)
+        echo(f"{prefix}{problem}", error=True)

@@ -9,31 +9,31 @@ from rich.text import Text
 
 from ...domain.call import Question
 from ...domain.chain import decode_event
-from ...domain.event import CallObserved, Event, ModelAsked, RunStarted
+from ...domain.event import CallObserved, Event, ModelRequested, RunStarted
 from ...domain.messages import Usage
 from ...domain.outcome import ArtifactRef
 from ...domain.state.ledger import Ledger
 from ...domain.state.verification import Verification
-from ...history.fold import fold, load
+from ...history.fold import fold_entries, load_run
 from ...storage.event_log import EventLog
-from ..config.logs import is_inside, short, with_log
-from .formatting import StateWord, date_and_time, first_words, for_how_long, state_text, until
-from .output import count, say
-from .run_events import Rows, Story, Told
-from .run_list import state_word
+from ..config.logs import is_nested_in, shorten_id, add_log_option
+from .formatting import DisplayState, format_local_time, shorten_line, format_duration, style_state, format_expiry
+from .output import pluralize, echo
+from .run_events import RunPrinter, EventFormatter, TranscriptLine
+from .run_list import get_display_state
 
 
-class Inside(msgspec.Struct, frozen=True):
+class NestedRun(msgspec.Struct, frozen=True):
     """A run inside a call of this one."""
 
     run_id: str
-    state: StateWord
+    state: DisplayState
     agent: str
 
 
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
+class RunDetails(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
-    state: StateWord
+    state: DisplayState
     #: The process that has it; empty: none that is alive.
     held_by: str
     started: RunStarted
@@ -42,7 +42,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     model: str
     message: str
-    told: tuple[Told, ...]
+    told: tuple[TranscriptLine, ...]
     #: Of runs inside of it, too.
     questions: tuple[Question, ...]
     verification: Verification
@@ -52,65 +52,65 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     tool_calls: int
     active_ms: float
     artifacts: tuple[ArtifactRef, ...]
-    inside: tuple[Inside, ...]
+    inside: tuple[NestedRun, ...]
     forks: tuple[str, ...]
 
 
-async def picture(log: EventLog, run_id: str, held: Mapping[str, str]) -> Picture:
+async def load_run_details(log: EventLog, run_id: str, holders: Mapping[str, str]) -> RunDetails:
     entries = await log.read(run_id)
-    ledger = fold(run_id, entries)
+    ledger = fold_entries(run_id, entries)
     events = [decode_event(entry) for entry in entries]
-    within = [(await load(log, other)).ledger for other in await log.run_ids() if is_inside(other, run_id)]
-    questions = [question for each in (ledger, *within) for question in each.open_questions()]
+    nested = [(await load_run(log, other)).ledger for other in await log.run_ids() if is_nested_in(other, run_id)]
+    questions = [question for each in (ledger, *nested) for question in each.open_questions()]
     first = events[0].fact
-    return Picture(
+    return RunDetails(
         run_id=run_id,
-        state=state_word(ledger, len(questions), held=run_id in held),
-        held_by=held.get(run_id, ""),
+        state=get_display_state(ledger, len(questions), is_held=run_id in holders),
+        held_by=holders.get(run_id, ""),
         started=first if isinstance(first, RunStarted) else RunStarted(schema=1),
         started_at=events[0].at,
         changed_at=events[-1].at,
         events=len(events),
-        model=_model(events),
+        model=_find_model(events),
         message=ledger.message,
-        told=tuple(_told(events)),
+        told=tuple(_build_transcript(events)),
         questions=tuple(questions),
-        verification=ledger.checks.verdict(),
+        verification=ledger.checks.summarize(),
         conflict=ledger.dialogue.conflict,
         usage=ledger.dialogue.usage,
         requests=ledger.dialogue.requests,
         tool_calls=len(ledger.calls),
         active_ms=ledger.dialogue.active_ms,
-        artifacts=tuple(_artifacts(events)),
-        inside=tuple(Inside(each.run_id, _word(each, held), each.agent) for each in within),
-        forks=await _forks(log, run_id),
+        artifacts=tuple(_list_artifacts(events)),
+        inside=tuple(NestedRun(each.run_id, _display_state(each, holders), each.agent) for each in nested),
+        forks=await _list_forks(log, run_id),
     )
 
 
-def as_plain(shown: Picture) -> dict[str, Any]:
+def details_to_json(details: RunDetails) -> dict[str, Any]:
     """For programs."""
-    plain: dict[str, Any] = msgspec.to_builtins(shown, str_keys=True)
-    plain["conversation"] = [{"who": told.who, "what": told.what, "outcome": told.outcome} for told in shown.told]
+    plain: dict[str, Any] = msgspec.to_builtins(details, str_keys=True)
+    plain["conversation"] = [{"who": line.who, "what": line.what, "outcome": line.outcome} for line in details.told]
     del plain["told"]
     started = plain.pop("started")
     return {**{name: value for name, value in started.items() if name not in ("type", "schema")}, **plain}
 
 
-def _word(ledger: Ledger, held: Mapping[str, str]) -> StateWord:
-    return state_word(ledger, len(ledger.open_questions()), held=ledger.run_id in held)
+def _display_state(ledger: Ledger, holders: Mapping[str, str]) -> DisplayState:
+    return get_display_state(ledger, len(ledger.open_questions()), is_held=ledger.run_id in holders)
 
 
-def _told(events: list[Event]) -> Iterator[Told]:
-    story = Story()
-    yield from (told for event in events if (told := story.tell(event)) is not None)
+def _build_transcript(events: list[Event]) -> Iterator[TranscriptLine]:
+    formatter = EventFormatter()
+    yield from (line for event in events if (line := formatter.format_event(event)) is not None)
 
 
-def _model(events: list[Event]) -> str:
-    asked = [event.fact for event in events if isinstance(event.fact, ModelAsked)]
+def _find_model(events: list[Event]) -> str:
+    asked = [event.fact for event in events if isinstance(event.fact, ModelRequested)]
     return " ".join(part for part in (asked[-1].provider, asked[-1].model) if part) if asked else ""
 
 
-def _artifacts(events: list[Event]) -> Iterator[ArtifactRef]:
+def _list_artifacts(events: list[Event]) -> Iterator[ArtifactRef]:
     seen: set[str] = set()
     for event in events:
         if isinstance(event.fact, CallObserved):
@@ -120,110 +120,120 @@ def _artifacts(events: list[Event]) -> Iterator[ArtifactRef]:
                     yield artifact
 
 
-async def _forks(log: EventLog, run_id: str) -> tuple[str, ...]:
+async def _list_forks(log: EventLog, run_id: str) -> tuple[str, ...]:
     name = run_id.encode()
-    firsts = [decode_event(ends.first) for ends in await log.ends() if name in ends.first.body]
+    firsts = [decode_event(ends.first) for ends in await log.list_runs() if name in ends.first.body]
     return tuple(
         first.run_id for first in firsts if isinstance(first.fact, RunStarted) and first.fact.forked_from == run_id
     )
 
 
-_MAX_TOLD = 40
+_MAX_TRANSCRIPT_LINES = 40
 _MAX_ARTIFACTS = 10
 
 
-def say_picture(shown: Picture, now: int, log: Path | None) -> None:
-    say("run ", short(shown.run_id), ": ", state_text(shown.state), f", {_since(shown, now)}")
-    for label, text in _about(shown):
-        say(Text(f"  {label + ':':14}"), text)
-    rows = Rows()
-    if shown.told:
-        say("")
-    for told in _middle_cut(shown.told):
-        rows.told(told)
-    for title, lines in _sections(shown, now):
-        say("")
-        say(title)
+def echo_run_details(details: RunDetails, now: int, log: Path | None) -> None:
+    echo("run ", shorten_id(details.run_id), ": ", style_state(details.state), f", {_format_activity(details, now)}")
+    for label, text in _list_facts(details):
+        echo(Text(f"  {label + ':':14}"), text)
+    rows = RunPrinter()
+    if details.told:
+        echo("")
+    for entry in _cut_middle(details.told):
+        rows.print_line(entry)
+    for title, lines in _list_sections(details, now):
+        echo("")
+        echo(title)
         for line in lines:
-            say(f"  {line}")
-    say("")
-    say("next:")
-    for command in next_commands(shown):
-        say(f"  {with_log(command, log)}")
+            echo(f"  {line}")
+    echo("")
+    echo("next:")
+    for command in suggest_commands(details):
+        echo(f"  {add_log_option(command, log)}")
 
 
-def next_commands(shown: Picture) -> list[str]:
+def suggest_commands(details: RunDetails) -> list[str]:
     """What may be typed now, the most likely first."""
-    name = short(shown.run_id)
-    asked = [f"interlock approvals show {short(question.action_id)}" for question in shown.questions[:1]]
-    match shown.state:
-        case StateWord.WAITING:
-            return [*asked, f"interlock runs resume {name}", f"interlock runs cancel {name}"]
-        case StateWord.RESTING:
+    name = shorten_id(details.run_id)
+    show_question = [f"interlock approvals show {shorten_id(question.action_id)}" for question in details.questions[:1]]
+    match details.state:
+        case DisplayState.WAITING:
+            return [*show_question, f"interlock runs resume {name}", f"interlock runs cancel {name}"]
+        case DisplayState.RESTING:
             return [f"interlock chat --resume {name}", f"interlock runs resume {name}", f"interlock runs cancel {name}"]
-        case StateWord.STOPPED:
+        case DisplayState.STOPPED:
             return [f"interlock runs resume {name}", f"interlock runs cancel {name}"]
-        case StateWord.RUNNING:
+        case DisplayState.RUNNING:
             return [f"interlock runs watch {name}", f"interlock runs cancel {name}"]
         case _:
             return [f"interlock replay {name}", f"interlock runs fork {name}", f"interlock audit verify {name}"]
 
 
-def _since(shown: Picture, now: int) -> str:
-    where = f"in {shown.held_by}, " if shown.held_by else ""
-    return f"{where}last event {for_how_long(now - shown.changed_at)} ago"
+def _format_activity(details: RunDetails, now: int) -> str:
+    where = f"in {details.held_by}, " if details.held_by else ""
+    return f"{where}last event {format_duration(now - details.changed_at)} ago"
 
 
-def _about(shown: Picture) -> Iterator[tuple[str, str]]:
-    started, usage = shown.started, shown.usage
-    yield "id", shown.run_id
-    if started.agent or shown.model:
-        yield "agent", ", ".join(part for part in (started.agent, shown.model) if part)
+def _list_facts(details: RunDetails) -> Iterator[tuple[str, str]]:
+    started, usage = details.started, details.usage
+    yield "id", details.run_id
+    if started.agent or details.model:
+        yield "agent", ", ".join(part for part in (started.agent, details.model) if part)
     if started.workspace:
         yield "workspace", started.workspace
     if started.requester:
         yield "for", started.requester
-    yield "started", f"{date_and_time(shown.started_at)}, {count(shown.events, 'event')}"
+    yield "started", f"{format_local_time(details.started_at)}, {pluralize(details.events, 'event')}"
     if started.parent_run_id:
-        yield "inside of", f"{short(started.parent_run_id)}, call {started.parent_call_id}"
+        yield "inside of", f"{shorten_id(started.parent_run_id)}, call {started.parent_call_id}"
     if started.forked_from:
-        yield "fork of", f"{short(started.forked_from)} at event {started.forked_at}"
-    if shown.requests:
+        yield "fork of", f"{shorten_id(started.forked_from)} at event {started.forked_at}"
+    if details.requests:
         cost = f", cost {usage.cost:.4g}" if usage.cost else ""
         tokens = f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
-        yield "used", f"{count(shown.requests, 'request')}, {count(shown.tool_calls, 'call')}, {tokens}{cost}"
-    if shown.message and shown.state is not StateWord.COMPLETED:
-        yield "ended with", first_words(shown.message)
-    yield "verification", f"{shown.verification.status}: {shown.verification.message}"
-    if shown.conflict:
-        yield "conflict", shown.conflict
+        yield (
+            "used",
+            f"{pluralize(details.requests, 'request')}, {pluralize(details.tool_calls, 'call')}, {tokens}{cost}",
+        )
+    if details.message and details.state is not DisplayState.COMPLETED:
+        yield "ended with", shorten_line(details.message)
+    yield "verification", f"{details.verification.status}: {details.verification.message}"
+    if details.conflict:
+        yield "conflict", details.conflict
 
 
-def _middle_cut(told: tuple[Told, ...]) -> Iterator[Told]:
-    half = _MAX_TOLD // 2
-    if len(told) <= _MAX_TOLD:
-        yield from told
+def _cut_middle(lines: tuple[TranscriptLine, ...]) -> Iterator[TranscriptLine]:
+    half = _MAX_TRANSCRIPT_LINES // 2
+    if len(lines) <= _MAX_TRANSCRIPT_LINES:
+        yield from lines
         return
-    yield from told[:half]
-    yield Told("...", f"{len(told) - _MAX_TOLD:,} more; `interlock runs events` has all", style="dim")
-    yield from told[-half:]
+    yield from lines[:half]
+    yield TranscriptLine(
+        "...", f"{len(lines) - _MAX_TRANSCRIPT_LINES:,} more; `interlock runs events` has all", style="dim"
+    )
+    yield from lines[-half:]
 
 
-def _sections(shown: Picture, now: int) -> Iterator[tuple[str, list[str]]]:
-    if shown.questions:
-        yield "open questions:", [_question(question, shown, now) for question in shown.questions]
-    if shown.inside:
-        yield "runs inside its calls:", [f"{short(each.run_id)}  {each.state}  {each.agent}" for each in shown.inside]
-    if shown.forks:
-        yield "forks:", [short(run_id) for run_id in shown.forks]
-    if shown.artifacts:
-        more = len(shown.artifacts) - _MAX_ARTIFACTS
-        lines = [f"{each.kind:20} {each.size_bytes:>11,} bytes  {each.id}" for each in shown.artifacts[:_MAX_ARTIFACTS]]
+def _list_sections(details: RunDetails, now: int) -> Iterator[tuple[str, list[str]]]:
+    if details.questions:
+        yield "open questions:", [_format_question(question, details, now) for question in details.questions]
+    if details.inside:
+        yield (
+            "runs inside its calls:",
+            [f"{shorten_id(each.run_id)}  {each.state}  {each.agent}" for each in details.inside],
+        )
+    if details.forks:
+        yield "forks:", [shorten_id(run_id) for run_id in details.forks]
+    if details.artifacts:
+        more = len(details.artifacts) - _MAX_ARTIFACTS
+        lines = [
+            f"{each.kind:20} {each.size_bytes:>11,} bytes  {each.id}" for each in details.artifacts[:_MAX_ARTIFACTS]
+        ]
         yield "artifacts:", [*lines, f"... {more:,} more"] if more > 0 else lines
 
 
-def _question(question: Question, shown: Picture, now: int) -> str:
-    where = "" if question.run_id == shown.run_id else f" in run {short(question.run_id)}"
-    asked = f"asked {for_how_long(now - question.asked_at)} ago" if question.asked_at else "asked"
-    ends = f", ends {until(question.expires_at, now)}" if question.expires_at else ""
-    return f"{short(question.action_id)}  {question.capability or question.tool_name}{where}, {asked}{ends}"
+def _format_question(question: Question, details: RunDetails, now: int) -> str:
+    where = "" if question.run_id == details.run_id else f" in run {shorten_id(question.run_id)}"
+    asked = f"asked {format_duration(now - question.asked_at)} ago" if question.asked_at else "asked"
+    ends = f", ends {format_expiry(question.expires_at, now)}" if question.expires_at else ""
+    return f"{shorten_id(question.action_id)}  {question.capability or question.tool_name}{where}, {asked}{ends}"

@@ -7,92 +7,92 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
-from ...domain.event import ApprovalRequested, ConsentRequested, Event, InputRequested, UserSaid
-from ...history.fold import load
-from ..config.logs import named_run, opened, short, with_log
+from ...domain.event import ApprovalRequested, ConsentRequested, Event, InputRequested, UserMessageReceived
+from ...history.fold import load_run
+from ..config.logs import resolve_run, open_log, shorten_id, add_log_option
 from ..exit_codes import ExitCode
-from ..session.terminal import terminal_as_it_was
-from .follow import ENDS, follow
-from .live import LiveView, said_lines
-from .live_region import Region, live_console
-from .output import visible_line
+from ..session.terminal import preserve_terminal
+from .follow import TERMINAL_EVENTS, follow_events
+from .live import LiveView, format_speech
+from .live_region import LiveRegion, make_live_console
+from .output import make_visible
 
 _FRAME_SECONDS = 0.1
-_GOOD_ENDS = frozenset(("run.completed", "run.degraded"))
+_SUCCESS_EVENTS = frozenset(("run.completed", "run.degraded"))
 
 
-async def watch(named: Path | None, wanted: str) -> None:
+async def watch_run(log_path: Path | None, run_ref: str) -> None:
     """Until the run ends; the exit code says how."""
-    with terminal_as_it_was() as modes:
-        modes.hush()
-        watched = await _watch(named, wanted)
-    watched.say_end()
+    with preserve_terminal() as modes:
+        modes.disable_echo()
+        run_watch = await _watch_run(log_path, run_ref)
+    run_watch.print_end()
 
 
-async def _watch(named: Path | None, wanted: str) -> "_Watched":
-    async with opened(named) as log:
-        run_id = await named_run(log, wanted)
-        here = (await load(log, run_id)).ledger.next_seq
-        watched = _Watched(run_id, named, is_held=run_id in await log.holders())
-        frames = asyncio.create_task(watched.draw())
+async def _watch_run(log_path: Path | None, run_ref: str) -> "_RunWatch":
+    async with open_log(log_path) as log:
+        run_id = await resolve_run(log, run_ref)
+        next_seq = (await load_run(log, run_id)).ledger.next_seq
+        run_watch = _RunWatch(run_id, log_path, is_held=run_id in await log.lease_holders())
+        frames = asyncio.create_task(run_watch.draw_frames())
         try:
-            async for event in follow(log, run_id):
-                watched.show(event)
-                if event.seq == here - 1 and event.type not in ENDS:
-                    watched.say_who_has_it()
+            async for event in follow_events(log, run_id):
+                run_watch.show_event(event)
+                if event.seq == next_seq - 1 and event.type not in TERMINAL_EVENTS:
+                    run_watch.print_if_unowned()
         finally:
             frames.cancel()
             with suppress(asyncio.CancelledError):
                 await frames
-            watched.view.rest()
-    return watched
+            run_watch.view.stop()
+    return run_watch
 
 
-class _Watched:
-    def __init__(self, run_id: str, named: Path | None, *, is_held: bool) -> None:
-        self._region = Region(live_console())
+class _RunWatch:
+    def __init__(self, run_id: str, log_path: Path | None, *, is_held: bool) -> None:
+        self._region = LiveRegion(make_live_console())
         self.view = LiveView(self._region)
         self._run_id = run_id
-        self._named = named
+        self._log_path = log_path
         self._is_held = is_held
         self._last: Event | None = None
 
-    async def draw(self) -> None:
-        while self._region.moves:
+    async def draw_frames(self) -> None:
+        while self._region.is_animated:
             await asyncio.sleep(_FRAME_SECONDS)
-            self.view.tick()
+            self.view.refresh()
 
-    def show(self, event: Event) -> None:
+    def show_event(self, event: Event) -> None:
         self._last = event
-        self.view.event(event)
+        self.view.on_event(event)
         match event.fact:
-            case UserSaid(text=text, by=by):
-                self.view.show(*said_lines(by or "you", text, self._region.width))
+            case UserMessageReceived(text=text, by=by):
+                self.view.print_lines(*format_speech(by or "you", text, self._region.width))
             case (
                 ApprovalRequested(question=question)
                 | InputRequested(question=question)
                 | ConsentRequested(question=question)
             ):
-                self.view.say("  waits for a person:", "yellow")
-                self._say_command(f"interlock approvals show {short(question.action_id)}")
+                self.view.print_note("  waits for a person:", "yellow")
+                self._print_command(f"interlock approvals show {shorten_id(question.action_id)}")
             case _:
                 pass
 
-    def say_who_has_it(self) -> None:
+    def print_if_unowned(self) -> None:
         if not self._is_held:
-            self.view.say("No living process has this run now. To go on with it:", "yellow")
-            self._say_command(f"interlock runs resume {short(self._run_id)}")
+            self.view.print_note("No living process has this run now. To go on with it:", "yellow")
+            self._print_command(f"interlock runs resume {shorten_id(self._run_id)}")
 
-    def say_end(self) -> None:
+    def print_end(self) -> None:
         if self._last is None:
             return
-        word = self._last.type.removeprefix("run.")
-        message = "" if word == "completed" else getattr(self._last.fact, "message", "")
-        self.view.say(f"{word}: {message}" if message else word)
-        self._say_command(f"interlock runs show {short(self._run_id)}")
-        if self._last.type not in _GOOD_ENDS:
+        state = self._last.type.removeprefix("run.")
+        message = "" if state == "completed" else getattr(self._last.fact, "message", "")
+        self.view.print_note(f"{state}: {message}" if message else state)
+        self._print_command(f"interlock runs show {shorten_id(self._run_id)}")
+        if self._last.type not in _SUCCESS_EVENTS:
             raise typer.Exit(ExitCode.FAILED)
 
-    def _say_command(self, command: str) -> None:
+    def _print_command(self, command: str) -> None:
         """On a line of its own, and whole: it is to be copied."""
-        self.view.show(Text(f"  {visible_line(with_log(command, self._named))}"))
+        self.view.print_lines(Text(f"  {make_visible(add_log_option(command, self._log_path))}"))

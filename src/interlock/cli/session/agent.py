@@ -18,21 +18,21 @@ from ...agent.agent import Agent
 from ...agent.next_step import Budgets
 from ...domain.decision import FailSafeConfig
 from ...domain.errors import ConfigurationError
-from ...domain.tool import Mode
+from ...domain.tool import PermissionMode
 from ...policy.files.policy_files import PolicyFiles
 from ...runs.runner import Runner, RunnerOptions
 from ...storage.file_artifacts import FileArtifacts
 from ...storage.sqlite.log import SqliteLog
-from ..commands.trust import files_of_project
-from ..config.logs import RunFiles, run_files
-from ..config.places import Places, find_places, login_name
-from ..config.policy_files import in_order, policy_here
-from ..config.recordings import check_is_log
-from ..config.settings import TYPES, Settings, load_settings
-from ..config.settings_file import parsed_text
-from ..config.trusted import Trusted
-from .provider import Model, chosen_model, scripted_model
-from .tools import local_tools, skill_tools
+from ..commands.trust import resolve_project
+from ..config.logs import RunFiles, find_run_files
+from ..config.places import UserPaths, find_user_paths, login_name
+from ..config.policy_files import require_valid, load_policy
+from ..config.recordings import require_log_file
+from ..config.settings import SETTING_TYPES, Settings, load_settings
+from ..config.settings_file import parse_setting
+from ..config.trusted import TrustedProject
+from .provider import ModelChoice, choose_model, load_scripted_model
+from .tools import make_local_tools, load_skill_tools
 
 INSTRUCTIONS = """\
 You are an agent that works on a task in one folder, the workspace, with the tools that you are given.
@@ -46,18 +46,18 @@ You are an agent that works on a task in one folder, the workspace, with the too
 - End with a short answer: what you found, what you changed, what you ran to verify it and what that said. Say honestly
   what you did not verify.
 """
-NAME = "interlock"
+AGENT_NAME = "interlock"
 #: A person is there, or comes: they say whether what may have happened may happen again, and mend a key.
 FAIL_SAFE = FailSafeConfig(unknown_outcome_policy="ask", model_failure_policy="keep")
 #: What no log remembers.
-_SAID_AGAIN = ("model", "provider", "base_url", "mode", "policy")
-_NO_PRICES = (
+_RESUME_OPTIONS = ("model", "provider", "base_url", "mode", "policy")
+_NO_PRICES_NOTE = (
     "Without prices, a budget of cost counts only what the provider itself says that answers cost, and many say "
     "nothing. `interlock config set price_input` and `price_output`, per million tokens, mend that."
 )
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What was said on the command line."""
 
     workspace: Path
@@ -70,27 +70,27 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     headless: bool = False
 
 
-class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+class PreparedRun(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a run needs, checked."""
 
     workspace: str
     settings: Settings
-    mode: Mode
+    mode: PermissionMode
     budgets: Budgets
-    model: Model
+    model: ModelChoice
     policy: PolicyFiles
-    project: Trusted
-    places: Places
+    project: TrustedProject
+    places: UserPaths
     files: RunFiles
     #: What was said for `--log`, for commands to type next.
-    named_log: Path | None = None
+    log_path: Path | None = None
     #: What else was said and has to be said again to go on with the run, as it is typed.
-    said: str = ""
+    resume_options: str = ""
     #: What a person should know before it starts.
     notes: tuple[str, ...] = ()
 
 
-class Around(TypedDict, total=False):
+class RunnerExtras(TypedDict, total=False):
     """What a runner gets beside the agent: see `RunnerOptions`."""
 
     interaction: Any
@@ -98,50 +98,53 @@ class Around(TypedDict, total=False):
     chat: bool
 
 
-def prepare(wanted: Wanted, environ: Mapping[str, str] = os.environ) -> Prepared:
+def prepare_run(options: RunOptions, environ: Mapping[str, str] = os.environ) -> PreparedRun:
     """`ConfigurationError` or `PolicyFileError` in words for whatever is missing or not in order."""
-    workspace, places = _folder(wanted.workspace), find_places(environ)
-    project = files_of_project(workspace, places, ask=not wanted.headless)
-    given = {name: parsed_text(name, TYPES[name], text, _option(name)) for name, text in wanted.settings.items()}
-    loaded = load_settings(places, project, environ, given)
+    workspace, user_paths = _resolve_folder(options.workspace), find_user_paths(environ)
+    project = resolve_project(workspace, user_paths, ask=not options.headless)
+    option_values = {
+        name: parse_setting(name, SETTING_TYPES[name], text, _option_name(name))
+        for name, text in options.settings.items()
+    }
+    loaded = load_settings(user_paths, project, environ, option_values)
     settings = loaded.settings
-    model = chosen_model(settings, environ) if wanted.script is None else scripted_model(wanted.script)
-    files = run_files(wanted.log, places)
+    model = choose_model(settings, environ) if options.script is None else load_scripted_model(options.script)
+    files = find_run_files(options.log, user_paths)
     if files.log.exists():
-        check_is_log(str(files.log))
-    return Prepared(
+        require_log_file(str(files.log))
+    return PreparedRun(
         workspace=str(workspace),
         settings=settings,
         mode=settings.mode,
-        budgets=budgets_of(settings, **({} if wanted.max_steps is None else {"max_steps": wanted.max_steps})),
+        budgets=make_budgets(settings, **({} if options.max_steps is None else {"max_steps": options.max_steps})),
         model=model,
-        policy=in_order(policy_here(settings, places, project, str(workspace))),
+        policy=require_valid(load_policy(settings, user_paths, project, str(workspace))),
         project=project,
-        places=places,
+        places=user_paths,
         files=files,
-        named_log=wanted.log,
-        said=_said_again(wanted),
-        notes=(*loaded.notes, *_about_cost(settings)),
+        log_path=options.log,
+        resume_options=_format_resume_options(options),
+        notes=(*loaded.notes, *_list_cost_notes(settings)),
     )
 
 
 @asynccontextmanager
-async def opened_runner(prepared: Prepared, **around: Unpack[Around]) -> AsyncGenerator[Runner]:
+async def open_runner(prepared: PreparedRun, **extras: Unpack[RunnerExtras]) -> AsyncGenerator[Runner]:
     """Opens the log, and closes everything again. Runs that have not ended are kept."""
-    async with AsyncExitStack() as closing:
-        if prepared.named_log is None:
-            prepared.places.make_state()
-        provider = prepared.model.make()
-        closing.push_async_callback(provider.close)
-        tools = local_tools(prepared.workspace, prepared.settings, prepared.places)
-        closing.push_async_callback(tools.close)
-        log = await closing.enter_async_context(SqliteLog(prepared.files.log))
+    async with AsyncExitStack() as stack:
+        if prepared.log_path is None:
+            prepared.places.make_state_folder()
+        provider = prepared.model.make_provider()
+        stack.push_async_callback(provider.close)
+        tools = make_local_tools(prepared.workspace, prepared.settings, prepared.places)
+        stack.push_async_callback(tools.close)
+        log = await stack.enter_async_context(SqliteLog(prepared.files.log))
         agent = Agent(
             provider=provider,
             model=prepared.model.name,
-            name=NAME,
+            name=AGENT_NAME,
             instructions=INSTRUCTIONS,
-            tools=[*tools, *skill_tools(prepared.places, prepared.project)],
+            tools=[*tools, *load_skill_tools(prepared.places, prepared.project)],
             policy=prepared.policy,
             fail_safe=FAIL_SAFE,
             budgets=prepared.budgets,
@@ -152,32 +155,32 @@ async def opened_runner(prepared: Prepared, **around: Unpack[Around]) -> AsyncGe
             "secrets": prepared.model.secrets,
             "mode": prepared.mode,
             "requester": login_name(),
-            **around,
+            **extras,
         }
-        yield await closing.enter_async_context(Runner(agent, **options))
+        yield await stack.enter_async_context(Runner(agent, **options))
 
 
-def _folder(named: Path) -> Path:
-    real = Path(os.path.realpath(named))
+def _resolve_folder(folder: Path) -> Path:
+    real = Path(os.path.realpath(folder))
     if not real.is_dir():
-        raise ConfigurationError(f"{named} is not a folder. `--workspace` names the folder to work in.")
+        raise ConfigurationError(f"{folder} is not a folder. `--workspace` names the folder to work in.")
     return real
 
 
-def _said_again(wanted: Wanted) -> str:
-    options = {name: wanted.settings.get(name) for name in _SAID_AGAIN} | {"script": wanted.script}
-    return "".join(f" {_option(name)} {shlex.quote(str(value))}" for name, value in options.items() if value)
+def _format_resume_options(options: RunOptions) -> str:
+    values = {name: options.settings.get(name) for name in _RESUME_OPTIONS} | {"script": options.script}
+    return "".join(f" {_option_name(name)} {shlex.quote(str(value))}" for name, value in values.items() if value)
 
 
-def _about_cost(settings: Settings) -> list[str]:
-    return [_NO_PRICES] if settings.max_cost is not None and settings.price_input is None else []
+def _list_cost_notes(settings: Settings) -> list[str]:
+    return [_NO_PRICES_NOTE] if settings.max_cost is not None and settings.price_input is None else []
 
 
-def _option(name: str) -> str:
+def _option_name(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def budgets_of(settings: Settings, **changes: Any) -> Budgets:
+def make_budgets(settings: Settings, **changes: Any) -> Budgets:
     """Steps are answers with calls, so what is said about answers holds for them, too."""
-    said = {name: getattr(settings, name) for name in Budgets.__struct_fields__ if name in TYPES}
-    return Budgets(**{"max_steps": settings.max_model_calls, **said, **changes})
+    limits = {name: getattr(settings, name) for name in Budgets.__struct_fields__ if name in SETTING_TYPES}
+    return Budgets(**{"max_steps": settings.max_model_calls, **limits, **changes})

@@ -5,30 +5,30 @@ from pathlib import Path
 import typer
 
 from ...domain.errors import RunEndedError
-from ..config.logs import named_run, opened, short
-from ..display.output import say, say_json, say_wrong
+from ..config.logs import resolve_run, open_log, shorten_id
+from ..display.output import echo, echo_json, echo_error
 from ..exit_codes import ExitCode
-from .deliver import How, at_desk, give_cancel, name_of_person
+from .deliver import DeliveryStatus, open_inbox, deliver_cancel, get_person_name
 
-_SAID: dict[How, str] = {
+_STATUS_MESSAGES: dict[DeliveryStatus, str] = {
     "recorded": "cancelled. No process had it.",
     "taken": "cancelled by the process that has it.",
     "left": "to be cancelled. The process that has it did not do so yet; it will when it looks.",
 }
 
 
-async def cancel(named: Path | None, wanted: str, reason: str, by: str, as_json: bool) -> None:
-    message = f"Cancelled by {name_of_person(by)}{f': {reason}' if reason else '.'}"
-    async with opened(named) as log, at_desk(log) as desk:
-        run_id = await named_run(log, wanted)
+async def cancel_run(log_path: Path | None, run_ref: str, reason: str, by: str, as_json: bool) -> None:
+    message = f"Cancelled by {get_person_name(by)}{f': {reason}' if reason else '.'}"
+    async with open_log(log_path) as log, open_inbox(log) as inbox:
+        run_id = await resolve_run(log, run_ref)
         try:
-            how = await give_cancel(log, desk, run_id, message)
+            status = await deliver_cancel(log, inbox, run_id, message)
         except RunEndedError as error:
-            say_wrong(error)
+            echo_error(error)
             raise typer.Exit(ExitCode.FAILED) from None
     if as_json:
-        say_json({"run_id": run_id, "how": how, "message": message})
+        echo_json({"run_id": run_id, "how": status, "message": message})
     else:
-        say(f"{short(run_id)} is {_SAID[how]}")
-    if how == "left":
+        echo(f"{shorten_id(run_id)} is {_STATUS_MESSAGES[status]}")
+    if status == "left":
         raise typer.Exit(ExitCode.WAITING)

@@ -10,19 +10,19 @@ from rich.text import Text
 from ...domain.errors import InterlockError, ModelError
 from ...domain.messages import AssistantMessage, UserMessage
 from ...domain.state.verification import Verification
-from ...domain.tool import Mode
-from ...history.fold import load
+from ...domain.tool import PermissionMode
+from ...history.fold import load_run
 from ...runs.handle import RunHandle
 from ...runs.result import AgentResult
-from ..config.logs import short, with_log
-from ..display.formatting import first_words
-from ..display.live import said_lines
-from ..display.output import visible_line
-from ..display.run_list import Which, list_runs
-from .agent import Prepared
-from .chat_prompt import typed
-from .ending import ending, verified
-from .session import Stage, opened_stage, remembered, say_stopped, watched
+from ..config.logs import shorten_id, add_log_option
+from ..display.formatting import shorten_line
+from ..display.live import format_speech
+from ..display.output import make_visible
+from ..display.run_list import RunFilter, list_runs
+from .agent import PreparedRun
+from .chat_prompt import read_message
+from .ending import format_result, format_verification
+from .session import LiveSession, open_session, restore_view, note_stopped_runs, show_run
 from .terminal import TerminalModes
 
 PROMPT = "> "
@@ -31,185 +31,193 @@ _SHOWN_MESSAGES = 6
 _MAX_SHOWN_CHARS = 2_000
 
 
-class Command(NamedTuple):
-    about: str
-    do: Callable[["Talk", str], Awaitable[None]]
+class ChatCommand(NamedTuple):
+    help: str
+    run: Callable[["ChatSession", str], Awaitable[None]]
 
 
-class Talk:
-    def __init__(self, prepared: Prepared, modes: TerminalModes, run_id: str = "") -> None:
+class ChatSession:
+    def __init__(self, prepared: PreparedRun, modes: TerminalModes, run_id: str = "") -> None:
         self._prepared = prepared
         self._modes = modes
         self._run_id = run_id
         self._closing = AsyncExitStack()
-        self._stage: Stage | None = None
+        self._session: LiveSession | None = None
         self._handle: RunHandle | None = None
-        self._seen = -1
+        self._last_seq = -1
         self._verification: Verification | None = None
         self.is_over = False
 
-    async def talk(self) -> None:
+    async def run(self) -> None:
         try:
-            await self._greet()
+            await self._print_welcome()
             while not self.is_over:
-                said = await typed(PROMPT)
-                if said is None:
+                text = await read_message(PROMPT)
+                if text is None:
                     print()
                     return
-                await self._hear(said.strip())
+                await self._handle_input(text.strip())
         finally:
             await self._closing.aclose()
             if self._run_id:
-                command = with_log(f"interlock chat --resume {short(self._run_id)}", self._prepared.named_log)
+                command = add_log_option(f"interlock chat --resume {shorten_id(self._run_id)}", self._prepared.log_path)
                 print(f"The run is kept. `{command}` goes on with it.")
 
-    async def say_to_agent(self, text: str) -> None:
-        stage = await self._opened()
+    async def send_message(self, text: str) -> None:
+        session = await self._open_session()
         handle = self._handle
         try:
             if handle is None and not self._run_id:
-                handle = self._taken(await stage.runner.start(text))
+                handle = self._attach_handle(await session.runner.start(text))
             else:
-                handle = handle or await self._reopened(stage)
+                handle = handle or await self._reopen_run(session)
                 if await handle.questions():
-                    stage.view.say("A question is open, and has to be answered first: /resume asks it again.", "yellow")
+                    session.view.print_note(
+                        "A question is open, and has to be answered first: /resume asks it again.", "yellow"
+                    )
                     return
-                await handle.say(text)
-            self._conclude(await watched(handle, stage, self._seen), stage)
+                await handle.send_message(text)
+            self._print_result(await show_run(handle, session, self._last_seq), session)
         finally:
-            await self._look(stage)
+            await self._mark_shown(session)
 
     async def resume(self) -> None:
         """Ask open questions again, or the model when it gave no answer."""
-        stage = await self._opened()
+        session = await self._open_session()
         if not self._run_id:
-            stage.view.say("There is no run yet: say what to do.")
+            session.view.print_note("There is no run yet: say what to do.")
             return
         try:
-            handle = self._handle or await self._reopened(stage)
+            handle = self._handle or await self._reopen_run(session)
             await handle.resume()
-            self._conclude(await watched(handle, stage, self._seen), stage)
+            self._print_result(await show_run(handle, session, self._last_seq), session)
         finally:
-            await self._look(stage)
+            await self._mark_shown(session)
 
     async def choose_mode(self, word: str) -> None:
-        stage = await self._opened()
+        session = await self._open_session()
         if not word:
-            stage.view.say(f"The mode is {self._prepared.mode}. There are: {', '.join(Mode)}.")
+            session.view.print_note(f"The mode is {self._prepared.mode}. There are: {', '.join(PermissionMode)}.")
             return
-        if word not in set(Mode):
-            stage.view.say(f"There is no mode {word[:40]!r}. There are: {', '.join(Mode)}.", "yellow")
+        if word not in set(PermissionMode):
+            session.view.print_note(
+                f"There is no mode {word[:40]!r}. There are: {', '.join(PermissionMode)}.", "yellow"
+            )
             return
         await self._closing.aclose()
-        self._stage = self._handle = None
-        self._prepared = msgspec.structs.replace(self._prepared, mode=Mode(word))
-        (await self._opened()).view.say(f"The mode is {word} from now on.")
+        self._session = self._handle = None
+        self._prepared = msgspec.structs.replace(self._prepared, mode=PermissionMode(word))
+        (await self._open_session()).view.print_note(f"The mode is {word} from now on.")
 
     async def list_runs(self) -> None:
-        stage = await self._opened()
-        for run in await list_runs(stage.runner.log, (), Which(limit=_SHOWN_RUNS)):
-            task = visible_line(first_words(run.task, 50))
-            stage.view.show(Text(f"  {short(run.run_id)}  {run.state:10} {task}"))
-        stage.view.say("  `interlock runs` has more, in any other terminal.", "dim")
+        session = await self._open_session()
+        for run in await list_runs(session.runner.log, (), RunFilter(limit=_SHOWN_RUNS)):
+            task = make_visible(shorten_line(run.task, 50))
+            session.view.print_lines(Text(f"  {shorten_id(run.run_id)}  {run.state:10} {task}"))
+        session.view.print_note("  `interlock runs` has more, in any other terminal.", "dim")
 
-    def help(self) -> None:
-        for name, command in COMMANDS.items():
-            print(f"  {name:9} {command.about}")
+    def print_help(self) -> None:
+        for name, command in CHAT_COMMANDS.items():
+            print(f"  {name:9} {command.help}")
         print("  A line that ends with \\ goes on in the next one.")
         print("  Ctrl-C interrupts the agent, Ctrl-D ends the chat.")
 
-    async def _hear(self, said: str) -> None:
-        if not said:
+    async def _handle_input(self, text: str) -> None:
+        if not text:
             return
-        name, _, rest = said.partition(" ")
+        name, _, arguments = text.partition(" ")
         try:
             if name.startswith("/"):
-                await self._command(name, rest.strip())
+                await self._run_command(name, arguments.strip())
             else:
-                await self.say_to_agent(said)
+                await self.send_message(text)
         except ModelError:
             print("/resume asks the model again.")
         except InterlockError as error:
-            (await self._opened()).view.say(f"interlock: {error}", "red")
+            (await self._open_session()).view.print_note(f"interlock: {error}", "red")
 
-    async def _command(self, name: str, rest: str) -> None:
-        command = COMMANDS.get(name)
+    async def _run_command(self, name: str, arguments: str) -> None:
+        command = CHAT_COMMANDS.get(name)
         if command is None:
-            (await self._opened()).view.say(f"There is no command {name[:40]}. /help lists them.", "yellow")
+            (await self._open_session()).view.print_note(
+                f"There is no command {name[:40]}. /help lists them.", "yellow"
+            )
         else:
-            await command.do(self, rest)
+            await command.run(self, arguments)
 
-    async def _greet(self) -> None:
-        stage = await self._opened()
+    async def _print_welcome(self) -> None:
+        session = await self._open_session()
         prepared = self._prepared
-        stage.view.say(f"{prepared.model.shown}, mode {prepared.mode}, in {prepared.workspace}", "dim")
-        stage.view.say("/help lists the commands.", "dim")
+        session.view.print_note(f"{prepared.model.label}, mode {prepared.mode}, in {prepared.workspace}", "dim")
+        session.view.print_note("/help lists the commands.", "dim")
         if not self._run_id:
-            await say_stopped(stage, prepared)
+            await note_stopped_runs(session, prepared)
         else:
-            dialogue = (await load(stage.runner.log, self._run_id)).ledger.dialogue
+            dialogue = (await load_run(session.runner.log, self._run_id)).ledger.dialogue
             for message in dialogue.messages[-_SHOWN_MESSAGES:]:
                 if isinstance(message, UserMessage | AssistantMessage) and message.text:
                     who = "you" if isinstance(message, UserMessage) else "agent"
-                    stage.view.show(*said_lines(who, message.text[:_MAX_SHOWN_CHARS], stage.region.width))
+                    session.view.print_lines(*format_speech(who, message.text[:_MAX_SHOWN_CHARS], session.region.width))
 
-    async def _opened(self) -> Stage:
-        if self._stage is None:
+    async def _open_session(self) -> LiveSession:
+        if self._session is None:
             self._closing = AsyncExitStack()
-            self._stage = await self._closing.enter_async_context(opened_stage(self._prepared, self._modes, chat=True))
-        return self._stage
+            self._session = await self._closing.enter_async_context(
+                open_session(self._prepared, self._modes, chat=True)
+            )
+        return self._session
 
-    async def _reopened(self, stage: Stage) -> RunHandle:
+    async def _reopen_run(self, session: LiveSession) -> RunHandle:
         """A run that is in the log. It rests at once, where nothing is open."""
-        self._seen = await remembered(stage.runner, self._run_id, stage.view)
-        return self._taken(await stage.runner.open(self._run_id))
+        self._last_seq = await restore_view(session.runner, self._run_id, session.view)
+        return self._attach_handle(await session.runner.open(self._run_id))
 
-    def _taken(self, handle: RunHandle) -> RunHandle:
+    def _attach_handle(self, handle: RunHandle) -> RunHandle:
         self._handle, self._run_id = handle, handle.run_id
-        if self._stage is not None:
-            handle.on_model(self._stage.view.heard)
+        if self._session is not None:
+            handle.on_model(self._session.view.on_model_event)
         return handle
 
-    async def _look(self, stage: Stage) -> None:
+    async def _mark_shown(self, session: LiveSession) -> None:
         """What was shown is not shown again."""
         if self._run_id:
-            self._seen = len(await stage.runner.log.read(self._run_id)) - 1
+            self._last_seq = len(await session.runner.log.read(self._run_id)) - 1
 
-    def _conclude(self, result: AgentResult, stage: Stage) -> None:
-        width = stage.region.width
+    def _print_result(self, result: AgentResult, session: LiveSession) -> None:
+        width = session.region.width
         if result.state.is_over or result.questions:
-            stage.view.show(*ending(result, self._prepared, width, "/resume"))
+            session.view.print_lines(*format_result(result, self._prepared, width, "/resume"))
         elif result.verification != self._verification and result.verification.status != "none":
-            stage.view.show(*verified(result, width))
+            session.view.print_lines(*format_verification(result, width))
         self._verification = result.verification
         if result.state.is_over:
-            self._handle, self._run_id, self._seen = None, "", -1
+            self._handle, self._run_id, self._last_seq = None, "", -1
 
 
-async def _quit(talk: Talk, rest: str) -> None:
-    talk.is_over = True
+async def _quit(chat: ChatSession, arguments: str) -> None:
+    chat.is_over = True
 
 
-async def _help(talk: Talk, rest: str) -> None:
-    talk.help()
+async def _help(chat: ChatSession, arguments: str) -> None:
+    chat.print_help()
 
 
-async def _mode(talk: Talk, rest: str) -> None:
-    await talk.choose_mode(rest)
+async def _mode(chat: ChatSession, arguments: str) -> None:
+    await chat.choose_mode(arguments)
 
 
-async def _resume(talk: Talk, rest: str) -> None:
-    await talk.resume()
+async def _resume(chat: ChatSession, arguments: str) -> None:
+    await chat.resume()
 
 
-async def _runs(talk: Talk, rest: str) -> None:
-    await talk.list_runs()
+async def _runs(chat: ChatSession, arguments: str) -> None:
+    await chat.list_runs()
 
 
-COMMANDS: Mapping[str, Command] = {
-    "/help": Command("this list", _help),
-    "/mode": Command("how much is done without asking; with a word: another mode", _mode),
-    "/resume": Command("go on: ask open questions again, or the model", _resume),
-    "/runs": Command("the newest runs", _runs),
-    "/quit": Command("end the chat; the run is kept", _quit),
+CHAT_COMMANDS: Mapping[str, ChatCommand] = {
+    "/help": ChatCommand("this list", _help),
+    "/mode": ChatCommand("how much is done without asking; with a word: another mode", _mode),
+    "/resume": ChatCommand("go on: ask open questions again, or the model", _resume),
+    "/runs": ChatCommand("the newest runs", _runs),
+    "/quit": ChatCommand("end the chat; the run is kept", _quit),
 }

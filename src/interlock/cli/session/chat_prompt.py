@@ -17,14 +17,14 @@ from .signals import signal_handlers
 
 _QUIT_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _MAX_CHARS = 1_000_000
-_HINT = "(Ctrl-C again, Ctrl-D or /quit ends the chat)"
+_QUIT_HINT = "(Ctrl-C again, Ctrl-D or /quit ends the chat)"
 
 
-async def typed(prompt: str) -> str | None:
+async def read_message(prompt: str) -> str | None:
     """What was typed; None at the end of the input, after Ctrl-C twice, or when this process is told to end."""
     lines: list[str] = []
     while True:
-        line = await _line("." * (len(prompt) - 1) + " " if lines else prompt)
+        line = await _read_line("." * (len(prompt) - 1) + " " if lines else prompt)
         if line is None:
             return "\n".join(lines) if lines else None
         if not line.endswith("\\") or sum(map(len, lines)) > _MAX_CHARS:
@@ -32,16 +32,16 @@ async def typed(prompt: str) -> str | None:
         lines.append(line[:-1])
 
 
-async def _line(prompt: str) -> str | None:
+async def _read_line(prompt: str) -> str | None:
     loop = asyncio.get_running_loop()
-    heard: asyncio.Future[str | None] = loop.create_future()
+    answer: asyncio.Future[str | None] = loop.create_future()
     # With it lines can be edited, and there is a history for as long as the chat lasts. A Python may lack it.
     editor: Any = import_module("readline") if find_spec("readline") else None
     interrupted = False
 
     def settle(line: str | None) -> None:
-        if not heard.done():
-            heard.set_result(line)
+        if not answer.done():
+            answer.set_result(line)
 
     def read() -> None:
         try:
@@ -58,10 +58,10 @@ async def _line(prompt: str) -> str | None:
         else:
             interrupted = True
             written = editor.get_line_buffer() if editor is not None else ""
-            print(f"\n{_HINT}\n{prompt}{written}", end="", flush=True)
+            print(f"\n{_QUIT_HINT}\n{prompt}{written}", end="", flush=True)
 
     handlers = {signal.SIGINT: interrupt} | dict.fromkeys(_QUIT_SIGNALS, lambda: settle(None))
     with signal_handlers(handlers):  # Before the prompt is shown.
         # Not a thread of the loop's pool: it must not keep the process alive.
         Thread(target=read, name="prompt", daemon=True).start()
-        return await heard
+        return await answer

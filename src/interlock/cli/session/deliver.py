@@ -13,18 +13,18 @@ import msgspec
 
 from ...app import App
 from ...domain.call import Answer, Question
-from ...domain.commands import AnswerNote, CancelNote, key_of
+from ...domain.commands import AnswerCommand, CancelCommand, command_key
 from ...domain.errors import ConfigurationError, DecisionConflictError
-from ...domain.event import Warned
+from ...domain.event import WarningRaised
 from ...domain.state.ledger import ActionEntry, Ledger
 from ...domain.state.lifecycle import ActionState
-from ...history.fold import load
-from ...runs.commands import read_note
-from ...runs.inbox import Desk
+from ...history.fold import load_run
+from ...runs.commands import read_command
+from ...runs.inbox import Inbox
 from ...storage.event_log import EventLog
-from ..config.logs import short
+from ..config.logs import shorten_id
 from ..config.places import login_name
-from ..display.follow import changed, events_of
+from ..display.follow import wait_for_change, read_events
 
 MAX_NAME_CHARS = 200
 #: How long a living process is waited for, and then how long for what it makes of the answer.
@@ -32,135 +32,143 @@ TAKE_SECONDS = 5.0
 SETTLE_SECONDS = 1.0
 
 #: `recorded`: by us, since nobody had the run. `taken`: by the process that has it. `left`: not taken yet.
-How: TypeAlias = Literal["recorded", "taken", "left"]
+DeliveryStatus: TypeAlias = Literal["recorded", "taken", "left"]
 
 
-class Answered(msgspec.Struct, frozen=True):
-    how: How
+class AnswerDelivery(msgspec.Struct, frozen=True):
+    status: DeliveryStatus
     #: As the log has them afterwards.
     action: ActionEntry
     ledger: Ledger
 
 
-class _Errand(msgspec.Struct, frozen=True):
+class _PendingCommand(msgspec.Struct, frozen=True):
     """Something that a note is left for."""
 
     run_id: str
     key: str
     #: Has it been done? Told the run as it is, and whether the note still lies there.
-    done: Callable[[Ledger, bool], bool]
+    is_done: Callable[[Ledger, bool], bool]
 
 
 @asynccontextmanager
-async def at_desk(log: EventLog) -> AsyncGenerator[Desk]:
+async def open_inbox(log: EventLog) -> AsyncGenerator[Inbox]:
     """An answer is small: nothing of it is kept as an artifact, and no tool is needed."""
     app = App(log=log)
     try:
-        yield Desk(log, app.artifacts, app=app)
+        yield Inbox(log, app.artifacts, app=app)
     finally:
         await app.close()
 
 
-def name_of_person(said: str) -> str:
+def get_person_name(name: str) -> str:
     """What `--by` said, else the login name: recorded with the answer, and not proved by anything."""
-    if len(said) > MAX_NAME_CHARS:
+    if len(name) > MAX_NAME_CHARS:
         raise ConfigurationError(f"--by is longer than {MAX_NAME_CHARS} characters.")
-    return said or login_name()
+    return name or login_name()
 
 
-async def give_answer(
-    log: EventLog, desk: Desk, question: Question, answer: Answer, *, seconds: float | None = None
-) -> Answered:
+async def deliver_answer(
+    log: EventLog, inbox: Inbox, question: Question, answer: Answer, *, seconds: float | None = None
+) -> AnswerDelivery:
     """The answer is to exactly this question. `DecisionConflictError` when another answer stands, `AnswerRefusedError`
     when it cannot be the answer."""
     run_id, action_id, payload_hash = question.run_id, question.action_id, question.payload_hash
-    known = (await desk.ledger(run_id)).next_seq - 1
+    last_seq = (await inbox.load_ledger(run_id)).next_seq - 1
 
-    def is_done(ledger: Ledger, note_lies_there: bool) -> bool:
+    def is_done(ledger: Ledger, is_queued: bool) -> bool:
         answered = ledger.actions[action_id].state is not ActionState.PENDING
-        return answered or not note_lies_there or ledger.is_over
+        return answered or not is_queued or ledger.is_over
 
-    errand = _Errand(run_id, key_of(AnswerNote(action_id, answer)), is_done)
+    pending = _PendingCommand(run_id, command_key(AnswerCommand(action_id, answer)), is_done)
     try:
-        how: How = await desk.decide(run_id, action_id, answer, payload_hash)
+        status: DeliveryStatus = await inbox.answer(run_id, action_id, answer, payload_hash)
     except DecisionConflictError as conflict:
-        raise await _standing(log, desk, errand, action_id, seconds) or conflict from None
-    if how == "left":
-        how = await _taken(log, desk, errand, seconds)
-    ledger = (await load(log, run_id)).ledger
+        raise await _find_conflict(log, inbox, pending, action_id, seconds) or conflict from None
+    if status == "left":
+        status = await _wait_until_taken(log, inbox, pending, seconds)
+    ledger = (await load_run(log, run_id)).ledger
     action = ledger.actions[action_id]
-    if how != "left" and not _is_ours(action.answer, answer):
-        raise await _why_not(log, errand, action, known)
-    if how == "taken":
-        ledger = await _settled(log, run_id, action_id)
-    return Answered(how, ledger.actions[action_id], ledger)
+    if status != "left" and not _is_same_answer(action.answer, answer):
+        raise await _explain_rejection(log, pending, action, last_seq)
+    if status == "taken":
+        ledger = await _wait_until_settled(log, run_id, action_id)
+    return AnswerDelivery(status, ledger.actions[action_id], ledger)
 
 
-async def give_cancel(log: EventLog, desk: Desk, run_id: str, message: str, seconds: float | None = None) -> How:
+async def deliver_cancel(
+    log: EventLog, inbox: Inbox, run_id: str, message: str, seconds: float | None = None
+) -> DeliveryStatus:
     """`RunEndedError` when it was over before."""
-    errand = _Errand(run_id, key_of(CancelNote()), lambda ledger, _: ledger.is_over)
+    pending = _PendingCommand(run_id, command_key(CancelCommand()), lambda ledger, _: ledger.is_over)
     with suppress(DecisionConflictError):  # somebody else wants the same, and that is on its way
-        if await desk.cancel(run_id, message) == "recorded":
+        if await inbox.cancel(run_id, message) == "recorded":
             return "recorded"
-    return await _taken(log, desk, errand, seconds)
+    return await _wait_until_taken(log, inbox, pending, seconds)
 
 
-async def _taken(log: EventLog, desk: Desk, errand: _Errand, seconds: float | None) -> How:
+async def _wait_until_taken(
+    log: EventLog, inbox: Inbox, pending: _PendingCommand, seconds: float | None
+) -> DeliveryStatus:
     seconds = TAKE_SECONDS if seconds is None else seconds
     while True:
-        seen = log.version()
-        lies_there = any(note.key == errand.key for note in await log.notes(errand.run_id))
-        if errand.done((await load(log, errand.run_id)).ledger, lies_there):
+        version = log.version()
+        is_queued = any(command.key == pending.key for command in await log.queued_commands(pending.run_id))
+        if pending.is_done((await load_run(log, pending.run_id)).ledger, is_queued):
             return "taken"
-        if lies_there and await desk.take_notes(errand.run_id):
+        if is_queued and await inbox.apply_queued(pending.run_id):
             return "recorded"
         if seconds <= 0:
-            return "left" if lies_there else "taken"
-        seconds = await changed(log, seen, seconds)
+            return "left" if is_queued else "taken"
+        seconds = await wait_for_change(log, version, seconds)
 
 
-async def _settled(log: EventLog, run_id: str, action_id: str) -> Ledger:
+async def _wait_until_settled(log: EventLog, run_id: str, action_id: str) -> Ledger:
     """What the process makes of the answer: the call starts, or something changed and it asks again."""
     seconds = SETTLE_SECONDS
     while True:
-        seen = log.version()
-        ledger = (await load(log, run_id)).ledger
+        version = log.version()
+        ledger = (await load_run(log, run_id)).ledger
         if ledger.actions[action_id].state is not ActionState.APPROVED or seconds <= 0:
             return ledger
-        seconds = await changed(log, seen, seconds)
+        seconds = await wait_for_change(log, version, seconds)
 
 
-async def _standing(
-    log: EventLog, desk: Desk, errand: _Errand, action_id: str, seconds: float | None
+async def _find_conflict(
+    log: EventLog, inbox: Inbox, pending: _PendingCommand, action_id: str, seconds: float | None
 ) -> DecisionConflictError | None:
     """Which answer stands. One of somebody else may lie there, not taken yet: the log says it then."""
-    await _taken(log, desk, errand, seconds)
-    action = (await load(log, errand.run_id)).ledger.actions[action_id]
+    await _wait_until_taken(log, inbox, pending, seconds)
+    action = (await load_run(log, pending.run_id)).ledger.actions[action_id]
     if action.answer is not None:
-        return _decided_before(action)
-    for note in await log.notes(errand.run_id):
-        body = read_note(note)
-        if note.key == errand.key and isinstance(body, AnswerNote):
-            who, said = body.answer.by or "somebody", "approved" if body.answer.approved else "rejected"
-            return DecisionConflictError(f"{who} {said} {short(action_id)} already; that is on its way.")
+        return _already_decided_error(action)
+    for command in await log.queued_commands(pending.run_id):
+        body = read_command(command)
+        if command.key == pending.key and isinstance(body, AnswerCommand):
+            person, decision = body.answer.by or "somebody", "approved" if body.answer.approved else "rejected"
+            return DecisionConflictError(f"{person} {decision} {shorten_id(action_id)} already; that is on its way.")
     return None
 
 
-async def _why_not(log: EventLog, errand: _Errand, action: ActionEntry, known: int) -> DecisionConflictError:
+async def _explain_rejection(
+    log: EventLog, pending: _PendingCommand, action: ActionEntry, last_seq: int
+) -> DecisionConflictError:
     """Another answer was first, or the process that has the run did not take ours and said why."""
     if action.answer is not None:
-        return _decided_before(action)
-    events = [event.fact async for event in events_of(log, errand.run_id, known)]
-    warnings = [fact.message for fact in events if isinstance(fact, Warned)]
-    said = warnings[-1] if warnings else f"The answer was not taken: {short(action.question.action_id)} is open."
-    return DecisionConflictError(said)
+        return _already_decided_error(action)
+    events = [event.fact async for event in read_events(log, pending.run_id, last_seq)]
+    warnings = [fact.message for fact in events if isinstance(fact, WarningRaised)]
+    message = (
+        warnings[-1] if warnings else f"The answer was not taken: {shorten_id(action.question.action_id)} is open."
+    )
+    return DecisionConflictError(message)
 
 
-def _decided_before(action: ActionEntry) -> DecisionConflictError:
-    answer, name = action.answer, short(action.question.action_id)
-    who = (answer.by if answer else "") or "somebody"
-    return DecisionConflictError(f"{name} was decided before: it is {action.state.value}, by {who}. That stands.")
+def _already_decided_error(action: ActionEntry) -> DecisionConflictError:
+    answer, name = action.answer, shorten_id(action.question.action_id)
+    person = (answer.by if answer else "") or "somebody"
+    return DecisionConflictError(f"{name} was decided before: it is {action.state.value}, by {person}. That stands.")
 
 
-def _is_ours(recorded: Answer | None, given: Answer) -> bool:
+def _is_same_answer(recorded: Answer | None, given: Answer) -> bool:
     return recorded is not None and (recorded.approved, recorded.by) == (given.approved, given.by)

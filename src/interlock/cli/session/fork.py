@@ -5,31 +5,33 @@ from pathlib import Path
 from ...replay import export_test as exporting
 from ...runs import fork as forking
 from ...storage.file_artifacts import FileArtifacts
-from ..config.logs import named_run, opened, run_files, short, with_log
-from ..config.new_file import write_new
-from ..config.places import find_places
-from ..display.output import say, say_json
+from ..config.logs import resolve_run, open_log, find_run_files, shorten_id, add_log_option
+from ..config.new_file import write_new_file
+from ..config.places import find_user_paths
+from ..display.output import echo, echo_json
 
 
-async def fork(named: Path | None, wanted: str, at: int | None, as_json: bool) -> None:
-    async with opened(named) as log:
-        run_id = await named_run(log, wanted)
-        new = await forking.fork(log, run_id, at)
+async def fork_run(log_path: Path | None, run_ref: str, at: int | None, as_json: bool) -> None:
+    async with open_log(log_path) as log:
+        run_id = await resolve_run(log, run_ref)
+        new_id = await forking.fork(log, run_id, at)
     if as_json:
-        say_json({"run_id": new, "forked_from": run_id})
+        echo_json({"run_id": new_id, "forked_from": run_id})
         return
-    say(f"{short(new)} has what {short(run_id)} had up to there. Nothing was executed, and files are as they are now.")
-    say(f"To go on with it: {with_log(f'interlock runs resume {short(new)}', named)}")
+    echo(
+        f"{shorten_id(new_id)} has what {shorten_id(run_id)} had up to there. Nothing was executed, and files are as they are now."
+    )
+    echo(f"To go on with it: {add_log_option(f'interlock runs resume {shorten_id(new_id)}', log_path)}")
 
 
-async def export_test(named: Path | None, wanted: str, output: Path, agent: str, as_json: bool) -> None:
-    async with opened(named) as log:
-        run_id = await named_run(log, wanted)
+async def export_run_test(log_path: Path | None, run_ref: str, output: Path, agent: str, as_json: bool) -> None:
+    async with open_log(log_path) as log:
+        run_id = await resolve_run(log, run_ref)
         entries = await log.read(run_id)
-    kept = run_files(named, find_places()).artifacts
-    source = await exporting.export_test(entries, FileArtifacts(kept) if kept.is_dir() else None, agent=agent)
-    write_new(output, [source.encode()])
+    artifacts = find_run_files(log_path, find_user_paths()).artifacts
+    source = await exporting.export_test(entries, FileArtifacts(artifacts) if artifacts.is_dir() else None, agent=agent)
+    write_new_file(output, [source.encode()])
     if as_json:
-        say_json({"run_id": run_id, "path": str(output)})
+        echo_json({"run_id": run_id, "path": str(output)})
     else:
-        say(f"{output}: run {short(run_id)} as a test. Look through it before you share it.")
+        echo(f"{output}: run {shorten_id(run_id)} as a test. Look through it before you share it.")

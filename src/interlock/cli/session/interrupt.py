@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..display.live import LiveView
-from ..display.output import count
-from .terminal import PersonAtTerminal
+from ..display.output import pluralize
+from .terminal import TerminalPerson
 
-AGAIN_SECONDS = 5.0
+SECOND_INTERRUPT_SECONDS = 5.0
 
 
-class Stoppable(Protocol):
+class InterruptibleRun(Protocol):
     """What is needed of a `RunHandle`."""
 
     def pause(self) -> None: ...
@@ -24,59 +24,59 @@ class Stoppable(Protocol):
     def cancel_calls(self) -> int: ...
 
 
-class Interrupts:
+class InterruptHandler:
     def __init__(
         self,
         view: LiveView,
-        person: PersonAtTerminal | None,
+        person: TerminalPerson | None,
         *,
-        leave_now: Callable[[], None],
+        exit_now: Callable[[], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """`leave_now` ends the process."""
         self._view = view
         self._person = person
-        self._leave_now = leave_now
+        self._exit_now = exit_now
         self._now = now
-        self._handle: Stoppable | None = None
-        self._before = float("-inf")
+        self._handle: InterruptibleRun | None = None
+        self._last_interrupt = float("-inf")
         #: Was the run stopped here by a person or a signal?
-        self.stopped = False
+        self.is_stopped = False
 
-    def attach(self, handle: Stoppable | None) -> None:
+    def attach(self, handle: InterruptibleRun | None) -> None:
         self._handle = handle
-        self._before = float("-inf")
-        self.stopped = False
+        self._last_interrupt = float("-inf")
+        self.is_stopped = False
         if self._person is not None:
-            self._person.back()
+            self._person.accept_questions()
 
     def interrupt(self) -> None:
         """Ctrl-C."""
         if self._handle is None:
             return
-        before, self._before = self._before, self._now()
-        if self.stopped:
-            self._leave_now()
-        elif self._before - before < AGAIN_SECONDS:
+        previous, self._last_interrupt = self._last_interrupt, self._now()
+        if self.is_stopped:
+            self._exit_now()
+        elif self._last_interrupt - previous < SECOND_INTERRUPT_SECONDS:
             self.stop("Stopping the run here.")
-        elif self._person is not None and self._person.is_asked:
+        elif self._person is not None and self._person.is_asking:
             self.stop("The question stays open.")
         elif cancelled := self._handle.cancel_calls():
-            self._view.say(
-                f"Ctrl-C: {count(cancelled, 'call')} cancelled, and the run goes on. Again within "
-                f"{AGAIN_SECONDS:.0f} s: the run stops here, and is kept.",
+            self._view.print_note(
+                f"Ctrl-C: {pluralize(cancelled, 'call')} cancelled, and the run goes on. Again within "
+                f"{SECOND_INTERRUPT_SECONDS:.0f} s: the run stops here, and is kept.",
                 "yellow",
             )
         else:
             self.stop("The model is not listened to any more.")
 
-    def stop(self, why: str = "") -> None:
+    def stop(self, reason: str = "") -> None:
         """The run stops in this process, and is kept."""
-        if self._handle is None or self.stopped:
+        if self._handle is None or self.is_stopped:
             return
-        self.stopped = True
+        self.is_stopped = True
         if self._person is not None:
-            self._person.leave()
+            self._person.dismiss_questions()
         self._handle.pause()
         self._handle.cancel_calls()
-        self._view.say(f"{why} The run is kept. Ctrl-C again leaves at once.".strip(), "yellow")
+        self._view.print_note(f"{reason} The run is kept. Ctrl-C again leaves at once.".strip(), "yellow")

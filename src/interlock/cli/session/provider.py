@@ -9,55 +9,55 @@ import msgspec
 
 from ...domain.errors import ConfigurationError
 from ...models.interface import ModelProvider
-from ...models.named import NO_KEY, adapter_of, provider_named
+from ...models.named import NO_KEY, load_adapter, create_provider
 from ...models.usage import Prices
-from ..config.model_keys import OWN_VARIABLE, VARIABLES, find_key, where_to_put
+from ..config.model_keys import KEY_VARIABLE, PROVIDER_VARIABLES, find_key, get_key_variable
 from ..config.settings import Settings
 
 _SETTINGS_HELP = "`interlock config show` shows what is set, and from where."
 
 
-class Model(msgspec.Struct, frozen=True, kw_only=True):
+class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
     #: For the eyes of a person.
-    shown: str
+    label: str
     #: As the provider names it.
     name: str = ""
-    make: Callable[[], ModelProvider]
+    make_provider: Callable[[], ModelProvider]
     #: What must never be shown or stored.
     secrets: Mapping[str, str] = {}
 
 
-def scripted_model(path: Path) -> Model:
-    read = provider_named("scripted", script=path)
-    return Model(shown=f"the script {path.name}", make=lambda: read)
+def load_scripted_model(path: Path) -> ModelChoice:
+    read = create_provider("scripted", script=path)
+    return ModelChoice(label=f"the script {path.name}", make_provider=lambda: read)
 
 
-def chosen_model(settings: Settings, environ: Mapping[str, str] = os.environ) -> Model:
+def choose_model(settings: Settings, environ: Mapping[str, str] = os.environ) -> ModelChoice:
     """`ConfigurationError` in words when there is no model to ask, or no key for it."""
     provider, base_url = settings.provider, settings.base_url
     key = find_key(provider, base_url, environ)
     if key is None and not base_url:
-        raise ConfigurationError(_no_key(provider, environ))
+        raise ConfigurationError(_missing_key_message(provider, environ))
     if not settings.model:
         raise ConfigurationError(
             "No model is named. Name one with --model NAME, or for good with `interlock config set model NAME`. "
             f"Nothing was started. {_SETTINGS_HELP}"
         )
-    adapter_of(provider)  # not installed: said now, before anything is written
+    load_adapter(provider)  # not installed: said now, before anything is written
     # A key that is given keeps the SDK from sending the provider's own key to another address.
     value = key.value if key is not None else NO_KEY
     make = partial(
-        provider_named, provider, model=settings.model, base_url=base_url, key=value, prices=_prices(settings)
+        create_provider, provider, model=settings.model, base_url=base_url, key=value, prices=_read_prices(settings)
     )
-    return Model(
-        shown=f"{settings.model} ({base_url or provider})",
+    return ModelChoice(
+        label=f"{settings.model} ({base_url or provider})",
         name=settings.model,
-        make=make,
+        make_provider=make,
         secrets={} if key is None else {key.origin: value},
     )
 
 
-def _prices(settings: Settings) -> dict[str, Prices]:
+def _read_prices(settings: Settings) -> dict[str, Prices]:
     read, written = settings.price_input, settings.price_output
     if read is None and written is None:
         return {}
@@ -67,10 +67,10 @@ def _prices(settings: Settings) -> dict[str, Prices]:
     return {settings.model: Prices(input=read, output=written)}
 
 
-def _no_key(provider: str, environ: Mapping[str, str]) -> str:
-    other = next((name for name in VARIABLES if name != provider and find_key(name, "", environ)), "")
-    instead = f" There is one for {other}: choose it with --provider {other}." if other else ""
+def _missing_key_message(provider: str, environ: Mapping[str, str]) -> str:
+    other = next((name for name in PROVIDER_VARIABLES if name != provider and find_key(name, "", environ)), "")
+    hint = f" There is one for {other}: choose it with --provider {other}." if other else ""
     return (
-        f"There is no key for {provider}: set {where_to_put(provider)} (or {OWN_VARIABLE}), or name a server of your "
-        f"own with --base-url.{instead} `interlock demo` needs neither. Nothing was started. {_SETTINGS_HELP}"
+        f"There is no key for {provider}: set {get_key_variable(provider)} (or {KEY_VARIABLE}), or name a server of your "
+        f"own with --base-url.{hint} `interlock demo` needs neither. Nothing was started. {_SETTINGS_HELP}"
     )

@@ -13,30 +13,30 @@ import msgspec
 import typer
 
 from ...agent.agent import Agent
-from ...domain.chain import Entry
+from ...domain.chain import LogEntry
 from ...domain.errors import ConfigurationError
 from ...domain.event import RunStarted
-from ...models.scripted import ScriptedProvider
-from ...replay.dry_run import DryRow, DryRun, dry_run
+from ...models.scripted import ScriptedModel
+from ...replay.dry_run import DryRunRow, DryRun, dry_run
 from ...replay.model import ModelReplay, replay_recording
 from ...replay.read_recording import read_recording
 from ...replay.trace import Replay
-from ...storage.artifacts import Artifacts
+from ...storage.artifacts import ArtifactStore
 from ...storage.file_artifacts import FileArtifacts
-from ..commands.trust import files_of_project
-from ..config.logs import read_run, run_files
-from ..config.places import find_places
-from ..config.policy_files import in_order, policy_here
+from ..commands.trust import resolve_project
+from ..config.logs import read_run, find_run_files
+from ..config.places import find_user_paths
+from ..config.policy_files import require_valid, load_policy
 from ..config.settings import load_settings
-from ..display.output import count, say, say_json, say_table, verdict
+from ..display.output import pluralize, echo, echo_json, echo_table, style_verdict
 from ..exit_codes import ExitCode
-from .agent import FAIL_SAFE, INSTRUCTIONS, NAME, budgets_of
-from .tools import local_tools, skill_tools
+from .agent import FAIL_SAFE, INSTRUCTIONS, AGENT_NAME, make_budgets
+from .tools import make_local_tools, load_skill_tools
 
 _MAX_CHARS = 300
 
 
-class Where(msgspec.Struct, frozen=True):
+class ReplayTarget(msgspec.Struct, frozen=True):
     """Where the run and the agent are."""
 
     log: Path | None = None
@@ -44,148 +44,159 @@ class Where(msgspec.Struct, frozen=True):
     agent: str = ""
 
 
-def _model(recorded: Replay, where: Where, as_json: bool) -> None:
-    replay = asyncio.run(_replay(recorded, _entries(recorded, where), where))
+def _run_model_replay(recorded: Replay, target: ReplayTarget, as_json: bool) -> None:
+    replay = asyncio.run(_replay_model(recorded, _read_entries(recorded, target), target))
     if as_json:
         found = {"differences": replay.differences, "unchecked": dict(replay.unchecked)}
-        say_json({"run_id": recorded.run_id, "same": replay.same, **found})
+        echo_json({"run_id": recorded.run_id, "same": replay.same, **found})
     else:
-        _say_replay(replay)
+        _echo_replay(replay)
     if not replay.same:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _dry(recorded: Replay, where: Where, as_json: bool) -> None:
-    judged = asyncio.run(_judge(recorded, _entries(recorded, where), where))
+def _run_dry_run(recorded: Replay, target: ReplayTarget, as_json: bool) -> None:
+    result = asyncio.run(_evaluate_calls(recorded, _read_entries(recorded, target), target))
     if as_json:
-        say_json({"run_id": judged.run_id, "calls": [_as_plain(row) for row in judged.rows]})
+        echo_json({"run_id": result.run_id, "calls": [_row_to_json(row) for row in result.rows]})
     else:
-        _say_dry(judged)
-    if judged.changed:
+        _echo_dry_run(result)
+    if result.changed:
         raise typer.Exit(ExitCode.FAILED)
 
 
 #: By the word for it.
-MODES: Mapping[str, Callable[[Replay, Where, bool], None]] = {"model": _model, "dry-run": _dry}
+REPLAY_MODES: Mapping[str, Callable[[Replay, ReplayTarget, bool], None]] = {
+    "model": _run_model_replay,
+    "dry-run": _run_dry_run,
+}
 
 
-async def _replay(recorded: Replay, entries: list[Entry], where: Where) -> ModelReplay:
-    recording = read_recording(entries, _artifacts(where))
-    if not where.agent and recording.agent != NAME:
-        say(
+async def _replay_model(recorded: Replay, entries: list[LogEntry], target: ReplayTarget) -> ModelReplay:
+    recording = read_recording(entries, _open_artifacts(target))
+    if not target.agent and recording.agent != AGENT_NAME:
+        echo(
             f"This is a run of the agent {recording.agent or 'without a name'}. Without it (--agent) its tools and "
             "decisions are taken from the record, too, and only the runtime is tried.",
             error=True,
         )
         return await replay_recording(recording)
-    async with _agent(recorded, where) as agent:
+    async with _open_agent(recorded, target) as agent:
         return await replay_recording(recording, agent)
 
 
-async def _judge(recorded: Replay, entries: list[Entry], where: Where) -> DryRun:
-    agent_name = _first(recorded).agent
-    if not where.agent and agent_name not in (NAME, ""):
+async def _evaluate_calls(recorded: Replay, entries: list[LogEntry], target: ReplayTarget) -> DryRun:
+    agent_name = _read_start(recorded).agent
+    if not target.agent and agent_name not in (AGENT_NAME, ""):
         raise ConfigurationError(
             f"This is a run of the agent {agent_name!r}. Say where it comes from: --agent package.module:function."
         )
-    async with _agent(recorded, where) as agent:
-        return await dry_run(entries, agent, _artifacts(where))
+    async with _open_agent(recorded, target) as agent:
+        return await dry_run(entries, agent, _open_artifacts(target))
 
 
-def _entries(recorded: Replay, where: Where) -> list[Entry]:
-    return read_run(where.log, recorded.run_id).entries
+def _read_entries(recorded: Replay, target: ReplayTarget) -> list[LogEntry]:
+    return read_run(target.log, recorded.run_id).entries
 
 
-def _artifacts(where: Where) -> Artifacts | None:
-    kept = run_files(where.log, find_places()).artifacts
-    return FileArtifacts(kept) if kept.is_dir() else None
+def _open_artifacts(target: ReplayTarget) -> ArtifactStore | None:
+    folder = find_run_files(target.log, find_user_paths()).artifacts
+    return FileArtifacts(folder) if folder.is_dir() else None
 
 
-def _first(recorded: Replay) -> RunStarted:
+def _read_start(recorded: Replay) -> RunStarted:
     return cast(RunStarted, next(iter(recorded)).event.fact)
 
 
 @asynccontextmanager
-async def _agent(recorded: Replay, where: Where) -> AsyncGenerator[Agent]:
+async def _open_agent(recorded: Replay, target: ReplayTarget) -> AsyncGenerator[Agent]:
     """The agent that was named; else the one of `interlock run`, in the folder of the run where that is still there."""
-    if where.agent:
-        yield _named_agent(where.agent)
+    if target.agent:
+        yield _load_agent(target.agent)
         return
-    async with _usual_agent(_folder(_first(recorded))) as agent:
+    async with _open_default_agent(_find_workspace(_read_start(recorded))) as agent:
         yield agent
 
 
 @asynccontextmanager
-async def _usual_agent(workspace: Path) -> AsyncGenerator[Agent]:
+async def _open_default_agent(workspace: Path) -> AsyncGenerator[Agent]:
     """As `run` would have it in this folder, without a model: what that said is in the record. Nobody is asked: a
     project that is not trusted brings nothing."""
-    places = find_places()
-    project = files_of_project(workspace, places, ask=False)
-    settings = load_settings(places, project).settings
-    policy = in_order(policy_here(settings, places, project, str(workspace)))
-    tools = local_tools(str(workspace), settings, places)
+    user_paths = find_user_paths()
+    project = resolve_project(workspace, user_paths, ask=False)
+    settings = load_settings(user_paths, project).settings
+    policy = require_valid(load_policy(settings, user_paths, project, str(workspace)))
+    tools = make_local_tools(str(workspace), settings, user_paths)
     try:
         yield Agent(
-            provider=ScriptedProvider(()),
-            name=NAME,
+            provider=ScriptedModel(()),
+            name=AGENT_NAME,
             instructions=INSTRUCTIONS,
-            tools=[*tools, *skill_tools(places, project)],
+            tools=[*tools, *load_skill_tools(user_paths, project)],
             policy=policy,
             fail_safe=FAIL_SAFE,
             # Without time: it is not the same on two days.
-            budgets=budgets_of(settings, max_seconds=None),
+            budgets=make_budgets(settings, max_seconds=None),
         )
     finally:
         await tools.close()
 
 
-def _named_agent(place: str) -> Agent:
+def _load_agent(entry_point: str) -> Agent:
     """Made by a function. What is imported is what this Python finds, not what lies in a project."""
-    module, _, function = place.partition(":")
+    module, _, function = entry_point.partition(":")
     try:
         made: Any = getattr(import_module(module), function)()
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise ConfigurationError(
-            f"{place[:80]!r} does not name an agent: {error}. It is package.module:function, where {sys.executable} "
+            f"{entry_point[:80]!r} does not name an agent: {error}. It is package.module:function, where {sys.executable} "
             "finds the package."
         ) from None
     if not isinstance(made, Agent):
-        raise ConfigurationError(f"{place[:80]!r} makes {type(made).__name__}, not an Agent.")
+        raise ConfigurationError(f"{entry_point[:80]!r} makes {type(made).__name__}, not an Agent.")
     return made
 
 
-def _folder(started: RunStarted) -> Path:
-    named = started.workspace
-    return Path(os.path.realpath(named if os.path.isdir(named) else os.curdir))
+def _find_workspace(started: RunStarted) -> Path:
+    workspace = started.workspace
+    return Path(os.path.realpath(workspace if os.path.isdir(workspace) else os.curdir))
 
 
-def _say_replay(replay: ModelReplay) -> None:
-    say(replay.words.splitlines()[0])
-    for call_id, why in replay.unchecked.items():
-        say(f"  not compared: {call_id}, {why}")
+def _echo_replay(replay: ModelReplay) -> None:
+    echo(replay.words.splitlines()[0])
+    for call_id, reason in replay.unchecked.items():
+        echo(f"  not compared: {call_id}, {reason}")
     for found in replay.differences:
-        say(f"event {found.seq}: {found.kind}{f' of {found.call_id}' if found.call_id else ''}")
-        say(f"  was {_short(found.was)}")
-        say(f"  now {_short(found.now)}")
+        echo(f"event {found.seq}: {found.kind}{f' of {found.call_id}' if found.call_id else ''}")
+        echo(f"  was {_shorten(found.was)}")
+        echo(f"  now {_shorten(found.now)}")
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _MAX_CHARS else f"{line[:_MAX_CHARS]}..."
 
 
-def _say_dry(judged: DryRun) -> None:
+def _echo_dry_run(result: DryRun) -> None:
     titles = ("EVENT", "CALL", "TOOL", "THEN", "SAID", "NOW", "WHY")
-    say_table(titles, [_row(row) for row in judged.rows])
-    changed = len(judged.changed)
-    say(f"{count(changed, 'call')} of {len(judged.rows):,} would be decided differently. Nothing was executed.")
+    echo_table(titles, [_format_row(row) for row in result.rows])
+    changed = len(result.changed)
+    echo(f"{pluralize(changed, 'call')} of {len(result.rows):,} would be decided differently. Nothing was executed.")
 
 
-def _row(row: DryRow) -> tuple[Any, ...]:
-    now = verdict(row.now.verdict) if row.changed else "the same" if not row.lost else "?"
-    said = row.said if row.said != "none" else ""
-    return (f"{row.seq:5}", row.call_id, row.tool, verdict(row.was.verdict), said, now, row.lost or row.now.reason)
+def _format_row(row: DryRunRow) -> tuple[Any, ...]:
+    now = style_verdict(row.now.verdict) if row.changed else "the same" if not row.lost else "?"
+    answer = row.said if row.said != "none" else ""
+    return (
+        f"{row.seq:5}",
+        row.call_id,
+        row.tool,
+        style_verdict(row.was.verdict),
+        answer,
+        now,
+        row.lost or row.now.reason,
+    )
 
 
-def _as_plain(row: DryRow) -> dict[str, Any]:
+def _row_to_json(row: DryRunRow) -> dict[str, Any]:
     return {**msgspec.structs.asdict(row), "changed": row.changed, "looser": row.looser}

@@ -24,159 +24,168 @@ from ...policy.files.kept import find_rule_problem
 from ...runs.handle import RunHandle
 from ...runs.result import AgentResult
 from ...runs.runner import Runner
-from ..config.logs import short, with_log
+from ..config.logs import shorten_id, add_log_option
 from ..display.live import LiveView
-from ..display.live_region import Region, live_console
-from ..display.output import count, say, say_json, say_long
-from ..display.run_list import stopped
+from ..display.live_region import LiveRegion, make_live_console
+from ..display.output import pluralize, echo, echo_json, echo_notice
+from ..display.run_list import list_stopped
 from ..exit_codes import ExitCode
-from .agent import NAME, Prepared, opened_runner
-from .ending import as_json as json_of
-from .ending import ending, exit_code_of, resume_command, stopped_as_json
-from .interrupt import Interrupts
+from .agent import AGENT_NAME, PreparedRun, open_runner
+from .ending import result_to_json as json_of
+from .ending import format_result, get_exit_code, build_resume_command, stopped_to_json
+from .interrupt import InterruptHandler
 from .signals import signal_handlers
-from .terminal import PersonAtTerminal, TerminalModes, terminal_as_it_was
+from .terminal import TerminalPerson, TerminalModes, preserve_terminal
 
 _TICK_SECONDS = 0.1
 #: So many runs are looked at before a new one begins.
-_LOOKED_AT = 200
+_MAX_RECENT_RUNS = 200
 
-Begin = Callable[[Runner], Awaitable[RunHandle]]
+StartRun = Callable[[Runner], Awaitable[RunHandle]]
 
 
-class Stage(NamedTuple):
+class LiveSession(NamedTuple):
     """What a run is moved on with."""
 
     runner: Runner
     view: LiveView
-    region: Region
-    interrupts: Interrupts
+    region: LiveRegion
+    interrupts: InterruptHandler
     modes: TerminalModes
 
 
-class Moved(NamedTuple):
+class SessionOutcome(NamedTuple):
     """How it ended, and for programs what became of the run."""
 
     code: ExitCode
-    plain: JsonObject | None = None
+    result_json: JsonObject | None = None
 
 
-class Shown(NamedTuple):
+class SessionOptions(NamedTuple):
     """How a run is moved on for a person, or for a program."""
 
     #: The run that is gone on with: what happened before is not shown again.
-    resumed: str = ""
+    resumed_run_id: str = ""
     headless: bool = False
     as_json: bool = False
 
 
-def move_on(
-    prepared: Prepared, begin: Begin, *, resumed: str = "", headless: bool = False, as_json: bool = False
+def run_and_report(
+    prepared: PreparedRun,
+    start_run: StartRun,
+    *,
+    resumed_run_id: str = "",
+    headless: bool = False,
+    as_json: bool = False,
 ) -> ExitCode:
     """Say what there is to say, and return the exit code."""
-    moved = moved_on(prepared, begin, Shown(resumed, headless, as_json))
-    if as_json and moved.plain:
-        say_json(moved.plain)
-    return moved.code
+    outcome = run_session(prepared, start_run, SessionOptions(resumed_run_id, headless, as_json))
+    if as_json and outcome.result_json:
+        echo_json(outcome.result_json)
+    return outcome.code
 
 
-def moved_on(prepared: Prepared, begin: Begin, shown: Shown) -> Moved:
-    with terminal_as_it_was() as modes:
+def run_session(prepared: PreparedRun, start_run: StartRun, options: SessionOptions) -> SessionOutcome:
+    with preserve_terminal() as modes:
         try:
-            return asyncio.run(_move_on(prepared, begin, modes, shown))
+            return asyncio.run(_run_session(prepared, start_run, modes, options))
         except KeyboardInterrupt:
-            say("interlock: interrupted. What was begun is kept.", error=True)
-            return Moved(ExitCode.INTERRUPTED)
+            echo("interlock: interrupted. What was begun is kept.", error=True)
+            return SessionOutcome(ExitCode.INTERRUPTED)
 
 
 @asynccontextmanager
-async def opened_stage(
-    prepared: Prepared, modes: TerminalModes, *, headless: bool = False, silent: bool = False, chat: bool = False
-) -> AsyncGenerator[Stage]:
-    region = Region(Console(file=StringIO()) if silent else live_console())
+async def open_session(
+    prepared: PreparedRun, modes: TerminalModes, *, headless: bool = False, silent: bool = False, chat: bool = False
+) -> AsyncGenerator[LiveSession]:
+    region = LiveRegion(Console(file=StringIO()) if silent else make_live_console())
     view = LiveView(region)
     seconds = prepared.settings.approval_timeout_seconds
     terminal = TerminalInteractionProvider(seconds, "wait", find_rule_problem=find_rule_problem)
-    person = PersonAtTerminal(terminal, view, modes) if terminal.interactive and not headless else None
-    interrupts = Interrupts(view, person, leave_now=lambda: _leave(region, modes))
-    around = {} if person is None else {"interaction": person}
-    async with opened_runner(prepared, on_progress=view.progress, chat=chat, **around) as runner:
-        yield Stage(runner, view, region, interrupts, modes)
+    person = TerminalPerson(terminal, view, modes) if terminal.interactive and not headless else None
+    interrupts = InterruptHandler(view, person, exit_now=lambda: _exit_now(region, modes))
+    extras = {} if person is None else {"interaction": person}
+    async with open_runner(prepared, on_progress=view.on_progress, chat=chat, **extras) as runner:
+        yield LiveSession(runner, view, region, interrupts, modes)
 
 
-async def watched(handle: RunHandle, stage: Stage, after_seq: int = -1) -> AgentResult:
+async def show_run(handle: RunHandle, session: LiveSession, after_seq: int = -1) -> AgentResult:
     """Show the run until it is over, waits or was stopped. `ModelError` or `LogError` when it cannot be moved on."""
-    view = stage.view
-    stage.interrupts.attach(handle)
-    showing = asyncio.create_task(_show(handle, view, after_seq))
-    ticking = asyncio.create_task(_tick(view))
-    if view.moves:
-        stage.modes.hush()
+    view = session.view
+    session.interrupts.attach(handle)
+    display = asyncio.create_task(_show_events(handle, view, after_seq))
+    refresh = asyncio.create_task(_refresh_view(view))
+    if view.is_animated:
+        session.modes.disable_echo()
     try:
-        with signal_handlers(_handlers(stage.interrupts)):
+        with signal_handlers(_signal_actions(session.interrupts)):
             return await handle.result()
     finally:
-        await showing
-        ticking.cancel()
-        view.rest()
-        stage.modes.restore()
+        await display
+        refresh.cancel()
+        view.stop()
+        session.modes.restore()
 
 
-async def remembered(runner: Runner, run_id: str, view: LiveView) -> int:
+async def restore_view(runner: Runner, run_id: str, view: LiveView) -> int:
     """What happened so far is not shown again: the last event."""
     entries = await runner.log.read(run_id) if run_id else []
     for entry in entries:
-        view.remember(decode_event(entry))
+        view.restore_event(decode_event(entry))
     return len(entries) - 1
 
 
-async def _move_on(prepared: Prepared, begin: Begin, modes: TerminalModes, shown: Shown) -> Moved:
+async def _run_session(
+    prepared: PreparedRun, start_run: StartRun, modes: TerminalModes, options: SessionOptions
+) -> SessionOutcome:
     for note in prepared.notes:
-        say_long(f"interlock: {note}")
-    async with opened_stage(prepared, modes, headless=shown.headless, silent=shown.as_json) as stage:
-        if not shown.resumed:
-            await say_stopped(stage, prepared)
-        seen = await remembered(stage.runner, shown.resumed, stage.view)
-        handle = await begin(stage.runner)
-        handle.on_model(stage.view.heard)
-        stage.view.say(_headline(handle, prepared), "dim")
+        echo_notice(f"interlock: {note}")
+    async with open_session(prepared, modes, headless=options.headless, silent=options.as_json) as session:
+        if not options.resumed_run_id:
+            await note_stopped_runs(session, prepared)
+        last_seq = await restore_view(session.runner, options.resumed_run_id, session.view)
+        handle = await start_run(session.runner)
+        handle.on_model(session.view.on_model_event)
+        session.view.print_note(_format_headline(handle, prepared), "dim")
         try:
-            result = await watched(handle, stage, seen)
+            result = await show_run(handle, session, last_seq)
         except LogFencedError as error:
-            _say_taken_over(handle, prepared)
-            return Moved(ExitCode.FAILED, stopped_as_json(handle.run_id, str(error), ExitCode.FAILED))
+            _echo_taken_over(handle, prepared)
+            return SessionOutcome(ExitCode.FAILED, stopped_to_json(handle.run_id, str(error), ExitCode.FAILED))
         except InterlockError as error:
-            if shown.as_json or not isinstance(error, ModelError):  # Else the view has said it.
-                say_long(f"interlock: {error}")
-            _say_kept(handle, prepared)
-            return Moved(ExitCode.FAILED, stopped_as_json(handle.run_id, str(error), ExitCode.FAILED))
-        code = exit_code_of(result, stage.interrupts.stopped)
-        stage.view.show(*ending(result, prepared, stage.region.width))
-    return Moved(code, json_of(result, code))
+            if options.as_json or not isinstance(error, ModelError):  # Else the view has said it.
+                echo_notice(f"interlock: {error}")
+            _echo_kept(handle, prepared)
+            return SessionOutcome(ExitCode.FAILED, stopped_to_json(handle.run_id, str(error), ExitCode.FAILED))
+        code = get_exit_code(result, session.interrupts.is_stopped)
+        session.view.print_lines(*format_result(result, prepared, session.region.width))
+    return SessionOutcome(code, json_of(result, code))
 
 
-async def say_stopped(stage: Stage, prepared: Prepared) -> None:
+async def note_stopped_runs(session: LiveSession, prepared: PreparedRun) -> None:
     """Runs that stopped in the same folder are easily forgotten."""
-    found = await stopped(stage.runner.log, NAME, _LOOKED_AT)
-    here = [run.run_id for run in found if run.workspace == prepared.workspace]
-    if here:
-        which = short(here[0]) if len(here) == 1 else "--all"
-        command = with_log(f"interlock runs resume {which}", prepared.named_log)
-        stage.view.say(f"{count(len(here), 'run')} stopped in this folder. `{command}` goes on.", "yellow")
+    found = await list_stopped(session.runner.log, AGENT_NAME, _MAX_RECENT_RUNS)
+    run_ids = [run.run_id for run in found if run.workspace == prepared.workspace]
+    if run_ids:
+        target = shorten_id(run_ids[0]) if len(run_ids) == 1 else "--all"
+        command = add_log_option(f"interlock runs resume {target}", prepared.log_path)
+        session.view.print_note(
+            f"{pluralize(len(run_ids), 'run')} stopped in this folder. `{command}` goes on.", "yellow"
+        )
 
 
-async def _show(handle: RunHandle, view: LiveView, after_seq: int) -> None:
+async def _show_events(handle: RunHandle, view: LiveView, after_seq: int) -> None:
     async for event in handle.log_events(after_seq):
-        view.event(event)
+        view.on_event(event)
 
 
-async def _tick(view: LiveView) -> None:
-    while view.moves:
+async def _refresh_view(view: LiveView) -> None:
+    while view.is_animated:
         await asyncio.sleep(_TICK_SECONDS)
-        view.tick()
+        view.refresh()
 
 
-def _handlers(interrupts: Interrupts) -> dict[signal.Signals, Callable[[], None]]:
+def _signal_actions(interrupts: InterruptHandler) -> dict[signal.Signals, Callable[[], None]]:
     return {
         signal.SIGINT: interrupts.interrupt,
         signal.SIGTERM: lambda: interrupts.stop("This process received SIGTERM."),
@@ -184,22 +193,24 @@ def _handlers(interrupts: Interrupts) -> dict[signal.Signals, Callable[[], None]
     }
 
 
-def _leave(region: Region, modes: TerminalModes) -> None:
+def _exit_now(region: LiveRegion, modes: TerminalModes) -> None:
     """At once. Commands end with this process, and what was under way has an unknown outcome in the log."""
     region.clear()
     modes.restore()
     os._exit(ExitCode.INTERRUPTED)
 
 
-def _headline(handle: RunHandle, prepared: Prepared) -> str:
-    return f"run {short(handle.run_id)}: {prepared.model.shown}, mode {prepared.mode}, in {prepared.workspace}"
+def _format_headline(handle: RunHandle, prepared: PreparedRun) -> str:
+    return f"run {shorten_id(handle.run_id)}: {prepared.model.label}, mode {prepared.mode}, in {prepared.workspace}"
 
 
-def _say_taken_over(handle: RunHandle, prepared: Prepared) -> None:
-    say_long(f"interlock: another process took run {short(handle.run_id)} over. Nothing more is done here. To see it:")
-    say(f"  {with_log(f'interlock runs watch {short(handle.run_id)}', prepared.named_log)}", error=True)
+def _echo_taken_over(handle: RunHandle, prepared: PreparedRun) -> None:
+    echo_notice(
+        f"interlock: another process took run {shorten_id(handle.run_id)} over. Nothing more is done here. To see it:"
+    )
+    echo(f"  {add_log_option(f'interlock runs watch {shorten_id(handle.run_id)}', prepared.log_path)}", error=True)
 
 
-def _say_kept(handle: RunHandle, prepared: Prepared) -> None:
-    say("The run is kept as it is. To go on with it:", error=True)
-    say(f"  {resume_command(handle.run_id, prepared)}", error=True)
+def _echo_kept(handle: RunHandle, prepared: PreparedRun) -> None:
+    echo("The run is kept as it is. To go on with it:", error=True)
+    echo(f"  {build_resume_command(handle.run_id, prepared)}", error=True)

@@ -24,18 +24,18 @@ class TerminalModes:
     """The modes of standard input as they were; nothing where it is no terminal, or not ours."""
 
     def __init__(self) -> None:
-        self._before: list[Any] | None = None
+        self._original: list[Any] | None = None
         with suppress(OSError, ValueError, termios.error, AttributeError):
-            self._before = termios.tcgetattr(sys.stdin.fileno())
+            self._original = termios.tcgetattr(sys.stdin.fileno())
 
     def restore(self) -> None:
-        if self._before is not None:
-            self._set(self._before)
+        if self._original is not None:
+            self._set(self._original)
 
-    def hush(self) -> None:
+    def disable_echo(self) -> None:
         """Keys that are typed while nothing is asked are not shown: they would land in what is drawn."""
-        if self._before is not None:
-            modes = [*self._before]
+        if self._original is not None:
+            modes = [*self._original]
             modes[_LOCAL_MODES] &= ~termios.ECHO
             self._set(modes)
 
@@ -48,7 +48,7 @@ class TerminalModes:
 
 
 @contextmanager
-def terminal_as_it_was() -> Generator[TerminalModes]:
+def preserve_terminal() -> Generator[TerminalModes]:
     modes = TerminalModes()
     try:
         yield modes
@@ -56,7 +56,7 @@ def terminal_as_it_was() -> Generator[TerminalModes]:
         modes.restore()
 
 
-class PersonAtTerminal:
+class TerminalPerson:
     """Nobody who does not answer has refused: after its time a question stays open, and the run waits."""
 
     approval_fallback: Fallback = "wait"
@@ -66,7 +66,7 @@ class PersonAtTerminal:
         self._view = view
         self._modes = modes
         self._asking: set[asyncio.Future[Answer | None]] = set()
-        self._left = False
+        self._is_dismissed = False
 
     @property
     def approval_timeout_s(self) -> float | None:
@@ -77,17 +77,17 @@ class PersonAtTerminal:
         return self._terminal.interactive
 
     @property
-    def is_asked(self) -> bool:
+    def is_asking(self) -> bool:
         """Is there a question on the terminal, or about to be?"""
         return bool(self._asking)
 
     async def ask(self, question: Question) -> Answer | None:
         if not self._terminal.interactive:
             return None
-        await self._view.has_shown(question.action_id)
-        if self._left:
+        await self._view.wait_until_shown(question.action_id)
+        if self._is_dismissed:
             return None
-        with self._view.held():
+        with self._view.suspended():
             self._modes.restore()
             asking = asyncio.ensure_future(self._terminal.ask(question))
             self._asking.add(asking)
@@ -100,17 +100,17 @@ class PersonAtTerminal:
             finally:
                 self._asking.discard(asking)
                 if not self._asking:
-                    self._modes.hush()
+                    self._modes.disable_echo()
         if answer is not None:
-            self._view.answered_here.add(question.action_id)
+            self._view.answered_locally.add(question.action_id)
         return answer
 
-    def leave(self) -> None:
+    def dismiss_questions(self) -> None:
         """Leave the questions open, those on the terminal and those to come, until they are `back`."""
-        self._left = True
-        left, self._asking = self._asking, set()
-        for asking in left:
+        self._is_dismissed = True
+        dismissed, self._asking = self._asking, set()
+        for asking in dismissed:
             asking.cancel()
 
-    def back(self) -> None:
-        self._left = False
+    def accept_questions(self) -> None:
+        self._is_dismissed = False

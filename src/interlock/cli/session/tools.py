@@ -9,42 +9,42 @@ from ...domain.tool import ToolDefinition
 from ...local import LocalTools
 from ...sandbox.host.programs import python_folders
 from ...tools.skills.tools import skills
-from ..config.places import Places
-from ..config.project import FOLDER
+from ..config.places import UserPaths
+from ..config.project import PROJECT_FOLDER
 from ..config.settings import Settings
-from ..config.trusted import Trusted, trusted_files
+from ..config.trusted import TrustedProject, check_trust
 
-PROJECT_SKILLS = f"{FOLDER}/skills"
+PROJECT_SKILLS = f"{PROJECT_FOLDER}/skills"
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def local_tools(workspace: str, settings: Settings, places: Places) -> LocalTools:
+def make_local_tools(workspace: str, settings: Settings, user_paths: UserPaths) -> LocalTools:
     tools = LocalTools(
         workspace,
-        readable=[os.path.expanduser(path) for path in settings.readable],
-        environment=_environment(workspace, os.environ),
+        extra_read_paths=[os.path.expanduser(path) for path in settings.readable],
+        environment=_build_environment(workspace, os.environ),
         network=settings.network,
-        outside=settings.outside,
+        allow_unsandboxed=settings.outside,
     )
-    tools.keep_off(places.own_paths)
+    tools.protect_paths(user_paths.own_paths)
     return tools
 
 
-def skill_tools(places: Places, project: Trusted) -> Iterator[ToolDefinition]:
+def load_skill_tools(user_paths: UserPaths, project: TrustedProject) -> Iterator[ToolDefinition]:
     """Those of the user, then those of the project. What was loaded is what was trusted, or it is not used."""
-    if places.config is not None and places.skills.is_dir():
-        yield from skills(places.skills)
+    if user_paths.config is not None and user_paths.skills_folder.is_dir():
+        yield from skills(user_paths.skills_folder)
     start = f"{PROJECT_SKILLS}/"
     digests = {file.path.removeprefix(start): file.sha256 for file in project.files if file.path.startswith(start)}
     if digests:
         yield from skills(os.path.join(project.root, PROJECT_SKILLS), trusted=digests)
-        if trusted_files(Path(project.root), places) != project:
+        if check_trust(Path(project.root), user_paths) != project:
             raise ConfigurationError(f"The skills of {project.root} were changed a moment ago. Nothing was started.")
 
 
-def _environment(workspace: str, environ: Mapping[str, str]) -> dict[str, str]:
+def _build_environment(workspace: str, environ: Mapping[str, str]) -> dict[str, str]:
     """Commands inherit nothing. An environment for Python that is active and that they can see is active for them."""
-    active = environ.get("VIRTUAL_ENV", "")
-    programs = os.path.join(active, "bin")
-    is_seen = os.path.realpath(active).startswith(f"{workspace}/") or programs in python_folders()
-    return {"PATH": f"{programs}:{_SYSTEM_PATH}"} if active and is_seen else {}
+    virtual_env = environ.get("VIRTUAL_ENV", "")
+    programs = os.path.join(virtual_env, "bin")
+    is_visible = os.path.realpath(virtual_env).startswith(f"{workspace}/") or programs in python_folders()
+    return {"PATH": f"{programs}:{_SYSTEM_PATH}"} if virtual_env and is_visible else {}

@@ -17,34 +17,34 @@ _MAX_WORD_CHARS = 200
 #: Programs that do many things: the next word says which.
 _WITH_SUBCOMMAND = frozenset(("npm", "make", "cargo", "go", "ruff"))
 #: The words by which a program is called where they are others than its name.
-_CALLED: Mapping[str, frozenset[str]] = {
+_PROGRAM_ALIASES: Mapping[str, frozenset[str]] = {
     "npm": frozenset(("npm", "pnpm", "yarn")),
     "make": frozenset(("make", "gmake")),
     "pytest": frozenset(("pytest", "py.test")),
 }
 #: Names for everything there is.
-_WHOLE = frozenset((".", "..."))
+_EVERYTHING = frozenset((".", "..."))
 #: Options whose next word is a value that narrows nothing.
-_VALUED = re.compile(
+_VALUE_OPTIONS = re.compile(
     "-[poncjrCW]|--tb|--color|--durations|--maxfail|--timeout|--cov(?:-report|-config)?|--junitxml|--rootdir|--config"
     "|--config-file|--numprocesses|--dist|--directory|--prefix|--project|--manifest-path"
 )
 #: Options that leave tests out: by a value, and without one.
-_FILTER = re.compile(
+_FILTER_OPTIONS = re.compile(
     "-[kmtg]|--?run|--?skip|--grep|--testNamePattern|--deselect|--ignore(?:-glob)?|--(?:extend-)?exclude|--select"
     "|--filter|--test|--package|--bin|--example"
 )
-_FILTER_FLAG = re.compile(
+_FILTER_FLAGS = re.compile(
     "--lf|--last-failed|--sw|--stepwise|--nf|--lib|--bins|--doc|--changed|--onlyChanged|--onlyFailures|--exit-zero|-short"
 )
 #: Options that stop at the first failure: what is counted then is not all.
-_STOPS = re.compile(
+_FAIL_FAST_OPTIONS = re.compile(
     r"-[a-zA-Z]{0,8}x[a-zA-Z]{0,8}|--exitfirst|--maxfail(?:=.*)?|--bail(?:=.*)?|--?failfast|--fail-fast"
 )
-_OPERATOR = frozenset("();<>|&")
+_SHELL_OPERATORS = frozenset("();<>|&")
 
 
-class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
+class CheckScope(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of two scopes with one goal and one folder, `is_as_wide_as` says whether the first leaves nothing out."""
 
     goal: str
@@ -57,10 +57,10 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
     #: It ends at the first failure.
     stops: bool = False
 
-    def is_about(self, other: "Scope") -> bool:
+    def has_same_goal(self, other: "CheckScope") -> bool:
         return self.goal == other.goal and (self.folder == other.folder or not self.folder or not other.folder)
 
-    def is_as_wide_as(self, other: "Scope", *, counts_as_many: bool) -> bool:
+    def is_as_wide_as(self, other: "CheckScope", *, counts_as_many: bool) -> bool:
         """`counts_as_many`: it is known to have counted at least as many tests."""
         if not set(self.filters) <= set(other.filters):
             return False
@@ -71,25 +71,27 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
         return all(any(_is_within(path, wider) for wider in self.paths) for path in other.paths)
 
 
-def read_scope(program: str, command: str, folder: str) -> Scope:
+def read_scope(program: str, command: str, folder: str) -> CheckScope:
     digest = sha256(command.encode(errors="surrogatepass")).hexdigest()[:16]
-    words = _words(command)
+    words = _split_words(command)
     if words is None:
-        return Scope(program, digest, folder, paths=(digest,))
-    arguments = _arguments(program, words)
+        return CheckScope(program, digest, folder, paths=(digest,))
+    arguments = _find_arguments(program, words)
     operands: list[str] = []
     filters: list[str] = []
-    for kind, word in _read(arguments):
+    for kind, word in _classify_words(arguments):
         (filters if kind == "filter" else operands).append(word)
     goal = program
     if program in _WITH_SUBCOMMAND and operands:
         named = 2 if operands[0] == "run" else 1
         goal, operands = " ".join((program, *operands[:named])), operands[named:]
-    paths = tuple(path for path in map(_plain, operands) if path and path not in _WHOLE and not path.isdecimal())
-    return Scope(goal, digest, folder, paths, tuple(filters), any(map(_STOPS.fullmatch, arguments)))
+    paths = tuple(
+        path for path in map(_normalize_path, operands) if path and path not in _EVERYTHING and not path.isdecimal()
+    )
+    return CheckScope(goal, digest, folder, paths, tuple(filters), any(map(_FAIL_FAST_OPTIONS.fullmatch, arguments)))
 
 
-def _words(command: str) -> list[str] | None:
+def _split_words(command: str) -> list[str] | None:
     """None: too much to look at, or not to be read."""
     if len(command) > _MAX_CHARS:
         return None
@@ -103,34 +105,34 @@ def _words(command: str) -> list[str] | None:
     return words if len(words) <= _MAX_WORDS else None
 
 
-def _arguments(program: str, words: Sequence[str]) -> list[str]:
+def _find_arguments(program: str, words: Sequence[str]) -> list[str]:
     """The words after the program, up to the end of its simple command; all words where it is not named."""
-    names = _CALLED.get(program, frozenset((program,)))
+    names = _PROGRAM_ALIASES.get(program, frozenset((program,)))
     at = next((at for at, word in enumerate(words) if word.rpartition("/")[2] in names), -1)
     arguments: list[str] = []
     for word in words[at + 1 :]:
-        if word and _OPERATOR.issuperset(word):
+        if word and _SHELL_OPERATORS.issuperset(word):
             # `2>&1` comes in three words.
             return arguments[:-1] if word[0] in "<>" and arguments and arguments[-1].isdecimal() else arguments
         arguments.append(word[:_MAX_WORD_CHARS])
     return arguments
 
 
-def _read(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _classify_words(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
     words = iter(arguments)
     for word in words:
         name, joined, value = word.partition("=")
         if not word.startswith("-"):
             yield "operand", word
-        elif _FILTER_FLAG.fullmatch(name):
+        elif _FILTER_FLAGS.fullmatch(name):
             yield "filter", name
-        elif _FILTER.fullmatch(name):
+        elif _FILTER_OPTIONS.fullmatch(name):
             yield "filter", f"{name} {value if joined else next(words, '')}"
-        elif not joined and _VALUED.fullmatch(name):
+        elif not joined and _VALUE_OPTIONS.fullmatch(name):
             next(words, "")
 
 
-def _plain(path: str) -> str:
+def _normalize_path(path: str) -> str:
     """`./tests/` and `tests` are one, and so are `./...` and `.`."""
     while path.startswith("./"):
         path = path[2:]

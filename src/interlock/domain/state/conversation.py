@@ -17,16 +17,16 @@ from ..outcome import Failure
 from ..rendering import render_for_model
 
 if TYPE_CHECKING:
-    from ..event import CallProposed, ModelAnswered
+    from ..event import CallProposed, ModelResponded
     from .ledger import CallEntry
 
 #: Who spoke last, as far as the next step depends on it.
-Last: TypeAlias = Literal["nobody", "person", "model", "tools"]
+LastSpeaker: TypeAlias = Literal["nobody", "person", "model", "tools"]
 
 
 class Dialogue(msgspec.Struct, omit_defaults=True):
     messages: list[Message] = []
-    last: Last = "nobody"
+    last: LastSpeaker = "nobody"
     #: Is an answer under way? Then: whose it is, its text, its calls as far as they were proposed, how many are still
     #: to come, and what the model will be told.
     open: bool = False
@@ -52,18 +52,18 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
     conflicts: int = 0
     conflict: str = ""
 
-    def said(self, text: str) -> None:
+    def add_user_message(self, text: str) -> None:
         self._close()
-        self._add_words(text)
+        self._append_user_text(text)
         self.refusals = self.conflicts = 0
         self.conflict = ""
 
-    def asked(self, active_ms: float) -> None:
+    def record_request(self, active_ms: float) -> None:
         self._close()
         self.requests += 1
         self.active_ms = active_ms
 
-    def answered(self, answer: "ModelAnswered", agent: str) -> None:
+    def record_response(self, answer: "ModelResponded", agent: str) -> None:
         self.answers += 1
         self.usage = self.usage + answer.usage
         self.last = "model"
@@ -75,34 +75,34 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
         else:
             self.messages.append(AssistantMessage(answer.text, (), answer.private, answer.private_artifact_id))
 
-    def proposed(self, fact: "CallProposed", known: "CallEntry | None") -> None:
+    def add_call(self, fact: "CallProposed", known: "CallEntry | None") -> None:
         """The next call of the answer, or one of its calls again."""
         self.awaited -= 1
         if fact.call_id not in self.calls:
             self.tool_calls += 1
-            self.calls[fact.call_id] = _written(fact)
+            self.calls[fact.call_id] = _to_proposed_call(fact)
             if fact.duplicate and known is not None and known.observed_seq >= 0:
-                self._answer_repeat(fact, known)
-        self._close_if_all_is_told()
+                self._answer_duplicate(fact, known)
+        self._close_if_complete()
 
-    def observed(self, observation: Observation) -> None:
+    def add_observation(self, observation: Observation) -> None:
         if observation.call_id in self.calls:
             self.told[observation.call_id] = render_for_model(observation)
-            self._close_if_all_is_told()
+            self._close_if_complete()
 
-    def spent(self, usage: Any) -> None:
+    def add_usage(self, usage: Any) -> None:
         """What was used in a run inside one of its calls."""
         self.usage = self.usage + msgspec.convert(usage, Usage)
 
-    def refused(self, message: str) -> None:
+    def add_rejection(self, message: str) -> None:
         self.refusals += 1
-        self._add_words(message)
+        self._append_user_text(message)
 
-    def contradicted(self, message: str, *, told: bool) -> None:
+    def add_conflict(self, message: str, *, told: bool) -> None:
         self.conflicts += 1
         self.conflict = "" if told else message
         if told:
-            self._add_words(message)
+            self._append_user_text(message)
 
     @property
     def final_text(self) -> str:
@@ -110,11 +110,11 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
         last = self.messages[-1] if self.messages else None
         return last.text if isinstance(last, AssistantMessage) else ""
 
-    def _add_words(self, text: str) -> None:
+    def _append_user_text(self, text: str) -> None:
         self.messages.append(UserMessage(text))
         self.last = "person"
 
-    def _answer_repeat(self, fact: "CallProposed", known: "CallEntry") -> None:
+    def _answer_duplicate(self, fact: "CallProposed", known: "CallEntry") -> None:
         """An earlier answer had the same id: the outcome stands, or the id was taken for something else."""
         if known.digest == fact.digest:
             told = [m.text for m in self.messages if isinstance(m, ToolMessage) and m.call_id == fact.call_id]
@@ -124,13 +124,13 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
             self.calls[fact.call_id] = first or self.calls[fact.call_id]
         else:
             message = f"The id {fact.call_id!r} stands for different calls. Nothing was executed; use one id per call."
-            failure = Failure.of("call_id_conflict", message)
+            failure = Failure.from_code("call_id_conflict", message)
             refused = Observation(call_id=fact.call_id, tool=fact.tool, ok=False, summary=message, failure=failure)
             text = render_for_model(refused)
         self.told[fact.call_id] = text
 
     @property
-    def under_way(self) -> list[Message]:
+    def open_messages(self) -> list[Message]:
         """The answer under way as messages: what was proposed of it, and what is known about that."""
         if not self.open:
             return []
@@ -139,19 +139,19 @@ class Dialogue(msgspec.Struct, omit_defaults=True):
         said: list[Message] = [answer] if self.text or calls else []
         return said + [ToolMessage(call.call_id, self.told[call.call_id]) for call in calls]
 
-    def _close_if_all_is_told(self) -> None:
+    def _close_if_complete(self) -> None:
         if self.awaited <= 0 and len(self.told) == len(self.calls):
             self._close()
 
     def _close(self) -> None:
         if not self.open:
             return
-        self.messages += self.under_way
+        self.messages += self.open_messages
         self.open, self.last = False, "tools"
         self.text, self.calls, self.told, self.awaited = "", {}, {}, 0
 
 
-def _written(fact: "CallProposed") -> ProposedCall:
+def _to_proposed_call(fact: "CallProposed") -> ProposedCall:
     raw: Any = {} if fact.raw_input is None else fact.raw_input
     written = raw if isinstance(raw, str) else encode(raw).decode()
     return ProposedCall(call_id=fact.call_id, tool=fact.tool, arguments=written, artifact_id=fact.raw_artifact_id)

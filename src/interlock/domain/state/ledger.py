@@ -16,15 +16,23 @@ from ..errors import IllegalTransitionError
 from ..event import Event
 from ..observation import Observation
 from .conversation import Dialogue
-from .lifecycle import ACTION_TRANSITIONS, CALL_TRANSITIONS, RUN_TRANSITIONS, ActionState, CallState, RunState, step
-from .verification import Checks, Starter, started_call
+from .lifecycle import (
+    ACTION_TRANSITIONS,
+    CALL_TRANSITIONS,
+    RUN_TRANSITIONS,
+    ActionState,
+    CallState,
+    RunState,
+    next_state,
+)
+from .verification import VerificationState, StartingCall, find_starting_call_id
 
 #: What a tool that hands the run to another agent remembers, by this name. No other tool can.
-AGENT = "interlock:agent"
+AGENT_STATE_KEY = "interlock:agent"
 
 
 #: What the run inside a call has used, among the facts of its observation.
-USAGE = "interlock:usage"
+USAGE_FACT_KEY = "interlock:usage"
 
 
 class CallEntry(msgspec.Struct, gc=False, omit_defaults=True):
@@ -44,7 +52,7 @@ class CallEntry(msgspec.Struct, gc=False, omit_defaults=True):
     child_run_id: str = ""
 
     @property
-    def may_have_happened(self) -> bool:
+    def is_outcome_unknown(self) -> bool:
         """It started, and nothing recorded its end."""
         return self.started_seq >= 0
 
@@ -100,7 +108,7 @@ class Ledger(msgspec.Struct, kw_only=True):
     parent_run_id: str = ""
     #: Why it ended, or what it ended with.
     message: str = ""
-    checks: Checks = msgspec.field(default_factory=Checks)
+    checks: VerificationState = msgspec.field(default_factory=VerificationState)
     dialogue: Dialogue = msgspec.field(default_factory=Dialogue)
 
     def apply(self, event: Event) -> None:
@@ -108,17 +116,17 @@ class Ledger(msgspec.Struct, kw_only=True):
             raise IllegalTransitionError(f"event {event.seq} of {self.run_id} is not the next one, {self.next_seq}")
         fact = event.fact
         try:
-            CHANGES[type(fact)](self, fact, event.seq)
+            EVENT_HANDLERS[type(fact)](self, fact, event.seq)
         except KeyError as unknown:
-            raise misfit(event, unknown) from None
+            raise transition_error(event, unknown) from None
         self.next_seq = event.seq + 1
         if not event.seq:
             self.started_at = event.at
 
     @property
-    def speaker(self) -> str:
+    def active_agent(self) -> str:
         """The agent whose turn it is: the one that the run began with, or the one that it was handed to."""
-        return self.tool_state.get(AGENT, self.agent)
+        return self.tool_state.get(AGENT_STATE_KEY, self.agent)
 
     @property
     def is_over(self) -> bool:
@@ -137,17 +145,17 @@ class Ledger(msgspec.Struct, kw_only=True):
         return [call_id for call_id, call in self.calls.items() if call.state is not CallState.OBSERVED]
 
 
-def misfit(event: Event, unknown: KeyError) -> IllegalTransitionError:
+def transition_error(event: Event, unknown: KeyError) -> IllegalTransitionError:
     return IllegalTransitionError(
         f"event {event.seq} of {event.run_id}, {event.type}, does not fit what came before: no {unknown} here"
     )
 
 
-def _nothing(ledger: Ledger, fact: Any, seq: int) -> None:
+def _ignore(ledger: Ledger, fact: Any, seq: int) -> None:
     """The fact is for readers of the log; it changes no state."""
 
 
-def _started(ledger: Ledger, fact: facts.RunStarted, seq: int) -> None:
+def _on_run_started(ledger: Ledger, fact: facts.RunStarted, seq: int) -> None:
     if ledger.started:
         raise IllegalTransitionError(f"{ledger.run_id} started twice")
     if fact.schema > facts.SCHEMA_VERSION:
@@ -161,44 +169,44 @@ def _started(ledger: Ledger, fact: facts.RunStarted, seq: int) -> None:
     ledger.checks.forked_at = fact.forked_at
 
 
-def _paused(ledger: Ledger, fact: facts.RunPaused, seq: int) -> None:
-    ledger.state = step(RUN_TRANSITIONS, ledger.state, f"paused for {fact.kind}")
+def _on_run_paused(ledger: Ledger, fact: facts.RunPaused, seq: int) -> None:
+    ledger.state = next_state(RUN_TRANSITIONS, ledger.state, f"paused for {fact.kind}")
 
 
-def _run_moved(ledger: Ledger, fact: Any, seq: int) -> None:
-    ledger.state = step(RUN_TRANSITIONS, ledger.state, facts.type_of(fact))
+def _on_run_transition(ledger: Ledger, fact: Any, seq: int) -> None:
+    ledger.state = next_state(RUN_TRANSITIONS, ledger.state, facts.event_type(fact))
 
 
-def _run_ended(ledger: Ledger, fact: Any, seq: int) -> None:
-    _run_moved(ledger, fact, seq)
+def _on_run_ended(ledger: Ledger, fact: Any, seq: int) -> None:
+    _on_run_transition(ledger, fact, seq)
     ledger.message = fact.message
 
 
-def _menu(ledger: Ledger, fact: facts.MenuShown, seq: int) -> None:
+def _on_tools_offered(ledger: Ledger, fact: facts.ToolsOffered, seq: int) -> None:
     ledger.menu_digest = fact.digest
     ledger.artifact_ids.add(fact.artifact_id)
 
 
-def _batch(ledger: Ledger, fact: facts.BatchStarted, seq: int) -> None:
+def _on_batch_started(ledger: Ledger, fact: facts.BatchStarted, seq: int) -> None:
     ledger.batch = seq
 
 
-def _proposed(ledger: Ledger, fact: facts.CallProposed, seq: int) -> None:
+def _on_call_proposed(ledger: Ledger, fact: facts.CallProposed, seq: int) -> None:
     if ledger.dialogue.open:
-        ledger.dialogue.proposed(fact, ledger.calls.get(fact.call_id))
+        ledger.dialogue.add_call(fact, ledger.calls.get(fact.call_id))
     if fact.call_id not in ledger.calls:
         ledger.calls[fact.call_id] = CallEntry(
             fact.tool, fact.digest, CallState.PROPOSED, ledger.batch, seq, fact.tool_version
         )
 
 
-def _validated(ledger: Ledger, fact: facts.CallValidated, seq: int) -> None:
+def _on_call_validated(ledger: Ledger, fact: facts.CallValidated, seq: int) -> None:
     call = ledger.calls[fact.call_id]
     if call.state is CallState.PROPOSED:
         call.state = CALL_TRANSITIONS[call.state]["validation passed" if fact.ok else "validation failed"]
 
 
-_JUDGED = {
+_VERDICT_TRIGGERS = {
     Verdict.ALLOW: "allowed",
     Verdict.ASK: "asked",
     Verdict.REQUEST_INPUT: "asked",
@@ -206,13 +214,13 @@ _JUDGED = {
 }
 
 
-def _judged(ledger: Ledger, fact: facts.CallJudged, seq: int) -> None:
+def _on_policy_evaluated(ledger: Ledger, fact: facts.PolicyEvaluated, seq: int) -> None:
     call = ledger.calls[fact.call_id]
-    call.state = CALL_TRANSITIONS[call.state][_JUDGED[fact.decision.verdict]]
+    call.state = CALL_TRANSITIONS[call.state][_VERDICT_TRIGGERS[fact.decision.verdict]]
     call.action_id = ""  # a judgement of its own: what was asked about an earlier one does not speak for it
 
 
-def _asked(
+def _on_question_asked(
     ledger: Ledger, fact: facts.ApprovalRequested | facts.InputRequested | facts.ConsentRequested, seq: int
 ) -> None:
     question, call = fact.question, ledger.calls[fact.call_id]
@@ -222,7 +230,7 @@ def _asked(
     call.action_id = question.action_id
 
 
-def _action(ledger: Ledger, action_id: str, call_id: str) -> ActionEntry:
+def _find_action(ledger: Ledger, action_id: str, call_id: str) -> ActionEntry:
     """The question about exactly this call: an answer to one call is never an answer to another."""
     action = ledger.actions[action_id]
     if action.question.call_id != call_id:
@@ -231,7 +239,7 @@ def _action(ledger: Ledger, action_id: str, call_id: str) -> ActionEntry:
 
 
 #: What an answer comes to, whichever kind of question it is to.
-ANSWERS: dict[type, str] = {
+ANSWER_TRIGGERS: dict[type, str] = {
     facts.ApprovalGranted: "granted",
     facts.InputProvided: "granted",
     facts.ConsentGranted: "granted",
@@ -244,11 +252,11 @@ ANSWERS: dict[type, str] = {
 }
 
 
-def _answered(ledger: Ledger, fact: Any, seq: int) -> None:
-    word = ANSWERS[type(fact)]
-    action, call = _action(ledger, fact.action_id, fact.call_id), ledger.calls[fact.call_id]
-    action_state = step(ACTION_TRANSITIONS, action.state, word)
-    call.state = CALL_TRANSITIONS[call.state][word]
+def _on_question_answered(ledger: Ledger, fact: Any, seq: int) -> None:
+    trigger = ANSWER_TRIGGERS[type(fact)]
+    action, call = _find_action(ledger, fact.action_id, fact.call_id), ledger.calls[fact.call_id]
+    action_state = next_state(ACTION_TRANSITIONS, action.state, trigger)
+    call.state = CALL_TRANSITIONS[call.state][trigger]
     action.state, action.answer, action.answered_seq = action_state, fact.answer, seq
     if isinstance(fact, facts.ApprovalGranted | facts.InputProvided):
         action.written_hash = fact.written_hash
@@ -256,42 +264,42 @@ def _answered(ledger: Ledger, fact: Any, seq: int) -> None:
         ledger.grants[fact.grant_key] = Grant(fact.action_id, fact.answer.until)
 
 
-def _voided(ledger: Ledger, fact: facts.ActionVoided, seq: int) -> None:
-    action, call = _action(ledger, fact.action_id, fact.call_id), ledger.calls[fact.call_id]
-    action.state = step(ACTION_TRANSITIONS, action.state, "voided")
+def _on_approval_voided(ledger: Ledger, fact: facts.ApprovalVoided, seq: int) -> None:
+    action, call = _find_action(ledger, fact.action_id, fact.call_id), ledger.calls[fact.call_id]
+    action.state = next_state(ACTION_TRANSITIONS, action.state, "voided")
     call.action_id = ""
 
 
-def _invoked(ledger: Ledger, fact: facts.InvocationStarted, seq: int) -> None:
+def _on_invocation_started(ledger: Ledger, fact: facts.InvocationStarted, seq: int) -> None:
     call = ledger.calls[fact.call_id]
     state = CALL_TRANSITIONS[call.state]["tool.invocation.started"]
     if fact.action_id != call.action_id:
         raise IllegalTransitionError(f"{fact.call_id} starts with {fact.action_id!r}, not {call.action_id!r}")
     if fact.action_id:
-        action = _action(ledger, fact.action_id, fact.call_id)
-        action.state = step(ACTION_TRANSITIONS, action.state, "tool.invocation.started")
+        action = _find_action(ledger, fact.action_id, fact.call_id)
+        action.state = next_state(ACTION_TRANSITIONS, action.state, "tool.invocation.started")
         action.executed_seq = seq
     call.state, call.started_seq = state, seq
     ledger.checks.running[fact.call_id] = seq
 
 
-def _completed(ledger: Ledger, fact: facts.InvocationCompleted, seq: int) -> None:
+def _on_invocation_completed(ledger: Ledger, fact: facts.InvocationCompleted, seq: int) -> None:
     call = ledger.calls[fact.call_id]
     call.state = CALL_TRANSITIONS[call.state]["tool.invocation.completed"]
     call.started_seq = -1
     call.latency_ms = fact.duration_ms
     if fact.side_effects:
-        ledger.checks.changed(seq, fact.side_effects, fact.call_id, call.tool)
+        ledger.checks.record_change(seq, fact.side_effects, fact.call_id, call.tool)
 
 
-def _suspended(ledger: Ledger, fact: facts.InvocationSuspended, seq: int) -> None:
+def _on_invocation_suspended(ledger: Ledger, fact: facts.InvocationSuspended, seq: int) -> None:
     call = ledger.calls[fact.call_id]
     call.state = CALL_TRANSITIONS[call.state]["tool.invocation.suspended"]
     call.started_seq, call.child_run_id = -1, fact.child_run_id
     call.action_id = ""  # its start consumed the approval
 
 
-def _observed(ledger: Ledger, fact: facts.CallObserved, seq: int) -> None:
+def _on_call_observed(ledger: Ledger, fact: facts.CallObserved, seq: int) -> None:
     observation = fact.observation
     call = ledger.calls[observation.call_id]
     call.state = CALL_TRANSITIONS[call.state]["tool.observation"]
@@ -299,97 +307,97 @@ def _observed(ledger: Ledger, fact: facts.CallObserved, seq: int) -> None:
     if observation.artifacts:
         ledger.artifact_ids.update(artifact.id for artifact in observation.artifacts)
     if observation.state:
-        _remember(ledger.tool_state, observation.state)
+        _update_tool_state(ledger.tool_state, observation.state)
     if observation.kind == "verification" or observation.side_effects:
-        ledger.checks.observed(observation, seq, _starter(ledger, observation))
+        ledger.checks.record_observation(observation, seq, _find_starting_call(ledger, observation))
     elif observation.call_id in ledger.checks.running:
         del ledger.checks.running[observation.call_id]
-    if observation.facts and USAGE in observation.facts:
-        ledger.dialogue.spent(observation.facts[USAGE])
+    if observation.facts and USAGE_FACT_KEY in observation.facts:
+        ledger.dialogue.add_usage(observation.facts[USAGE_FACT_KEY])
     if ledger.dialogue.open:
-        ledger.dialogue.observed(observation)
+        ledger.dialogue.add_observation(observation)
 
 
-def _starter(ledger: Ledger, observation: Observation) -> Starter | None:
+def _find_starting_call(ledger: Ledger, observation: Observation) -> StartingCall | None:
     """The call that started what this one tells of. One that is not known may have started at any time."""
-    call_id = started_call(observation)
+    call_id = find_starting_call_id(observation)
     if not call_id:
         return None
     call = ledger.calls.get(call_id)
-    return Starter(0, observation.tool) if call is None else Starter(max(call.observed_seq, 0), call.tool)
+    return StartingCall(0, observation.tool) if call is None else StartingCall(max(call.observed_seq, 0), call.tool)
 
 
-def _remember(tool_state: dict[str, Any], said: dict[str, Any]) -> None:
-    tool_state.update(said)
-    for name in [name for name, value in said.items() if value is None]:
+def _update_tool_state(tool_state: dict[str, Any], update: dict[str, Any]) -> None:
+    tool_state.update(update)
+    for name in [name for name, value in update.items() if value is None]:
         del tool_state[name]
 
 
-def _said(ledger: Ledger, fact: facts.UserSaid, seq: int) -> None:
-    ledger.dialogue.said(fact.text)
+def _on_user_message(ledger: Ledger, fact: facts.UserMessageReceived, seq: int) -> None:
+    ledger.dialogue.add_user_message(fact.text)
 
 
-def _model_asked(ledger: Ledger, fact: facts.ModelAsked, seq: int) -> None:
-    ledger.dialogue.asked(fact.active_ms)
+def _on_model_requested(ledger: Ledger, fact: facts.ModelRequested, seq: int) -> None:
+    ledger.dialogue.record_request(fact.active_ms)
     if fact.instructions_artifact_id:
         ledger.artifact_ids.add(fact.instructions_artifact_id)
 
 
-def _model_answered(ledger: Ledger, fact: facts.ModelAnswered, seq: int) -> None:
-    ledger.dialogue.answered(fact, ledger.speaker)
+def _on_model_responded(ledger: Ledger, fact: facts.ModelResponded, seq: int) -> None:
+    ledger.dialogue.record_response(fact, ledger.active_agent)
     if fact.private_artifact_id:
         ledger.artifact_ids.add(fact.private_artifact_id)
 
 
-def _told(ledger: Ledger, fact: facts.AnswerRefused, seq: int) -> None:
-    ledger.dialogue.refused(fact.message)
+def _on_final_answer_rejected(ledger: Ledger, fact: facts.FinalAnswerRejected, seq: int) -> None:
+    ledger.dialogue.add_rejection(fact.message)
 
 
-def _contradicted(ledger: Ledger, fact: facts.ClaimContradicted, seq: int) -> None:
-    ledger.dialogue.contradicted(fact.message, told=fact.told)
+def _on_claim_contradicted(ledger: Ledger, fact: facts.ClaimContradicted, seq: int) -> None:
+    ledger.dialogue.add_conflict(fact.message, told=fact.told)
 
 
-_Change = Callable[[Ledger, Any, int], None]
+_EventHandler = Callable[[Ledger, Any, int], None]
 
 #: What each fact changes. Each looks everything up before it writes, so a fact that does not fit changes nothing.
-CHANGES = cast(
-    dict[type, _Change],
+EVENT_HANDLERS = cast(
+    dict[type, _EventHandler],
     {
-        facts.RunStarted: _started,
-        facts.RunPaused: _paused,
-        facts.RunResumed: _run_moved,
-        facts.RunCompleted: _run_ended,
-        facts.RunDegraded: _run_ended,
-        facts.RunFailed: _run_ended,
-        facts.RunCancelled: _run_ended,
-        facts.MenuShown: _menu,
-        facts.UserSaid: _said,
-        facts.ModelAsked: _model_asked,
-        facts.ModelAnswered: _model_answered,
-        facts.ModelFailed: _nothing,
-        facts.AnswerRefused: _told,
-        facts.ClaimContradicted: _contradicted,
-        facts.BatchStarted: _batch,
-        facts.Warned: _nothing,
-        facts.CallProposed: _proposed,
-        facts.CallValidated: _validated,
-        facts.CallJudged: _judged,
-        facts.ApprovalRequested: _asked,
-        facts.InputRequested: _asked,
-        facts.ApprovalGranted: _answered,
-        facts.ApprovalRejected: _answered,
-        facts.ApprovalExpired: _answered,
-        facts.InputProvided: _answered,
-        facts.InputRefused: _answered,
-        facts.InputExpired: _answered,
-        facts.ConsentRequested: _asked,
-        facts.ConsentGranted: _answered,
-        facts.ConsentRefused: _answered,
-        facts.ConsentExpired: _answered,
-        facts.ActionVoided: _voided,
-        facts.InvocationStarted: _invoked,
-        facts.InvocationCompleted: _completed,
-        facts.InvocationSuspended: _suspended,
-        facts.CallObserved: _observed,
+        facts.RunStarted: _on_run_started,
+        facts.RunPaused: _on_run_paused,
+        facts.RunResumed: _on_run_transition,
+        facts.RunCompleted: _on_run_ended,
+        facts.RunDegraded: _on_run_ended,
+        facts.RunFailed: _on_run_ended,
+        facts.RunCancelled: _on_run_ended,
+        facts.ToolsOffered: _on_tools_offered,
+        facts.UserMessageReceived: _on_user_message,
+        facts.ModelRequested: _on_model_requested,
+        facts.ModelResponded: _on_model_responded,
+        facts.ModelFailed: _ignore,
+        facts.FinalAnswerRejected: _on_final_answer_rejected,
+        facts.ClaimContradicted: _on_claim_contradicted,
+        facts.BatchStarted: _on_batch_started,
+        facts.WarningRaised: _ignore,
+        facts.CallProposed: _on_call_proposed,
+        facts.CallValidated: _on_call_validated,
+        facts.PolicyEvaluated: _on_policy_evaluated,
+        facts.ApprovalRequested: _on_question_asked,
+        facts.InputRequested: _on_question_asked,
+        facts.ApprovalGranted: _on_question_answered,
+        facts.ApprovalRejected: _on_question_answered,
+        facts.ApprovalExpired: _on_question_answered,
+        facts.InputProvided: _on_question_answered,
+        facts.InputRefused: _on_question_answered,
+        facts.InputExpired: _on_question_answered,
+        facts.ConsentRequested: _on_question_asked,
+        facts.ConsentGranted: _on_question_answered,
+        facts.ConsentRefused: _on_question_answered,
+        facts.ConsentExpired: _on_question_answered,
+        facts.ApprovalVoided: _on_approval_voided,
+        facts.InvocationStarted: _on_invocation_started,
+        facts.InvocationCompleted: _on_invocation_completed,
+        facts.InvocationSuspended: _on_invocation_suspended,
+        facts.CallObserved: _on_call_observed,
     },
 )

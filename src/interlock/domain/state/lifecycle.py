@@ -149,10 +149,10 @@ RUN_STATUS: Mapping[RunState, str] = {
 _State = TypeVar("_State", RunState, CallState, ActionState)
 
 
-def step(table: Mapping[_State, Mapping[str, _State]], state: _State, word: str) -> _State:
+def next_state(table: Mapping[_State, Mapping[str, _State]], state: _State, trigger: str) -> _State:
     """The state after `word`, or `IllegalTransitionError`."""
     try:
-        return table[state][word]
+        return table[state][trigger]
     except KeyError:
         kind = type(state).__name__
-        raise IllegalTransitionError(f"{kind} {state.value!r} has no transition {word!r}") from None
+        raise IllegalTransitionError(f"{kind} {state.value!r} has no transition {trigger!r}") from None

@@ -33,17 +33,17 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 
-from ..json import JsonObject, without_surrogates
+from ..json import JsonObject, escape_surrogates
 from ..observation import Observation
-from ..outcome import UNKNOWN, SideEffects
+from ..outcome import UNKNOWN_SIDE_EFFECTS, SideEffects
 from ..rendering import neutralize
-from .check_scope import Scope, read_scope
+from .check_scope import CheckScope, read_scope
 
-Status: TypeAlias = Literal["passed", "failed", "stale", "none"]
+VerificationStatus: TypeAlias = Literal["passed", "failed", "stale", "none"]
 
 #: Digests of the workspace that say nothing about another one: nobody could look, or not at everything.
-UNKNOWN_STATE = "unknown"
-PARTIAL_STATE = "truncated:"
+UNKNOWN_DIGEST = "unknown"
+PARTIAL_DIGEST_PREFIX = "truncated:"
 #: How many goals a run keeps apart.
 MAX_CHECKS = 32
 _COUNTS = ("passed", "failed", "errors", "skipped")
@@ -51,11 +51,11 @@ _MAX_COUNT = 10**9
 _MAX_SHOWN_CHARS = 80
 _MAX_TEXT_CHARS = 200
 _MAX_LISTED = 3
-_HARMLESS = frozenset(("sent",))
-_FORKED = "the run was forked from another one, and what changed since is not known"
+_IGNORED_EFFECTS = frozenset(("sent",))
+_FORK_MESSAGE = "the run was forked from another one, and what changed since is not known"
 
 
-class Change(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class WorkspaceChange(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Something that a call changed, or may have."""
 
     seq: int
@@ -66,7 +66,7 @@ class Change(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     target: str = ""
 
 
-class Starter(NamedTuple):
+class StartingCall(NamedTuple):
     """The call that started a check."""
 
     #: What it did itself is not after that.
@@ -74,7 +74,7 @@ class Starter(NamedTuple):
     tool: str
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CheckResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One run of a test or check. `ok` is None where it cannot be told."""
 
     call_id: str
@@ -82,7 +82,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seq: int
     started_seq: int
     ok: bool | None
-    scope: Scope
+    scope: CheckScope
     #: Its first words; empty where there is no command.
     command: str = ""
     exit_code: int | None = None
@@ -100,13 +100,13 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def name(self) -> str:
         return f"`{self.command}`" if self.command else self.scope.goal
 
-    def covers(self, other: "Check") -> bool:
+    def covers(self, other: "CheckResult") -> bool:
         mine, old = self.scope, other.scope
         if self.ok is None and other.ok is not None:
             return False
         if mine.command and mine.command == old.command and mine.folder == old.folder:
             return True
-        if not mine.is_about(old):
+        if not mine.has_same_goal(old):
             return False
         counted = self.total is not None and other.total is not None
         if counted and cast(int, self.total) < cast(int, other.total):
@@ -115,65 +115,65 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
-    check: Check
+    check: CheckResult
     #: The newest change after it.
-    change: Change | None = None
+    change: WorkspaceChange | None = None
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    status: Status
+    status: VerificationStatus
     #: The newest check of each goal, oldest first.
     evidence: tuple[Evidence, ...] = ()
     #: One sentence for people.
     message: str
 
 
-class Checks(msgspec.Struct, omit_defaults=True):
-    checks: list[Check] = []
+class VerificationState(msgspec.Struct, omit_defaults=True):
+    checks: list[CheckResult] = []
     #: The newest change, and the newest by another call: so there is always one that a given call did not make.
-    changes: list[Change] = []
+    changes: list[WorkspaceChange] = []
     #: Calls that run now, and since when.
     running: dict[str, int] = {}
     #: The last event that was retold from another run; -1: none.
     forked_at: int = -1
 
-    def started(self, call_id: str, seq: int) -> None:
+    def record_start(self, call_id: str, seq: int) -> None:
         """Without it a check counts from its observation on."""
         self.running[call_id] = seq
 
-    def changed(self, seq: int, side_effects: SideEffects, call_id: str = "", tool: str = "") -> None:
+    def record_change(self, seq: int, side_effects: SideEffects, call_id: str = "", tool: str = "") -> None:
         """For what every ended call says that it changed, also when that is nothing."""
         if not side_effects:
             return
-        if side_effects == UNKNOWN:
+        if side_effects == UNKNOWN_SIDE_EFFECTS:
             target = ""
-        elif not (targets := [effect.target for effect in side_effects if effect.kind not in _HARMLESS]):
+        elif not (targets := [effect.target for effect in side_effects if effect.kind not in _IGNORED_EFFECTS]):
             return
         else:
-            target = _line(targets[0], _MAX_TEXT_CHARS)
+            target = _one_line(targets[0], _MAX_TEXT_CHARS)
         other = next((change for change in self.changes if change.call_id != call_id), None)
-        newest = Change(seq, call_id, tool, target)
+        newest = WorkspaceChange(seq, call_id, tool, target)
         self.changes = [newest] if other is None else [newest, other]
 
-    def observed(self, observation: Observation, seq: int, starter: Starter | None = None) -> None:
+    def record_observation(self, observation: Observation, seq: int, starter: StartingCall | None = None) -> None:
         """For every observation. One without an end of its own, as after a crash, says what may have changed, too."""
         call_id = observation.call_id
         started_seq = self.running.pop(call_id, seq)
         if observation.side_effects:
-            self.changed(seq, observation.side_effects, call_id, observation.tool)
+            self.record_change(seq, observation.side_effects, call_id, observation.tool)
         if observation.kind == "verification":
-            self._take(_check(observation, seq, starter or Starter(started_seq, observation.tool)))
+            self._add_check(_read_check(observation, seq, starter or StartingCall(started_seq, observation.tool)))
 
-    def verdict(self) -> Verification:
+    def summarize(self) -> Verification:
         evidence = tuple(Evidence(check, self._change_after(check)) for check in self.checks)
         failed = [one for one in evidence if one.check.ok is False]
         passed = [one for one in evidence if one.check.ok]
         stale = [one for one in passed if one.change is not None]
-        status: Status = "failed" if failed else "stale" if stale else "passed" if passed else "none"
-        message = _in_words(status, failed or stale or passed or evidence)
+        status: VerificationStatus = "failed" if failed else "stale" if stale else "passed" if passed else "none"
+        message = _describe(status, failed or stale or passed or evidence)
         return Verification(status=status, evidence=evidence, message=message)
 
-    def _take(self, check: Check) -> None:
+    def _add_check(self, check: CheckResult) -> None:
         """Where there are too many goals, one more pass would say nothing new. A failure always does."""
         kept = [old for old in self.checks if not check.covers(old)]
         if len(kept) >= MAX_CHECKS:
@@ -183,102 +183,104 @@ class Checks(msgspec.Struct, omit_defaults=True):
             kept.pop(max(spare, 0))
         self.checks = [*kept, check]
 
-    def _change_after(self, check: Check) -> Change | None:
+    def _change_after(self, check: CheckResult) -> WorkspaceChange | None:
         after = check.started_seq
         if is_comparable(check.workspace):
-            last = self._last_look(check.tool) or check
+            last = self._latest_comparable_check(check.tool) or check
             if last.workspace != check.workspace:
-                return self._newest_change(check, after) or Change(last.seq)
+                return self._newest_change(check, after) or WorkspaceChange(last.seq)
             if last is not check:
                 after = last.seq
         return self._newest_change(check, after)
 
-    def _last_look(self, tool: str) -> Check | None:
+    def _latest_comparable_check(self, tool: str) -> CheckResult | None:
         """The last check by this tool that looked at all of the workspace."""
         looks = (check for check in reversed(self.checks) if check.tool == tool and is_comparable(check.workspace))
         return next(looks, None)
 
-    def _newest_change(self, check: Check, after: int) -> Change | None:
+    def _newest_change(self, check: CheckResult, after: int) -> WorkspaceChange | None:
         by_others = (change for change in self.changes if change.seq > after and change.call_id != check.call_id)
-        return next(by_others, None) or (Change(self.forked_at, target=_FORKED) if after <= self.forked_at else None)
+        return next(by_others, None) or (
+            WorkspaceChange(self.forked_at, target=_FORK_MESSAGE) if after <= self.forked_at else None
+        )
 
 
 def is_comparable(workspace: str) -> bool:
     """Can a digest of the workspace be held against another one?"""
-    return bool(workspace) and workspace != UNKNOWN_STATE and not workspace.startswith(PARTIAL_STATE)
+    return bool(workspace) and workspace != UNKNOWN_DIGEST and not workspace.startswith(PARTIAL_DIGEST_PREFIX)
 
 
-def started_call(observation: Observation) -> str:
+def find_starting_call_id(observation: Observation) -> str:
     """The call that started what this one verifies; empty: it did so itself."""
-    return _text(_facts(observation).get("started_call")) if observation.kind == "verification" else ""
+    return _to_text(_verification_facts(observation).get("started_call")) if observation.kind == "verification" else ""
 
 
-def _facts(observation: Observation) -> JsonObject:
-    return _object(observation.facts.get("verification")) or observation.facts
+def _verification_facts(observation: Observation) -> JsonObject:
+    return _to_object(observation.facts.get("verification")) or observation.facts
 
 
-def _check(observation: Observation, seq: int, starter: Starter) -> Check:
-    facts = _facts(observation)
-    command = _text(facts.get("command"))
+def _read_check(observation: Observation, seq: int, starter: StartingCall) -> CheckResult:
+    facts = _verification_facts(observation)
+    command = _to_text(facts.get("command"))
     exit_code = facts.get("exit_code", observation.exit_code)
-    return Check(
+    return CheckResult(
         call_id=observation.call_id,
         tool=starter.tool,
         seq=seq,
         started_seq=starter.seq,
         ok=_is_ok(observation, facts),
-        scope=_scope(observation, facts, command),
-        command=_line(command.strip().partition("\n")[0], _MAX_SHOWN_CHARS).replace("`", "'"),
+        scope=_build_scope(observation, facts, command),
+        command=_one_line(command.strip().partition("\n")[0], _MAX_SHOWN_CHARS).replace("`", "'"),
         exit_code=exit_code if type(exit_code) is int and abs(exit_code) < _MAX_COUNT else None,
-        counts=_counts(_object(facts.get("counts"))),
-        workspace=_workspace(facts),
+        counts=_read_counts(_to_object(facts.get("counts"))),
+        workspace=_read_workspace_digest(facts),
     )
 
 
-def _workspace(facts: JsonObject) -> str:
-    workspace = _text(facts.get("workspace"))[:_MAX_TEXT_CHARS]
+def _read_workspace_digest(facts: JsonObject) -> str:
+    workspace = _to_text(facts.get("workspace"))[:_MAX_TEXT_CHARS]
     was_alone = not facts.get("started_call")
-    return workspace if was_alone or facts.get("workspace_before") == workspace else UNKNOWN_STATE
+    return workspace if was_alone or facts.get("workspace_before") == workspace else UNKNOWN_DIGEST
 
 
 def _is_ok(observation: Observation, facts: JsonObject) -> bool | None:
     """A failure counts wherever it is told."""
-    told = facts.get("ok", observation.ok)
-    if told is False or (not observation.ok and told is not None):
+    reported = facts.get("ok", observation.ok)
+    if reported is False or (not observation.ok and reported is not None):
         return False
-    return True if told is True else None
+    return True if reported is True else None
 
 
-def _scope(observation: Observation, facts: JsonObject, command: str) -> Scope:
-    if goal := _text(facts.get("goal")):
-        return Scope(_line(goal, _MAX_TEXT_CHARS))
-    program = _line(_text(facts.get("program")), _MAX_TEXT_CHARS)
+def _build_scope(observation: Observation, facts: JsonObject, command: str) -> CheckScope:
+    if goal := _to_text(facts.get("goal")):
+        return CheckScope(_one_line(goal, _MAX_TEXT_CHARS))
+    program = _one_line(_to_text(facts.get("program")), _MAX_TEXT_CHARS)
     if not command:
-        return Scope(program or observation.tool)
-    folder = _text(observation.facts.get("cwd"))[:_MAX_TEXT_CHARS]
+        return CheckScope(program or observation.tool)
+    folder = _to_text(observation.facts.get("cwd"))[:_MAX_TEXT_CHARS]
     return read_scope(program or observation.tool, command, folder)
 
 
-def _counts(counts: JsonObject) -> dict[str, int]:
-    told = ((name, counts.get(name)) for name in _COUNTS)
-    return {name: count for name, count in told if type(count) is int and 0 <= count <= _MAX_COUNT}
+def _read_counts(counts: JsonObject) -> dict[str, int]:
+    reported = ((name, counts.get(name)) for name in _COUNTS)
+    return {name: count for name, count in reported if type(count) is int and 0 <= count <= _MAX_COUNT}
 
 
-def _object(value: Any) -> JsonObject:
+def _to_object(value: Any) -> JsonObject:
     return cast(JsonObject, value) if isinstance(value, dict) else {}
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     """As the log has it."""
-    return without_surrogates(value) if isinstance(value, str) else ""
+    return escape_surrogates(value) if isinstance(value, str) else ""
 
 
-def _line(text: str, max_chars: int) -> str:
+def _one_line(text: str, max_chars: int) -> str:
     line = " ".join(neutralize(text[: 2 * max_chars]).split())
     return line if len(line) <= max_chars else line[: max_chars - 1] + "…"
 
 
-def _in_words(status: Status, deciding: Sequence[Evidence]) -> str:
+def _describe(status: VerificationStatus, deciding: Sequence[Evidence]) -> str:
     if not deciding:
         return "No test or check was run."
     newest = deciding[-1]
@@ -287,34 +289,36 @@ def _in_words(status: Status, deciding: Sequence[Evidence]) -> str:
         case "none":
             return f"{name} ran, but whether it passed cannot be told."
         case "passed":
-            names = [f"{one.check.name}{_result(one.check)}" for one in deciding]
-            return f"{_listed(names)} passed, and nothing changed after that."
+            names = [f"{one.check.name}{_describe_result(one.check)}" for one in deciding]
+            return f"{_join_names(names)} passed, and nothing changed after that."
         case "failed":
-            again = "" if change is None else f", and was not run again after {_change_in_words(change)}"
-            return f"{name} failed{_result(newest.check)}{again}{_and_more(deciding)}."
+            again = "" if change is None else f", and was not run again after {_describe_change(change)}"
+            return f"{name} failed{_describe_result(newest.check)}{again}{_describe_remaining(deciding)}."
         case "stale":
-            later = _change_in_words(cast(Change, change))
-            return f"{name} passed{_result(newest.check)}, and after that {later}{_and_more(deciding)}."
+            later = _describe_change(cast(WorkspaceChange, change))
+            return (
+                f"{name} passed{_describe_result(newest.check)}, and after that {later}{_describe_remaining(deciding)}."
+            )
 
 
-def _result(check: Check) -> str:
-    told = [f"{count} {name}" for name, count in check.counts.items() if count]
+def _describe_result(check: CheckResult) -> str:
+    parts = [f"{count} {name}" for name, count in check.counts.items() if count]
     if check.exit_code is not None:
-        told.insert(0, f"exit code {check.exit_code}")
-    return f" ({', '.join(told)})" if told else ""
+        parts.insert(0, f"exit code {check.exit_code}")
+    return f" ({', '.join(parts)})" if parts else ""
 
 
-def _change_in_words(change: Change) -> str:
+def _describe_change(change: WorkspaceChange) -> str:
     if not change.call_id:
         return change.target or f"something changed that no call told of (seen at event {change.seq})"
-    did = f"changed {_line(change.target, _MAX_SHOWN_CHARS)}" if change.target else "may have changed something"
+    did = f"changed {_one_line(change.target, _MAX_SHOWN_CHARS)}" if change.target else "may have changed something"
     return f"{change.tool or 'a call'} {did} (event {change.seq})"
 
 
-def _and_more(deciding: Sequence[Evidence]) -> str:
+def _describe_remaining(deciding: Sequence[Evidence]) -> str:
     return f" (and {len(deciding) - 1} more like this)" if len(deciding) > 1 else ""
 
 
-def _listed(names: Sequence[str]) -> str:
-    told = [*names[:_MAX_LISTED], f"{len(names) - _MAX_LISTED} more"] if len(names) > _MAX_LISTED else names
-    return " and ".join(filter(None, (", ".join(told[:-1]), told[-1])))
+def _join_names(names: Sequence[str]) -> str:
+    shown = [*names[:_MAX_LISTED], f"{len(names) - _MAX_LISTED} more"] if len(names) > _MAX_LISTED else names
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))

@@ -13,12 +13,20 @@ except ImportError as missing:
         "AnthropicMessages needs the `anthropic` package: pip install 'interlock[anthropic]'"
     ) from missing
 
-from ..connection import DEFAULT_TIMEOUTS, NO_KEY, Timeouts, check_address, http_client, shown_address, watch
-from ..errors import SdkErrors, broken_off, told_as_model_errors
-from ..interface import ModelEvent, ModelRequest, TextPiece
+from ..connection import (
+    DEFAULT_TIMEOUTS,
+    NO_KEY,
+    Timeouts,
+    check_base_url,
+    create_http_client,
+    display_address,
+    limit_response,
+)
+from ..errors import SdkErrors, interrupted_error, translate_errors
+from ..interface import ModelEvent, ModelRequest, TextDelta
 from ..usage import Prices
 from .request import messages_body
-from .stream import AnthropicAnswer
+from .stream import AnthropicResponse
 
 _ERRORS = SdkErrors(
     status=anthropic.APIStatusError,
@@ -60,29 +68,31 @@ class AnthropicMessages:
         self._prompt_cache = prompt_cache
         self._prices = prices or {}
         self._extra_body = dict(extra_body or {})
-        self._is_own = client is None
+        self._owns_client = client is None
         # The SDK does not ask again by itself: whoever wants that says so with `retrying`.
-        self._client = client.with_options(max_retries=0) if client else _made_client(base_url, api_key, timeouts)
+        self._client = client.with_options(max_retries=0) if client else _create_client(base_url, api_key, timeouts)
         # Looked up now: the SDK imports a good part of itself when this is first named.
         self._create: Any = self._client.messages.create
-        self._shown = f"The model at {shown_address(self._client.base_url)}"
+        self._display_name = f"The model at {display_address(self._client.base_url)}"
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         model = request.model or self._model
         if not model:
             raise ModelError("No model was named. Nothing was asked; name one in the request or in AnthropicMessages.")
-        answer = AnthropicAnswer(request.messages, model)
-        with told_as_model_errors(_ERRORS, self._shown, lambda: self._client.api_key or self._client.auth_token or ""):
+        answer = AnthropicResponse(request.messages, model)
+        with translate_errors(
+            _ERRORS, self._display_name, lambda: self._client.api_key or self._client.auth_token or ""
+        ):
             async with asyncio.timeout(self._timeouts.first_byte_seconds):
-                stream = await self._ask(self._body(request, model))
+                stream = await self._send(self._body(request, model))
             async with stream:
-                watch(stream.response, self._timeouts)
+                limit_response(stream.response, self._timeouts)
                 async for event in stream:
                     if text := answer.add(event):
-                        yield TextPiece(text)
-        if not answer.is_whole:
-            raise broken_off(self._shown)
-        for event in answer.end(self._prices.get(model)):
+                        yield TextDelta(text)
+        if not answer.is_complete:
+            raise interrupted_error(self._display_name)
+        for event in answer.finish(self._prices.get(model)):
             yield event
 
     def _body(self, request: ModelRequest, model: str) -> dict[str, Any]:
@@ -94,18 +104,18 @@ class AnthropicMessages:
             body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         return body
 
-    async def _ask(self, body: dict[str, Any]) -> anthropic.AsyncStream[Any]:
+    async def _send(self, body: dict[str, Any]) -> anthropic.AsyncStream[Any]:
         return await self._create(**body, stream=True, extra_body=self._extra_body or None)
 
     async def close(self) -> None:
-        if self._is_own:
+        if self._owns_client:
             await self._client.close()
 
 
-def _made_client(base_url: str | None, api_key: str | None, timeouts: Timeouts) -> anthropic.AsyncAnthropic:
+def _create_client(base_url: str | None, api_key: str | None, timeouts: Timeouts) -> anthropic.AsyncAnthropic:
     if base_url is not None:
-        check_address(base_url, "`base_url`")
-    http = http_client(timeouts)
+        check_base_url(base_url, "`base_url`")
+    http = create_http_client(timeouts)
     try:
         made = anthropic.AsyncAnthropic(base_url=base_url, api_key=api_key, max_retries=0, http_client=http)
     except anthropic.AnthropicError as error:
@@ -114,5 +124,5 @@ def _made_client(base_url: str | None, api_key: str | None, timeouts: Timeouts) 
         if base_url is None:
             raise ConfigurationError("There is no API key: set ANTHROPIC_API_KEY, or give AnthropicMessages one.")
         made = anthropic.AsyncAnthropic(base_url=base_url, api_key=NO_KEY, max_retries=0, http_client=http)
-    check_address(str(made.base_url), "`ANTHROPIC_BASE_URL`")
+    check_base_url(str(made.base_url), "`ANTHROPIC_BASE_URL`")
     return made

@@ -4,16 +4,16 @@ There, what people say and what tools return are both said by the user: neighbou
 results first, because they must directly follow the calls. Empty texts are not allowed.
 """
 
-from ...domain.json import JsonObject, parse, without_surrogates
+from ...domain.json import JsonObject, parse, escape_surrogates
 from ...domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
 from ...domain.tool import ToolSpec
-from ..conversation import tidy
+from ..conversation import sanitize_messages
 from ..interface import ModelRequest
-from .thinking import blocks_in_place
+from .thinking import restore_blocks
 
 _TOOL_CHOICES: JsonObject = {"auto": {"type": "auto"}, "none": {"type": "none"}, "required": {"type": "any"}}
 #: For a request in which nobody says anything, because the API wants at least one message.
-_NOTHING = "(nothing was said)"
+_EMPTY_MESSAGE = "(nothing was said)"
 
 
 def messages_body(request: ModelRequest, model: str, max_output_tokens: int) -> JsonObject:
@@ -23,7 +23,7 @@ def messages_body(request: ModelRequest, model: str, max_output_tokens: int) -> 
         "messages": _messages(request, model),
     }
     if request.instructions.strip():
-        body["system"] = without_surrogates(request.instructions)
+        body["system"] = escape_surrogates(request.instructions)
     if request.tools:
         choice = _TOOL_CHOICES.get(request.tool_choice) or {"type": "tool", "name": request.tool_choice}
         body |= {"tools": [_tool(tool) for tool in request.tools], "tool_choice": choice}
@@ -32,7 +32,7 @@ def messages_body(request: ModelRequest, model: str, max_output_tokens: int) -> 
 
 def _messages(request: ModelRequest, model: str) -> list[JsonObject]:
     merged: list[JsonObject] = []
-    for message in tidy(request.messages):
+    for message in sanitize_messages(request.messages):
         role = "assistant" if isinstance(message, AssistantMessage) else "user"
         blocks = _blocks(message, model)
         if not blocks:
@@ -42,7 +42,7 @@ def _messages(request: ModelRequest, model: str) -> list[JsonObject]:
         else:
             merged.append({"role": role, "content": blocks})
     if not merged or merged[0]["role"] == "assistant":
-        merged.insert(0, {"role": "user", "content": [{"type": "text", "text": _NOTHING}]})
+        merged.insert(0, {"role": "user", "content": [{"type": "text", "text": _EMPTY_MESSAGE}]})
     return merged
 
 
@@ -53,7 +53,7 @@ def _blocks(message: Message, model: str) -> list[JsonObject]:
         case UserMessage():
             return [{"type": "text", "text": message.text}] if message.text.strip() else []
         case AssistantMessage():
-            return blocks_in_place(message.private, model, message.text, map(_call, message.calls))
+            return restore_blocks(message.private, model, message.text, map(_call, message.calls))
 
 
 def _call(call: ProposedCall) -> JsonObject:

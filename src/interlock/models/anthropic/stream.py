@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from ...domain.messages import Message, Usage
-from ..calls import WrittenCalls
+from ..calls import CallAssembler
 from ..interface import FinishReason, ModelEvent
-from ..stream import ending, read_as, written_out
-from ..text import SpokenText
-from ..usage import Prices, field_of, read_tokens, with_cost
-from .thinking import Thoughts
+from ..stream import build_final_events, convert_event, encode_arguments
+from ..text import TextAssembler
+from ..usage import Prices, get_field, read_tokens, add_cost
+from .thinking import ThinkingBlocks
 
 _REASONS: Mapping[str, FinishReason] = {
     "end_turn": "stop",
@@ -47,12 +47,12 @@ class _BlockDelta(msgspec.Struct):
     signature: str | None = None
 
 
-class _Begun(msgspec.Struct):
+class _MessageInfo(msgspec.Struct):
     usage: Any = None
 
 
 class _MessageStart(msgspec.Struct):
-    message: _Begun | None = None
+    message: _MessageInfo | None = None
 
 
 class _BlockStart(msgspec.Struct):
@@ -60,17 +60,17 @@ class _BlockStart(msgspec.Struct):
     content_block: _Block
 
 
-class _BlockPiece(msgspec.Struct):
+class _BlockContinuation(msgspec.Struct):
     index: int
     delta: _BlockDelta
 
 
-class _Stopped(msgspec.Struct):
+class _StopDelta(msgspec.Struct):
     stop_reason: str | None = None
 
 
 class _MessageEnd(msgspec.Struct):
-    delta: _Stopped | None = None
+    delta: _StopDelta | None = None
     usage: Any = None
 
 
@@ -82,71 +82,71 @@ class _MessageStop(msgspec.Struct):
 _EVENTS: Mapping[str, type[msgspec.Struct]] = {
     "message_start": _MessageStart,
     "content_block_start": _BlockStart,
-    "content_block_delta": _BlockPiece,
+    "content_block_delta": _BlockContinuation,
     "message_delta": _MessageEnd,
     "message_stop": _MessageStop,
 }
 
 
-class AnthropicAnswer:
+class AnthropicResponse:
     """One answer as it grows."""
 
     def __init__(self, earlier: Iterable[Message] = (), model: str = "") -> None:
         self._model = model
-        self._calls = WrittenCalls(earlier)
-        self._text = SpokenText()
-        self._thoughts = Thoughts()
+        self._calls = CallAssembler(earlier)
+        self._text = TextAssembler()
+        self._thoughts = ThinkingBlocks()
         self._counts: dict[str, int] = dict.fromkeys(_COUNTS, 0)
         self._reason = ""
         #: By block, the arguments that a call began with. Those that follow bit by bit count instead.
-        self._begun_with: dict[int, str] = {}
-        self.is_whole = False
+        self._initial_arguments: dict[int, str] = {}
+        self.is_complete = False
 
     def add(self, event: object) -> str:
         """What it says. `msgspec.ValidationError` when it is not an event."""
         kind = _EVENTS.get(str(getattr(event, "type", "")))
-        match kind and read_as(kind, event):
-            case _MessageStart(message=_Begun(usage=usage)):
+        match kind and convert_event(kind, event):
+            case _MessageStart(message=_MessageInfo(usage=usage)):
                 self._count(usage)
             case _BlockStart(index=index, content_block=block):
-                return self._begin(index, block)
-            case _BlockPiece(index=index, delta=delta):
-                return self._continue(index, delta)
+                return self._begin_block(index, block)
+            case _BlockContinuation(index=index, delta=delta):
+                return self._continue_block(index, delta)
             case _MessageEnd(delta=delta, usage=usage):
                 self._count(usage)
                 self._reason = (delta.stop_reason if delta else None) or self._reason
             case _MessageStop():
-                self.is_whole = True
+                self.is_complete = True
             case _:
                 pass
         return ""
 
-    def _begin(self, index: int, block: _Block) -> str:
+    def _begin_block(self, index: int, block: _Block) -> str:
         match block.type:
             case "tool_use":
-                self._calls.piece(index, block.id or "", block.name or "")
-                self._begun_with[index] = written_out(block.input) if block.input else ""
+                self._calls.add_delta(index, block.id or "", block.name or "")
+                self._initial_arguments[index] = encode_arguments(block.input) if block.input else ""
                 self._thoughts.add_call()
             case "thinking":
                 self._thoughts.begin(index)
                 self._thoughts.add(index, block.thinking or "", block.signature or "")
             case "redacted_thinking":
-                self._thoughts.add_hidden(block.data or "")
+                self._thoughts.add_redacted(block.data or "")
             case "text":
-                return self._say(block.text)
+                return self._add_text(block.text)
             case _:
                 pass
         return ""
 
-    def _continue(self, index: int, delta: _BlockDelta) -> str:
-        if delta.partial_json and index in self._begun_with:
-            self._begun_with[index] = ""
-            self._calls.piece(index, arguments=delta.partial_json)
+    def _continue_block(self, index: int, delta: _BlockDelta) -> str:
+        if delta.partial_json and index in self._initial_arguments:
+            self._initial_arguments[index] = ""
+            self._calls.add_delta(index, arguments=delta.partial_json)
         self._thoughts.add(index, delta.thinking or "", delta.signature or "")
-        return self._say(delta.text) if delta.type == "text_delta" else ""
+        return self._add_text(delta.text) if delta.type == "text_delta" else ""
 
-    def _say(self, text: str | None) -> str:
-        said = self._text.piece(text or "")
+    def _add_text(self, text: str | None) -> str:
+        said = self._text.add_delta(text or "")
         if said:
             self._thoughts.add_text(said)
         return said
@@ -154,19 +154,19 @@ class AnthropicAnswer:
     def _count(self, usage: object) -> None:
         """Counts are of the whole so far, and one that is not repeated still holds."""
         for name in _COUNTS:
-            if (count := read_tokens(field_of(usage, name))) is not None:
+            if (count := read_tokens(get_field(usage, name))) is not None:
                 self._counts[name] = count
 
-    def end(self, prices: Prices | None = None) -> list[ModelEvent]:
-        for index, arguments in self._begun_with.items():
+    def finish(self, prices: Prices | None = None) -> list[ModelEvent]:
+        for index, arguments in self._initial_arguments.items():
             if arguments:
-                self._calls.piece(index, arguments=arguments)
+                self._calls.add_delta(index, arguments=arguments)
         reason = _REASONS.get(self._reason, "other")
-        usage = with_cost(_told(self._counts), prices)
-        return ending(self._text, self._calls, reason, usage, self._thoughts.private(self._model))
+        usage = add_cost(_to_usage(self._counts), prices)
+        return build_final_events(self._text, self._calls, reason, usage, self._thoughts.encode_private(self._model))
 
 
-def _told(counts: Mapping[str, int]) -> Usage:
+def _to_usage(counts: Mapping[str, int]) -> Usage:
     """The API counts cached input apart; here, as with other providers, it is part of the input."""
     cached = counts["cache_read_input_tokens"]
     return Usage(

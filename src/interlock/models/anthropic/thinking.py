@@ -18,36 +18,36 @@ from ...domain.json import JsonObject, encode
 MAX_PRIVATE_BYTES = 1 << 20
 
 
-class _Thought(msgspec.Struct, tag_field="type", tag="thinking", forbid_unknown_fields=True):
+class _Thinking(msgspec.Struct, tag_field="type", tag="thinking", forbid_unknown_fields=True):
     thinking: str = ""
     signature: str = ""
 
 
-class _HiddenThought(msgspec.Struct, tag_field="type", tag="redacted_thinking", forbid_unknown_fields=True):
+class _RedactedThinking(msgspec.Struct, tag_field="type", tag="redacted_thinking", forbid_unknown_fields=True):
     data: str = ""
 
 
-_Block: TypeAlias = _Thought | _HiddenThought | int | None
+_Block: TypeAlias = _Thinking | _RedactedThinking | int | None
 
 
-class _Kept(msgspec.Struct, forbid_unknown_fields=True):
+class _StoredThinking(msgspec.Struct, forbid_unknown_fields=True):
     model: str
     blocks: list[_Block]
 
 
-_read = msgspec.json.Decoder(_Kept).decode
+_decode = msgspec.json.Decoder(_StoredThinking).decode
 
 
-class Thoughts:
+class ThinkingBlocks:
     """The blocks of one answer as it grows."""
 
     def __init__(self) -> None:
         self._blocks: list[_Block] = []
-        self._by_index: dict[int, _Thought] = {}
+        self._by_index: dict[int, _Thinking] = {}
         self._size_chars = 0
 
     def begin(self, index: int) -> None:
-        self._by_index[index] = thought = _Thought()
+        self._by_index[index] = thought = _Thinking()
         self._blocks.append(thought)
 
     def add(self, index: int, thinking: str, signature: str) -> None:
@@ -56,9 +56,9 @@ class Thoughts:
             thought.thinking += thinking
             thought.signature += signature
 
-    def add_hidden(self, secret: str) -> None:
+    def add_redacted(self, secret: str) -> None:
         if self._has_room(secret):
-            self._blocks.append(_HiddenThought(secret))
+            self._blocks.append(_RedactedThinking(secret))
 
     def _has_room(self, text: str) -> bool:
         self._size_chars += len(text)
@@ -74,58 +74,58 @@ class Thoughts:
     def add_call(self) -> None:
         self._blocks.append(None)
 
-    def private(self, model: str) -> str:
+    def encode_private(self, model: str) -> str:
         """Nothing, if there is no thought that can be sent back: one that was cut has no signature."""
-        blocks = [block for block in self._blocks if not isinstance(block, _Thought) or block.signature]
-        if not any(map(_is_thought, blocks)):
+        blocks = [block for block in self._blocks if not isinstance(block, _Thinking) or block.signature]
+        if not any(map(_is_thinking, blocks)):
             return ""
         try:
-            written = encode(_Kept(model, blocks))
+            written = encode(_StoredThinking(model, blocks))
         except UnicodeEncodeError:  # half a character cannot be sent back as it was
             return ""
         return written.decode() if max(len(written), self._size_chars) <= MAX_PRIVATE_BYTES else ""
 
 
-def _is_thought(block: _Block) -> bool:
-    return isinstance(block, _Thought | _HiddenThought)
+def _is_thinking(block: _Block) -> bool:
+    return isinstance(block, _Thinking | _RedactedThinking)
 
 
-def blocks_in_place(private: str, model: str, text: str, calls: Iterable[JsonObject]) -> list[JsonObject]:
+def restore_blocks(private: str, model: str, text: str, calls: Iterable[JsonObject]) -> list[JsonObject]:
     """Text and calls, with what this model thought in its place. What another one thought is of no use to it."""
     left, made = iter(calls), list[JsonObject]()
-    for block in _fitting(_kept(private, model), text):
+    for block in _fit_to_text(_load_blocks(private, model), text):
         match block:
             case int():
-                made += _text(text[:block])
+                made += _text_blocks(text[:block])
                 text = text[block:]
             case None:
                 made += [call for call in [next(left, None)] if call]
             case _:
                 made.append(msgspec.to_builtins(block))
-    made += [*_text(text), *left]
+    made += [*_text_blocks(text), *left]
     # The last thing that a model does is never a thought.
     while made and made[-1]["type"] in {"thinking", "redacted_thinking"}:
         made.pop()
     return made
 
 
-def _text(text: str) -> list[JsonObject]:
+def _text_blocks(text: str) -> list[JsonObject]:
     return [{"type": "text", "text": text}] if text.strip() else []
 
 
-def _kept(private: str, model: str) -> list[_Block]:
+def _load_blocks(private: str, model: str) -> list[_Block]:
     """It comes out of a log, so it may be anything."""
     try:
-        kept = _read(private) if private else None
+        kept = _decode(private) if private else None
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return []
     return kept.blocks if kept and kept.model == model else []
 
 
-def _fitting(blocks: list[_Block], text: str) -> list[_Block]:
+def _fit_to_text(blocks: list[_Block], text: str) -> list[_Block]:
     """The same blocks. A text that was changed meanwhile comes as one, after the first thoughts."""
     sizes = [block for block in blocks if isinstance(block, int)]
     if sum(sizes) == len(text) and min(sizes, default=0) >= 0:
         return blocks
-    first = list(takewhile(_is_thought, blocks))
+    first = list(takewhile(_is_thinking, blocks))
     return [*first, len(text), *(block for block in blocks[len(first) :] if not isinstance(block, int))]

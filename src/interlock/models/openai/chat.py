@@ -11,12 +11,20 @@ try:
 except ImportError as missing:
     raise ConfigurationError("OpenAIChat needs the `openai` package: pip install 'interlock[openai]'") from missing
 
-from ..connection import DEFAULT_TIMEOUTS, NO_KEY, Timeouts, check_address, http_client, shown_address, watch
-from ..errors import SdkErrors, broken_off, told_as_model_errors
-from ..interface import ModelEvent, ModelRequest, TextPiece
+from ..connection import (
+    DEFAULT_TIMEOUTS,
+    NO_KEY,
+    Timeouts,
+    check_base_url,
+    create_http_client,
+    display_address,
+    limit_response,
+)
+from ..errors import SdkErrors, interrupted_error, translate_errors
+from ..interface import ModelEvent, ModelRequest, TextDelta
 from ..usage import Prices
 from .request import chat_body
-from .stream import OpenAIAnswer
+from .stream import OpenAIResponse
 
 _ERRORS = SdkErrors(
     status=openai.APIStatusError,
@@ -55,12 +63,12 @@ class OpenAIChat:
         self._timeouts = timeouts
         self._prices = prices or {}
         self._extra_body = dict(extra_body or {})
-        self._is_own = client is None
+        self._owns_client = client is None
         # The SDK does not ask again by itself: whoever wants that says so with `retrying`.
-        self._client = client.with_options(max_retries=0) if client else _made_client(base_url, api_key, timeouts)
+        self._client = client.with_options(max_retries=0) if client else _create_client(base_url, api_key, timeouts)
         # Looked up now: the SDK imports a good part of itself when this is first named.
         self._create: Any = self._client.chat.completions.create
-        self._shown = f"The model at {shown_address(self._client.base_url)}"
+        self._display_name = f"The model at {display_address(self._client.base_url)}"
         host = f".{self._client.base_url.host}"
         self._limit_field = "max_completion_tokens" if host.endswith(_OWN_HOSTS) else "max_tokens"
 
@@ -68,39 +76,39 @@ class OpenAIChat:
         model = request.model or self._model
         if not model:
             raise ModelError("No model was named. Nothing was asked; name one in the request or in OpenAIChat.")
-        answer = OpenAIAnswer(request.messages)
-        with told_as_model_errors(_ERRORS, self._shown, lambda: self._client.api_key):
+        answer = OpenAIResponse(request.messages)
+        with translate_errors(_ERRORS, self._display_name, lambda: self._client.api_key):
             async with asyncio.timeout(self._timeouts.first_byte_seconds):
-                stream = await self._ask(chat_body(request, model, self._limit_field))
+                stream = await self._send(chat_body(request, model, self._limit_field))
             async with stream:
-                watch(stream.response, self._timeouts)
+                limit_response(stream.response, self._timeouts)
                 async for chunk in stream:
                     if text := answer.add(chunk):
-                        yield TextPiece(text)
-        if not answer.is_whole:
-            raise broken_off(self._shown)
-        for event in answer.end(self._prices.get(model)):
+                        yield TextDelta(text)
+        if not answer.is_complete:
+            raise interrupted_error(self._display_name)
+        for event in answer.finish(self._prices.get(model)):
             yield event
 
-    async def _ask(self, body: dict[str, Any]) -> openai.AsyncStream[Any]:
+    async def _send(self, body: dict[str, Any]) -> openai.AsyncStream[Any]:
         return await self._create(
             **body, stream=True, stream_options={"include_usage": True}, extra_body=self._extra_body or None
         )
 
     async def close(self) -> None:
-        if self._is_own:
+        if self._owns_client:
             await self._client.close()
 
 
-def _made_client(base_url: str | None, api_key: str | None, timeouts: Timeouts) -> openai.AsyncOpenAI:
+def _create_client(base_url: str | None, api_key: str | None, timeouts: Timeouts) -> openai.AsyncOpenAI:
     if base_url is not None:
-        check_address(base_url, "`base_url`")
-    http = http_client(timeouts)
+        check_base_url(base_url, "`base_url`")
+    http = create_http_client(timeouts)
     try:
         made = openai.AsyncOpenAI(base_url=base_url, api_key=api_key, max_retries=0, http_client=http)
     except openai.OpenAIError:
         if base_url is None:
             raise ConfigurationError("There is no API key: set OPENAI_API_KEY, or give OpenAIChat one.") from None
         made = openai.AsyncOpenAI(base_url=base_url, api_key=NO_KEY, max_retries=0, http_client=http)
-    check_address(str(made.base_url), "`OPENAI_BASE_URL`")
+    check_base_url(str(made.base_url), "`OPENAI_BASE_URL`")
     return made

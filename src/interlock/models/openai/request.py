@@ -2,10 +2,10 @@
 
 from typing import Any, cast
 
-from ...domain.json import JsonObject, without_surrogates
+from ...domain.json import JsonObject, escape_surrogates
 from ...domain.messages import AssistantMessage, Message, ProposedCall, ToolMessage, UserMessage
 from ...domain.tool import ToolSpec
-from ..conversation import tidy
+from ..conversation import sanitize_messages
 from ..interface import ModelRequest
 
 
@@ -25,9 +25,9 @@ def chat_body(request: ModelRequest, model: str, limit_field: str) -> JsonObject
 
 def _messages(request: ModelRequest) -> list[JsonObject]:
     instructions = (
-        [{"role": "system", "content": without_surrogates(request.instructions)}] if request.instructions else []
+        [{"role": "system", "content": escape_surrogates(request.instructions)}] if request.instructions else []
     )
-    return instructions + [_message(message) for message in tidy(request.messages)]
+    return instructions + [_message(message) for message in sanitize_messages(request.messages)]
 
 
 def _message(message: Message) -> JsonObject:

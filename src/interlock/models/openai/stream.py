@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from ...domain.messages import Message, Usage
-from ..calls import WrittenCalls
+from ..calls import CallAssembler
 from ..interface import FinishReason, ModelEvent
-from ..stream import ending, read_as, written_out
-from ..text import SpokenText
-from ..usage import Prices, field_of, read_cost, read_tokens, with_cost
+from ..stream import build_final_events, convert_event, encode_arguments
+from ..text import TextAssembler
+from ..usage import Prices, get_field, read_cost, read_tokens, add_cost
 
 _REASONS: Mapping[str, FinishReason] = {
     "stop": "stop",
@@ -29,7 +29,7 @@ class _Function(msgspec.Struct):
     arguments: str | dict[str, Any] | None = None
 
 
-class _CallPiece(msgspec.Struct):
+class _CallDelta(msgspec.Struct):
     index: int | None = None
     id: str | None = None
     function: _Function | None = None
@@ -38,7 +38,7 @@ class _CallPiece(msgspec.Struct):
 class _Delta(msgspec.Struct):
     content: str | None = None
     refusal: str | None = None
-    tool_calls: list[_CallPiece] | None = None
+    tool_calls: list[_CallDelta] | None = None
 
 
 class _Choice(msgspec.Struct):
@@ -54,51 +54,51 @@ class _Chunk(msgspec.Struct):
     usage: Any = None
 
 
-class OpenAIAnswer:
+class OpenAIResponse:
     """One answer as it grows."""
 
     def __init__(self, earlier: Iterable[Message] = ()) -> None:
-        self._calls = WrittenCalls(earlier)
-        self._text = SpokenText()
+        self._calls = CallAssembler(earlier)
+        self._text = TextAssembler()
         self._usage = Usage()
         self._refused = False
         self._reason = ""
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Did the server say why it ended?"""
         return bool(self._reason)
 
     def add(self, chunk: object) -> str:
         """What it says. `msgspec.ValidationError` when it is not a chunk."""
-        known = read_as(_Chunk, chunk)
+        known = convert_event(_Chunk, chunk)
         if known.usage:
-            self._usage = _told(known.usage)
-        said = [self._choice(choice) for choice in known.choices or () if not choice.index]
+            self._usage = _to_usage(known.usage)
+        said = [self._add_choice(choice) for choice in known.choices or () if not choice.index]
         return "".join(said)
 
-    def _choice(self, choice: _Choice) -> str:
+    def _add_choice(self, choice: _Choice) -> str:
         self._reason = choice.finish_reason or self._reason
         delta = choice.delta or _Delta()
         for piece in delta.tool_calls or ():
             function = piece.function or _Function()
             written = function.arguments or ""
-            arguments = written if isinstance(written, str) else written_out(written)
-            self._calls.piece(piece.index, piece.id or "", function.name or "", arguments)
+            arguments = written if isinstance(written, str) else encode_arguments(written)
+            self._calls.add_delta(piece.index, piece.id or "", function.name or "", arguments)
         self._refused = self._refused or bool(delta.refusal)
-        return self._text.piece((delta.content or "") + (delta.refusal or ""))
+        return self._text.add_delta((delta.content or "") + (delta.refusal or ""))
 
-    def end(self, prices: Prices | None = None) -> list[ModelEvent]:
+    def finish(self, prices: Prices | None = None) -> list[ModelEvent]:
         reason: FinishReason = "refused" if self._refused else _REASONS.get(self._reason, "other")
-        return ending(self._text, self._calls, reason, with_cost(self._usage, prices))
+        return build_final_events(self._text, self._calls, reason, add_cost(self._usage, prices))
 
 
-def _told(usage: object) -> Usage:
-    details = field_of(usage, "prompt_tokens_details")
+def _to_usage(usage: object) -> Usage:
+    details = get_field(usage, "prompt_tokens_details")
     return Usage(
-        input_tokens=read_tokens(field_of(usage, "prompt_tokens")) or 0,
-        output_tokens=read_tokens(field_of(usage, "completion_tokens")) or 0,
-        cached_tokens=read_tokens(field_of(details, "cached_tokens")) or 0,
+        input_tokens=read_tokens(get_field(usage, "prompt_tokens")) or 0,
+        output_tokens=read_tokens(get_field(usage, "completion_tokens")) or 0,
+        cached_tokens=read_tokens(get_field(details, "cached_tokens")) or 0,
         # Some routers say what it cost.
-        cost=read_cost(field_of(usage, "cost")) or 0.0,
+        cost=read_cost(get_field(usage, "cost")) or 0.0,
     )

@@ -11,20 +11,20 @@ from collections.abc import Callable
 
 import msgspec
 
-from ...domain.call import AcceptedCall, Answer, KnownCall, PermittedCall, Question, ToolIntent, ValidCall, Waiting
-from ...domain.decision import RECOVERY, SCOPES, Decision, Verdict, needs_second_person
-from ...domain.json import BadJson, check, encode
+from ...domain.call import AcceptedCall, Answer, KnownCall, PermittedCall, Question, ToolIntent, ValidCall, WaitingCall
+from ...domain.decision import RECOVERY_LAYER, APPROVAL_SCOPES, Decision, Verdict, needs_second_person
+from ...domain.json import InvalidJsonError, check_value, encode
 from ...domain.outcome import Failure
 from ...domain.payload import (
-    Change,
-    hash_of_answer,
+    BindingChange,
+    hash_answer,
 )
 from ...domain.rendering import neutralize
 from ...domain.tool import (
     JsonObject,
 )
 from ...interaction.interface import InteractionProvider
-from ...rendering.sentences import error_text
+from ...rendering.sentences import describe_error
 from ..context import RunContext
 from ..events import question_event, record_answer
 from ..parts import Parts
@@ -39,19 +39,21 @@ from .recheck import ask_again
 _MAX_ASKED = 5
 
 
-async def wait_for_answer(waiting: Waiting, question: Question, run: RunContext) -> PermittedCall | Waiting | Failure:
+async def wait_for_answer(
+    waiting: WaitingCall, question: Question, run: RunContext
+) -> PermittedCall | WaitingCall | Failure:
     """A person answers, or the question stays open."""
     for _ in range(_MAX_ASKED):
         outcome = await _ask(waiting, question, run)
-        if not isinstance(outcome, Waiting) or outcome.question is None or outcome.question is question:
+        if not isinstance(outcome, WaitingCall) or outcome.question is None or outcome.question is question:
             return outcome
         waiting, question = outcome, outcome.question
     return payload_changed(question, "something that keeps changing")
 
 
 async def apply_answer(
-    waiting: Waiting, question: Question, answer: Answer, cause: int | None, run: RunContext
-) -> PermittedCall | Waiting | Failure:
+    waiting: WaitingCall, question: Question, answer: Answer, cause: int | None, run: RunContext
+) -> PermittedCall | WaitingCall | Failure:
     """What the stored answer means. It is never evaluated again; what a person wrote themselves is new, so it must fit
     and no rule may forbid it."""
     if not answer.approved:
@@ -62,8 +64,8 @@ async def apply_answer(
 
 
 async def _apply_approval(
-    waiting: Waiting, question: Question, answer: Answer, cause: int | None, run: RunContext
-) -> PermittedCall | Waiting | Failure:
+    waiting: WaitingCall, question: Question, answer: Answer, cause: int | None, run: RunContext
+) -> PermittedCall | WaitingCall | Failure:
     changes_since = detect_drift(question, run)
     if changes_since:
         return await ask_again(waiting.valid, question, changes_since, run)
@@ -74,7 +76,7 @@ async def _apply_approval(
     if payload_hash != question.payload_hash or not payload_matches(question):
         return payload_changed(question, payload_hash)
     if not _is_recorded_answer(question, answer, run):
-        lost = Change("your answer", "as you wrote it", "not in the log as you wrote it")
+        lost = BindingChange("your answer", "as you wrote it", "not in the log as you wrote it")
         return await ask_again(valid, question, (lost,), run)
     granted = PermittedCall(
         valid,
@@ -90,12 +92,12 @@ async def _apply_approval(
     return granted if own is None else await _apply_written_arguments(granted, own, question, answer, run)
 
 
-async def _after_consent(valid: ValidCall, run: RunContext) -> PermittedCall | Waiting | Failure:
+async def _after_consent(valid: ValidCall, run: RunContext) -> PermittedCall | WaitingCall | Failure:
     """Consent is one thing and permission another: what policy says counts as if nobody had been asked yet."""
     return permit(valid, await judge(valid, run), run)
 
 
-async def _ask(waiting: Waiting, question: Question, run: RunContext) -> PermittedCall | Waiting | Failure:
+async def _ask(waiting: WaitingCall, question: Question, run: RunContext) -> PermittedCall | WaitingCall | Failure:
     parts, valid = run.parts, waiting.valid
     if question.expires_at and parts.clock.now() >= question.expires_at:
         return _expired(question, run)
@@ -132,7 +134,7 @@ async def _find_objection(valid: ValidCall, was_asked: bool, run: RunContext) ->
     if not (limits.guardrails_before_approval and guardrails):
         return None
     context = run.context(valid.known.accepted.intent)
-    reason = await run_guardrails(guardrails, valid.copy(), context, limits.check_seconds)
+    reason = await run_guardrails(guardrails, valid.copy_arguments(), context, limits.check_seconds)
     return None if reason is None else guardrail_failure(valid, reason)
 
 
@@ -150,12 +152,12 @@ async def ask_provider(asked: Question, provider: InteractionProvider, now: Call
     except TimeoutError:
         return _timeout_answer(asked, provider, now())
     except Exception as error:
-        return Answer(approved=False, reason=f"The question could not be asked: {error_text(error)}.")
+        return Answer(approved=False, reason=f"The question could not be asked: {describe_error(error)}.")
     if answer is None:
         return None
     if not isinstance(answer, Answer):  # pyright: ignore[reportUnnecessaryIsInstance] - a provider is not typed
         return Answer(approved=False, reason=f"The provider answered with {type(answer).__name__}.")
-    if asked.layer == RECOVERY and answer.approved and answer.by == "headless":
+    if asked.layer == RECOVERY_LAYER and answer.approved and answer.by == "headless":
         return Answer(approved=False, reason="Only a person can say that it may run again.", by=answer.by)
     fault = find_answer_problem(asked, answer)
     return Answer(approved=False, reason=fault, by=answer.by) if fault else answer
@@ -175,7 +177,7 @@ def _timeout_answer(asked: Question, provider: InteractionProvider, now: int) ->
     if provider.approval_fallback == "wait":
         return None
     is_open = not asked.expires_at or now < asked.expires_at
-    may = asked.kind == "approval" and asked.layer != RECOVERY and is_open
+    may = asked.kind == "approval" and asked.layer != RECOVERY_LAYER and is_open
     approved = provider.approval_fallback == "approve" and may
     return Answer(approved=approved, reason="Nobody answered in time.", expired=True, by="fallback")
 
@@ -183,11 +185,11 @@ def _timeout_answer(asked: Question, provider: InteractionProvider, now: int) ->
 def find_answer_problem(asked: Question, answer: Answer) -> str:
     """Why this cannot be the answer to the question; empty when it can."""
     try:
-        check(answer.value)
-        check(answer.arguments)
-    except BadJson as error:
+        check_value(answer.value)
+        check_value(answer.arguments)
+    except InvalidJsonError as error:
         return f"The value is not JSON: {error}."
-    if SCOPES.index(answer.scope) > SCOPES.index(asked.scope):
+    if APPROVAL_SCOPES.index(answer.scope) > APPROVAL_SCOPES.index(asked.scope):
         return f"A yes to this question reaches no further than {asked.scope!r}, and this one was for {answer.scope!r}."
     if asked.kind == "consent" and (answer.arguments, answer.value) != (None, None):
         return "A consent is given or refused; it has no arguments and no value."
@@ -226,7 +228,7 @@ def _arguments_to_check(question: Question, answer: Answer) -> JsonObject | None
 
 def _is_recorded_answer(question: Question, answer: Answer, run: RunContext) -> bool:
     written = run.ledger.actions[question.action_id].written_hash
-    return hash_of_answer(question.payload_hash, answer.arguments, answer.value) == written
+    return hash_answer(question.payload_hash, answer.arguments, answer.value) == written
 
 
 def _written_arguments(question: Question, answer: Answer, valid: ValidCall) -> JsonObject | None:
@@ -238,11 +240,13 @@ def _written_arguments(question: Question, answer: Answer, valid: ValidCall) -> 
 
 async def _apply_written_arguments(
     granted: PermittedCall, arguments: JsonObject, question: Question, answer: Answer, run: RunContext
-) -> PermittedCall | Waiting | Failure:
+) -> PermittedCall | WaitingCall | Failure:
     """Validated, judged, bound and hashed anew, as if the model had sent it."""
     valid = validate(granted.valid.known, encode(arguments))
     if isinstance(valid, Failure) and question.kind == "approval":
-        return await ask_again(granted.valid, question, (Change("your arguments", "edited", valid.message),), run)
+        return await ask_again(
+            granted.valid, question, (BindingChange("your arguments", "edited", valid.message),), run
+        )
     if isinstance(valid, Failure):
         return valid
     decision = await judge(valid, run, use_grants=False)
@@ -251,7 +255,7 @@ async def _apply_written_arguments(
         return denied_by_policy(valid, decision)
     if answer.arguments is not None and _needs_second_person(valid, decision, question, run):
         editor = answer.by or "a person"
-        edited = Change("arguments", "as the model wrote them", f"edited by {editor}")
+        edited = BindingChange("arguments", "as the model wrote them", f"edited by {editor}")
         return await ask_again(valid, question, (edited,), run, editor)
     now_bound = bind_approval(valid, decision, run)
     exact = canonicalize(valid, msgspec.structs.replace(question, bound=now_bound))
@@ -268,7 +272,7 @@ async def _apply_written_arguments(
 
 def _needs_second_person(valid: ValidCall, decision: Decision, question: Question, run: RunContext) -> bool:
     """Return whether whoever edited the call may not be the one who approves it."""
-    if decision.verdict is not Verdict.ASK and question.layer != RECOVERY:
+    if decision.verdict is not Verdict.ASK and question.layer != RECOVERY_LAYER:
         return False
     held = require_approval(valid, decision, run)
     if isinstance(held, Failure) or held.question is None:

@@ -7,18 +7,18 @@ import msgspec
 
 from ...domain.call import Question, ValidCall
 from ...domain.decision import Decision, Verdict
-from ...domain.json import BadJson, encode
+from ...domain.json import InvalidJsonError, encode
 from ...domain.outcome import Failure
 from ...domain.payload import (
-    Bound,
-    Change,
+    ApprovalBinding,
+    BindingChange,
     Payload,
-    Surroundings,
-    arguments_of,
-    bind,
+    ExecutionEnvironment,
+    read_canonical_arguments,
+    build_binding,
     canonical_payload,
-    changes,
-    grant_key,
+    diff_bindings,
+    compute_grant_key,
     hash_payload,
 )
 from ...domain.resources import declared_paths
@@ -33,8 +33,10 @@ def apply_grants(valid: ValidCall, decision: Decision, run: RunContext) -> Decis
     if decision.verdict is not Verdict.ASK or decision.scope == "once":
         return decision
     try:
-        key = grant_key(valid.tool.name, valid.arguments, bind_approval(valid, decision, run), decision.rule_ids)
-    except BadJson:
+        key = compute_grant_key(
+            valid.tool.name, valid.arguments, bind_approval(valid, decision, run), decision.rule_ids
+        )
+    except InvalidJsonError:
         return decision
     grant = run.ledger.grants.get(key)
     if grant is None or (grant.until and run.parts.clock.now() >= grant.until):
@@ -43,19 +45,19 @@ def apply_grants(valid: ValidCall, decision: Decision, run: RunContext) -> Decis
     return msgspec.structs.replace(decision, verdict=Verdict.ALLOW, reason=reason, layer="standing approval")
 
 
-def detect_drift(question: Question, run: RunContext) -> tuple[Change, ...]:
+def detect_drift(question: Question, run: RunContext) -> tuple[BindingChange, ...]:
     """What the question is bound to and is different now; the arguments are looked at by their hash."""
     tool = run.parts.registry.find(question.tool_name)
     if tool is None:
-        return (Change("tool", "there", "gone"),)
+        return (BindingChange("tool", "there", "gone"),)
     was = question.bound.surroundings
     around = _environment(tool, question.arguments, [file.path for file in was.files], run)
     # It follows from the tool, the arguments and the policy, which are compared themselves.
     around = msgspec.structs.replace(around, unnamed_code=was.unnamed_code)
-    now = bind(tool, _policy_version(run), run.situation, around)
-    changed = changes(question.bound, now)
+    now = build_binding(tool, _policy_version(run), run.situation, around)
+    changed = diff_bindings(question.bound, now)
     if question.expires_at and run.parts.clock.now() >= question.expires_at:
-        changed = (*changed, Change("time", "open", "over"))
+        changed = (*changed, BindingChange("time", "open", "over"))
     return changed
 
 
@@ -65,7 +67,7 @@ def payload_matches(question: Question) -> bool:
         return True
     try:
         return hash_payload(_canonical(question, question.arguments)) == question.payload_hash
-    except BadJson:
+    except InvalidJsonError:
         return False
 
 
@@ -73,29 +75,33 @@ def canonicalize(valid: ValidCall, question: Question) -> tuple[ValidCall, str] 
     """The call as its canonical bytes have it, and their hash. A failure when no bytes can stand for it."""
     try:
         approved = _canonical(question, valid.arguments)
-        again = validate(valid.known, encode(arguments_of(approved)))
+        again = validate(valid.known, encode(read_canonical_arguments(approved)))
         if isinstance(again, Failure) or _canonical(question, again.arguments) != approved:
             return inexact_payload(valid, "reading it again gives something else")
-    except BadJson as error:
+    except InvalidJsonError as error:
         return inexact_payload(valid, str(error))
     return again, hash_payload(approved)
 
 
-def bind_approval(valid: ValidCall, decision: Decision, run: RunContext) -> Bound:
+def bind_approval(valid: ValidCall, decision: Decision, run: RunContext) -> ApprovalBinding:
     """Return what an approval of the call would be bound to, as it is now."""
     tool = valid.tool
     around = _environment(tool, valid.arguments, {*decision.paths, *declared_paths(tool, valid.arguments)}, run)
     unnamed_code = Risk.EXECUTE in tool.risk and not decision.names_all_code
-    return bind(tool, _policy_version(run), run.situation, msgspec.structs.replace(around, unnamed_code=unnamed_code))
+    return build_binding(
+        tool, _policy_version(run), run.situation, msgspec.structs.replace(around, unnamed_code=unnamed_code)
+    )
 
 
-def _environment(tool: ToolDefinition, arguments: JsonObject, paths: Iterable[str], run: RunContext) -> Surroundings:
+def _environment(
+    tool: ToolDefinition, arguments: JsonObject, paths: Iterable[str], run: RunContext
+) -> ExecutionEnvironment:
     """Paths are from the workspace on, wherever the call itself starts."""
     situation = run.situation
-    cwd = run.parts.sandbox.reach(tool, arguments, situation).cwd
+    cwd = run.parts.sandbox.describe_scope(tool, arguments, situation).cwd
     if situation.workspace and cwd not in ("", situation.workspace):
         paths = [join(situation.workspace, expanduser(path)) for path in paths]
-    return run.parts.sandbox.surroundings(tool, arguments, situation, paths)
+    return run.parts.sandbox.describe_environment(tool, arguments, situation, paths)
 
 
 def _canonical(question: Question, arguments: JsonObject) -> bytes:

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from ...domain.call import PermittedCall, ValidCall, Waiting
+from ...domain.call import PermittedCall, ValidCall, WaitingCall
 from ...domain.decision import Decision, Verdict
 from ...domain.outcome import Failure
 from ...domain.payload import (
-    Change,
+    BindingChange,
     definition_digest,
 )
 from ...domain.tool import (
@@ -14,14 +14,14 @@ from ...domain.tool import (
     ToolContext,
     agent_path,
 )
-from ...rendering.sentences import error_text
+from ...rendering.sentences import describe_error
 from ..context import RunContext
 from ..events import permission_event, void_event
 from ..refusals import consent_unavailable
 from .question import build_consent_question, consent_decision
 
 
-async def require_consent(valid: ValidCall, decision: Decision, run: RunContext) -> Waiting | Failure | None:
+async def require_consent(valid: ValidCall, decision: Decision, run: RunContext) -> WaitingCall | Failure | None:
     """A tool that acts for a user elsewhere waits until that user let it. None: they did, or nothing would come of
     it."""
     if decision.verdict is Verdict.DENY:
@@ -34,7 +34,7 @@ async def require_consent(valid: ValidCall, decision: Decision, run: RunContext)
 
 async def use_consent(
     permitted: PermittedCall, context: ToolContext, run: RunContext
-) -> PermittedCall | Waiting | Failure:
+) -> PermittedCall | WaitingCall | Failure:
     """Right before the start: what lets the tool act for the user, which they may have taken back meanwhile."""
     valid, token = permitted.valid, await _token(permitted.valid, run)
     match token:
@@ -45,7 +45,7 @@ async def use_consent(
             return token
         case None:
             if permitted.action_id:
-                taken_back = Change("consent", "given", "not there any more")
+                taken_back = BindingChange("consent", "given", "not there any more")
                 question = run.ledger.actions[permitted.action_id].question
                 run.recorder.add(void_event(question, (taken_back,), run), valid.call_id)
             return _wait_for_consent(valid, permitted.decision, run)
@@ -53,14 +53,14 @@ async def use_consent(
 
 async def _token(valid: ValidCall, run: RunContext) -> str | Failure | None:
     consent, tool, consents = valid.tool.consent, valid.tool.name, run.parts.consents
-    if consent is None or not consents.asks:
+    if consent is None or not consents.can_ask:
         return consent_unavailable(tool, "nobody can be asked for one here.")
     if not run.situation.requester:
         return consent_unavailable(tool, "the run acts for nobody.")
     try:
         return await asyncio.wait_for(consents.token(_binding(valid, run), consent), run.parts.limits.check_seconds)
     except Exception as error:  # also of whoever keeps the tokens: the run goes on, and this call is refused
-        return consent_unavailable(tool, f"{consent.provider} could not be asked: {error_text(error)}.")
+        return consent_unavailable(tool, f"{consent.provider} could not be asked: {describe_error(error)}.")
 
 
 def _binding(valid: ValidCall, run: RunContext) -> ConsentBinding:
@@ -77,11 +77,11 @@ def _binding(valid: ValidCall, run: RunContext) -> ConsentBinding:
     )
 
 
-def _wait_for_consent(valid: ValidCall, decision: Decision, run: RunContext) -> Waiting:
+def _wait_for_consent(valid: ValidCall, decision: Decision, run: RunContext) -> WaitingCall:
     parts = run.parts
     question = build_consent_question(
         valid, _binding(valid, run), run.situation, parts.clock.now(), parts.limits.consent_seconds
     )
     waits = consent_decision(decision, question)
     run.recorder.add(permission_event(valid.call_id, valid.tool, waits, run), valid.call_id)
-    return Waiting(valid, waits, question)
+    return WaitingCall(valid, waits, question)

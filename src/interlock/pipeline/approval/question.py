@@ -4,13 +4,13 @@ from typing import cast
 
 import msgspec
 
-from ...domain.call import Question, ValidCall, Waiting
-from ...domain.decision import RECOVERY, Decision, Verdict
+from ...domain.call import Question, ValidCall, WaitingCall
+from ...domain.decision import RECOVERY_LAYER, Decision, Verdict
 from ...domain.ids import new_action_id
 from ...domain.outcome import Failure
-from ...domain.payload import Bound
+from ...domain.payload import ApprovalBinding
 from ...domain.resources import values_at
-from ...domain.tool import Consent, ConsentBinding, Risk, Situation
+from ...domain.tool import Consent, ConsentBinding, Risk, CallContext
 from ...rendering.sentences import shorten
 from ..context import RunContext
 from .binding import bind_approval, canonicalize
@@ -32,7 +32,7 @@ def repeat_decision(tool_name: str, decision: Decision) -> Decision:
         verdict=Verdict.ASK,
         reason=reason,
         rule_ids=("interlock:unknown-outcome",),
-        layer=RECOVERY,
+        layer=RECOVERY_LAYER,
         risk=("it may happen twice", *decision.risk),
         prompt=f"Run {tool_name} again? It started before, and whether it happened is not known.",
         policy_digest=decision.policy_digest,
@@ -40,7 +40,9 @@ def repeat_decision(tool_name: str, decision: Decision) -> Decision:
     )
 
 
-def build_question(valid: ValidCall, decision: Decision, bound: Bound, situation: Situation, now: int) -> Question:
+def build_question(
+    valid: ValidCall, decision: Decision, bound: ApprovalBinding, situation: CallContext, now: int
+) -> Question:
     """The question about a call, still without the hash of what would run."""
     asks_value = decision.verdict is Verdict.REQUEST_INPUT
     seconds = decision.answer_within_seconds
@@ -52,7 +54,7 @@ def build_question(valid: ValidCall, decision: Decision, bound: Bound, situation
         tool_name=valid.tool.name,
         kind="input" if asks_value else "approval",
         prompt=decision.prompt or f"Run {valid.tool.name}? {decision.reason}",
-        arguments=valid.copy(),
+        arguments=valid.copy_arguments(),
         payload_hash="",
         risk=_risks(valid, decision, bound),
         rule_ids=decision.rule_ids,
@@ -68,12 +70,12 @@ def build_question(valid: ValidCall, decision: Decision, bound: Bound, situation
     )
 
 
-def _risks(valid: ValidCall, decision: Decision, bound: Bound) -> tuple[str, ...]:
+def _risks(valid: ValidCall, decision: Decision, bound: ApprovalBinding) -> tuple[str, ...]:
     """What a person should know before they say yes."""
     known = decision.risk or tuple(sorted(valid.tool.risk))
     # Whoever judged may have words of their own for it; those that others go by must not be lost by that.
     declared = () if any(word in set(Risk) for word in known) else tuple(sorted(valid.tool.risk))
-    unbound = [f"{file.path} cannot be held fast: {file.unbound}" for file in bound.surroundings.unbound]
+    unbound = [f"{file.path} cannot be held fast: {file.unbound}" for file in bound.surroundings.unbound_files]
     limit = f"output is cut at {valid.tool.max_output_chars} characters"
     hosts = ("hosts can be reached",) if bound.surroundings.sandbox.endswith("+network") else ()
     return (*known, f"sandbox: {bound.surroundings.sandbox}", *hosts, limit, *unbound, *declared)
@@ -87,7 +89,7 @@ def _capability(valid: ValidCall) -> str:
 
 
 def build_consent_question(
-    valid: ValidCall, binding: ConsentBinding, situation: Situation, now: int, seconds: float | None
+    valid: ValidCall, binding: ConsentBinding, situation: CallContext, now: int, seconds: float | None
 ) -> Question:
     """Build the question to the user that the run acts for. They answer it at the provider, and nobody else can."""
     tool, consent = valid.tool, cast(Consent, valid.tool.consent)
@@ -103,10 +105,10 @@ def build_consent_question(
         tool_name=tool.name,
         kind="consent",
         prompt=f"{acts}, and needs their consent{what}.",
-        arguments=valid.copy(),
+        arguments=valid.copy_arguments(),
         payload_hash="",
         risk=tuple(sorted(tool.risk)),
-        bound=Bound(
+        bound=ApprovalBinding(
             tool_origin=tool.origin,
             tool_source=tool.source,
             tool_version=tool.version,
@@ -133,7 +135,7 @@ def consent_decision(decision: Decision, question: Question) -> Decision:
     )
 
 
-def require_approval(valid: ValidCall, decision: Decision, run: RunContext) -> Waiting | Failure:
+def require_approval(valid: ValidCall, decision: Decision, run: RunContext) -> WaitingCall | Failure:
     """A call that a person is to be asked about, exactly as it would run."""
     if decision.answer_within_seconds is None and run.parts.limits.approval_seconds is not None:
         decision = msgspec.structs.replace(decision, answer_within_seconds=run.parts.limits.approval_seconds)
@@ -144,6 +146,6 @@ def require_approval(valid: ValidCall, decision: Decision, run: RunContext) -> W
     if isinstance(exact, Failure):
         return exact
     again, payload_hash = exact
-    return Waiting(
-        again, decision, msgspec.structs.replace(question, arguments=again.copy(), payload_hash=payload_hash)
+    return WaitingCall(
+        again, decision, msgspec.structs.replace(question, arguments=again.copy_arguments(), payload_hash=payload_hash)
     )

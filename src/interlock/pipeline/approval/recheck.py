@@ -2,11 +2,11 @@
 
 import msgspec
 
-from ...domain.call import AcceptedCall, PermittedCall, Question, ValidCall, Waiting
-from ...domain.decision import QUESTIONS, RECOVERY, Verdict
+from ...domain.call import AcceptedCall, PermittedCall, Question, ValidCall, WaitingCall
+from ...domain.decision import QUESTION_VERDICTS, RECOVERY_LAYER, Verdict
 from ...domain.json import encode
 from ...domain.outcome import Failure
-from ...domain.payload import Change
+from ...domain.payload import BindingChange
 from ...domain.tool import ToolContext
 from ..context import RunContext
 from ..events import resume_if_unblocked, void_event
@@ -21,7 +21,7 @@ from .question import repeat_decision
 
 async def recheck_before_start(
     permitted: PermittedCall, context: ToolContext, run: RunContext
-) -> PermittedCall | Waiting | Failure:
+) -> PermittedCall | WaitingCall | Failure:
     """Right before the start: what may have changed since the call was permitted."""
     valid, seconds = permitted.valid, run.parts.limits.check_seconds
     if permitted.action_id:
@@ -34,15 +34,15 @@ async def recheck_before_start(
             return failure
         context.bound = permitted.bound.surroundings
     if valid.tool.input_guardrails:
-        reason = await run_guardrails(valid.tool.input_guardrails, valid.copy(), context, seconds)
+        reason = await run_guardrails(valid.tool.input_guardrails, valid.copy_arguments(), context, seconds)
         if reason is not None:
             return guardrail_failure(valid, reason)
     return permitted if valid.tool.consent is None else await use_consent(permitted, context, run)
 
 
 async def ask_again(
-    valid: ValidCall, question: Question, changes: tuple[Change, ...], run: RunContext, edited_by: str = ""
-) -> PermittedCall | Waiting | Failure:
+    valid: ValidCall, question: Question, changes: tuple[BindingChange, ...], run: RunContext, edited_by: str = ""
+) -> PermittedCall | WaitingCall | Failure:
     """Void the question, and look up, validate and judge the call as it is now: with the model's arguments, or with
     those of a person who edited them for others to approve."""
     editor = edited_by or question.edited_by
@@ -52,7 +52,7 @@ async def ask_again(
     if isinstance(again, Failure):
         resume_if_unblocked(cause, run)
         return again
-    is_repeat = question.layer == RECOVERY
+    is_repeat = question.layer == RECOVERY_LAYER
     decision = await judge(again, run, use_grants=not is_repeat)
     if is_repeat:
         if decision.verdict not in (Verdict.ALLOW, Verdict.ASK):
@@ -60,7 +60,7 @@ async def ask_again(
             return unknown_outcome(again.tool.name, "and policy does not let it run again")
         decision = repeat_decision(again.tool.name, decision)
     outcome = permit(again, decision, run)
-    if decision.verdict not in QUESTIONS:
+    if decision.verdict not in QUESTION_VERDICTS:
         resume_if_unblocked(run.ledger.next_seq - 1, run)
     if isinstance(outcome, PermittedCall):
         return msgspec.structs.replace(outcome, edited_by=editor) if editor else outcome

@@ -10,9 +10,9 @@ import msgspec
 
 from ...domain.call import PermittedCall
 from ...domain.errors import ConfigurationError
-from ...domain.event import Warned
+from ...domain.event import WarningRaised
 from ...domain.redaction import redact_line
-from ...rendering.sentences import error_text
+from ...rendering.sentences import describe_error
 from ..context import RunContext
 from ..parts import RuleChange
 
@@ -46,9 +46,9 @@ async def keep_rule(permitted: PermittedCall, run: RunContext) -> None:
         recorded = True
         await _run_policy_work(keep, change.rule, run)
     except Exception as error:
-        problem = redact_line(error_text(error), parts.redactor.redact)
+        problem = redact_line(describe_error(error), parts.redactor.redact)
         message = f"The call was approved once, but its rule was not kept: {problem}."
-        run.recorder.add(Warned(message=message, call_id=call_id), call_id)
+        run.recorder.add(WarningRaised(message=message, call_id=call_id), call_id)
         if recorded:
             with suppress(Exception):  # it was said in the run's log
                 await parts.record_rule(msgspec.structs.replace(change, problem=problem))
@@ -56,4 +56,4 @@ async def keep_rule(permitted: PermittedCall, run: RunContext) -> None:
 
 async def _run_policy_work(work: Callable[[str], Any], rule: str, run: RunContext) -> Any:
     """Files are read and written: in a thread, and not for ever."""
-    return await asyncio.wait_for(run.parts.sandbox.call(partial(work, rule)), run.parts.limits.check_seconds)
+    return await asyncio.wait_for(run.parts.sandbox.run_blocking(partial(work, rule)), run.parts.limits.check_seconds)

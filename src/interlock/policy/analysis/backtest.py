@@ -5,18 +5,18 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ...domain.decision import Decision, Verdict, strictest
+from ...domain.decision import Decision, Verdict, pick_strictest
 from ...domain.tool import JsonObject
 from ..engine.rule_policy import RulePolicy
 from ..files.policy_files import PolicyFiles
 from ..interface import PolicyEvent
-from .recorded import RecordedCall, Said
+from .recorded import RecordedCall, RecordedAnswer
 
 #: Opinions of the tools themselves. They hold beside every policy.
-_NOT_OF_POLICY = frozenset({"tool limit", "path boundary"})
+_NON_POLICY_LAYERS = frozenset({"tool limit", "path boundary"})
 
 
-class Flip(msgspec.Struct, frozen=True, kw_only=True):
+class DecisionChange(msgspec.Struct, frozen=True, kw_only=True):
     """A decision that would be another one."""
 
     run_id: str
@@ -29,7 +29,7 @@ class Flip(msgspec.Struct, frozen=True, kw_only=True):
     now_rules: tuple[str, ...]
     reason: str
     #: What the person said who was asked then.
-    said: Said
+    said: RecordedAnswer
 
     @property
     def looser(self) -> bool:
@@ -38,7 +38,7 @@ class Flip(msgspec.Struct, frozen=True, kw_only=True):
         return order.index(self.now) < order.index(self.was)
 
 
-class Skipped(msgspec.Struct, frozen=True):
+class SkippedCalls(msgspec.Struct, frozen=True):
     """Calls that could not be judged again."""
 
     reason: str
@@ -46,25 +46,25 @@ class Skipped(msgspec.Struct, frozen=True):
 
 
 class Backtest(msgspec.Struct, frozen=True, kw_only=True):
-    flips: tuple[Flip, ...]
+    flips: tuple[DecisionChange, ...]
     unchanged: int
     #: The rules that had nothing to say about any of these calls.
     never_fired: tuple[str, ...]
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedCalls, ...]
 
 
 def backtest(policy: RulePolicy | PolicyFiles, calls: Iterable[RecordedCall]) -> Backtest:
     rules = policy.policy if isinstance(policy, PolicyFiles) else policy
-    flips: list[Flip] = []
+    flips: list[DecisionChange] = []
     fired: set[str] = set()
-    lost: Counter[str] = Counter()
+    skip_reasons: Counter[str] = Counter()
     unchanged = 0
     for call in calls:
         if call.event is None:
-            lost[call.lost] += 1
+            skip_reasons[call.lost] += 1
             continue
-        fired.update(rules.matching(call.event))
-        flip = _flip(policy, call, call.event)
+        fired.update(rules.find_matching_rules(call.event))
+        flip = _compare_decision(policy, call, call.event)
         if flip is None:
             unchanged += 1
         else:
@@ -73,15 +73,17 @@ def backtest(policy: RulePolicy | PolicyFiles, calls: Iterable[RecordedCall]) ->
         flips=tuple(flips),
         unchanged=unchanged,
         never_fired=tuple(rule.id for rule in policy.rules if rule.id not in fired),
-        skipped=tuple(Skipped(reason, count) for reason, count in sorted(lost.items())),
+        skipped=tuple(SkippedCalls(reason, count) for reason, count in sorted(skip_reasons.items())),
     )
 
 
-def _flip(policy: RulePolicy | PolicyFiles, call: RecordedCall, event: PolicyEvent) -> Flip | None:
-    was, now = call.decision, _decision(policy, call.decision, event)
+def _compare_decision(
+    policy: RulePolicy | PolicyFiles, call: RecordedCall, event: PolicyEvent
+) -> DecisionChange | None:
+    was, now = call.decision, _evaluate_again(policy, call.decision, event)
     if was.verdict is now.verdict:
         return None
-    return Flip(
+    return DecisionChange(
         run_id=call.run_id,
         call_id=call.call_id,
         tool=call.tool,
@@ -95,6 +97,6 @@ def _flip(policy: RulePolicy | PolicyFiles, call: RecordedCall, event: PolicyEve
     )
 
 
-def _decision(policy: RulePolicy | PolicyFiles, was: Decision, event: PolicyEvent) -> Decision:
+def _evaluate_again(policy: RulePolicy | PolicyFiles, was: Decision, event: PolicyEvent) -> Decision:
     now = policy.evaluate(event)
-    return strictest((now, was)) if was.layer in _NOT_OF_POLICY else now
+    return pick_strictest((now, was)) if was.layer in _NON_POLICY_LAYERS else now

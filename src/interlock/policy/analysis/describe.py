@@ -17,7 +17,7 @@ def about(rule: Rule) -> str:
         "server": rule.server,
         "path": rule.path,
         "access": rule.access,
-        "command": _commands(rule),
+        "command": _format_commands(rule),
         "host": rule.host,
         "arguments": msgspec.to_builtins(rule.arguments),
         "agent": rule.agent,
@@ -25,21 +25,23 @@ def about(rule: Rule) -> str:
         "interactive": rule.interactive,
         "when": rule.when_source,
     }
-    return ", ".join(f"{name} {_listed(value)}" for name, value in conditions.items() if value not in (None, "", {}))
+    return ", ".join(
+        f"{name} {_format_value(value)}" for name, value in conditions.items() if value not in (None, "", {})
+    )
 
 
-def _commands(rule: Rule) -> list[str] | None:
+def _format_commands(rule: Rule) -> list[str] | None:
     if rule.command is None:
         return None
     given = [rule.command] if isinstance(rule.command, str) else rule.command
-    return [_command(each) for each in given]
+    return [_format_command(each) for each in given]
 
 
-def _command(given: str | CommandPattern) -> str:
+def _format_command(given: str | CommandPattern) -> str:
     return given if isinstance(given, str) else " ".join(given.words) + ("" if given.exact else " ...")
 
 
-def _listed(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, str | bool):
         return str(value)
     if isinstance(value, list | tuple | set | frozenset):

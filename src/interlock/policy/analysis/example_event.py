@@ -6,24 +6,24 @@ from typing import Any, TypedDict, Unpack
 import msgspec
 from pydantic import BaseModel, ConfigDict
 
-from ...domain.tool import JsonObject, Origin, ResourceKind, Risk, Situation, ToolDefinition, ToolSpec
+from ...domain.tool import JsonObject, ToolOrigin, ResourceKind, Risk, CallContext, ToolDefinition, ToolSpec
 from ..interface import PolicyEvent
 
 
-class Family(msgspec.Struct, frozen=True):
+class ToolDefaults(msgspec.Struct, frozen=True):
     """What is known of a tool by its name alone."""
 
     resources: Mapping[str, ResourceKind]
     risk: frozenset[Risk]
 
 
-_READS = Family({"path": "path"}, frozenset({Risk.READ}))
-_WRITES = Family({"path": "path"}, frozenset({Risk.WRITE}))
+_READS = ToolDefaults({"path": "path"}, frozenset({Risk.READ}))
+_WRITES = ToolDefaults({"path": "path"}, frozenset({Risk.WRITE}))
 
-_RUNS = Family({"command": "command", "cwd": "folder"}, frozenset({Risk.EXECUTE}))
+_RUNS = ToolDefaults({"command": "command", "cwd": "folder"}, frozenset({Risk.EXECUTE}))
 
 #: The built-in tools.
-FAMILIES: Mapping[str, Family] = {
+TOOL_DEFAULTS: Mapping[str, ToolDefaults] = {
     "bash": _RUNS,
     "bash_outside": _RUNS,
     "read_file": _READS,
@@ -35,39 +35,39 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 
-class _Anything(BaseModel):
+class _AnyArguments(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-class Declared(TypedDict, total=False):
+class ToolDeclaration(TypedDict, total=False):
     """What the tool declares. What is not given is taken from its name, where that is known."""
 
     risk: Iterable[str]
-    origin: Origin
+    origin: ToolOrigin
     source: str
     resources: Mapping[str, ResourceKind]
 
 
 def hypothetical(
-    tool_name: str, arguments: JsonObject, situation: Situation | None = None, **declared: Unpack[Declared]
+    tool_name: str, arguments: JsonObject, situation: CallContext | None = None, **declared: Unpack[ToolDeclaration]
 ) -> PolicyEvent:
-    family = FAMILIES.get(tool_name, Family({}, frozenset()))
-    risks = frozenset(map(Risk, declared.get("risk", family.risk)))
+    defaults = TOOL_DEFAULTS.get(tool_name, ToolDefaults({}, frozenset()))
+    risks = frozenset(map(Risk, declared.get("risk", defaults.risk)))
     definition = ToolDefinition(
         spec=ToolSpec(name=tool_name, description="", parameters_schema={}),
         version="",
-        handler=_nothing,
+        handler=_unused_handler,
         is_async=False,
-        args_model=_Anything,
+        args_model=_AnyArguments,
         risk=risks,
         read_only=risks == frozenset({Risk.READ}),
         origin=declared.get("origin", "local"),
         source=declared.get("source", ""),
-        resources=declared.get("resources", family.resources),
+        resources=declared.get("resources", defaults.resources),
     )
-    checked = _Anything.model_validate(arguments)
-    return PolicyEvent("call_hypothetical", definition, checked, situation or Situation(run_id="run_hypothetical"))
+    checked = _AnyArguments.model_validate(arguments)
+    return PolicyEvent("call_hypothetical", definition, checked, situation or CallContext(run_id="run_hypothetical"))
 
 
-def _nothing(**arguments: Any) -> None:
+def _unused_handler(**arguments: Any) -> None:
     """It is never called: nothing executes a hypothetical call."""

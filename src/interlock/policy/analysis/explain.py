@@ -9,16 +9,16 @@ import msgspec
 
 from ...domain.decision import Decision
 from ...domain.resources import Mask
-from ..engine.plan import Judged
+from ..engine.plan import PartEvaluation
 from ..engine.rule import Rule
 from ..engine.rule_policy import RulePolicy
 from ..interface import PolicyEvent
 from ..shell.command import SimpleCommand
 
-Point: TypeAlias = Literal["gate", "arguments", "commands", "sandbox"]
+EnforcementPoint: TypeAlias = Literal["gate", "arguments", "commands", "sandbox"]
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class ExplainedPart(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that the call would do."""
 
     what: str
@@ -36,48 +36,50 @@ class Enforcement(msgspec.Struct, frozen=True):
     """Where a rule is held to, and how."""
 
     rule_id: str
-    point: Point
+    point: EnforcementPoint
     how: str
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     tool: str
     decision: Decision
-    parts: tuple[Part, ...]
+    parts: tuple[ExplainedPart, ...]
     enforcement: tuple[Enforcement, ...]
     policy_digest: str
 
 
 def explain(policy: RulePolicy, event: PolicyEvent) -> Explanation:
-    judged = policy.judge(event)
-    spoke = {rule_id for part in judged for said in part.said for rule_id in said.rule_ids}
+    evaluated = policy.evaluate_parts(event)
+    matched_ids = {rule_id for part in evaluated for said in part.rule_decisions for rule_id in said.rule_ids}
     return Explanation(
         tool=event.tool_name,
         decision=policy.evaluate(event),
-        parts=tuple(_part(part) for part in judged),
-        enforcement=tuple(point for rule in policy.rules if rule.id in spoke for point in _points(rule)),
+        parts=tuple(_explain_part(part) for part in evaluated),
+        enforcement=tuple(
+            point for rule in policy.rules if rule.id in matched_ids for point in _find_enforcement(rule)
+        ),
         policy_digest=policy.digest,
     )
 
 
-class HasRules(Protocol):
+class RuleSource(Protocol):
     @property
     def rules(self) -> tuple[Rule, ...]: ...
 
 
-def masks(policy: HasRules, now: int | None = None, tool: str = "") -> tuple[Mask, ...]:
+def find_masks(policy: RuleSource, now: int | None = None, tool: str = "") -> tuple[Mask, ...]:
     """What no command may reach by itself, for the sandbox: the paths of rules that deny them to every tool, or to the
     one that is named, and that have not ended `now` (in nanoseconds since 1970)."""
     at = time_ns() if now is None else now
     return tuple(
         Mask(rule.id, pattern, rule.access)
         for rule in policy.rules
-        if rule.verdict == "deny" and _holds_everywhere(rule, tool) and not 0 < rule.expires_at <= at
-        for pattern in _several(rule.path)
+        if rule.verdict == "deny" and _applies_unconditionally(rule, tool) and not 0 < rule.expires_at <= at
+        for pattern in _as_tuple(rule.path)
     )
 
 
-def _holds_everywhere(rule: Rule, tool: str) -> bool:
+def _applies_unconditionally(rule: Rule, tool: str) -> bool:
     narrowed = (
         rule.risk,
         rule.origin,
@@ -91,31 +93,31 @@ def _holds_everywhere(rule: Rule, tool: str) -> bool:
     )
     return (
         bool(rule.path)
-        and any(pattern == "*" or fnmatchcase(tool, pattern) for pattern in _several(rule.tools))
+        and any(pattern == "*" or fnmatchcase(tool, pattern) for pattern in _as_tuple(rule.tools))
         and all(condition is None for condition in narrowed)
         and not rule.arguments
     )
 
 
-def _part(part: Judged) -> Part:
-    subject = part.subject
-    return Part(
-        what=_command_text(subject.command) if subject.command is not None else "the call",
+def _explain_part(part: PartEvaluation) -> ExplainedPart:
+    subject = part.part
+    return ExplainedPart(
+        what=_format_command_line(subject.command) if subject.command is not None else "the call",
         opaque=subject.opaque,
         risk=tuple(sorted(subject.risk)),
-        facts=subject.facts,
+        facts=subject.risk_descriptions,
         paths=tuple(dict.fromkeys(path.given for path in subject.paths)),
         hosts=subject.hosts,
-        said=part.said,
+        said=part.rule_decisions,
         decision=part.decision,
     )
 
 
-def _command_text(command: SimpleCommand) -> str:
+def _format_command_line(command: SimpleCommand) -> str:
     return " ".join((*command.wrappers, *command.argv))
 
 
-def _points(rule: Rule) -> list[Enforcement]:
+def _find_enforcement(rule: Rule) -> list[Enforcement]:
     found = [Enforcement(rule.id, "gate", "before every call, whichever way it came in")]
     kind = "paths" if rule.path else "hosts"
     if rule.path or rule.host:
@@ -126,12 +128,12 @@ def _points(rule: Rule) -> list[Enforcement]:
     if rule.command:
         how = "on every simple command of a script, with wrappers taken off"
         found.append(Enforcement(rule.id, "commands", how))
-    if masks(RulePolicy([rule])):
+    if find_masks(RulePolicy([rule])):
         how = "read-only for" if rule.access == "write" else "hidden from"
         mask = f"as a mask: to be {how} commands, also where none of their words name it"
         found.append(Enforcement(rule.id, "sandbox", mask))
     return found
 
 
-def _several(given: str | Collection[str] | None) -> tuple[str, ...]:
+def _as_tuple(given: str | Collection[str] | None) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given or ())

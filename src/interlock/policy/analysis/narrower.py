@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from ...domain.decision import Verdict
-from ..engine.compiled import Compiled, compile_rule, one_form
+from ..engine.compiled import Compiled, compile_rule, normalize_value
 from ..engine.rule import ArgumentGlob, ArgumentIs, ArgumentRegex, ArgumentTest, CommandPattern, Rule
 from ..shell.match import ANY_WORD
 
@@ -28,18 +28,18 @@ def find_wider_condition(candidate: Rule, suggested: Rule) -> str:
     one, other = compile_rule(candidate), compile_rule(suggested)
     checks: Mapping[str, bool] = {
         "decision": one.verdict is other.verdict is Verdict.ALLOW,
-        "tools": _within(one.tools, other.tools, _is_name_within),
+        "tools": _is_each_within(one.tools, other.tools, _is_name_within),
         "risk": _is_subset(one.risk, other.risk),
         "origin": other.origin in (None, one.origin),
-        "server": _within(one.servers, other.servers, _is_name_within),
+        "server": _is_each_within(one.servers, other.servers, _is_name_within),
         "mode": _is_subset(one.modes, other.modes),
         "interactive": other.interactive in (None, one.interactive),
-        "agent": _within(one.agents, other.agents, _is_name_within),
-        "path": _within(one.paths or None, other.paths or None, str.__eq__),
+        "agent": _is_each_within(one.agents, other.agents, _is_name_within),
+        "path": _is_each_within(one.paths or None, other.paths or None, str.__eq__),
         "access": other.access in (None, one.access),
-        "command": _within(one.commands or None, other.commands or None, _is_command_within)
-        and not _reaches_commands(one, other),
-        "host": _within(one.hosts or None, other.hosts or None, _is_host_within),
+        "command": _is_each_within(one.commands or None, other.commands or None, _is_command_within)
+        and not _covers_commands(one, other),
+        "host": _is_each_within(one.hosts or None, other.hosts or None, _is_host_within),
         "arguments": _are_arguments_within(candidate.arguments, suggested.arguments),
         "when": suggested.when is None or _is_same_condition(candidate, suggested),
         "expires": not other.expires_at or 0 < one.expires_at <= other.expires_at,
@@ -47,7 +47,9 @@ def find_wider_condition(candidate: Rule, suggested: Rule) -> str:
     return next((key for key, is_shown in checks.items() if not is_shown), "")
 
 
-def _within(some: Collection[_T] | None, others: Collection[_T] | None, is_within: Callable[[_T, _T], bool]) -> bool:
+def _is_each_within(
+    some: Collection[_T] | None, others: Collection[_T] | None, is_within: Callable[[_T, _T], bool]
+) -> bool:
     """Return whether each alternative is within one of the others. None is no condition."""
     if others is None:
         return True
@@ -69,9 +71,9 @@ def _is_command_within(one: CommandPattern, other: CommandPattern) -> bool:
     return all(wanted in (ANY_WORD, word) for wanted, word in zip(other.words, one.words, strict=False))
 
 
-def _reaches_commands(one: Compiled, other: Compiled) -> bool:
+def _covers_commands(one: Compiled, other: Compiled) -> bool:
     """A rule about paths or hosts that names no command allows no command that may do more than read."""
-    return bool(one.commands) and other.about_resources and not other.commands
+    return bool(one.commands) and other.has_resource_conditions and not other.commands
 
 
 def _is_host_within(one: str, other: str) -> bool:
@@ -88,7 +90,7 @@ def _are_arguments_within(some: Mapping[str, ArgumentTest], others: Mapping[str,
 def _is_test_within(one: ArgumentTest, other: ArgumentTest) -> bool:
     match one, other:
         case ArgumentIs(), ArgumentIs():
-            return one_form(one.value) == one_form(other.value)
+            return normalize_value(one.value) == normalize_value(other.value)
         case (ArgumentGlob(), ArgumentGlob()) | (ArgumentRegex(), ArgumentRegex()):
             return one.pattern == other.pattern
         case _:

@@ -21,12 +21,12 @@ from ...domain import json
 from ...domain.decision import Verdict
 from ...domain.resources import declared_paths
 from ...domain.tool import JsonObject
-from ..engine.paths import Workspace
+from ..engine.paths import PathResolver
 from ..engine.rule_policy import RulePolicy
 from ..files.kept import load_rule
 from ..files.places import PolicyFileError
 from ..interface import PolicyEvent
-from ..shell.word_set import word_set
+from ..shell.word_set import make_word_set
 from .recorded import RecordedCall
 
 _MAX_SUGGESTIONS = 50
@@ -38,7 +38,7 @@ _VERSION = re.compile(r"[-.0-9]+$")
 
 #: Programs that run what their words say, change what other programs do, or send anything anywhere: the first words
 #: of such a command say too little about the rest.
-_RUNS_ANYTHING = word_set(
+_GENERAL_PROGRAMS = make_word_set(
     "python pypy perl ruby node nodejs deno bun php lua luajit tclsh wish java jshell groovy scala kotlin ghci runghc "
     "R Rscript julia octave awk gawk mawk nawk sed ed ex vi vim nvim view emacs nano m4 bc dc osascript pwsh "
     "bash sh dash zsh ksh mksh ash fish csh tcsh rbash busybox toybox "
@@ -51,10 +51,10 @@ _RUNS_ANYTHING = word_set(
     "systemd-run tmux screen psql mysql sqlite3 mongosh redis-cli openssl gpg base64 xxd echo printf cat"
 )
 #: Second words that only say that something else follows.
-_RUNS_THE_REST = word_set("run exec dlx x start shell eval do call -c -e -m -r --")
+_RUNNER_SUBCOMMANDS = make_word_set("run exec dlx x start shell eval do call -c -e -m -r --")
 
 
-class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
+class RuleSuggestion(msgspec.Struct, frozen=True, kw_only=True):
     #: An entry of `rules` in a policy file.
     rule: JsonObject
     #: How many questions of the past it would have answered, out of how many.
@@ -64,7 +64,7 @@ class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
     denied: int = 0
 
 
-class _Request(msgspec.Struct, frozen=True):
+class _PastRequest(msgspec.Struct, frozen=True):
     """A question of the past."""
 
     call: RecordedCall
@@ -75,105 +75,109 @@ class _Request(msgspec.Struct, frozen=True):
     commands: tuple[tuple[str, ...], ...] | None
 
     @property
-    def approved(self) -> bool:
-        return self.call.said == "granted" and self.answerable
+    def is_approved(self) -> bool:
+        return self.call.said == "granted" and self.is_answerable
 
     @property
-    def answerable(self) -> bool:
+    def is_answerable(self) -> bool:
         """Was it asked because no rule spoke?"""
         return self.call.decision.verdict is Verdict.ASK and not self.call.decision.rule_ids
 
 
 #: The conditions of a rule that lets this request through, and examples for it; None when there is none of this kind.
-_Narrowed: TypeAlias = tuple[JsonObject, list[JsonObject]] | None
-_Way: TypeAlias = Callable[[_Request], _Narrowed]
+_CandidateConditions: TypeAlias = tuple[JsonObject, list[JsonObject]] | None
+_Strategy: TypeAlias = Callable[[_PastRequest], _CandidateConditions]
 
 
-def suggest(calls: Iterable[RecordedCall], min_count: int = 3) -> list[Suggestion]:
+def find_suggestions(calls: Iterable[RecordedCall], min_count: int = 3) -> list[RuleSuggestion]:
     """Those that would have answered most come first."""
     asked = [call for call in calls if call.decision.verdict in (Verdict.ASK, Verdict.REQUEST_INPUT)]
-    by_tool: dict[str, list[_Request]] = defaultdict(list)
-    commands = _Commands()
+    by_tool: dict[str, list[_PastRequest]] = defaultdict(list)
+    commands = _CommandCache()
     for call in asked:
         if call.event is not None:
-            key = _key(call.event)
-            by_tool[call.tool].append(_Request(call, call.event, key, commands.of(call.event, key)))
+            key = _request_key(call.event)
+            by_tool[call.tool].append(_PastRequest(call, call.event, key, commands.get(call.event, key)))
     # What cannot be looked at may have been refused, so nothing wide is said about its tool.
-    unseen = {call.tool for call in asked if call.event is None and _was_refused(call)}
+    unseen = {call.tool for call in asked if call.event is None and _was_rejected(call)}
     found = [
         msgspec.structs.replace(suggestion, out_of=len(asked))
         for tool, requests in by_tool.items()
-        for suggestion in _of_tool(requests, _WAYS[:1] if tool in unseen else _WAYS, max(min_count, 1))
+        for suggestion in _suggest_for_tool(
+            requests, _STRATEGIES[:1] if tool in unseen else _STRATEGIES, max(min_count, 1)
+        )
     ]
     return sorted(found, key=lambda each: (-each.covers, each.rule["id"]))[:_MAX_SUGGESTIONS]
 
 
-def _was_refused(call: RecordedCall) -> bool:
+def _was_rejected(call: RecordedCall) -> bool:
     return call.said in ("rejected", "edited")
 
 
-def _key(event: PolicyEvent) -> bytes:
+def _request_key(event: PolicyEvent) -> bytes:
     situation = event.situation
     about = (situation.agent, situation.mode, situation.interactive, situation.workspace, situation.requester)
     return json.encode_sorted((event.tool_name, event.arguments, *about))
 
 
-def _of_tool(requests: Sequence[_Request], ways: Iterable[_Way], min_count: int) -> Iterator[Suggestion]:
+def _suggest_for_tool(
+    requests: Sequence[_PastRequest], strategies: Iterable[_Strategy], min_count: int
+) -> Iterator[RuleSuggestion]:
     """From narrow to wide: what a narrow rule covers is no reason for a wider one."""
     answered: set[bytes] = set()
-    for way in ways:
-        approved = [request for request in requests if request.approved and request.key not in answered]
-        for group in _groups(approved, way, min_count):
+    for strategy in strategies:
+        approved = [request for request in requests if request.is_approved and request.key not in answered]
+        for group in _group_requests(approved, strategy, min_count):
             if sum(request.key not in answered for request in group.requests) < min_count:
                 continue
-            rule = _rule(group)
-            covered = _covered(rule, requests)
-            refused = any(_was_refused(request.call) for request in covered)
-            if refused or sum(request.approved for request in covered) < min_count:
+            rule = _build_rule(group)
+            covered = _find_covered(rule, requests)
+            refused = any(_was_rejected(request.call) for request in covered)
+            if refused or sum(request.is_approved for request in covered) < min_count:
                 continue
-            yield Suggestion(rule=rule, covers=sum(request.answerable for request in covered), out_of=0)
+            yield RuleSuggestion(rule=rule, covers=sum(request.is_answerable for request in covered), out_of=0)
             answered |= {request.key for request in covered}
 
 
-class _Group(msgspec.Struct, frozen=True):
+class _RequestGroup(msgspec.Struct, frozen=True):
     """Requests that one rule would let through."""
 
     conditions: JsonObject
-    requests: list[_Request] = msgspec.field(default_factory=list[_Request])
+    requests: list[_PastRequest] = msgspec.field(default_factory=list[_PastRequest])
     examples: list[JsonObject] = msgspec.field(default_factory=list[JsonObject])
 
 
-def _groups(requests: Iterable[_Request], way: _Way, min_count: int) -> list[_Group]:
+def _group_requests(requests: Iterable[_PastRequest], strategy: _Strategy, min_count: int) -> list[_RequestGroup]:
     """The largest first."""
-    groups: dict[bytes, _Group] = {}
+    groups: dict[bytes, _RequestGroup] = {}
     for request in requests:
-        narrowed = way(request)
+        narrowed = strategy(request)
         if narrowed is not None:
             conditions, examples = narrowed
-            group = groups.setdefault(json.encode_sorted(conditions), _Group(conditions))
+            group = groups.setdefault(json.encode_sorted(conditions), _RequestGroup(conditions))
             group.requests.append(request)
             group.examples.extend(each for each in examples if each not in group.examples)
             del group.examples[_MAX_EXAMPLES:]
-    often = [group for group in groups.values() if len(group.requests) >= min_count]
-    return sorted(often, key=lambda group: -len(group.requests))[:_MAX_SUGGESTIONS]
+    frequent = [group for group in groups.values() if len(group.requests) >= min_count]
+    return sorted(frequent, key=lambda group: -len(group.requests))[:_MAX_SUGGESTIONS]
 
 
-def _rule(group: _Group) -> JsonObject:
+def _build_rule(group: _RequestGroup) -> JsonObject:
     tool = group.requests[0].event.tool
-    from_where: JsonObject = {}
+    origin: JsonObject = {}
     if tool.origin != "local" and not tool.name.startswith("mcp__"):
-        from_where = {"origin": tool.origin, **({"server": tool.source} if tool.source else {})}
-    about = {"decision": "allow", "tools": tool.name, **from_where, **group.conditions}
+        origin = {"origin": tool.origin, **({"server": tool.source} if tool.source else {})}
+    about = {"decision": "allow", "tools": tool.name, **origin, **group.conditions}
     short = [each for each in group.examples if len(json.encode(each)) <= _MAX_EXAMPLE_CHARS]
     return {
         "id": f"suggested-{sha256(json.encode_sorted(about)).hexdigest()[:8]}",
         **about,
         "reason": f"People said yes to this {len(group.requests)} times.",
-        **({"matches": [{"tool": tool.name, **from_where, **each} for each in short]} if short else {}),
+        **({"matches": [{"tool": tool.name, **origin, **each} for each in short]} if short else {}),
     }
 
 
-def _covered(entry: JsonObject, requests: Iterable[_Request]) -> list[_Request]:
+def _find_covered(entry: JsonObject, requests: Iterable[_PastRequest]) -> list[_PastRequest]:
     """The questions that the rule would have answered with yes."""
     if _GLOB.search(entry.get("server", "")):
         return []
@@ -181,14 +185,14 @@ def _covered(entry: JsonObject, requests: Iterable[_Request]) -> list[_Request]:
         policy = RulePolicy([load_rule(entry)])
     except PolicyFileError:
         return []
-    judged: dict[bytes, bool] = {}
+    is_covered: dict[bytes, bool] = {}
     for request in requests:
-        if request.key not in judged and (_was_refused(request.call) or _may_cover(entry, request)):
-            judged[request.key] = _lets_through(policy, request.event)
-    return [request for request in requests if judged.get(request.key)]
+        if request.key not in is_covered and (_was_rejected(request.call) or _can_cover(entry, request)):
+            is_covered[request.key] = _is_allowed(policy, request.event)
+    return [request for request in requests if is_covered.get(request.key)]
 
 
-def _may_cover(entry: JsonObject, request: _Request) -> bool:
+def _can_cover(entry: JsonObject, request: _PastRequest) -> bool:
     """A command that begins with other words is told at one look, without reading a script again."""
     if "command" not in entry:
         return True
@@ -197,39 +201,39 @@ def _may_cover(entry: JsonObject, request: _Request) -> bool:
     return bool(commands) and all(any(argv[: len(words)] == words for words in patterns) for argv in commands)
 
 
-def _lets_through(policy: RulePolicy, event: PolicyEvent) -> bool:
-    parts = policy.judge(event)
-    return any(part.said for part in parts) and all(part.decision.verdict is Verdict.ALLOW for part in parts)
+def _is_allowed(policy: RulePolicy, event: PolicyEvent) -> bool:
+    parts = policy.evaluate_parts(event)
+    return any(part.rule_decisions for part in parts) and all(part.decision.verdict is Verdict.ALLOW for part in parts)
 
 
-class _Commands:
+class _CommandCache:
     """What requests would run, each read once however often it came."""
 
     def __init__(self) -> None:
         self._without_rules = RulePolicy()
         self._known: dict[bytes, tuple[tuple[str, ...], ...] | None] = {}
 
-    def of(self, event: PolicyEvent, key: bytes) -> tuple[tuple[str, ...], ...] | None:
+    def get(self, event: PolicyEvent, key: bytes) -> tuple[tuple[str, ...], ...] | None:
         if "command" not in event.tool.resources.values():
             return ()
         if key not in self._known:
-            self._known[key] = self._read(event)
+            self._known[key] = self._find_commands(event)
         return self._known[key]
 
-    def _read(self, event: PolicyEvent) -> tuple[tuple[str, ...], ...] | None:
+    def _find_commands(self, event: PolicyEvent) -> tuple[tuple[str, ...], ...] | None:
         found: set[tuple[str, ...]] = set()
-        for part in self._without_rules.judge(event):
-            command = part.subject.command
+        for part in self._without_rules.evaluate_parts(event):
+            command = part.part.command
             if part.decision.verdict is Verdict.ALLOW:
                 continue
-            if command is None or part.subject.opaque or command.wrappers or command.assignments or command.globs:
+            if command is None or part.part.opaque or command.wrappers or command.assignments or command.globs:
                 return None
             found.add(command.argv)
         # In a rule, the word `*` is any word.
         return tuple(sorted(found)) if found and not any("*" in argv for argv in found) else None
 
 
-def _exactly(request: _Request) -> _Narrowed:
+def _match_exactly(request: _PastRequest) -> _CandidateConditions:
     if request.commands is None:
         return None
     if request.commands:
@@ -242,28 +246,28 @@ def _exactly(request: _Request) -> _Narrowed:
     return conditions, [{"arguments": arguments}]
 
 
-def _first_words(count: int, request: _Request) -> _Narrowed:
+def _match_prefix(count: int, request: _PastRequest) -> _CandidateConditions:
     if request.commands is None or len(request.commands) != 1:
         return None
     (argv,) = request.commands
-    if len(argv) < count or _says_too_little(argv):
+    if len(argv) < count or _is_prefix_too_broad(argv):
         return None
     return {"command": [{"words": list(argv[:count])}]}, [{"command": shlex.join(argv)}]
 
 
-def _says_too_little(argv: tuple[str, ...]) -> bool:
+def _is_prefix_too_broad(argv: tuple[str, ...]) -> bool:
     program = argv[0]
     names = {program.lower(), _VERSION.sub("", program.lower())}
-    return basename(program) != program or not names.isdisjoint(_RUNS_ANYTHING) or argv[1] in _RUNS_THE_REST
+    return basename(program) != program or not names.isdisjoint(_GENERAL_PROGRAMS) or argv[1] in _RUNNER_SUBCOMMANDS
 
 
-def _in_folder(request: _Request) -> _Narrowed:
+def _match_folder(request: _PastRequest) -> _CandidateConditions:
     event = request.event
     workspace = event.situation.workspace
     paths = declared_paths(event.tool, event.arguments)
     if request.commands != () or not workspace or not paths:
         return None
-    places = [place for path in paths for place in Workspace(workspace).touched(path, writes=True).places]
+    places = [place for path in paths for place in PathResolver(workspace).resolve(path, writes=True).targets]
     folders = {dirname(place.relative) if place.relative is not None else "" for place in places}
     folder = folders.pop() if len(folders) == 1 else ""
     hidden = any(name.startswith(".") for name in folder.split("/"))
@@ -272,4 +276,8 @@ def _in_folder(request: _Request) -> _Narrowed:
     return {"path": f"{folder}/*"}, [{"path": place.relative} for place in places]
 
 
-_WAYS: tuple[_Way, ...] = (_exactly, *(partial(_first_words, count) for count in _PREFIX_WORDS), _in_folder)
+_STRATEGIES: tuple[_Strategy, ...] = (
+    _match_exactly,
+    *(partial(_match_prefix, count) for count in _PREFIX_WORDS),
+    _match_folder,
+)

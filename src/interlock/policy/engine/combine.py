@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ...domain.decision import SCOPES, Decision, Verdict, strictest
+from ...domain.decision import APPROVAL_SCOPES, Decision, Verdict, pick_strictest
 
 
-def combined(decisions: Sequence[Decision]) -> Decision:
-    verdict = strictest(decisions).verdict
+def merge_decisions(decisions: Sequence[Decision]) -> Decision:
+    verdict = pick_strictest(decisions).verdict
     winners = sorted((said for said in decisions if said.verdict is verdict), key=lambda said: said.rule_ids)
     if verdict is Verdict.REQUEST_INPUT:
         # A value that a person gives is also the yes to what other rules ask about, so they must hear of it.
@@ -22,13 +22,13 @@ def combined(decisions: Sequence[Decision]) -> Decision:
     merged = msgspec.structs.replace(
         winners[0],
         rule_ids=tuple(dict.fromkeys(rule_id for winner in winners for rule_id in winner.rule_ids)),
-        reason=_joined(" ", (winner.reason for winner in winners)),
-        layer=_joined(", ", (winner.layer for winner in winners)),
+        reason=_join_unique(" ", (winner.reason for winner in winners)),
+        layer=_join_unique(", ", (winner.layer for winner in winners)),
         risk=tuple(dict.fromkeys(risk for winner in winners for risk in winner.risk)),
-        prompt=_joined("\n", (winner.prompt for winner in winners)),
-        suggested_rule=_joined("\n", (winner.suggested_rule for winner in winners)),
-        advice=_joined(" ", (winner.advice for winner in winners)),
-        scope=min((winner.scope for winner in winners), key=SCOPES.index),
+        prompt=_join_unique("\n", (winner.prompt for winner in winners)),
+        suggested_rule=_join_unique("\n", (winner.suggested_rule for winner in winners)),
+        advice=_join_unique(" ", (winner.advice for winner in winners)),
+        scope=min((winner.scope for winner in winners), key=APPROVAL_SCOPES.index),
         answer_within_seconds=min(
             (winner.answer_within_seconds for winner in winners if winner.answer_within_seconds is not None),
             default=None,
@@ -41,11 +41,11 @@ def combined(decisions: Sequence[Decision]) -> Decision:
     return msgspec.structs.replace(merged, verdict=Verdict.DENY, reason=reason, target_arg="", scope="once")
 
 
-def refused(decision: Decision, fault: str) -> Decision:
+def deny_on_condition_error(decision: Decision, problem: str) -> Decision:
     """The rule could not say whether it speaks: then it says no."""
-    reason = f"The condition of rule {decision.rule_ids[0]} {fault}, so the call is refused."
+    reason = f"The condition of rule {decision.rule_ids[0]} {problem}, so the call is refused."
     return msgspec.structs.replace(decision, verdict=Verdict.DENY, reason=reason, target_arg="", scope="once")
 
 
-def _joined(separator: str, texts: Iterable[str]) -> str:
+def _join_unique(separator: str, texts: Iterable[str]) -> str:
     return separator.join(dict.fromkeys(filter(None, texts)))

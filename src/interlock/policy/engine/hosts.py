@@ -13,7 +13,7 @@ _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _NUMERIC = re.compile(r"(?:0[xX][0-9a-fA-F]*|[0-9]+)(?:\.(?:0[xX][0-9a-fA-F]*|[0-9]+))*\.?")
 
 
-def host_of(text: str) -> str | None:
+def parse_host(text: str) -> str | None:
     """Lower case, without port, user and final dot; names of other scripts as they are sent."""
     if not text or _AMBIGUOUS.search(text) or _ODD_SCHEME.match(text):
         return None
@@ -21,10 +21,10 @@ def host_of(text: str) -> str | None:
         host = urlsplit(text if _SCHEME.match(text) else "//" + text).hostname
     except ValueError:
         return None
-    return plain_host(host) if host and "%" not in host else None
+    return normalize_host(host) if host and "%" not in host else None
 
 
-def plain_host(host: str) -> str | None:
+def normalize_host(host: str) -> str | None:
     """One spelling per host: what resolvers would make of the name. None where they make an address of a number."""
     host = host.rstrip(".\u3002\uff0e\uff61")
     try:
@@ -32,13 +32,13 @@ def plain_host(host: str) -> str | None:
     except ValueError:
         if _NUMERIC.fullmatch(host):
             return None
-        return host.lower() or None if host.isascii() else _sent(host)
+        return host.lower() or None if host.isascii() else _to_idna(host)
     return str(getattr(address, "ipv4_mapped", None) or address)
 
 
-def _sent(host: str) -> str | None:
+def _to_idna(host: str) -> str | None:
     """A name of another script as it is sent, which may turn out to be a number."""
     try:
-        return plain_host(host.encode("idna").decode())
+        return normalize_host(host.encode("idna").decode())
     except UnicodeError:
         return None

@@ -7,21 +7,21 @@ from typing import Any
 from ...domain import json
 from ..interface import PolicyEvent
 from ..shell.command import SimpleCommand
-from ..shell.risks import ANY_CODE
-from .plan import Judged
+from ..shell.risks import RUNS_ANY_CODE
+from .plan import PartEvaluation
 
 _MAX_RULE_CHARS = 4_000
 
 
-def narrowest_rule(event: PolicyEvent, parts: Sequence[Judged]) -> str:
+def suggest_exact_rule(event: PolicyEvent, parts: Sequence[PartEvaluation]) -> str:
     """As JSON, which is YAML too. Empty when no rule could say it: what is not known cannot be allowed for good, and
     neither can what a file says that may say something else tomorrow."""
-    if any(part.subject.opaque or ANY_CODE in part.subject.facts for part in parts):
+    if any(part.part.opaque or RUNS_ANY_CODE in part.part.risk_descriptions for part in parts):
         return ""
-    commands = [part.subject.command for part in parts]
+    commands = [part.part.command for part in parts]
     conditions: dict[str, Any]
     if commands and all(command is not None and not command.wrappers for command in commands):
-        if not all(_is_plain(command) for command in commands if command):
+        if not all(_is_literal(command) for command in commands if command):
             return ""
         conditions = {"command": [{"words": list(command.argv), "exact": True} for command in commands if command]}
     elif any(command is not None for command in commands):
@@ -36,6 +36,6 @@ def narrowest_rule(event: PolicyEvent, parts: Sequence[Judged]) -> str:
     return text if len(text) <= _MAX_RULE_CHARS else ""
 
 
-def _is_plain(command: SimpleCommand) -> bool:
+def _is_literal(command: SimpleCommand) -> bool:
     """Do its words say all of it? Not where it starts in another folder, or where words stand for other words."""
     return command.bases == ("",) and not (command.assignments or command.globs or "*" in command.argv)

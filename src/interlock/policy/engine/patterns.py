@@ -25,42 +25,42 @@ _MAX_PATTERN_CHARS = 2_000
 _MAX_MEMORY_BYTES = 64 << 20
 
 
-def regex(pattern: str) -> Any:
+def compile_regex(pattern: str) -> Any:
     """A compiled RE2 pattern, or `ConfigurationError` with the reason."""
-    library = _library()
+    library = _require_re2()
     if len(pattern) > _MAX_PATTERN_CHARS:
         raise ConfigurationError(f"a pattern has at most {_MAX_PATTERN_CHARS} characters, this one {len(pattern)}")
     try:
-        return library.compile(pattern, _options(library))
+        return library.compile(pattern, _re2_options(library))
     except library.error as error:
-        raise ConfigurationError(f"{pattern!r} is no RE2 pattern: {_words(error)}") from None
+        raise ConfigurationError(f"{pattern!r} is no RE2 pattern: {_error_text(error)}") from None
 
 
 class PatternSet:
     """Many patterns matched in one pass: which of them match the whole text?"""
 
     def __init__(self, patterns: Sequence[str]) -> None:
-        library = _library()
-        self._set: Any = library.Set.FullMatchSet(_options(library))
+        library = _require_re2()
+        self._set: Any = library.Set.FullMatchSet(_re2_options(library))
         for pattern in patterns:
             self._set.Add(pattern)
         try:
             self._set.Compile()
             self._set.Match(b"r:")
         except library.error as error:
-            fault = f"the {len(patterns):,} patterns are too large together: {_words(error)}"
+            fault = f"the {len(patterns):,} patterns are too large together: {_error_text(error)}"
             raise ConfigurationError(fault) from None
 
-    def matching(self, text: str) -> Sequence[int]:
+    def find_matches(self, text: str) -> Sequence[int]:
         return self._set.Match(text.encode("utf-8", "surrogatepass")) or ()
 
 
-def folded(text: str) -> str:
+def fold_text(text: str) -> str:
     """Texts that a file system may take for the same, as the same text."""
     return normalize("NFKC", normalize("NFKC", text).casefold())
 
 
-def path_patterns(glob: str, *, wide: bool) -> tuple[str, ...]:
+def path_glob_to_regexes(glob: str, *, wide: bool) -> tuple[str, ...]:
     """A path glob as regular expressions over `r:` and `a:` texts: one fits when the glob does.
 
     A wide one is read as it is written and as it is folded, and from where it really leads when it is absolute.
@@ -71,14 +71,14 @@ def path_patterns(glob: str, *, wide: bool) -> tuple[str, ...]:
         raise ConfigurationError(f"{glob!r} goes up a folder; write where it leads instead")
     written = expanduser(glob) if glob == "~" or glob.startswith("~/") else glob
     if not wide:
-        return (_path_pattern(written, wide=False),)
+        return (_path_glob_to_regex(written, wide=False),)
     spellings = dict.fromkeys(
-        spelling for place in (written, _resolved(written)) for spelling in (place, folded(place))
+        spelling for place in (written, _resolve_glob(written)) for spelling in (place, fold_text(place))
     )
-    return tuple(_path_pattern(spelling, wide=True) for spelling in spellings)
+    return tuple(_path_glob_to_regex(spelling, wide=True) for spelling in spellings)
 
 
-def _path_pattern(pattern: str, *, wide: bool) -> str:
+def _path_glob_to_regex(pattern: str, *, wide: bool) -> str:
     while pattern.startswith("./"):
         pattern = pattern[2:]
     is_folder = pattern.endswith("/")
@@ -87,14 +87,14 @@ def _path_pattern(pattern: str, *, wide: bool) -> str:
     if pattern in ("", "."):  # a whole tree: of the file system for `/`, else of the workspace
         return f"{'a' if is_folder and not pattern else 'r'}:{'.*' if below else '[./]?'}"
     if pattern.startswith("/"):
-        return f"a:{_translated(pattern)}{below}"
+        return f"a:{_translate_glob(pattern)}{below}"
     if "/" not in pattern:
         anywhere = "(?:a:/|r:)" if wide else "r:"
-        return f"{anywhere}(?:.*/)?{_translated(pattern)}{below}"
-    return f"r:{_translated(pattern)}{below}"
+        return f"{anywhere}(?:.*/)?{_translate_glob(pattern)}{below}"
+    return f"r:{_translate_glob(pattern)}{below}"
 
 
-def _resolved(glob: str) -> str:
+def _resolve_glob(glob: str) -> str:
     """An absolute glob with the links in front of its first wildcard followed."""
     wildcard = _WILDCARD.search(glob)
     literal = glob[: wildcard.start()] if wildcard else glob
@@ -108,42 +108,44 @@ _WILDCARD = re.compile(r"[*?\[]")
 _TOKEN = re.compile(r"/\*\*/|/\*\*$|^\*\*/|\*+|\?|\[!?\]?[^\]/]*\]|.", re.DOTALL)
 
 
-def _translated(glob: str) -> str:
+def _translate_glob(glob: str) -> str:
     pieces = [match.group() for match in _TOKEN.finditer(glob)]
     if "[" in pieces:
         raise ConfigurationError(f"{glob!r} has a [ without its ]; write [[] for the character itself")
-    translated = "".join(map(_piece, pieces))
-    regex(translated)
+    translated = "".join(map(_translate_token, pieces))
+    compile_regex(translated)
     return translated
 
 
-_PIECES = {"/**/": "/(?:.*/)?", "/**": "(?:/.*)?", "**/": "(?:.*/)?", "?": "[^/]", "*": "[^/]*"}
+_TOKEN_REGEXES = {"/**/": "/(?:.*/)?", "/**": "(?:/.*)?", "**/": "(?:.*/)?", "?": "[^/]", "*": "[^/]*"}
 
 
-def _piece(token: str) -> str:
-    if token in _PIECES:
-        return _PIECES[token]
+def _translate_token(token: str) -> str:
+    if token in _TOKEN_REGEXES:
+        return _TOKEN_REGEXES[token]
     if token.startswith("**"):
         return ".*"
-    return _class(token) if len(token) > 1 else re.escape(token)
+    return _translate_class(token) if len(token) > 1 else re.escape(token)
 
 
-def _class(token: str) -> str:
+def _translate_class(token: str) -> str:
     """`[abc]` and `[!abc]`, where nothing but `-` and the final `]` means anything else than itself."""
     negated = token[1] == "!"
     members = "".join("\\" + char if char in "\\^[]" else char for char in token[1 + negated : -1])
     return f"[^/{members}]" if negated else f"[{members}]"
 
 
-def glob_pattern(glob: str) -> str:
+def glob_to_regex(glob: str) -> str:
     """A glob over a whole text, where a slash is a character like any other."""
-    return "".join(_piece(token).replace("[^/", "[^").replace("[^]", ".") for token in _TEXT_TOKEN.findall(glob))
+    return "".join(
+        _translate_token(token).replace("[^/", "[^").replace("[^]", ".") for token in _TEXT_TOKEN.findall(glob)
+    )
 
 
 _TEXT_TOKEN = re.compile(r"\*+|\?|\[!?\]?[^\]]*\]|.", re.DOTALL)
 
 
-def host_fits(pattern: str, host: str) -> bool:
+def host_matches(pattern: str, host: str) -> bool:
     """`example.com` is that host; `*.example.com` is it and everything under it; `*` is any."""
     if pattern == "*":
         return True
@@ -152,13 +154,13 @@ def host_fits(pattern: str, host: str) -> bool:
     return host == pattern
 
 
-def _library() -> Any:
+def _require_re2() -> Any:
     if re2 is None:
         raise ConfigurationError("Patterns of paths and texts need RE2: install interlock[policy].")
     return re2
 
 
-def _options(library: Any) -> Any:
+def _re2_options(library: Any) -> Any:
     options = library.Options()
     options.log_errors = False
     options.max_mem = _MAX_MEMORY_BYTES
@@ -166,6 +168,6 @@ def _options(library: Any) -> Any:
     return options
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     text = error.args[0] if error.args else ""
     return text.decode(errors="replace") if isinstance(text, bytes) else str(text)

@@ -5,130 +5,141 @@ from typing import Any
 
 import msgspec
 
-from ...domain.decision import QUESTIONS, Decision, Verdict, strictest
-from ...domain.tool import JsonObject, Mode, Risk, ToolDefinition
+from ...domain.decision import QUESTION_VERDICTS, Decision, Verdict, pick_strictest
+from ...domain.tool import JsonObject, PermissionMode, Risk, ToolDefinition
 from ..interface import PolicyEvent
-from ..shell.match import program_name, words_within
-from .combine import combined, refused
+from ..shell.match import normalize_program_name, find_inner_words
+from .combine import merge_decisions, deny_on_condition_error
 from .compiled import Compiled
-from .index import Index
-from .modes import by_default, refused_by_mode
-from .rule import Default
-from .subject import Resources, Subject, subjects
+from .index import RuleIndex
+from .modes import decide_by_default, deny_by_mode
+from .rule import DefaultVerdict
+from .subject import Resources, CallPart, extract_call_parts
 
-_MAX_NAMED = 5
-_READ = frozenset({Risk.READ})
+_MAX_RULES_NAMED = 5
+_READ_RISKS = frozenset({Risk.READ})
 
 
-class Judged(msgspec.Struct, frozen=True):
+class PartEvaluation(msgspec.Struct, frozen=True):
     """One part of a call, and what was said about it."""
 
-    subject: Subject
+    part: CallPart
     #: By every rule that spoke, and by the mode where it refuses.
-    said: tuple[Decision, ...]
+    rule_decisions: tuple[Decision, ...]
     decision: Decision
 
 
-class Fallback(msgspec.Struct, frozen=True):
+class PolicyDefault(msgspec.Struct, frozen=True):
     """What a policy says where no rule does, and the digest that stands in its decisions."""
 
-    default: Default
+    default: DefaultVerdict
     digest: str
 
 
-class Plan:
+class ToolPlan:
     def __init__(
         self,
         tool: ToolDefinition,
-        mode: Mode,
+        mode: PermissionMode,
         rules: Sequence[Compiled],
         resources: Resources,
-        fallback: Fallback,
+        fallback: PolicyDefault,
     ) -> None:
         self.tool, self._mode, self._resources = tool, mode, resources
-        self._default: Default = fallback.default
+        self._default: DefaultVerdict = fallback.default
         self._digest = fallback.digest
         digest = fallback.digest
-        conditional = [rule for rule in rules if rule.conditional]
-        self._decisions = {rule.id: rule.decision(tool, digest) for rule in rules}
-        self._unconditional = tuple(self._decisions[rule.id] for rule in rules if not rule.conditional)
-        self._index = Index(conditional)
+        conditional = [rule for rule in rules if rule.is_conditional]
+        self._decisions = {rule.id: rule.make_decision(tool, digest) for rule in rules}
+        self._unconditional = tuple(self._decisions[rule.id] for rule in rules if not rule.is_conditional)
+        self._index = RuleIndex(conditional)
         self._needs_arguments = bool(resources) or any(rule.arguments for rule in conditional)
-        self._doubtful = [rule for rule in conditional if rule.about_resources and rule.wide]
-        self._programs = _by_program(self._doubtful)
+        self._resource_rules = [rule for rule in conditional if rule.has_resource_conditions and rule.is_wide]
+        self._rules_by_program = _group_by_program(self._resource_rules)
         #: The decision, where it does not depend on what the call would do.
-        self.settled = self._settled() if not conditional else None
+        self.constant_decision = self._find_constant_decision() if not conditional else None
 
-    def judge(self, event: PolicyEvent, now: Callable[[], int]) -> list[Judged]:
+    def evaluate_parts(self, event: PolicyEvent, now: Callable[[], int]) -> list[PartEvaluation]:
         arguments = event.arguments if self._needs_arguments else {}
-        holds = _Conditions(event, now)
-        found = list[Judged]()
-        for subject in subjects(event, self._resources, arguments):
-            if not subject.is_hidden:
-                found.append(self._judge(subject, arguments, holds))
-            elif said := [each for each in self._said(subject, arguments, holds) if each.verdict is not Verdict.ALLOW]:
+        conditions = _ConditionCache(event, now)
+        found = list[PartEvaluation]()
+        for part in extract_call_parts(event, self._resources, arguments):
+            if not part.is_hidden:
+                found.append(self._evaluate_part(part, arguments, conditions))
+            elif decisions := [
+                each for each in self._decide_by_rules(part, arguments, conditions) if each.verdict is not Verdict.ALLOW
+            ]:
                 # What another command may start is named only where a rule refuses it or asks about it.
-                found.append(Judged(subject, tuple(said), combined(said)))
+                found.append(PartEvaluation(part, tuple(decisions), merge_decisions(decisions)))
         return found
 
-    def _judge(self, subject: Subject, arguments: JsonObject, holds: "_Conditions") -> Judged:
-        said = [*self._unconditional, *self._said(subject, arguments, holds)]
-        refusal = refused_by_mode(self._mode, subject.risk)
+    def _evaluate_part(self, part: CallPart, arguments: JsonObject, conditions: "_ConditionCache") -> PartEvaluation:
+        decisions = [*self._unconditional, *self._decide_by_rules(part, arguments, conditions)]
+        refusal = deny_by_mode(self._mode, part.risk)
         if refusal is not None:
-            said.append(self._named(refusal))
-        return Judged(subject, tuple(said), self._decide(subject, said))
+            decisions.append(self._with_digest(refusal))
+        return PartEvaluation(part, tuple(decisions), self._decide(part, decisions))
 
-    def _said(self, subject: Subject, arguments: JsonObject, holds: "_Conditions") -> list[Decision]:
+    def _decide_by_rules(self, part: CallPart, arguments: JsonObject, conditions: "_ConditionCache") -> list[Decision]:
         """What rules about paths, commands, hosts and arguments say."""
-        said = list[Decision]()
-        for rule in self._index.found(subject, arguments):
-            if _fits(rule, subject, arguments):
-                said += holds.said(rule, self._decisions[rule.id])
-        doubtful = self._doubtful if subject.opaque else self._mentioned(subject)
-        return said + self._doubt(doubtful, arguments, holds) if doubtful else said
+        decisions = list[Decision]()
+        for rule in self._index.find_candidates(part, arguments):
+            if _matches(rule, part, arguments):
+                decisions += conditions.decide(rule, self._decisions[rule.id])
+        doubtful = self._resource_rules if part.opaque else self._find_mentioned_rules(part)
+        return decisions + self._decide_uncertain(doubtful, arguments, conditions) if doubtful else decisions
 
-    def _decide(self, subject: Subject, said: list[Decision]) -> Decision:
+    def _decide(self, part: CallPart, decisions: list[Decision]) -> Decision:
         """Only an allow loosens: without one, what asks or refuses adds to the default and never takes from it."""
-        if any(each.verdict is Verdict.ALLOW for each in said):
-            return combined(said)
-        default = self._named(by_default(self._default, self._mode, subject))
-        return strictest((combined(said), default)) if said else default
+        if any(each.verdict is Verdict.ALLOW for each in decisions):
+            return merge_decisions(decisions)
+        default = self._with_digest(decide_by_default(self._default, self._mode, part))
+        return pick_strictest((merge_decisions(decisions), default)) if decisions else default
 
-    def _named(self, decision: Decision) -> Decision:
+    def _with_digest(self, decision: Decision) -> Decision:
         """A decision of no rule, in the name of the policy."""
         return msgspec.structs.replace(decision, policy_digest=self._digest) if self._digest else decision
 
-    def _settled(self) -> Decision | None:
-        subject = Subject(risk=self.tool.risk)
-        depends = any(kind == "command" for _, kind in self._resources) or self._mode is Mode.ACCEPT_EDITS
-        if depends and not (self._unconditional and (self._mode is not Mode.READ_ONLY or self.tool.risk <= _READ)):
+    def _find_constant_decision(self) -> Decision | None:
+        part = CallPart(risk=self.tool.risk)
+        depends = any(kind == "command" for _, kind in self._resources) or self._mode is PermissionMode.ACCEPT_EDITS
+        if depends and not (
+            self._unconditional and (self._mode is not PermissionMode.READ_ONLY or self.tool.risk <= _READ_RISKS)
+        ):
             return None
-        decision = self._judge(subject, {}, _Conditions(None, int)).decision
+        decision = self._evaluate_part(part, {}, _ConditionCache(None, int)).decision
         # A question names what the call would touch, and the rule that would do instead.
         asked_alike = bool(self._unconditional) and not self._resources
-        return decision if decision.verdict not in QUESTIONS or asked_alike else None
+        return decision if decision.verdict not in QUESTION_VERDICTS or asked_alike else None
 
-    def _mentioned(self, subject: Subject) -> list[Compiled]:
+    def _find_mentioned_rules(self, part: CallPart) -> list[Compiled]:
         """Rules about a command whose words all stand among those of another: it may well start it."""
-        if not self._programs or subject.command is None or subject.risk <= _READ:
+        if not self._rules_by_program or part.command is None or part.risk <= _READ_RISKS:
             return []
-        words = words_within(subject.command)
-        rules = {rule.id: rule for word in words for rule in self._programs.get(word, ()) if rule.is_within(words)}
+        words = find_inner_words(part.command)
+        rules = {
+            rule.id: rule
+            for word in words
+            for rule in self._rules_by_program.get(word, ())
+            if rule.is_mentioned_in(words)
+        }
         return list(rules.values())
 
-    def _doubt(self, rules: Sequence[Compiled], arguments: JsonObject, holds: "_Conditions") -> list[Decision]:
+    def _decide_uncertain(
+        self, rules: Sequence[Compiled], arguments: JsonObject, conditions: "_ConditionCache"
+    ) -> list[Decision]:
         """Said about what is not known for sure: any of these rules might be about it."""
-        said = [
+        matches = [
             (rule, decision)
             for rule in rules
-            if rule.fits_arguments(arguments)
-            for decision in holds.said(rule, self._decisions[rule.id])
+            if rule.matches_arguments(arguments)
+            for decision in conditions.decide(rule, self._decisions[rule.id])
         ]
-        if not said:
+        if not matches:
             return []
-        names = [rule.id for rule, _ in said[:_MAX_NAMED]]
-        more = f" and {len(said) - _MAX_NAMED} more" if len(said) > _MAX_NAMED else ""
-        layers = dict.fromkeys(decision.layer for _, decision in said)
+        names = [rule.id for rule, _ in matches[:_MAX_RULES_NAMED]]
+        more = f" and {len(matches) - _MAX_RULES_NAMED} more" if len(matches) > _MAX_RULES_NAMED else ""
+        layers = dict.fromkeys(decision.layer for _, decision in matches)
         doubt = Decision(
             verdict=Verdict.ASK,
             reason=f"It cannot be shown that this is not what {', '.join(names)}{more} is about.",
@@ -141,56 +152,58 @@ class Plan:
         return [doubt]
 
 
-def _by_program(rules: Sequence[Compiled]) -> dict[str, list[Compiled]]:
+def _group_by_program(rules: Sequence[Compiled]) -> dict[str, list[Compiled]]:
     found: dict[str, list[Compiled]] = {}
     for rule in rules:
         for pattern in rule.commands:
-            found.setdefault(program_name(pattern.words[0]), []).append(rule)
+            found.setdefault(normalize_program_name(pattern.words[0]), []).append(rule)
     return found
 
 
-class _Conditions:
+class _ConditionCache:
     """The conditions that do not depend on the part of the call, each asked at most once."""
 
     def __init__(self, event: PolicyEvent | None, now: Callable[[], int]) -> None:
         self._event = event
         self._now = now
-        self._said: dict[str, tuple[Decision, ...]] = {}
+        self._decisions: dict[str, tuple[Decision, ...]] = {}
 
-    def said(self, rule: Compiled, decision: Decision) -> tuple[Decision, ...]:
+    def decide(self, rule: Compiled, decision: Decision) -> tuple[Decision, ...]:
         """What the rule says: nothing when it has ended or its condition does not hold."""
-        if rule.id not in self._said:
-            self._said[rule.id] = self._ask(rule, decision)
-        return self._said[rule.id]
+        if rule.id not in self._decisions:
+            self._decisions[rule.id] = self._evaluate(rule, decision)
+        return self._decisions[rule.id]
 
-    def _ask(self, rule: Compiled, decision: Decision) -> tuple[Decision, ...]:
+    def _evaluate(self, rule: Compiled, decision: Decision) -> tuple[Decision, ...]:
         assert self._event is not None  # noqa: S101 - without an event there are no conditional rules
         if rule.expires_at and self._now() >= rule.expires_at:
             return ()
-        if not rule.fits_agent(self._event.situation.agent):
+        if not rule.matches_agent(self._event.situation.agent):
             return ()
         holds: Any = True
         if rule.when is not None:
             try:
                 holds = rule.when(self._event)
             except Exception as error:
-                return (refused(decision, f"raised {type(error).__name__}"),)
+                return (deny_on_condition_error(decision, f"raised {type(error).__name__}"),)
         if holds is False:
             return ()
-        return (decision,) if holds is True else (refused(decision, f"returned a {type(holds).__name__}"),)
+        return (
+            (decision,) if holds is True else (deny_on_condition_error(decision, f"returned a {type(holds).__name__}"),)
+        )
 
 
-def _fits(rule: Compiled, subject: Subject, arguments: JsonObject) -> bool:
+def _matches(rule: Compiled, part: CallPart, arguments: JsonObject) -> bool:
     """Do the conditions on the arguments hold? Those on paths were looked at when the rule was found."""
-    if rule.commands and (subject.command is None or not rule.fits_command(subject.command)):
+    if rule.commands and (part.command is None or not rule.matches_command(part.command)):
         return False
-    if not rule.wide and rule.about_resources and not _may_be_allowed(rule, subject):
+    if not rule.is_wide and rule.has_resource_conditions and not _can_allow(rule, part):
         return False
-    if rule.hosts and not rule.fits_hosts(subject):
+    if rule.hosts and not rule.matches_hosts(part):
         return False
-    return rule.fits_arguments(arguments)
+    return rule.matches_arguments(arguments)
 
 
-def _may_be_allowed(rule: Compiled, subject: Subject) -> bool:
+def _can_allow(rule: Compiled, part: CallPart) -> bool:
     """To allow a path or a host is not to allow whatever a command may do there."""
-    return not subject.opaque and (bool(rule.commands) or subject.command is None or subject.risk <= _READ)
+    return not part.opaque and (bool(rule.commands) or part.command is None or part.risk <= _READ_RISKS)

@@ -9,13 +9,13 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from ...domain.decision import Scope
+from ...domain.decision import ApprovalScope
 from ...domain.resources import Access
-from ...domain.tool import Mode, Origin, ResourceKind
+from ...domain.tool import PermissionMode, ToolOrigin, ResourceKind
 from ..interface import PolicyEvent
 
-Default: TypeAlias = Literal["risk", "allow", "ask", "deny"]
-Condition: TypeAlias = Callable[[PolicyEvent], bool]
+DefaultVerdict: TypeAlias = Literal["risk", "allow", "ask", "deny"]
+RuleCondition: TypeAlias = Callable[[PolicyEvent], bool]
 
 
 class CommandPattern(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     tools: str | Collection[str] = "*"
     #: Tools that have any of these risks. `allow` is narrower: tools that have risks, and none but these.
     risk: str | Collection[str] | None = None
-    origin: Origin | None = None
+    origin: ToolOrigin | None = None
     #: Where a tool comes from: the MCP server, skill folder or extension. Globs.
     server: str | Collection[str] | None = None
 
@@ -68,9 +68,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     host: str | Collection[str] | None = None
 
     agent: str | Collection[str] | None = None
-    mode: Mode | str | Collection[Mode | str] | None = None
+    mode: PermissionMode | str | Collection[PermissionMode | str] | None = None
     interactive: bool | None = None
-    when: Condition | None = None
+    when: RuleCondition | None = None
     #: `when` as it was written, where it was written as text.
     when_source: str = ""
 
@@ -84,7 +84,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     #: With request_input: the argument that the person's value becomes.
     target_arg: str = ""
     #: With ask: the widest scope that a yes may have.
-    scope: Scope = "run"
+    scope: ApprovalScope = "run"
     #: With ask and request_input: how long the question stays open.
     answer_within_seconds: float | None = None
     #: When the rule ends, in nanoseconds since 1970; 0 is never.

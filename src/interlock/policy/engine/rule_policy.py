@@ -17,16 +17,16 @@ from typing import Any
 
 import msgspec
 
-from ...domain.decision import QUESTIONS, Decision
+from ...domain.decision import QUESTION_VERDICTS, Decision
 from ...domain.errors import ConfigurationError
-from ...domain.tool import Situation, ToolDefinition
+from ...domain.tool import CallContext, ToolDefinition
 from ..interface import PolicyEvent
-from .combine import combined
-from .compiled import check_unique, compile_rule, policy_digest
-from .index import Index
-from .narrowest import narrowest_rule
-from .plan import Fallback, Judged, Plan
-from .rule import Default, ResourceDeclaration, Rule
+from .combine import merge_decisions
+from .compiled import check_unique_ids, compile_rule, compute_policy_digest
+from .index import RuleIndex
+from .narrowest import suggest_exact_rule
+from .plan import PolicyDefault, PartEvaluation, ToolPlan
+from .rule import DefaultVerdict, ResourceDeclaration, Rule
 
 _MAX_PLANS = 4096
 
@@ -37,57 +37,59 @@ class RulePolicy:
     def __init__(
         self,
         rules: Iterable[Rule] = (),
-        default: Default = "risk",
+        default: DefaultVerdict = "risk",
         resources: Iterable[ResourceDeclaration] = (),
         now: Callable[[], int] = time_ns,
     ) -> None:
         self.rules = tuple(sorted(rules, key=lambda rule: rule.id))
         self.resources = tuple(resources)
-        self.default: Default = default
-        check_unique([rule.id for rule in self.rules])
+        self.default: DefaultVerdict = default
+        check_unique_ids([rule.id for rule in self.rules])
         if default not in ("risk", "allow", "ask", "deny"):
             raise ConfigurationError(f"A policy's default is risk, allow, ask or deny, not {default!r}")
         self._compiled = [compile_rule(rule) for rule in self.rules]
-        Index(self._compiled)  # what cannot be matched is refused now, and not with the first call
-        self.digest = policy_digest(default, self._compiled, self.resources)
+        RuleIndex(self._compiled)  # what cannot be matched is refused now, and not with the first call
+        self.digest = compute_policy_digest(default, self._compiled, self.resources)
         self._now = now
         #: A policy that says nothing has nothing to be known by.
-        speaks = bool(self.rules or self.resources or default != "risk")
-        self._fallback = Fallback(default, self.digest if speaks else "")
-        self._plans: dict[Any, Plan] = {}
+        has_content = bool(self.rules or self.resources or default != "risk")
+        self._fallback = PolicyDefault(default, self.digest if has_content else "")
+        self._plans: dict[Any, ToolPlan] = {}
 
     def evaluate(self, event: PolicyEvent) -> Decision:
-        plan = self._plan(event.tool, event.situation)
-        if plan.settled is not None:
-            return plan.settled
-        return _whole(event, plan.judge(event, self._now))
+        plan = self._get_plan(event.tool, event.situation)
+        if plan.constant_decision is not None:
+            return plan.constant_decision
+        return _combine_parts(event, plan.evaluate_parts(event, self._now))
 
-    def judge(self, event: PolicyEvent) -> list[Judged]:
+    def evaluate_parts(self, event: PolicyEvent) -> list[PartEvaluation]:
         """Every part of the call with everything that was said about it, for people who want to know why."""
-        return self._plan(event.tool, event.situation).judge(event, self._now)
+        return self._get_plan(event.tool, event.situation).evaluate_parts(event, self._now)
 
-    def matching(self, event: PolicyEvent) -> tuple[str, ...]:
+    def find_matching_rules(self, event: PolicyEvent) -> tuple[str, ...]:
         """The ids of the rules that speak about this call."""
-        said = {rule_id for part in self.judge(event) for each in part.said for rule_id in each.rule_ids}
-        return tuple(rule.id for rule in self.rules if rule.id in said)
+        matched_ids = {
+            rule_id for part in self.evaluate_parts(event) for each in part.rule_decisions for rule_id in each.rule_ids
+        }
+        return tuple(rule.id for rule in self.rules if rule.id in matched_ids)
 
-    def _plan(self, tool: ToolDefinition, situation: Situation) -> Plan:
+    def _get_plan(self, tool: ToolDefinition, situation: CallContext) -> ToolPlan:
         key = (tool.spec.name, situation.mode, situation.interactive)
         plan = self._plans.get(key)
-        if plan is None or (plan.tool is not tool and not _declare_the_same(plan.tool, tool)):
+        if plan is None or (plan.tool is not tool and not _have_same_declaration(plan.tool, tool)):
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
             self._plans[key] = plan = self._make_plan(tool, situation)
         return plan
 
-    def _make_plan(self, tool: ToolDefinition, situation: Situation) -> Plan:
+    def _make_plan(self, tool: ToolDefinition, situation: CallContext) -> ToolPlan:
         declared = [each.arguments for each in self.resources if fnmatchcase(tool.name, each.tools)]
         resources = dict.fromkeys(named for each in (tool.resources, *declared) for named in each.items())
-        fitting = [rule for rule in self._compiled if rule.fits_tool(tool, situation)]
-        return Plan(tool, situation.mode, fitting, tuple(resources), self._fallback)
+        fitting = [rule for rule in self._compiled if rule.matches_tool(tool, situation)]
+        return ToolPlan(tool, situation.mode, fitting, tuple(resources), self._fallback)
 
 
-def _declare_the_same(one: ToolDefinition, other: ToolDefinition) -> bool:
+def _have_same_declaration(one: ToolDefinition, other: ToolDefinition) -> bool:
     """Everything that rules go by."""
     return (
         one.risk == other.risk
@@ -97,24 +99,26 @@ def _declare_the_same(one: ToolDefinition, other: ToolDefinition) -> bool:
     )
 
 
-def _whole(event: PolicyEvent, judged: Sequence[Judged]) -> Decision:
+def _combine_parts(event: PolicyEvent, evaluated: Sequence[PartEvaluation]) -> Decision:
     """The strictest part decides. A question says what it is about: the risks, the paths, the rule that would do."""
-    decision = judged[0].decision if len(judged) == 1 else combined([part.decision for part in judged])
-    if decision.verdict not in QUESTIONS:
+    decision = evaluated[0].decision if len(evaluated) == 1 else merge_decisions([part.decision for part in evaluated])
+    if decision.verdict not in QUESTION_VERDICTS:
         return decision
-    parts = [part for part in judged if part.decision.verdict in QUESTIONS]
-    why = [part.subject.opaque for part in parts if part.subject.opaque]
-    risk = (*decision.risk, *(fact for part in parts for fact in part.subject.facts))
-    by_rule = any(part.said for part in parts)
-    places = (place for part in judged for path in part.subject.paths for place in path.places)
+    parts = [part for part in evaluated if part.decision.verdict in QUESTION_VERDICTS]
+    opaque_reasons = [part.part.opaque for part in parts if part.part.opaque]
+    risk = (*decision.risk, *(fact for part in parts for fact in part.part.risk_descriptions))
+    by_rule = any(part.rule_decisions for part in parts)
+    places = (place for part in evaluated for path in part.part.paths for place in path.targets)
     paths = (place.relative or place.absolute for place in places)
-    decisive = (path for part in judged for path in part.subject.decisive_files)
+    decisive = (path for part in evaluated for path in part.part.decisive_files)
     return msgspec.structs.replace(
         decision,
-        reason=decision.reason if not why else f"{decision.reason} Not everything can be known: {why[0]}.",
+        reason=decision.reason
+        if not opaque_reasons
+        else f"{decision.reason} Not everything can be known: {opaque_reasons[0]}.",
         risk=tuple(dict.fromkeys(risk)),
         paths=tuple(dict.fromkeys((*paths, *decisive))),
-        names_all_code=all(part.subject.names_all_code for part in judged),
+        names_all_code=all(part.part.names_all_code for part in evaluated),
         scope=decision.scope if by_rule else "rule",
-        suggested_rule=decision.suggested_rule or ("" if by_rule else narrowest_rule(event, parts)),
+        suggested_rule=decision.suggested_rule or ("" if by_rule else suggest_exact_rule(event, parts)),
     )

@@ -11,32 +11,32 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from ...domain.resources import elements, values_at
+from ...domain.resources import flatten, values_at
 from ...domain.tool import JsonObject, ResourceKind, Risk
 from ..interface import PolicyEvent
-from ..shell.bash import read_argv, read_script
+from ..shell.bash import parse_argv, parse_script
 from ..shell.command import Redirect, Script, SimpleCommand
-from ..shell.named_paths import hosts_named, paths_named
+from ..shell.named_paths import find_hosts, find_paths
 from ..shell.read_only import is_read_only
-from ..shell.risks import facts
-from ..shell.runners import decisive_files, runs_unnamed_code
-from .hosts import host_of, plain_host
-from .paths import Touched, Workspace
+from ..shell.risks import describe_risks
+from ..shell.runners import find_decisive_files, can_run_unnamed_code
+from .hosts import parse_host, normalize_host
+from .paths import PathAccess, PathResolver
 
 #: What arguments name, by dotted name. One argument may name several kinds of things.
 Resources: TypeAlias = tuple[tuple[str, ResourceKind], ...]
 
-_Based = TypeVar("_Based", SimpleCommand, Redirect)
+_CommandOrRedirect = TypeVar("_Based", SimpleCommand, Redirect)
 
 _GLOB = frozenset("*?[")
-_READ = frozenset({Risk.READ})
-_WRITE = frozenset({Risk.WRITE})
+_READ_RISKS = frozenset({Risk.READ})
+_WRITE_RISKS = frozenset({Risk.WRITE})
 
 
-class Subject(msgspec.Struct, frozen=True, kw_only=True):
+class CallPart(msgspec.Struct, frozen=True, kw_only=True):
     risk: frozenset[Risk]
     command: SimpleCommand | None = None
-    paths: tuple[Touched, ...] = ()
+    paths: tuple[PathAccess, ...] = ()
     hosts: tuple[str, ...] = ()
     #: The file that the shell itself would write.
     written: str = ""
@@ -49,92 +49,98 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
         return self.command is not None and self.command.hidden
 
     @property
-    def facts(self) -> tuple[str, ...]:
+    def risk_descriptions(self) -> tuple[str, ...]:
         """Concrete risk, in words for a person: looked up when somebody asks."""
         if self.command is not None:
-            return facts(self.command)
+            return describe_risks(self.command)
         return (f"writes {self.written}",) if self.written else ()
 
     @property
     def decisive_files(self) -> tuple[str, ...]:
         """What decides the work of a well-known runner, as paths from the workspace on."""
-        return decisive_files(self.command) if self.command is not None else ()
+        return find_decisive_files(self.command) if self.command is not None else ()
 
     @property
     def names_all_code(self) -> bool:
         """Whether everything that this would run is known and named. False where it is not known."""
         if self.opaque or Risk.EXECUTE not in self.risk:
             return not self.opaque
-        return bool(self.written) or (self.command is not None and not runs_unnamed_code(self.command))
+        return bool(self.written) or (self.command is not None and not can_run_unnamed_code(self.command))
 
 
-def subjects(event: PolicyEvent, resources: Resources, arguments: JsonObject) -> list[Subject]:
+def extract_call_parts(event: PolicyEvent, resources: Resources, arguments: JsonObject) -> list[CallPart]:
     tool = event.tool
     if not resources:
-        return [Subject(risk=tool.risk)]
-    workspace = _workspace(event.folder).for_one_decision(event.real_path)
-    reading = _Reading(workspace, not tool.risk <= _READ)
+        return [CallPart(risk=tool.risk)]
+    resolver = _path_resolver(event.folder).with_budget(event.real_path)
+    collector = _ResourceCollector(resolver, not tool.risk <= _READ_RISKS)
     for name, kind in resources:
         for value in values_at(arguments, name.split(".")):
-            reading.take(kind, name, value)
-    whole = Subject(risk=tool.risk, paths=tuple(reading.paths), hosts=tuple(reading.hosts), opaque=reading.unknown)
-    scripts = [_moved(script, reading.folder) for script in reading.scripts] if reading.folder else reading.scripts
-    return [part for script in scripts for part in _parts(script, whole, reading.workspace)] or [whole]
+            collector.add(kind, name, value)
+    whole = CallPart(
+        risk=tool.risk, paths=tuple(collector.paths), hosts=tuple(collector.hosts), opaque=collector.opaque_reason
+    )
+    scripts = (
+        [_relocate_script(script, collector.folder) for script in collector.scripts]
+        if collector.folder
+        else collector.scripts
+    )
+    return [part for script in scripts for part in _script_parts(script, whole, collector.workspace)] or [whole]
 
 
-class _Reading:
+class _ResourceCollector:
     """The resources that the arguments of one call name."""
 
-    def __init__(self, workspace: Workspace, writes: bool) -> None:
+    def __init__(self, workspace: PathResolver, writes: bool) -> None:
         self.workspace = workspace
-        self.paths: list[Touched] = []
+        self.paths: list[PathAccess] = []
         self.hosts: list[str] = []
         self.scripts: list[Script] = []
-        self.unknown = ""
+        self.opaque_reason = ""
         #: Where the commands start, when it is not the workspace.
         self.folder = ""
         self._writes = writes
 
-    def take(self, kind: ResourceKind, name: str, value: Any) -> None:
+    def add(self, kind: ResourceKind, name: str, value: Any) -> None:
         if value is None:
             return
         if kind == "command":
-            self.scripts.append(_script(value))
+            self.scripts.append(_parse_command_value(value))
         elif isinstance(value, list):
-            for item in elements(cast(object, value)):
-                self.take(kind, name, item)
+            for item in flatten(cast(object, value)):
+                self.add(kind, name, item)
         elif not isinstance(value, str):
-            self.unknown = f"{name} is no text"
+            self.opaque_reason = f"{name} is no text"
         elif kind == "path":
-            self._path(name, value, self._writes)
+            self._add_path(name, value, self._writes)
         elif kind == "folder":
-            self._folder(name, value)
+            self._add_folder(name, value)
         else:
-            self._host(name, value)
+            self._add_host(name, value)
 
-    def _folder(self, name: str, value: str) -> None:
+    def _add_folder(self, name: str, value: str) -> None:
         if value and normpath(value) != ".":
             self.folder = value
-            self._path(name, value, writes=False)
+            self._add_path(name, value, writes=False)
 
-    def _path(self, name: str, value: str, writes: bool) -> None:
-        path = self.workspace.touched(value, writes=writes)
+    def _add_path(self, name: str, value: str, writes: bool) -> None:
+        path = self.workspace.resolve(value, writes=writes)
         self.paths.append(path)
-        if not path.places:
-            self.unknown = f"it cannot be known where {name} leads"
+        if not path.targets:
+            self.opaque_reason = f"it cannot be known where {name} leads"
 
-    def _host(self, name: str, value: str) -> None:
-        host = host_of(value)
+    def _add_host(self, name: str, value: str) -> None:
+        host = parse_host(value)
         if host is None:
-            self.unknown = f"it cannot be known which host {name} names"
+            self.opaque_reason = f"it cannot be known which host {name} names"
         else:
             self.hosts.append(host)
 
 
-def _moved(script: Script, folder: str) -> Script:
+def _relocate_script(script: Script, folder: str) -> Script:
     """The script as it runs in that folder: what is allowed in the workspace is not allowed there by the same words."""
 
-    def moved(part: _Based) -> _Based:
+    def moved(part: _CommandOrRedirect) -> _CommandOrRedirect:
         return msgspec.structs.replace(part, bases=tuple(join(folder, base) for base in part.bases))
 
     return msgspec.structs.replace(
@@ -142,59 +148,59 @@ def _moved(script: Script, folder: str) -> Script:
     )
 
 
-def _script(value: Any) -> Script:
+def _parse_command_value(value: Any) -> Script:
     if isinstance(value, str):
-        return read_script(value)
+        return parse_script(value)
     words = cast(list[object], value) if isinstance(value, list) else [None]
     texts = [word for word in words if isinstance(word, str)]
-    return read_argv(texts) if len(texts) == len(words) else Script(opaque="the command is no text")
+    return parse_argv(texts) if len(texts) == len(words) else Script(opaque="the command is no text")
 
 
-def _parts(script: Script, whole: Subject, workspace: Workspace) -> Iterator[Subject]:
+def _script_parts(script: Script, whole: CallPart, resolver: PathResolver) -> Iterator[CallPart]:
     """What the script would do, one part after the other."""
     for command in script.commands:
-        yield _command(command, whole, workspace, proved=not script.opaque)
+        yield _command_part(command, whole, resolver, proved=not script.opaque)
     for redirect in script.redirects:
-        yield _redirect(redirect, whole, workspace)
+        yield _redirect_part(redirect, whole, resolver)
     if script.opaque or whole.opaque:
         yield msgspec.structs.replace(whole, opaque=script.opaque or whole.opaque)
 
 
-def _command(command: SimpleCommand, whole: Subject, workspace: Workspace, *, proved: bool) -> Subject:
+def _command_part(command: SimpleCommand, whole: CallPart, resolver: PathResolver, *, proved: bool) -> CallPart:
     def is_glob(word: str) -> bool:
         return bool(command.globs) and not _GLOB.isdisjoint(word)
 
     def inside(word: str, bases: tuple[str, ...]) -> bool:
-        return workspace.inside(word, bases, is_glob=is_glob(word))
+        return resolver.is_inside(word, bases, is_glob=is_glob(word))
 
-    reads = proved and is_read_only(command, inside)
+    is_read = proved and is_read_only(command, inside)
     paths = [
         path
-        for word in paths_named(command)
-        for path in workspace.named(word, writes=not reads, bases=command.bases, is_glob=is_glob(word))
+        for word in find_paths(command)
+        for path in resolver.resolve_word(word, writes=not is_read, bases=command.bases, is_glob=is_glob(word))
     ]
-    hosts = [plain_host(host) for host in hosts_named(command)]
-    return Subject(
-        risk=_READ if reads else whole.risk,
+    hosts = [normalize_host(host) for host in find_hosts(command)]
+    return CallPart(
+        risk=_READ_RISKS if is_read else whole.risk,
         command=command,
         paths=(*whole.paths, *paths),
         hosts=(*whole.hosts, *(host for host in hosts if host is not None)),
-        opaque=_unknown(paths, hosts),
+        opaque=_find_opaque_reason(paths, hosts),
     )
 
 
-def _unknown(paths: list[Touched], hosts: list[str | None]) -> str:
-    if not all(path.places for path in paths):
+def _find_opaque_reason(paths: list[PathAccess], hosts: list[str | None]) -> str:
+    if not all(path.targets for path in paths):
         return "it cannot be known where its paths lead"
     return "it cannot be known which hosts it names" if None in hosts else ""
 
 
-def _redirect(redirect: Redirect, whole: Subject, workspace: Workspace) -> Subject:
-    path = workspace.touched(redirect.path, writes=redirect.writes, bases=redirect.bases)
-    risk = _WRITE if redirect.writes else _READ if path.inside else whole.risk
+def _redirect_part(redirect: Redirect, whole: CallPart, resolver: PathResolver) -> CallPart:
+    path = resolver.resolve(redirect.path, writes=redirect.writes, bases=redirect.bases)
+    risk = _WRITE_RISKS if redirect.writes else _READ_RISKS if path.is_inside_workspace else whole.risk
     written = redirect.path if redirect.writes else ""
-    unknown = "" if path.places else "it cannot be known where its paths lead"
+    unknown = "" if path.targets else "it cannot be known where its paths lead"
     return msgspec.structs.replace(whole, risk=risk, paths=(*whole.paths, path), written=written, opaque=unknown)
 
 
-_workspace = lru_cache(maxsize=64)(Workspace)
+_path_resolver = lru_cache(maxsize=64)(PathResolver)

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from ...domain.errors import ConfigurationError
-from ..engine.rule import Condition
+from ..engine.rule import RuleCondition
 from ..interface import PolicyEvent
 
 VARIABLES = frozenset(
@@ -37,7 +37,7 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 _LOOP = re.compile(r"\b(?:all|exists|exists_one|map|filter)\b(?:\s*\(\s*(\w+))?")
 
 
-def compile_condition(text: str) -> Condition:
+def compile_condition(text: str) -> RuleCondition:
     """`ConfigurationError` with the reason when this could not say yes or no about a call."""
     loops = _LOOP.findall(text)
     if len(text) > _MAX_CHARS or len(_TOKEN.findall(text)) > _MAX_TOKENS:
@@ -45,14 +45,14 @@ def compile_condition(text: str) -> Condition:
     if len(loops) > 1:
         raise ConfigurationError("when says all, exists, exists_one, map or filter once at most")
     try:
-        program = _without_panic(lambda: _library().compile(text))
+        program = _call_without_panic(lambda: _load_cel().compile(text))
     except ValueError as error:
         raise ConfigurationError(f"when is not CEL: {_first_line(error)}") from None
     _check_names(program.references(), set(loops))
-    return _Condition(program)
+    return _CelCondition(program)
 
 
-class _Condition:
+class _CelCondition:
     def __init__(self, program: Any) -> None:
         self._program = program
 
@@ -70,10 +70,10 @@ class _Condition:
             "requester": situation.requester,
             "workspace": situation.workspace,
         }
-        return _without_panic(lambda: self._program.execute(variables))
+        return _call_without_panic(lambda: self._program.execute(variables))
 
 
-def _without_panic(work: Callable[[], Any]) -> Any:
+def _call_without_panic(work: Callable[[], Any]) -> Any:
     """A bug of the native library arrives as something that is no `Exception`, and would end the process."""
     try:
         return work()
@@ -84,7 +84,7 @@ def _without_panic(work: Callable[[], Any]) -> Any:
 
 
 @cache
-def _library() -> Any:
+def _load_cel() -> Any:
     try:
         return import_module("cel")
     except ImportError:

@@ -15,17 +15,17 @@ from ...domain import json
 from ...domain.decision import Verdict
 from ...domain.errors import ConfigurationError
 from ..engine.compiled import compile_rule
-from ..engine.patterns import path_patterns
-from ..engine.rule import ArgumentTest, CommandPattern, Default, ResourceDeclaration, Rule
+from ..engine.patterns import path_glob_to_regexes
+from ..engine.rule import ArgumentTest, CommandPattern, DefaultVerdict, ResourceDeclaration, Rule
 from .cel import compile_condition
-from .document import SHORT_LISTS, Document, Entry, RuleEntry, ShortEntry
-from .places import Location, PolicyFileError, Problem, Source
-from .shorthand import Shorthand, parse_shorthand, tool_names
-from .unreachable import unreachable
-from .values import argument_test, check_host, command_entry, nanoseconds, seconds
+from .document import SHORT_LISTS, PolicyDocument, Entry, RuleEntry, ShortEntry
+from .places import DocumentPath, PolicyFileError, PolicyProblem, PolicySource
+from .shorthand import Shorthand, parse_shorthand, expand_tool_name
+from .unreachable import find_unreachable_rules
+from .values import parse_argument_test, check_host, parse_command_entry, parse_timestamp, parse_duration
 
 Layer: TypeAlias = Literal["managed", "user", "project", "session"]
-LAYERS: Mapping[Layer, str] = {
+LAYER_LABELS: Mapping[Layer, str] = {
     "managed": "enterprise policy",
     "user": "user rule",
     "project": "project rule",
@@ -33,16 +33,18 @@ LAYERS: Mapping[Layer, str] = {
 }
 _MAX_ID_CHARS = 100
 #: What a rule says beside the calls that it is about.
-_WORDS = frozenset({"id", "decision", "reason", "message", "prompt", "target_arg", "matches", "does_not_match"})
+_NON_CONDITION_KEYS = frozenset(
+    {"id", "decision", "reason", "message", "prompt", "target_arg", "matches", "does_not_match"}
+)
 
 _T = TypeVar("_T")
 
 
-class PlacedRule(msgspec.Struct, frozen=True):
+class LocatedRule(msgspec.Struct, frozen=True):
     """A rule, where it stands in its file, and what it was made from."""
 
     rule: Rule
-    location: Location
+    location: DocumentPath
     entry: Entry
 
 
@@ -51,33 +53,35 @@ class LayerRules(msgspec.Struct, frozen=True, kw_only=True):
 
     layer: Layer
     path: str
-    default: Default | None = None
+    default: DefaultVerdict | None = None
     resources: tuple[ResourceDeclaration, ...] = ()
-    placed: tuple[PlacedRule, ...] = ()
+    located_rules: tuple[LocatedRule, ...] = ()
     lines: Mapping[str, int] = {}
-    warnings: tuple[Problem, ...] = ()
+    warnings: tuple[PolicyProblem, ...] = ()
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        return tuple(placed.rule for placed in self.placed)
+        return tuple(placed.rule for placed in self.located_rules)
 
 
-def compile_layer(source: Source, document: Document, layer: Layer, now: Callable[[], int]) -> LayerRules:
+def compile_layer(source: PolicySource, document: PolicyDocument, layer: Layer, now: Callable[[], int]) -> LayerRules:
     """`PolicyFileError` with everything that is wrong."""
-    problems = _beyond_a_project(source, document) if layer == "project" else []
-    resources, wrong = _resources(source, document)
-    problems += wrong
-    placed: list[PlacedRule] = []
-    warnings: list[Problem] = []
-    for location, verdict, entry in _entries(document):
-        reader = _EntryReader(source, layer, location, verdict, entry)
-        rule = reader.read()
-        problems += reader.problems
+    problems = _find_project_violations(source, document) if layer == "project" else []
+    resources, resource_problems = _compile_resources(source, document)
+    problems += resource_problems
+    placed: list[LocatedRule] = []
+    warnings: list[PolicyProblem] = []
+    for location, verdict, entry in _iterate_entries(document):
+        builder = _RuleBuilder(source, layer, location, verdict, entry)
+        rule = builder.build()
+        problems += builder.problems
         if rule is not None:
-            placed.append(PlacedRule(rule, location, entry))
-            warnings += _warnings(source, placed[-1], now())
-    problems += _given_twice(source, placed)
-    problems += [source.problem(placed[late].location, reason) for late, reason in _unreachable(source, placed)]
+            placed.append(LocatedRule(rule, location, entry))
+            warnings += _find_warnings(source, placed[-1], now())
+    problems += _find_duplicates(source, placed)
+    problems += [
+        source.make_problem(placed[late].location, reason) for late, reason in _describe_unreachable(source, placed)
+    ]
     if problems:
         raise PolicyFileError(sorted(problems, key=lambda problem: problem.line))
     return LayerRules(
@@ -85,13 +89,13 @@ def compile_layer(source: Source, document: Document, layer: Layer, now: Callabl
         path=source.path,
         default=document.default,
         resources=resources,
-        placed=tuple(placed),
-        lines={each.rule.id: source.line(each.location) for each in placed},
+        located_rules=tuple(placed),
+        lines={each.rule.id: source.line_at(each.location) for each in placed},
         warnings=tuple(warnings),
     )
 
 
-def _entries(document: Document) -> Iterator[tuple[Location, Verdict, Entry]]:
+def _iterate_entries(document: PolicyDocument) -> Iterator[tuple[DocumentPath, Verdict, Entry]]:
     for name in SHORT_LISTS:
         items: Sequence[str | ShortEntry] = getattr(document, name)
         for index, item in enumerate(items):
@@ -101,164 +105,174 @@ def _entries(document: Document) -> Iterator[tuple[Location, Verdict, Entry]]:
         yield ("rules", index), Verdict(entry.decision), entry
 
 
-def _beyond_a_project(source: Source, document: Document) -> list[Problem]:
+def _find_project_violations(source: PolicySource, document: PolicyDocument) -> list[PolicyProblem]:
     only = "a project file can only tighten"
-    problems: list[Problem] = []
+    problems: list[PolicyProblem] = []
     if document.default == "allow":
-        problems.append(source.problem(("default",), f"{only}: its default may be risk, ask or deny"))
+        problems.append(source.make_problem(("default",), f"{only}: its default may be risk, ask or deny"))
     if document.resources:
-        problems.append(source.problem(("resources",), f"{only}: what arguments mean is said in the user's file"))
-    for location, verdict, _ in _entries(document):
+        problems.append(source.make_problem(("resources",), f"{only}: what arguments mean is said in the user's file"))
+    for location, verdict, _ in _iterate_entries(document):
         if verdict is Verdict.ALLOW:
-            problems.append(source.problem(location, f"{only}: put what is allowed into the user's file"))
+            problems.append(source.make_problem(location, f"{only}: put what is allowed into the user's file"))
     return problems
 
 
-def _resources(source: Source, document: Document) -> tuple[tuple[ResourceDeclaration, ...], list[Problem]]:
-    problems: list[Problem] = []
+def _compile_resources(
+    source: PolicySource, document: PolicyDocument
+) -> tuple[tuple[ResourceDeclaration, ...], list[PolicyProblem]]:
+    problems: list[PolicyProblem] = []
     for index, declared in enumerate(document.resources):
         for name in declared.arguments:
             if not all(name.split(".")):
                 reason = f"{name[:80]!r} is no dotted name of an argument"
-                problems.append(source.problem(("resources", index, "arguments", name), reason))
+                problems.append(source.make_problem(("resources", index, "arguments", name), reason))
     return tuple(ResourceDeclaration(each.tools, each.arguments) for each in document.resources), problems
 
 
-def _given_twice(source: Source, placed: Sequence[PlacedRule]) -> list[Problem]:
-    first: dict[str, Location] = {}
-    problems: list[Problem] = []
+def _find_duplicates(source: PolicySource, placed: Sequence[LocatedRule]) -> list[PolicyProblem]:
+    first: dict[str, DocumentPath] = {}
+    problems: list[PolicyProblem] = []
     for each in placed:
         known = first.setdefault(each.rule.id, each.location)
         if known is not each.location:
             what = f"the id {each.rule.id} is" if each.entry.id else "the same rule is"
-            problems.append(source.problem(each.location, f"{what} given twice; first in line {source.line(known)}"))
+            problems.append(
+                source.make_problem(each.location, f"{what} given twice; first in line {source.line_at(known)}")
+            )
     return problems
 
 
-def _unreachable(source: Source, placed: Sequence[PlacedRule]) -> Iterator[tuple[int, str]]:
-    for late, stricter in unreachable([each.rule for each in placed]):
-        line, verdict = source.line(placed[stricter].location), placed[stricter].rule.verdict
-        yield late, f"this can never decide: line {line} says {verdict} about the same calls"
+def _describe_unreachable(source: PolicySource, placed: Sequence[LocatedRule]) -> Iterator[tuple[int, str]]:
+    for index, stricter in find_unreachable_rules([each.rule for each in placed]):
+        line, verdict = source.line_at(placed[stricter].location), placed[stricter].rule.verdict
+        yield index, f"this can never decide: line {line} says {verdict} about the same calls"
 
 
-def _warnings(source: Source, placed: PlacedRule, now: int) -> Iterator[Problem]:
+def _find_warnings(source: PolicySource, placed: LocatedRule, now: int) -> Iterator[PolicyProblem]:
     rule, entry = placed.rule, placed.entry
     if rule.expires_at and rule.expires_at <= now:
-        yield source.problem((*placed.location, "expires"), f"the rule {rule.id} has ended; it says nothing any more")
+        yield source.make_problem(
+            (*placed.location, "expires"), f"the rule {rule.id} has ended; it says nothing any more"
+        )
     if rule.verdict in (Verdict.DENY, Verdict.ASK) and rule.path and not entry.path:
         tools = ", ".join(rule.tools)
         reason = (
             f"this holds for {tools} only; {{path: ...}} without a tool holds for commands and all other tools, too"
         )
-        yield source.problem(placed.location, reason)
+        yield source.make_problem(placed.location, reason)
 
 
-class _EntryReader:
+class _RuleBuilder:
     """One entry of a file, key by key, so that each problem has the line of its key."""
 
-    def __init__(self, source: Source, layer: Layer, location: Location, verdict: Verdict, entry: Entry) -> None:
-        self.problems: list[Problem] = []
+    def __init__(
+        self, source: PolicySource, layer: Layer, location: DocumentPath, verdict: Verdict, entry: Entry
+    ) -> None:
+        self.problems: list[PolicyProblem] = []
         self._source = source
         self._layer: Layer = layer
         self._location = location
         self._verdict = verdict
         self._entry = entry
 
-    def read(self) -> Rule | None:
+    def build(self) -> Rule | None:
         entry = self._entry
-        self._check_words()
-        short = self._try("tools", lambda: _short(entry.tools), Shorthand(tools=("*",)))
+        self._check_verdict_keys()
+        short = self._attempt("tools", lambda: _parse_tool_list(entry.tools), Shorthand(tools=("*",)))
         rule = Rule(
-            id=entry.id or _made_id(self._layer, self._verdict, entry),
+            id=entry.id or _generate_id(self._layer, self._verdict, entry),
             verdict=self._verdict.value,
             tools=short.tools,
             risk=entry.risk,
-            origin=self._one("origin", short.origin, entry.origin),
-            server=self._one("server", short.server, entry.server),
-            arguments=self._arguments(),
-            path=self._paths(self._one("path", short.path, entry.path)),
+            origin=self._choose_value("origin", short.origin, entry.origin),
+            server=self._choose_value("server", short.server, entry.server),
+            arguments=self._build_arguments(),
+            path=self._check_paths(self._choose_value("path", short.path, entry.path)),
             access=entry.access,
-            command=self._one("command", short.command and [short.command], self._commands()),
-            host=self._hosts(self._one("host", short.host, entry.host)),
+            command=self._choose_value("command", short.command and [short.command], self._build_commands()),
+            host=self._check_hosts(self._choose_value("host", short.host, entry.host)),
             agent=entry.agent,
             mode=entry.mode,
             interactive=entry.interactive,
-            when=self._try("when", lambda: compile_condition(entry.when) if entry.when else None, None),
+            when=self._attempt("when", lambda: compile_condition(entry.when) if entry.when else None, None),
             when_source=entry.when or "",
             reason=entry.reason,
-            layer=LAYERS[self._layer],
+            layer=LAYER_LABELS[self._layer],
             prompt=entry.prompt,
             advice=entry.message,
             target_arg=(entry.target_arg or "") if isinstance(entry, RuleEntry) else "",
             scope=entry.scope or "run",
-            answer_within_seconds=self._try("answer_within", lambda: seconds(entry.answer_within), None),
-            expires_at=self._try("expires", lambda: nanoseconds(entry.expires), 0),
+            answer_within_seconds=self._attempt("answer_within", lambda: parse_duration(entry.answer_within), None),
+            expires_at=self._attempt("expires", lambda: parse_timestamp(entry.expires), 0),
         )
-        return self._checked(rule) if not self.problems else None
+        return self._validate(rule) if not self.problems else None
 
-    def _checked(self, rule: Rule) -> Rule | None:
+    def _validate(self, rule: Rule) -> Rule | None:
         """The engine refuses what is left: it knows best what it can match."""
         before = f"Rule {rule.id!r}: "
-        self._try("", lambda: compile_rule(rule), None, before)
+        self._attempt("", lambda: compile_rule(rule), None, before)
         return rule if not self.problems else None
 
-    def _check_words(self) -> None:
+    def _check_verdict_keys(self) -> None:
         entry, verdict = self._entry, self._verdict
         asks = verdict in (Verdict.ASK, Verdict.REQUEST_INPUT)
         if not asks and (entry.prompt or entry.answer_within is not None):
             key = "prompt" if entry.prompt else "answer_within"
-            self._refuse(key, f"{key} is for rules that ask; this one says {verdict.value}")
+            self._add_problem(key, f"{key} is for rules that ask; this one says {verdict.value}")
         if entry.scope is not None and verdict is not Verdict.ASK:
-            self._refuse("scope", f"scope is for rules that ask; this one says {verdict.value}")
+            self._add_problem("scope", f"scope is for rules that ask; this one says {verdict.value}")
 
-    def _arguments(self) -> dict[str, ArgumentTest]:
+    def _build_arguments(self) -> dict[str, ArgumentTest]:
         tests: dict[str, ArgumentTest] = {}
         for name, given in self._entry.arguments.items():
-            test = self._try(("arguments", name), lambda name=name, given=given: argument_test(name, given), None)
+            test = self._attempt(
+                ("arguments", name), lambda name=name, given=given: parse_argument_test(name, given), None
+            )
             if test is not None:
                 tests[name] = test
         return tests
 
-    def _commands(self) -> list[CommandPattern] | None:
+    def _build_commands(self) -> list[CommandPattern] | None:
         given: Any = self._entry.command
         if given is None:
             return None
         several = cast(list[Any], given) if isinstance(given, list) else [given]
         found = [
-            self._try(("command", index), lambda item=item: command_entry(item), None)
+            self._attempt(("command", index), lambda item=item: parse_command_entry(item), None)
             for index, item in enumerate(several)
         ]
         return [pattern for pattern in found if pattern is not None]
 
-    def _paths(self, given: Any) -> Any:
+    def _check_paths(self, given: Any) -> Any:
         for index, glob in enumerate([given] if isinstance(given, str) else given or ()):
-            check = lambda glob=glob: path_patterns(glob, wide=self._verdict is not Verdict.ALLOW)  # noqa: E731
-            self._try(("path", index), check, "")
+            check = lambda glob=glob: path_glob_to_regexes(glob, wide=self._verdict is not Verdict.ALLOW)  # noqa: E731
+            self._attempt(("path", index), check, "")
         return given
 
-    def _hosts(self, given: Any) -> Any:
+    def _check_hosts(self, given: Any) -> Any:
         for index, host in enumerate([given] if isinstance(given, str) else given or ()):
-            self._try(("host", index), lambda host=host: check_host(host), None)
+            self._attempt(("host", index), lambda host=host: check_host(host), None)
         return given
 
-    def _one(self, key: str, short: Any, given: Any) -> Any:
+    def _choose_value(self, key: str, short: Any, given: Any) -> Any:
         if short is not None and given is not None:
-            self._refuse(key, f"{key} is said twice: here and in tools")
+            self._add_problem(key, f"{key} is said twice: here and in tools")
         return given if given is not None else short
 
-    def _try(self, key: str | Location, make: Callable[[], _T], otherwise: _T, before: str = "") -> _T:
+    def _attempt(self, key: str | DocumentPath, make: Callable[[], _T], otherwise: _T, before: str = "") -> _T:
         try:
             return make()
         except ConfigurationError as error:
-            self._refuse(key, str(error).removeprefix(before))
+            self._add_problem(key, str(error).removeprefix(before))
             return otherwise
 
-    def _refuse(self, key: str | Location, reason: str) -> None:
+    def _add_problem(self, key: str | DocumentPath, reason: str) -> None:
         place = (key,) if isinstance(key, str) else key
-        self.problems.append(self._source.problem((*self._location, *place), reason))
+        self.problems.append(self._source.make_problem((*self._location, *place), reason))
 
 
-def _short(tools: list[str] | None) -> Shorthand:
+def _parse_tool_list(tools: list[str] | None) -> Shorthand:
     """One text may be a `Tool(pattern)`; several are names."""
     if tools is None:
         return Shorthand(tools=("*",))
@@ -267,22 +281,22 @@ def _short(tools: list[str] | None) -> Shorthand:
     for text in tools:
         if "(" in text:
             raise ConfigurationError(f"{text[:80]!r}: a pattern stands alone, not in a list of tools")
-    return Shorthand(tools=tuple(dict.fromkeys(name for text in tools for name in tool_names(text))))
+    return Shorthand(tools=tuple(dict.fromkeys(name for text in tools for name in expand_tool_name(text))))
 
 
-def _made_id(layer: Layer, verdict: Verdict, entry: Entry) -> str:
+def _generate_id(layer: Layer, verdict: Verdict, entry: Entry) -> str:
     """From what the rule is about, so that it stays the same when other rules come and go."""
-    says = entry.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=set(_WORDS))
-    tools = says.pop("tools", [])
-    pieces = [*tools, *(f"{key}={_compact(value)}" for key, value in sorted(says.items()))]
-    made = f"{layer}:{verdict.value}:{' '.join(pieces) or '*'}"
-    if len(made) <= _MAX_ID_CHARS:
-        return made
-    digest = sha256(made.encode()).hexdigest()[:12]
-    return f"{made[: _MAX_ID_CHARS - 13]}~{digest}"
+    content = entry.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=set(_NON_CONDITION_KEYS))
+    tools = content.pop("tools", [])
+    pieces = [*tools, *(f"{key}={_format_value(value)}" for key, value in sorted(content.items()))]
+    generated = f"{layer}:{verdict.value}:{' '.join(pieces) or '*'}"
+    if len(generated) <= _MAX_ID_CHARS:
+        return generated
+    digest = sha256(generated.encode()).hexdigest()[:12]
+    return f"{generated[: _MAX_ID_CHARS - 13]}~{digest}"
 
 
-def _compact(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(item, str) for item in cast(list[Any], value)):
         return ",".join(cast(list[str], value))
     return value if isinstance(value, str) else json.encode_sorted(value).decode()

@@ -24,10 +24,10 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from ...domain.decision import Scope
-from ...domain.tool import Origin, ResourceKind
-from ..engine.rule import Access, Default
-from .places import MAX_PROBLEMS, PolicyFileError, Problem, Source
+from ...domain.decision import ApprovalScope
+from ...domain.tool import ToolOrigin, ResourceKind
+from ..engine.rule import Access, DefaultVerdict
+from .places import MAX_PROBLEMS, PolicyFileError, PolicyProblem, PolicySource
 
 SCHEMA_ID = "https://json-schema.org/draft/2020-12/schema"
 
@@ -35,12 +35,12 @@ ShortList: TypeAlias = Literal["deny", "ask", "allow"]
 SHORT_LISTS: tuple[ShortList, ...] = ("deny", "ask", "allow")
 
 
-def _kinds(value: Any) -> str:
+def _value_kind(value: Any) -> str:
     """Which of the shapes of a value is meant, so that its problems are told in the words of that shape."""
     return "text" if isinstance(value, str) else "list" if isinstance(value, list) else "mapping"
 
 
-def _argument_kinds(value: Any) -> str:
+def _argument_kind(value: Any) -> str:
     return (
         "test" if isinstance(value, dict) and {"is", "glob", "regex"} & cast(dict[str, Any], value).keys() else "exact"
     )
@@ -65,33 +65,33 @@ def _one_or_many(item: Mapping[str, Any]) -> WithJsonSchema:
 
 ModeWord: TypeAlias = Literal["read_only", "default", "accept_edits", "trusted"]
 RiskWord: TypeAlias = Literal["read", "write", "execute", "network", "delegate"]
-_MANY = Field(min_length=1, max_length=1_000)
+_LIST_LIMITS = Field(min_length=1, max_length=1_000)
 Patterns: TypeAlias = Annotated[
-    list[Pattern], BeforeValidator(_as_list), _MANY, _one_or_many({"type": "string", "minLength": 1})
+    list[Pattern], BeforeValidator(_as_list), _LIST_LIMITS, _one_or_many({"type": "string", "minLength": 1})
 ]
 Modes: TypeAlias = Annotated[
-    list[ModeWord], BeforeValidator(_as_list), _MANY, _one_or_many({"enum": list(get_args(ModeWord))})
+    list[ModeWord], BeforeValidator(_as_list), _LIST_LIMITS, _one_or_many({"enum": list(get_args(ModeWord))})
 ]
 Risks: TypeAlias = Annotated[
-    list[RiskWord], BeforeValidator(_as_list), _MANY, _one_or_many({"enum": list(get_args(RiskWord))})
+    list[RiskWord], BeforeValidator(_as_list), _LIST_LIMITS, _one_or_many({"enum": list(get_args(RiskWord))})
 ]
 
 #: Keys that may stand there with nothing in them. Any other without a value would be a condition that went missing.
 _MAY_BE_EMPTY = {"value", "resources", "deny", "ask", "allow", "rules", "matches", "does_not_match"}
 
 
-class _Strict(BaseModel):
+class _StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     @field_validator("*", mode="before")
     @classmethod
-    def _has_a_value(cls, value: Any, field: ValidationInfo) -> Any:
+    def _require_value(cls, value: Any, field: ValidationInfo) -> Any:
         if value is None and field.field_name not in _MAY_BE_EMPTY:
             raise PydanticCustomError("empty_key", "this key has no value")
         return value
 
 
-class CommandEntry(_Strict):
+class CommandEntry(_StrictModel):
     """A command by its words: `is` is a whole command; `words` its first words, or with `exact` all of them."""
 
     whole: Pattern | None = Field(None, alias="is", description="The whole command.", examples=["npm test"])
@@ -101,7 +101,7 @@ class CommandEntry(_Strict):
     exact: bool = Field(False, description="With `words`: these words and no more.")
 
 
-class ArgumentEntry(_Strict):
+class ArgumentEntry(_StrictModel):
     """A test of one argument: exactly one of `is`, `glob` and `regex`."""
 
     value: Any = Field(None, alias="is", description="Exactly this value.")
@@ -111,7 +111,7 @@ class ArgumentEntry(_Strict):
     regex: Pattern | None = Field(None, description="RE2, found anywhere in the text unless it is anchored.")
 
 
-class Example(_Strict):
+class Example(_StrictModel):
     """A call that a rule is, or is not, about."""
 
     tool: Pattern = Field(description="The name of the tool.", examples=["bash"])
@@ -120,7 +120,7 @@ class Example(_Strict):
     command: Pattern | None = Field(None, description="A command that it would run.")
     host: Pattern | None = Field(None, description="A host or URL that it names.")
     risk: Risks | None = Field(None, description="The risks that the tool declares.")
-    origin: Origin | None = Field(None, description="Where the tool comes from.")
+    origin: ToolOrigin | None = Field(None, description="Where the tool comes from.")
     server: Text | None = Field(None, description="The MCP server, skill folder or extension.")
     agent: Text | None = Field(None, description="The name of the agent.")
     mode: ModeWord | None = Field(None, description="The permission mode.")
@@ -128,31 +128,31 @@ class Example(_Strict):
 
 
 CommandItem: TypeAlias = Annotated[
-    Annotated[Pattern, Tag("text")] | Annotated[CommandEntry, Tag("mapping")], Discriminator(_kinds)
+    Annotated[Pattern, Tag("text")] | Annotated[CommandEntry, Tag("mapping")], Discriminator(_value_kind)
 ]
 CommandField: TypeAlias = Annotated[
     Annotated[Pattern, Tag("text")]
     | Annotated[CommandEntry, Tag("mapping")]
     | Annotated[Annotated[list[CommandItem], Field(min_length=1, max_length=1_000)], Tag("list")],
-    Discriminator(_kinds),
+    Discriminator(_value_kind),
 ]
 ArgumentField: TypeAlias = Annotated[
-    Annotated[ArgumentEntry, Tag("test")] | Annotated[Any, Tag("exact")], Discriminator(_argument_kinds)
+    Annotated[ArgumentEntry, Tag("test")] | Annotated[Any, Tag("exact")], Discriminator(_argument_kind)
 ]
 ExampleItem: TypeAlias = Annotated[
-    Annotated[Pattern, Tag("text")] | Annotated[Example, Tag("mapping")], Discriminator(_kinds)
+    Annotated[Pattern, Tag("text")] | Annotated[Example, Tag("mapping")], Discriminator(_value_kind)
 ]
 Examples: TypeAlias = Annotated[list[ExampleItem], BeforeValidator(_empty_list), Field(max_length=1_000)]
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
 
-class _Conditions(_Strict):
+class _Conditions(_StrictModel):
     tools: Patterns | None = Field(
         None,
         description="Names of tools, with `*`, `?` and `[abc]`; or one `Tool(pattern)`.",
         examples=["bash", ["read_file", "grep"], "bash(npm test)"],
     )
-    origin: Origin | None = Field(None, description="Only tools that come from there.")
+    origin: ToolOrigin | None = Field(None, description="Only tools that come from there.")
     server: Patterns | None = Field(None, description="Only tools of these MCP servers, skills or extensions. Globs.")
     risk: Risks | None = Field(None, description="Tools with any of these risks; to allow: with none but these.")
     path: Patterns | None = Field(
@@ -184,7 +184,9 @@ class _Conditions(_Strict):
     reason: Text = Field("", description="For the person who is asked or refused.")
     message: Text = Field("", description="For the model: what to do instead.")
     prompt: Text = Field("", description="With ask and request_input: the question.")
-    scope: Scope | None = Field(None, description="With ask: the widest scope that a yes may have. The default is run.")
+    scope: ApprovalScope | None = Field(
+        None, description="With ask: the widest scope that a yes may have. The default is run."
+    )
     answer_within: (
         Annotated[
             Annotated[float, Tag("number")] | Annotated[str, Tag("text")],
@@ -217,12 +219,12 @@ class RuleEntry(_Conditions):
 
 Entry: TypeAlias = ShortEntry | RuleEntry
 ShortItem: TypeAlias = Annotated[
-    Annotated[Pattern, Tag("text")] | Annotated[ShortEntry, Tag("mapping")], Discriminator(_kinds)
+    Annotated[Pattern, Tag("text")] | Annotated[ShortEntry, Tag("mapping")], Discriminator(_value_kind)
 ]
 ShortItems: TypeAlias = Annotated[list[ShortItem], BeforeValidator(_empty_list)]
 
 
-class ResourceEntry(_Strict):
+class ResourceEntry(_StrictModel):
     """What the arguments of somebody else's tools name."""
 
     tools: Pattern = Field(description="A glob of tool names.", examples=["mcp__fs__*"])
@@ -231,13 +233,13 @@ class ResourceEntry(_Strict):
     )
 
 
-class Document(_Strict):
+class PolicyDocument(_StrictModel):
     """A policy of Interlock."""
 
     version: Annotated[int, Field(ge=1, le=1), WithJsonSchema({"const": 1})] = Field(
         description="The version of this format."
     )
-    default: Default | None = Field(
+    default: DefaultVerdict | None = Field(
         None, description="What happens where no rule speaks. Never allow in a project file."
     )
     resources: Annotated[list[ResourceEntry], BeforeValidator(_empty_list)] = Field(
@@ -253,23 +255,23 @@ class Document(_Strict):
     rules: Annotated[list[RuleEntry], BeforeValidator(_empty_list)] = Field([], description="Rules in full.")
 
 
-def read_document(source: Source) -> Document:
+def parse_document(source: PolicySource) -> PolicyDocument:
     """`PolicyFileError` with every problem of the file's shape."""
     value: object = source.value
     if not isinstance(value, dict):
         reason = "a policy has keys, beginning with `version: 1`" if value is not None else "the file is empty"
-        raise PolicyFileError([source.problem((), reason)])
+        raise PolicyFileError([source.make_problem((), reason)])
     try:
-        return Document.model_validate(value)
+        return PolicyDocument.model_validate(value)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=True)[:MAX_PROBLEMS]
-        problems = [source.problem(each["loc"], _reason(each)) for each in found]
-        raise PolicyFileError(sorted(dict.fromkeys(problems), key=_by_line)) from None
+        problems = [source.make_problem(each["loc"], _error_message(each)) for each in found]
+        raise PolicyFileError(sorted(dict.fromkeys(problems), key=_line_of)) from None
 
 
 def json_schema() -> dict[str, Any]:
     """For editors and other programs, JSON Schema 2020-12."""
-    return {"$schema": SCHEMA_ID, **_without_nulls(Document.model_json_schema(by_alias=True))}
+    return {"$schema": SCHEMA_ID, **_without_nulls(PolicyDocument.model_json_schema(by_alias=True))}
 
 
 def schema_text() -> str:
@@ -292,13 +294,13 @@ def _without_nulls(schema: Any) -> Any:
     return {**cleaned.pop("anyOf")[0], **cleaned} if len(only) == 1 else cleaned
 
 
-def _by_line(problem: Problem) -> int:
+def _line_of(problem: PolicyProblem) -> int:
     return problem.line
 
 
 #: The keys of what stands under a key, for words about those that do not exist.
-_SHAPES: Mapping[str, type[BaseModel]] = {
-    "": Document,
+_MODELS_BY_KEY: Mapping[str, type[BaseModel]] = {
+    "": PolicyDocument,
     "rules": RuleEntry,
     **dict.fromkeys(SHORT_LISTS, ShortEntry),
     "resources": ResourceEntry,
@@ -308,17 +310,17 @@ _SHAPES: Mapping[str, type[BaseModel]] = {
 }
 
 
-def _reason(error: Any) -> str:
+def _error_message(error: Any) -> str:
     location: tuple[str | int, ...] = error["loc"]
-    words = _WORDS.get(error["type"])
-    where = _place(location)
+    words = _ERROR_MESSAGES.get(error["type"])
+    where = _last_key(location)
     if words is not None:
         return f"{where}: {words(error)}" if where else words(error)
     text = error["msg"].replace("Input should", "it should").replace("Value error, ", "")
     return f"{where}: {text}" if where else text
 
 
-def _place(location: tuple[str | int, ...]) -> str:
+def _last_key(location: tuple[str | int, ...]) -> str:
     """The last key on the way, which is enough beside the line."""
     keys = [
         part for part in location if isinstance(part, str) and part not in ("text", "mapping", "list", "test", "exact")
@@ -328,7 +330,9 @@ def _place(location: tuple[str | int, ...]) -> str:
 
 def _unknown_key(error: Any) -> str:
     key = str(error["loc"][-1])
-    shape = next((_SHAPES[part] for part in reversed(error["loc"][:-1]) if part in _SHAPES), Document)
+    shape = next(
+        (_MODELS_BY_KEY[part] for part in reversed(error["loc"][:-1]) if part in _MODELS_BY_KEY), PolicyDocument
+    )
     if "test" in error["loc"][:-1]:
         return "beside is, glob or regex there is nothing else; write {is: ...} around an object"
     names = [field.alias or name for name, field in shape.model_fields.items()]
@@ -340,7 +344,7 @@ def _unknown_key(error: Any) -> str:
     )
 
 
-_WORDS: Mapping[str, Callable[[Any], str]] = {
+_ERROR_MESSAGES: Mapping[str, Callable[[Any], str]] = {
     "extra_forbidden": _unknown_key,
     "missing": lambda error: "this key is missing",
     "string_pattern_mismatch": lambda error: (

@@ -6,38 +6,41 @@ from typing import Any, cast
 
 from ...domain.decision import Verdict
 from ...domain.errors import ConfigurationError
-from ...domain.tool import JsonObject, Mode, Origin, ResourceKind, Situation
-from ..analysis.example_event import FAMILIES, Declared, hypothetical
+from ...domain.tool import JsonObject, PermissionMode, ToolOrigin, ResourceKind, CallContext
+from ..analysis.example_event import TOOL_DEFAULTS, ToolDeclaration, hypothetical
 from ..engine.rule import ResourceDeclaration, Rule
 from ..engine.rule_policy import RulePolicy
 from ..interface import PolicyEvent
-from .compile import PlacedRule
+from .compile import LocatedRule
 from .document import Example, ExampleItem
-from .places import Problem, Source
-from .shorthand import PatternKind, parse_shorthand, take_apart
+from .places import PolicyProblem, PolicySource
+from .shorthand import PatternKind, parse_shorthand, split_shorthand
 
 #: Examples are about no folder that exists, so nothing on a disk decides whether they hold.
 _WORKSPACE = "/workspace"
 
 
 def check_examples(
-    source: Source, placed: Sequence[PlacedRule], resources: Sequence[ResourceDeclaration], workspace: str = ""
-) -> list[Problem]:
+    source: PolicySource,
+    located_rules: Sequence[LocatedRule],
+    resources: Sequence[ResourceDeclaration],
+    workspace: str = "",
+) -> list[PolicyProblem]:
     """What the rules do to their examples and should not."""
     return [
-        source.problem((*each.location, key, index), reason)
-        for each in placed
-        for key, index, reason in _failing(each, resources, workspace or _WORKSPACE)
+        source.make_problem((*each.location, key, index), reason)
+        for each in located_rules
+        for key, index, reason in _find_failures(each, resources, workspace or _WORKSPACE)
     ]
 
 
-def example_event(
+def build_example_event(
     example: str | Example, resources: Sequence[ResourceDeclaration] = (), workspace: str = _WORKSPACE
 ) -> PolicyEvent:
     """The call that an example stands for. `ConfigurationError` when it stands for none."""
-    given = _from_shorthand(example) if isinstance(example, str) else example
-    origin, server = _where_from(given)
-    meanings = _meanings(given.tool, resources)
+    given = _parse_shorthand_example(example) if isinstance(example, str) else example
+    origin, server = _find_origin(given)
+    resource_kinds = _find_resource_kinds(given.tool, resources)
     arguments: JsonObject = {**given.arguments}
     named: list[tuple[PatternKind, str | None]] = [
         ("path", given.path),
@@ -46,30 +49,30 @@ def example_event(
     ]
     for kind, value in named:
         if value is not None:
-            name = next((name for name, meaning in meanings.items() if meaning == kind), kind)
-            meanings[name] = kind
-            arguments = _with(arguments, name.split("."), value)
-    situation = Situation(
+            name = next((name for name, meaning in resource_kinds.items() if meaning == kind), kind)
+            resource_kinds[name] = kind
+            arguments = _set_nested(arguments, name.split("."), value)
+    situation = CallContext(
         run_id="run_example",
         agent=given.agent or "",
-        mode=Mode(given.mode or Mode.DEFAULT),
+        mode=PermissionMode(given.mode or PermissionMode.DEFAULT),
         interactive=bool(given.interactive),
         workspace=workspace,
     )
-    declared: Declared = {"origin": origin, "source": server, "resources": meanings}
+    declared: ToolDeclaration = {"origin": origin, "source": server, "resources": resource_kinds}
     if given.risk is not None:
         declared["risk"] = given.risk
     return hypothetical(given.tool, arguments, situation, **declared)
 
 
-def _failing(
-    placed: PlacedRule, resources: Sequence[ResourceDeclaration], workspace: str
+def _find_failures(
+    located: LocatedRule, resources: Sequence[ResourceDeclaration], workspace: str
 ) -> Iterator[tuple[str, int, str]]:
-    entry = placed.entry
+    entry = located.entry
     if not entry.matches and not entry.does_not_match:
         return
     # At the beginning of time no rule has ended.
-    policy = RulePolicy([placed.rule], resources=resources, now=lambda: 0)
+    policy = RulePolicy([located.rule], resources=resources, now=lambda: 0)
     lists: list[tuple[str, bool, Sequence[ExampleItem]]] = [
         ("matches", True, entry.matches),
         ("does_not_match", False, entry.does_not_match),
@@ -77,34 +80,34 @@ def _failing(
     for key, expected, examples in lists:
         for index, example in enumerate(examples):
             try:
-                matched = _matched(policy, example_event(example, resources, workspace))
+                matched = _is_matched(policy, build_example_event(example, resources, workspace))
             except ConfigurationError as error:
                 yield key, index, f"this example stands for no call: {error}"
                 continue
             if matched != expected:
-                yield key, index, _what_happened(placed.rule, expected)
+                yield key, index, _failure_message(located.rule, expected)
 
 
-def _matched(policy: RulePolicy, event: PolicyEvent) -> bool:
+def _is_matched(policy: RulePolicy, event: PolicyEvent) -> bool:
     """To allow a call is to allow all its parts; one part is enough to refuse it, or to ask."""
     rule = policy.rules[0]
     if rule.verdict != Verdict.ALLOW:
-        return bool(policy.matching(event))
+        return bool(policy.find_matching_rules(event))
     return all(
-        any(said.verdict is Verdict.ALLOW and rule.id in said.rule_ids for said in part.said)
-        for part in policy.judge(event)
+        any(said.verdict is Verdict.ALLOW and rule.id in said.rule_ids for said in part.rule_decisions)
+        for part in policy.evaluate_parts(event)
     )
 
 
-def _what_happened(rule: Rule, expected: bool) -> str:
+def _failure_message(rule: Rule, expected: bool) -> str:
     said = f"would {rule.verdict}" if rule.verdict != "request_input" else "would ask for a value"
     if expected:
         return f"this example should match, and the rule {rule.id} says nothing about it"
     return f"this example should not match, and the rule {rule.id} {said}"
 
 
-def _from_shorthand(text: str) -> Example:
-    parts = take_apart(text)
+def _parse_shorthand_example(text: str) -> Example:
+    parts = split_shorthand(text)
     family = parts.family
     given: dict[str, Any] = {"tool": family.tools[0] if family is not None else parts.name}
     if parts.kind is not None:
@@ -112,7 +115,7 @@ def _from_shorthand(text: str) -> Example:
     return Example.model_validate(given)
 
 
-def _where_from(example: Example) -> tuple[Origin, str]:
+def _find_origin(example: Example) -> tuple[ToolOrigin, str]:
     if example.origin is not None or example.server is not None:
         return example.origin or "local", example.server or ""
     if not example.tool.startswith("mcp__"):
@@ -121,8 +124,8 @@ def _where_from(example: Example) -> tuple[Origin, str]:
     return named.origin or "local", named.server or ""
 
 
-def _meanings(tool: str, resources: Sequence[ResourceDeclaration]) -> dict[str, ResourceKind]:
-    family = FAMILIES.get(tool)
+def _find_resource_kinds(tool: str, resources: Sequence[ResourceDeclaration]) -> dict[str, ResourceKind]:
+    family = TOOL_DEFAULTS.get(tool)
     meanings: dict[str, ResourceKind] = {**family.resources} if family is not None else {}
     for declared in resources:
         if fnmatchcase(tool, declared.tools):
@@ -130,9 +133,9 @@ def _meanings(tool: str, resources: Sequence[ResourceDeclaration]) -> dict[str, 
     return meanings
 
 
-def _with(arguments: JsonObject, names: list[str], value: str) -> JsonObject:
+def _set_nested(arguments: JsonObject, names: list[str], value: str) -> JsonObject:
     first, *rest = names
     if not rest:
         return {**arguments, first: value}
     inner = arguments.get(first)
-    return {**arguments, first: _with(cast(JsonObject, inner) if isinstance(inner, dict) else {}, rest, value)}
+    return {**arguments, first: _set_nested(cast(JsonObject, inner) if isinstance(inner, dict) else {}, rest, value)}

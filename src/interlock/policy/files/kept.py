@@ -18,19 +18,19 @@ from ...domain.errors import ConfigurationError
 from ..analysis.narrower import find_wider_condition
 from ..engine.rule import Rule
 from .compile import compile_layer
-from .document import read_document
+from .document import parse_document
 from .examples import check_examples
 from .places import PolicyFileError
 from .source import parse_source
 
-BEGIN = "# interlock: kept rules begin here; each line is a rule, written by the program"
-END = "# interlock: kept rules end here"
+BLOCK_BEGIN = "# interlock: kept rules begin here; each line is a rule, written by the program"
+BLOCK_END = "# interlock: kept rules end here"
 _YAML: Any = yaml
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MAX_RULE_CHARS = 10_000
 
 
-def read_rule(text: str) -> dict[str, Any]:
+def parse_rule(text: str) -> dict[str, Any]:
     """One line of YAML or JSON as a rule with an id. `ConfigurationError` unless it allows something."""
     line = text.strip().removeprefix("- ").strip()
     if not line or "\n" in line or "\r" in line or len(line) > _MAX_RULE_CHARS:
@@ -44,7 +44,7 @@ def read_rule(text: str) -> dict[str, Any]:
     rule = cast(dict[str, Any], value)
     if rule.get("decision") != "allow":
         raise ConfigurationError("Only rules that allow are kept; write others into the file.")
-    return rule if "id" in rule else {"id": f"kept-{sha256(_encoded(rule)).hexdigest()[:8]}", **rule}
+    return rule if "id" in rule else {"id": f"kept-{sha256(_encode(rule)).hexdigest()[:8]}", **rule}
 
 
 def load_rule(entry: dict[str, Any]) -> Rule:
@@ -53,9 +53,9 @@ def load_rule(entry: dict[str, Any]) -> Rule:
     Raises:
         PolicyFileError: The entry is not a valid rule, or an example of it fails.
     """
-    source = parse_source(_encoded({"version": 1, "rules": [entry]}), "rule")
-    layer = compile_layer(source, read_document(source), "user", time_ns)
-    if problems := check_examples(source, layer.placed, ()):
+    source = parse_source(_encode({"version": 1, "rules": [entry]}), "rule")
+    layer = compile_layer(source, parse_document(source), "user", time_ns)
+    if problems := check_examples(source, layer.located_rules, ()):
         raise PolicyFileError(problems)
     return layer.rules[0]
 
@@ -70,7 +70,7 @@ def find_rule_problem(rule: str, suggested: str) -> str:
     if rule.strip() == suggested.strip():
         return ""
     try:
-        key = find_wider_condition(load_rule(read_rule(rule)), load_rule(read_rule(suggested)))
+        key = find_wider_condition(load_rule(parse_rule(rule)), load_rule(parse_rule(suggested)))
     except (ConfigurationError, PolicyFileError) as error:
         return f"The rule cannot be compared with the suggested one: {error}"
     if not key:
@@ -81,76 +81,76 @@ def find_rule_problem(rule: str, suggested: str) -> str:
     )
 
 
-def holds(content: bytes, rule: dict[str, Any], path: str) -> bool:
+def has_rule(content: bytes, rule: dict[str, Any], path: str) -> bool:
     """Is this very rule there already?"""
-    return any(_encoded(kept) == _encoded(rule) for _, kept in _kept(_lines(content.decode()), path))
+    return any(_encode(kept) == _encode(rule) for _, kept in _iterate_saved_rules(_split_lines(content.decode()), path))
 
 
-def added(content: bytes, rule: dict[str, Any], path: str) -> bytes:
+def add_rule(content: bytes, rule: dict[str, Any], path: str) -> bytes:
     """The file with one rule more. An empty file becomes a policy."""
     text = content.decode() or "version: 1\n"
     newline = "\r\n" if "\r\n" in text else "\n"
     line = json.dumps(rule, ensure_ascii=False, separators=(", ", ": "))
-    lines = _lines(text)
-    place, indent, begins = _place(text, lines)
+    lines = _split_lines(text)
+    place, indent, begins = _find_insertion_point(text, lines)
     if begins is None:
         new = [f"{indent}- {line}{newline}"]
     else:
-        new = [*begins, *(f"{indent}{each}{newline}" for each in (BEGIN, f"- {line}", END))]
+        new = [*begins, *(f"{indent}{each}{newline}" for each in (BLOCK_BEGIN, f"- {line}", BLOCK_END))]
     if place and not lines[place - 1].endswith("\n"):
         new.insert(0, newline)
     changed = "".join([*lines[:place], *new, *lines[place:]]).encode()
-    return _checked(text.encode(), changed, rule, path)
+    return _verify_change(text.encode(), changed, rule, path)
 
 
-def removed(content: bytes, rule_id: str, path: str) -> bytes | None:
+def remove_rule(content: bytes, rule_id: str, path: str) -> bytes | None:
     """The file without a kept rule; None when it has no such one."""
     parse_source(content, path)
-    lines = _lines(content.decode())
-    for index, rule in _kept(lines, path):
+    lines = _split_lines(content.decode())
+    for index, rule in _iterate_saved_rules(lines, path):
         if rule.get("id") == rule_id:
             changed = "".join([*lines[:index], *lines[index + 1 :]]).encode()
-            _checked(changed, content, rule, path)
+            _verify_change(changed, content, rule, path)
             return changed
     return None
 
 
-def _checked(less: bytes, more: bytes, rule: dict[str, Any], path: str) -> bytes:
+def _verify_change(less: bytes, more: bytes, rule: dict[str, Any], path: str) -> bytes:
     """The longer text, when it says what the shorter one does and this rule."""
     said: Any = parse_source(less, path).value
     now: Any = parse_source(more, path).value
     rules: list[Any] = list(now.get("rules") or [])
-    found = next((index for index, each in enumerate(rules) if _encoded(each) == _encoded(rule)), None)
+    found = next((index for index, each in enumerate(rules) if _encode(each) == _encode(rule)), None)
     if found is not None:
         del rules[found]
-        if _encoded({**said, "rules": said.get("rules") or []}) == _encoded({**now, "rules": rules}):
+        if _encode({**said, "rules": said.get("rules") or []}) == _encode({**now, "rules": rules}):
             return more
     raise ConfigurationError(f"{path}: a rule can be kept only in a plain list of rules, one under the other.")
 
 
-def _place(text: str, lines: list[str]) -> tuple[int, str, list[str] | None]:
+def _find_insertion_point(text: str, lines: list[str]) -> tuple[int, str, list[str] | None]:
     """Where a line goes, how far in it stands, and what comes before a new block; None where there is a block."""
     for index, line in enumerate(lines):
-        if line.strip() == END:
+        if line.strip() == BLOCK_END:
             return index, line[: len(line) - len(line.lstrip())], None
-    last, indent = _end_of_rules(text)
+    last, indent = _find_end_of_rules(text)
     if last is None:
         return len(lines), "  ", ["rules:\r\n" if "\r\n" in text else "rules:\n"]
     return min(last + 1, len(lines)), indent, []
 
 
-def _end_of_rules(text: str) -> tuple[int | None, str]:
+def _find_end_of_rules(text: str) -> tuple[int | None, str]:
     """The last line of the list `rules`, and how far in its entries stand."""
     # The text was read by `parse_source`, so it is small, not deep, and without aliases.
     document = _YAML.compose(text, Loader=_LOADER)
     for key, value in document.value if isinstance(document, yaml.MappingNode) else ():
         if key.value == "rules":
             is_list = isinstance(value, yaml.SequenceNode)
-            return (_last_line(value), " " * value.start_mark.column) if is_list else (key.start_mark.line, "  ")
+            return (_find_last_line(value), " " * value.start_mark.column) if is_list else (key.start_mark.line, "  ")
     return None, ""
 
 
-def _last_line(first: Any) -> int:
+def _find_last_line(first: Any) -> int:
     node: Any = first
     while not isinstance(node, yaml.ScalarNode) and not node.flow_style:
         node = node.value[-1][1] if isinstance(node, yaml.MappingNode) else node.value[-1]
@@ -158,24 +158,24 @@ def _last_line(first: Any) -> int:
     return node.end_mark.line if node.end_mark.column else node.end_mark.line - 1
 
 
-def _kept(lines: list[str], path: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _iterate_saved_rules(lines: list[str], path: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """The lines of the block, each with its rule."""
     inside = False
     for index, line in enumerate(lines):
         text = line.strip()
-        if text in (BEGIN, END):
-            inside = text == BEGIN
+        if text in (BLOCK_BEGIN, BLOCK_END):
+            inside = text == BLOCK_BEGIN
         elif inside and text.startswith("- "):
             value = parse_source(text.removeprefix("- ").encode(), path).value
             if isinstance(value, dict):
                 yield index, cast(dict[str, Any], value)
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     """With their ends, so that they join to the same text."""
     pieces = text.split("\n")
     return [piece + "\n" for piece in pieces[:-1]] + ([pieces[-1]] if pieces[-1] else [])
 
 
-def _encoded(value: Any) -> bytes:
+def _encode(value: Any) -> bytes:
     return msgspec.json.encode(value, order="sorted")

@@ -15,10 +15,10 @@ MAX_PROBLEMS = 50
 MAX_INTEGER = 2**53 - 1
 
 #: The way from the top of the file: keys, and places in lists.
-Location: TypeAlias = tuple[str | int, ...]
+DocumentPath: TypeAlias = tuple[str | int, ...]
 
 
-class Problem(msgspec.Struct, frozen=True):
+class PolicyProblem(msgspec.Struct, frozen=True):
     """What is wrong in a policy file, and where. Line 0 is the file as a whole."""
 
     path: str
@@ -32,29 +32,29 @@ class Problem(msgspec.Struct, frozen=True):
 class PolicyFileError(ConfigurationError):
     """A policy file was refused. `problems` has everything that was found."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[PolicyProblem]) -> None:
         self.problems = tuple(problems)[:MAX_PROBLEMS]
         super().__init__("\n".join(map(str, self.problems)))
 
 
-class Source(msgspec.Struct, frozen=True):
+class PolicySource(msgspec.Struct, frozen=True):
     """What a file says."""
 
     path: str
     value: Any
-    lines: Mapping[Location, int]
+    lines: Mapping[DocumentPath, int]
 
-    def line(self, location: Iterable[str | int]) -> int:
+    def line_at(self, location: Iterable[str | int]) -> int:
         """The line of a place, or of the nearest place around it. Words that are no keys of the file do not count."""
-        known: Location = ()
+        known: DocumentPath = ()
         for part in location:
             if (*known, part) in self.lines:
                 known = (*known, part)
         return self.lines.get(known, 0)
 
-    def problem(self, location: Iterable[str | int], reason: str) -> Problem:
-        return Problem(self.path, self.line(location), reason)
+    def make_problem(self, location: Iterable[str | int], reason: str) -> PolicyProblem:
+        return PolicyProblem(self.path, self.line_at(location), reason)
 
 
-def refused(path: str, line: int, reason: str) -> PolicyFileError:
-    return PolicyFileError([Problem(path, line, reason)])
+def make_error(path: str, line: int, reason: str) -> PolicyFileError:
+    return PolicyFileError([PolicyProblem(path, line, reason)])

@@ -20,53 +20,53 @@ import msgspec
 
 from ...domain.decision import Decision
 from ...domain.errors import ConfigurationError
-from ..engine.rule import Default, Rule
+from ..engine.rule import DefaultVerdict, Rule
 from ..engine.rule_policy import RulePolicy
 from ..interface import PolicyEvent
 from . import kept
-from .compile import LAYERS, Layer, LayerRules, compile_layer
-from .document import read_document
+from .compile import LAYER_LABELS, Layer, LayerRules, compile_layer
+from .document import parse_document
 from .examples import check_examples
-from .places import PolicyFileError, Problem
+from .places import PolicyFileError, PolicyProblem
 from .replace import lock_folder, replace_file
-from .source import parse_source, read_file
+from .source import parse_source, read_policy_file
 
 #: The rule that speaks while a policy cannot be read.
 BROKEN_RULE_ID = "interlock:policy-file"
-_DEFAULTS: tuple[Default, ...] = ("allow", "risk", "ask", "deny")
+_DEFAULTS_BY_STRICTNESS: tuple[DefaultVerdict, ...] = ("allow", "risk", "ask", "deny")
 
 
-class Report(msgspec.Struct, frozen=True):
+class PolicyFileReport(msgspec.Struct, frozen=True):
     """A file that is in order."""
 
     rules: tuple[Rule, ...]
-    warnings: tuple[Problem, ...] = ()
+    warnings: tuple[PolicyProblem, ...] = ()
 
 
-class _Loaded(msgspec.Struct, frozen=True):
+class _LoadedPolicy(msgspec.Struct, frozen=True):
     policy: RulePolicy
-    warnings: tuple[Problem, ...] = ()
+    warnings: tuple[PolicyProblem, ...] = ()
 
 
-def check_file(path: str | Path, layer: Layer = "user") -> Report:
+def check_file(path: str | Path, layer: Layer = "user") -> PolicyFileReport:
     """`PolicyFileError` with everything that is wrong with a file."""
     read = read_layer(str(path), layer)
-    _policy([read], time_ns)
-    return Report(read.rules, read.warnings)
+    _build_policy([read], time_ns)
+    return PolicyFileReport(read.rules, read.warnings)
 
 
 def load_policy(path: str | Path, layer: Layer = "user") -> RulePolicy:
     """`PolicyFileError` with everything that is wrong with a file."""
-    return _policy([read_layer(str(path), layer)], time_ns)
+    return _build_policy([read_layer(str(path), layer)], time_ns)
 
 
 def read_layer(
     path: str, layer: Layer, content: bytes | None = None, *, workspace: str = "", now: Callable[[], int] = time_ns
 ) -> LayerRules:
     """One file, checked with its examples."""
-    source = parse_source(read_file(path) if content is None else content, path)
-    read = compile_layer(source, read_document(source), layer, now)
-    if failing := check_examples(source, read.placed, read.resources, workspace):
+    source = parse_source(read_policy_file(path) if content is None else content, path)
+    read = compile_layer(source, parse_document(source), layer, now)
+    if failing := check_examples(source, read.located_rules, read.resources, workspace):
         raise PolicyFileError(failing)
     return read
 
@@ -83,7 +83,7 @@ class PolicyFiles:
         session: str | Path | None = None,
         workspace: str = "",
         now: Callable[[], int] = time_ns,
-        read: Callable[[str], bytes] = read_file,
+        read: Callable[[str], bytes] = read_policy_file,
     ) -> None:
         """
         Args:
@@ -99,13 +99,13 @@ class PolicyFiles:
         self._workspace = workspace
         self._now = now
         self._read = read
-        self._changing = Lock()
-        self._problems: tuple[Problem, ...] = ()
+        self._lock = Lock()
+        self._problems: tuple[PolicyProblem, ...] = ()
         try:
             self._loaded = self._load({})
         except PolicyFileError as error:
             self._problems = error.problems
-            self._loaded = _Loaded(RulePolicy([self._refusal(error.problems)], default="deny"))
+            self._loaded = _LoadedPolicy(RulePolicy([self._make_deny_rule(error.problems)], default="deny"))
 
     def evaluate(self, event: PolicyEvent) -> Decision:
         return self._loaded.policy.evaluate(event)
@@ -134,32 +134,32 @@ class PolicyFiles:
         return self._loaded.policy.rules
 
     @property
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[PolicyProblem, ...]:
         """What the last reading found. Empty when the files say what is in force."""
         return self._problems
 
     @property
-    def warnings(self) -> tuple[Problem, ...]:
+    def warnings(self) -> tuple[PolicyProblem, ...]:
         return self._loaded.warnings
 
-    def reload(self) -> tuple[Problem, ...]:
+    def reload(self) -> tuple[PolicyProblem, ...]:
         """Read all files again: all of them count from now on, or with any problem none of them."""
-        with self._changing:
+        with self._lock:
             try:
-                self._adopt(self._load({}))
+                self._activate(self._load({}))
             except PolicyFileError as error:
                 self._problems = error.problems
             return self._problems
 
     def keep(self, rule: str) -> str:
         """Put a rule that allows into the user's file, and return its id. Refused when the file would be."""
-        with self._changed_file() as path:
-            entry = kept.read_rule(rule)
-            content = self._with_rule(path, entry)
+        with self._locked_user_file() as path:
+            entry = kept.parse_rule(rule)
+            content = self._add_rule_to_content(path, entry)
             if content is None:
-                self._adopt(self._load({}))
+                self._activate(self._load({}))
             else:
-                self._change(path, content)
+                self._replace_user_file(path, content)
             return str(entry["id"])
 
     def preview_keep(self, rule: str) -> str:
@@ -168,41 +168,41 @@ class PolicyFiles:
         Raises:
             ConfigurationError: The rule could not be kept.
         """
-        path = self._user_file()
-        content = self._with_rule(path, kept.read_rule(rule))
+        path = self._require_user_file()
+        content = self._add_rule_to_content(path, kept.parse_rule(rule))
         return self._load({} if content is None else {"user": content}).policy.digest
 
-    def _with_rule(self, path: str, entry: dict[str, Any]) -> bytes | None:
+    def _add_rule_to_content(self, path: str, entry: dict[str, Any]) -> bytes | None:
         """Return the content of the file with one rule more; None when it has that rule already."""
-        before = read_file(path) if os.path.lexists(path) else b""
+        before = read_policy_file(path) if os.path.lexists(path) else b""
         if before:
-            read_document(parse_source(before, path))
-        return None if kept.holds(before, entry, path) else kept.added(before, entry, path)
+            parse_document(parse_source(before, path))
+        return None if kept.has_rule(before, entry, path) else kept.add_rule(before, entry, path)
 
     def revoke(self, rule_id: str) -> bool:
         """Take a kept rule out of the user's file. False when no such rule is kept."""
-        with self._changed_file() as path:
-            after = kept.removed(read_file(path), rule_id, path) if os.path.lexists(path) else None
+        with self._locked_user_file() as path:
+            after = kept.remove_rule(read_policy_file(path), rule_id, path) if os.path.lexists(path) else None
             if after is not None:
-                self._change(path, after)
+                self._replace_user_file(path, after)
             return after is not None
 
-    def _change(self, path: str, content: bytes) -> None:
+    def _replace_user_file(self, path: str, content: bytes) -> None:
         loaded = self._load({"user": content})
         replace_file(path, content)
-        self._adopt(loaded)
+        self._activate(loaded)
 
     @contextmanager
-    def _changed_file(self) -> Generator[str]:
+    def _locked_user_file(self) -> Generator[str]:
         """The user's file, while nobody else changes it from here or through here."""
-        path = self._user_file()
+        path = self._require_user_file()
         try:
-            with self._changing, lock_folder(path):
+            with self._lock, lock_folder(path):
                 yield path
         except OSError as error:
-            raise PolicyFileError([Problem(path, 0, f"it cannot be written: {error.strerror}")]) from error
+            raise PolicyFileError([PolicyProblem(path, 0, f"it cannot be written: {error.strerror}")]) from error
 
-    def _user_file(self) -> str:
+    def _require_user_file(self) -> str:
         path = self._paths.get("user")
         if path is None:
             raise ConfigurationError("No user policy file was named, so no rule can be kept.")
@@ -210,62 +210,62 @@ class PolicyFiles:
             raise ConfigurationError(f"{path}: rules are kept in YAML files only.")
         return path
 
-    def _adopt(self, loaded: _Loaded) -> None:
+    def _activate(self, loaded: _LoadedPolicy) -> None:
         self._loaded, self._problems = loaded, ()
 
-    def _load(self, contents: Mapping[Layer, bytes]) -> _Loaded:
+    def _load(self, contents: Mapping[Layer, bytes]) -> _LoadedPolicy:
         layers: list[LayerRules] = []
-        problems: list[Problem] = []
+        problems: list[PolicyProblem] = []
         for layer, path in self._paths.items():
             try:
                 content = contents[layer] if layer in contents else self._read(path)
                 layers.append(read_layer(path, layer, content, workspace=self._workspace, now=self._now))
             except PolicyFileError as error:
                 problems += error.problems
-        problems += _given_twice(layers)
+        problems += _find_duplicate_ids(layers)
         if problems:
             raise PolicyFileError(problems)
-        return _merged(layers, self._now)
+        return _merge_layers(layers, self._now)
 
-    def _refusal(self, problems: tuple[Problem, ...]) -> Rule:
+    def _make_deny_rule(self, problems: tuple[PolicyProblem, ...]) -> Rule:
         first = problems[0]
         layer: Layer = next(layer for layer, path in self._paths.items() if path == first.path)
         more = f" There are {len(problems) - 1} more problems." if len(problems) > 1 else ""
         return Rule(
             id=BROKEN_RULE_ID,
             verdict="deny",
-            layer=LAYERS[layer],
+            layer=LAYER_LABELS[layer],
             reason=f"The policy cannot be read, so nothing may run. {first}.{more} Mend the file and load it again.",
         )
 
 
-def _given_twice(layers: list[LayerRules]) -> list[Problem]:
+def _find_duplicate_ids(layers: list[LayerRules]) -> list[PolicyProblem]:
     first: dict[str, LayerRules] = {}
-    problems: list[Problem] = []
+    problems: list[PolicyProblem] = []
     for layer in layers:
         for rule_id, line in layer.lines.items():
             known = first.setdefault(rule_id, layer)
             if known is not layer:
                 reason = f"the id {rule_id} is given twice; first in {known.path}, line {known.lines[rule_id]}"
-                problems.append(Problem(layer.path, line, reason))
+                problems.append(PolicyProblem(layer.path, line, reason))
     return problems
 
 
-def _merged(layers: list[LayerRules], now: Callable[[], int]) -> _Loaded:
+def _merge_layers(layers: list[LayerRules], now: Callable[[], int]) -> _LoadedPolicy:
     warnings = tuple(warning for layer in layers for warning in layer.warnings)
-    return _Loaded(_policy(layers, now), warnings)
+    return _LoadedPolicy(_build_policy(layers, now), warnings)
 
 
-def _policy(layers: list[LayerRules], now: Callable[[], int]) -> RulePolicy:
+def _build_policy(layers: list[LayerRules], now: Callable[[], int]) -> RulePolicy:
     rules = [rule for layer in layers for rule in layer.rules]
     resources = [declared for layer in layers for declared in layer.resources]
     try:
-        return RulePolicy(rules, _default(layers), resources, now)
+        return RulePolicy(rules, _strictest_default(layers), resources, now)
     except ConfigurationError as error:  # each rule is in order, and all of them together are not
-        raise PolicyFileError([Problem(layer.path, 0, str(error)) for layer in layers]) from None
+        raise PolicyFileError([PolicyProblem(layer.path, 0, str(error)) for layer in layers]) from None
 
 
-def _default(layers: list[LayerRules]) -> Default:
+def _strictest_default(layers: list[LayerRules]) -> DefaultVerdict:
     """The strictest that a file says."""
-    said: list[Default] = [layer.default for layer in layers if layer.default is not None]
-    return max(said, key=_DEFAULTS.index) if said else "risk"
+    said: list[DefaultVerdict] = [layer.default for layer in layers if layer.default is not None]
+    return max(said, key=_DEFAULTS_BY_STRICTNESS.index) if said else "risk"

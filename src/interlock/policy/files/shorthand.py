@@ -13,13 +13,13 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from ...domain.errors import ConfigurationError
-from ...domain.tool import Origin
+from ...domain.tool import ToolOrigin
 from ..engine.rule import CommandPattern
 
 PatternKind: TypeAlias = Literal["path", "command", "host"]
 
 
-class Family(msgspec.Struct, frozen=True):
+class ToolFamily(msgspec.Struct, frozen=True):
     """The tools that a well-known name stands for, and what their patterns are about."""
 
     tools: tuple[str, ...]
@@ -28,34 +28,34 @@ class Family(msgspec.Struct, frozen=True):
 
 _READERS = ("read_file", "grep", "glob", "list_dir")
 #: By lower-case name. The first tool of each is the one that an example is about.
-FAMILIES: Mapping[str, Family] = {
-    "bash": Family(("bash",), "command"),
-    "read": Family(_READERS, "path"),
-    "edit": Family(("edit_file", "write_file"), "path"),
-    "write": Family(("write_file",), "path"),
-    "webfetch": Family(("web_fetch",), None),
-    "web_fetch": Family(("web_fetch",), None),
-    **{name: Family((name,), "path") for name in (*_READERS, "edit_file", "write_file")},
+TOOL_FAMILIES: Mapping[str, ToolFamily] = {
+    "bash": ToolFamily(("bash",), "command"),
+    "read": ToolFamily(_READERS, "path"),
+    "edit": ToolFamily(("edit_file", "write_file"), "path"),
+    "write": ToolFamily(("write_file",), "path"),
+    "webfetch": ToolFamily(("web_fetch",), None),
+    "web_fetch": ToolFamily(("web_fetch",), None),
+    **{name: ToolFamily((name,), "path") for name in (*_READERS, "edit_file", "write_file")},
 }
 _PREFIXES: Mapping[str, PatternKind] = {"path": "path", "command": "command", "host": "host", "domain": "host"}
 _SHAPE = re.compile(r"([A-Za-z0-9_\-*?!\[\]]+)(?:\((.*)\))?", re.DOTALL)
 _PREFIX = re.compile(r"\s*(path|command|host|domain):(.*)", re.DOTALL)
 _MCP = re.compile(r"mcp__(.+?)(?:__(.+))?")
-_BETWEEN_COMMANDS = frozenset({"&&", "||", "|", "|&", ";", "&", ">", ">>", "<", "<<", "<<<"})
+_OPERATORS = frozenset({"&&", "||", "|", "|&", ";", "&", ">", ">>", "<", "<<", "<<<"})
 
 
 class Shorthand(msgspec.Struct, frozen=True, kw_only=True):
     """The conditions that a text stands for."""
 
     tools: tuple[str, ...]
-    origin: Origin | None = None
+    origin: ToolOrigin | None = None
     server: str | None = None
     path: str | None = None
     command: CommandPattern | None = None
     host: str | None = None
 
 
-class Parts(msgspec.Struct, frozen=True):
+class ShorthandParts(msgspec.Struct, frozen=True):
     """A text taken apart: the name, the kind of the pattern, and the pattern as it is written."""
 
     name: str
@@ -63,14 +63,14 @@ class Parts(msgspec.Struct, frozen=True):
     pattern: str = ""
 
     @property
-    def family(self) -> Family | None:
-        return FAMILIES.get(self.name.lower())
+    def family(self) -> ToolFamily | None:
+        return TOOL_FAMILIES.get(self.name.lower())
 
 
 def parse_shorthand(text: str) -> Shorthand:
     """`ConfigurationError` with what to write instead."""
-    parts = take_apart(text)
-    named = _named(parts.name)
+    parts = split_shorthand(text)
+    named = _resolve_tool_name(parts.name)
     match parts.kind:
         case None:
             return named
@@ -79,77 +79,77 @@ def parse_shorthand(text: str) -> Shorthand:
         case "host":
             return msgspec.structs.replace(named, host=parts.pattern)
         case "command":
-            return msgspec.structs.replace(named, command=command_pattern(parts.pattern))
+            return msgspec.structs.replace(named, command=parse_command_pattern(parts.pattern))
 
 
-def take_apart(text: str) -> Parts:
+def split_shorthand(text: str) -> ShorthandParts:
     found = _SHAPE.fullmatch(text.strip())
     if found is None:
-        raise ConfigurationError(f"{_shown(text)} is neither a tool nor Tool(pattern)")
+        raise ConfigurationError(f"{_quote(text)} is neither a tool nor Tool(pattern)")
     name, pattern = found[1], found[2]
     if pattern is None or pattern.strip() in ("*", ":*"):
-        return Parts(name)
+        return ShorthandParts(name)
     if not pattern.strip():
-        raise ConfigurationError(f"{_shown(text)}: the parentheses are empty; write {name} for all its calls")
-    family = Parts(name).family
+        raise ConfigurationError(f"{_quote(text)}: the parentheses are empty; write {name} for all its calls")
+    family = ShorthandParts(name).family
     prefixed = _PREFIX.fullmatch(pattern)
     # `bash(host:*)` is every command that begins with the program `host`.
     if prefixed and not (family is not None and family.kind == "command" and prefixed[2] == "*"):
-        return _given(text, Parts(name, _PREFIXES[prefixed[1]], prefixed[2].strip()))
+        return _require_pattern(text, ShorthandParts(name, _PREFIXES[prefixed[1]], prefixed[2].strip()))
     if family is not None and family.kind is not None:
-        return Parts(name, family.kind, pattern.strip())
+        return ShorthandParts(name, family.kind, pattern.strip())
     inside = f"{name}(domain:{pattern.strip()})" if family is not None else f"{name}(path:{pattern.strip()})"
     raise ConfigurationError(
-        f"{_shown(text)}: it is not known what the pattern is about; write for example {_shown(inside)}, "
+        f"{_quote(text)}: it is not known what the pattern is about; write for example {_quote(inside)}, "
         "with path:, command: or host: before it"
     )
 
 
-def tool_names(name: str) -> tuple[str, ...]:
+def expand_tool_name(name: str) -> tuple[str, ...]:
     """The tools that a name stands for: those of a family, or the name itself, which may be a glob."""
-    family = FAMILIES.get(name.lower())
+    family = TOOL_FAMILIES.get(name.lower())
     return family.tools if family is not None else (name,)
 
 
-def command_pattern(text: str) -> CommandPattern:
+def parse_command_pattern(text: str) -> CommandPattern:
     """A whole command, or the first words of one when the text ends in `:*` or ` *`."""
     for end in (":*", " *"):
         if text.endswith(end):
-            return CommandPattern(command_words(text.removesuffix(end)))
-    return CommandPattern(command_words(text), exact=True)
+            return CommandPattern(split_command_words(text.removesuffix(end)))
+    return CommandPattern(split_command_words(text), exact=True)
 
 
-def command_words(text: str) -> tuple[str, ...]:
+def split_command_words(text: str) -> tuple[str, ...]:
     """The words of one plain command. A word `*` is any word."""
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
-        raise ConfigurationError(f"{_shown(text)} is no command: {error}") from None
+        raise ConfigurationError(f"{_quote(text)} is no command: {error}") from None
     if not words or not words[0]:
-        raise ConfigurationError(f"{_shown(text)}: a command has at least one word")
-    if any(word in _BETWEEN_COMMANDS or word.endswith(";") for word in words):
-        raise ConfigurationError(f"{_shown(text)}: a rule is about one command at a time; write one rule for each")
+        raise ConfigurationError(f"{_quote(text)}: a command has at least one word")
+    if any(word in _OPERATORS or word.endswith(";") for word in words):
+        raise ConfigurationError(f"{_quote(text)}: a rule is about one command at a time; write one rule for each")
     if any("*" in word for word in words) and ("'" in text or '"' in text or "\\" in text):
-        raise ConfigurationError(f"{_shown(text)}: `*` is any word, in quotes too; leave the words after it out")
+        raise ConfigurationError(f"{_quote(text)}: `*` is any word, in quotes too; leave the words after it out")
     if any("*" in word and word != "*" for word in words):
-        raise ConfigurationError(f"{_shown(text)}: `*` is one whole word, never a part of one")
+        raise ConfigurationError(f"{_quote(text)}: `*` is one whole word, never a part of one")
     return words
 
 
-def _named(name: str) -> Shorthand:
+def _resolve_tool_name(name: str) -> Shorthand:
     found = _MCP.fullmatch(name)
     if found is None:
-        return Shorthand(tools=tool_names(name))
+        return Shorthand(tools=expand_tool_name(name))
     server, tool = found[1], found[2]
     # Some give the tools of a server their names as they are, some put the server before them.
     return Shorthand(tools=(tool, name) if tool and tool != "*" else ("*",), origin="mcp", server=server)
 
 
-def _given(text: str, parts: Parts) -> Parts:
+def _require_pattern(text: str, parts: ShorthandParts) -> ShorthandParts:
     if not parts.pattern:
-        raise ConfigurationError(f"{_shown(text)}: there is nothing after the colon")
+        raise ConfigurationError(f"{_quote(text)}: there is nothing after the colon")
     return parts
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     return repr(text if len(text) <= 80 else text[:80] + "...")  # noqa: PLR2004

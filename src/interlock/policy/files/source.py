@@ -21,38 +21,38 @@ from .places import (
     MAX_INTEGER,
     MAX_NODES,
     MAX_PROBLEMS,
-    Location,
+    DocumentPath,
     PolicyFileError,
-    Problem,
-    Source,
-    refused,
+    PolicyProblem,
+    PolicySource,
+    make_error,
 )
 from .toml_source import parse_toml
 
 _MAX_NUMBER_CHARS = 64
 
 
-def read_source(path: str) -> Source:
-    return parse_source(read_file(path), path)
+def read_source(path: str) -> PolicySource:
+    return parse_source(read_policy_file(path), path)
 
 
-def read_file(path: str) -> bytes:
+def read_policy_file(path: str) -> bytes:
     """The bytes of a regular file. Nothing else is opened, and nothing is waited for."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
-            raise refused(path, 0, "this is not a regular file")
+            raise make_error(path, 0, "this is not a regular file")
         # It may have become something else since.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise refused(path, 0, "this is not a regular file")
+                raise make_error(path, 0, "this is not a regular file")
             content = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
-        raise refused(path, 0, "there is no such file") from None
+        raise make_error(path, 0, "there is no such file") from None
     except (OSError, ValueError) as error:
-        raise refused(path, 0, f"it cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise make_error(path, 0, f"it cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(content) > MAX_FILE_BYTES:
-        raise refused(path, 0, f"it is larger than {MAX_FILE_BYTES:,} bytes")
+        raise make_error(path, 0, f"it is larger than {MAX_FILE_BYTES:,} bytes")
     return content
 
 
@@ -60,19 +60,19 @@ def read_file(path: str) -> bytes:
 _NOT_TEXT = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def parse_source(content: bytes, path: str) -> Source:
+def parse_source(content: bytes, path: str) -> PolicySource:
     """`PolicyFileError` for whatever is not plain values. Files that end in `.toml` are TOML, all others YAML."""
     if len(content) > MAX_FILE_BYTES:
-        raise refused(path, 0, f"it is larger than {MAX_FILE_BYTES:,} bytes")
+        raise make_error(path, 0, f"it is larger than {MAX_FILE_BYTES:,} bytes")
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
-        raise refused(path, content[: error.start].count(b"\n") + 1, "this is not UTF-8") from None
+        raise make_error(path, content[: error.start].count(b"\n") + 1, "this is not UTF-8") from None
     if text.startswith("\ufeff"):
-        raise refused(path, 1, "it begins with a byte order mark; save it as UTF-8 without one")
+        raise make_error(path, 1, "it begins with a byte order mark; save it as UTF-8 without one")
     if wrong := _NOT_TEXT.search(text):
         line = text.count("\n", 0, wrong.start()) + 1
-        raise refused(path, line, f"the character U+{ord(wrong.group()):04X} has no place in a text")
+        raise make_error(path, line, f"the character U+{ord(wrong.group()):04X} has no place in a text")
     return parse_toml(text, path) if path.endswith(".toml") else _YamlReader(text, path).read()
 
 
@@ -82,129 +82,131 @@ def parse_source(content: bytes, path: str) -> Source:
 _YAML: Any = yaml
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _RESOLVER: Any = Resolver()
-_WORDS: Mapping[str, bool | None] = {"true": True, "false": False, "null": None, "~": None, "": None}
+_YAML_WORDS: Mapping[str, bool | None] = {"true": True, "false": False, "null": None, "~": None, "": None}
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _OCTAL = re.compile(r"0o[0-7]+")
 #: What some readers take for something else than a text.
-_DISPUTED = ("bool", "null", "int", "float", "merge")
+_AMBIGUOUS_TAGS = ("bool", "null", "int", "float", "merge")
 
 
 class _YamlReader:
     def __init__(self, text: str, path: str) -> None:
         self._text = text
         self._path = path
-        self._lines: dict[Location, int] = {(): 1}
-        self._problems: list[Problem] = []
+        self._lines: dict[DocumentPath, int] = {(): 1}
+        self._problems: list[PolicyProblem] = []
         self._nodes = 0
         self._events: Iterator[Any] = iter(())
 
-    def read(self) -> Source:
+    def read(self) -> PolicySource:
         try:
             self._events = _YAML.parse(self._text, Loader=_LOADER)
-            value = self._document()
+            value = self._read_document()
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             reason = getattr(error, "problem", None) or error
-            raise self._stop(mark.line + 1 if mark else 0, f"this is not YAML: {reason}") from None
+            raise self._make_error(mark.line + 1 if mark else 0, f"this is not YAML: {reason}") from None
         if self._problems:
             raise PolicyFileError(self._problems)
-        return Source(self._path, value, self._lines)
+        return PolicySource(self._path, value, self._lines)
 
-    def _document(self) -> Any:
+    def _read_document(self) -> Any:
         value: Any = None
         documents = 0
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    raise self._stop(_line(event), "a policy is one document; another one begins here")
+                    raise self._make_error(_line_of(event), "a policy is one document; another one begins here")
             elif isinstance(event, yaml.NodeEvent):
-                value = self._node(event, ())
+                value = self._read_node(event, ())
         return value
 
-    def _node(self, event: Any, location: Location) -> Any:
+    def _read_node(self, event: Any, location: DocumentPath) -> Any:
         self._nodes += 1
         if self._nodes > MAX_NODES:
-            raise self._stop(_line(event), f"it has more than {MAX_NODES:,} values")
+            raise self._make_error(_line_of(event), f"it has more than {MAX_NODES:,} values")
         if len(location) > MAX_DEPTH:
-            raise self._stop(_line(event), f"it is nested more than {MAX_DEPTH} deep")
+            raise self._make_error(_line_of(event), f"it is nested more than {MAX_DEPTH} deep")
         if isinstance(event, yaml.AliasEvent):
-            self._refuse(event, "aliases are not allowed; write the value out")
+            self._add_problem(event, "aliases are not allowed; write the value out")
             return None
         if event.anchor is not None:
-            self._refuse(event, "anchors are not allowed; write the value out where it is needed")
+            self._add_problem(event, "anchors are not allowed; write the value out where it is needed")
         if event.tag is not None:
-            self._refuse(event, f"tags are not allowed: {event.tag[:80]}")
+            self._add_problem(event, f"tags are not allowed: {event.tag[:80]}")
         if isinstance(event, yaml.MappingStartEvent):
-            return self._mapping(location)
+            return self._read_mapping(location)
         if isinstance(event, yaml.SequenceStartEvent):
-            return self._sequence(location)
-        return self._scalar(event)
+            return self._read_sequence(location)
+        return self._read_scalar(event)
 
-    def _sequence(self, location: Location) -> list[Any]:
+    def _read_sequence(self, location: DocumentPath) -> list[Any]:
         items: list[Any] = []
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
-            place = (*location, len(items))
-            self._lines[place] = _line(event)
-            items.append(self._node(event, place))
+            item_location = (*location, len(items))
+            self._lines[item_location] = _line_of(event)
+            items.append(self._read_node(event, item_location))
         return items
 
-    def _mapping(self, location: Location) -> dict[str, Any]:
+    def _read_mapping(self, location: DocumentPath) -> dict[str, Any]:
         entries: dict[str, Any] = {}
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
-            key = self._key(event, location)
-            place = (*location, key)
+            key = self._read_key(event, location)
+            key_location = (*location, key)
             if key in entries:
-                self._refuse(event, f"the key {key[:80]!r} is given twice; first in line {self._lines[place]}")
+                self._add_problem(
+                    event, f"the key {key[:80]!r} is given twice; first in line {self._lines[key_location]}"
+                )
             else:
-                self._lines[place] = _line(event)
-            entries[key] = self._node(next(self._events), place)
+                self._lines[key_location] = _line_of(event)
+            entries[key] = self._read_node(next(self._events), key_location)
         return entries
 
-    def _key(self, event: Any, location: Location) -> str:
+    def _read_key(self, event: Any, location: DocumentPath) -> str:
         problems = len(self._problems)
-        value = self._node(event, (*location, "?"))
+        value = self._read_node(event, (*location, "?"))
         if isinstance(value, str):
             return value
         if len(self._problems) == problems:
-            self._refuse(event, "a key is a text; put it in quotes")
+            self._add_problem(event, "a key is a text; put it in quotes")
         return f"? {self._nodes}"
 
-    def _scalar(self, event: Any) -> Any:
+    def _read_scalar(self, event: Any) -> Any:
         text: str = event.value
         try:
             text.encode()
         except UnicodeEncodeError:
-            self._refuse(event, "a part of a character is no text")
+            self._add_problem(event, "a part of a character is no text")
             return ""
         # `implicit[0]`: it was written without quotes, so what it is depends on how it looks.
-        return self._plain(event, text) if event.implicit[0] else text
+        return self._resolve_plain(event, text) if event.implicit[0] else text
 
-    def _plain(self, event: Any, text: str) -> Any:
-        if text in _WORDS:
-            return _WORDS[text]
+    def _resolve_plain(self, event: Any, text: str) -> Any:
+        if text in _YAML_WORDS:
+            return _YAML_WORDS[text]
         is_number = _NUMBER.fullmatch(text) is not None
-        if is_number and (number := _number(text)) is not None:
+        if is_number and (number := _parse_number(text)) is not None:
             return number
         tag: str = _RESOLVER.resolve(yaml.ScalarNode, text, (True, False)).rpartition(":")[2]
-        if is_number or tag in _DISPUTED or _OCTAL.fullmatch(text):
-            self._refuse(event, _dispute(text, tag))
+        if is_number or tag in _AMBIGUOUS_TAGS or _OCTAL.fullmatch(text):
+            self._add_problem(event, _ambiguity_message(text, tag))
         return text
 
-    def _refuse(self, event: Any, reason: str) -> None:
+    def _add_problem(self, event: Any, reason: str) -> None:
         if len(self._problems) < MAX_PROBLEMS:
-            self._problems.append(Problem(self._path, _line(event), reason))
+            self._problems.append(PolicyProblem(self._path, _line_of(event), reason))
 
-    def _stop(self, line: int, reason: str) -> PolicyFileError:
-        return PolicyFileError([*self._problems, Problem(self._path, line, reason)])
+    def _make_error(self, line: int, reason: str) -> PolicyFileError:
+        return PolicyFileError([*self._problems, PolicyProblem(self._path, line, reason)])
 
 
-def _line(event: Any) -> int:
+def _line_of(event: Any) -> int:
     return event.start_mark.line + 1
 
 
-def _number(text: str) -> int | float | None:
+def _parse_number(text: str) -> int | float | None:
     if len(text) > _MAX_NUMBER_CHARS:
         return None
     if _INTEGER.fullmatch(text):
@@ -212,7 +214,7 @@ def _number(text: str) -> int | float | None:
     return value if math.isfinite(value := float(text)) else None
 
 
-def _dispute(text: str, tag: str) -> str:
+def _ambiguity_message(text: str, tag: str) -> str:
     shown = text[:80]
     if tag == "merge":
         return "merge keys are not allowed; write the keys out"

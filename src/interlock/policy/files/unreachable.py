@@ -19,40 +19,40 @@ _CONDITIONS = (
 #: Rules with more conditions are compared whole.
 _MAX_COMBINED = 6
 
-Conditions: TypeAlias = frozenset[tuple[str, bytes]]
+RuleConditions: TypeAlias = frozenset[tuple[str, bytes]]
 
 
-def unreachable(rules: Sequence[Rule]) -> Iterator[tuple[int, int]]:
+def find_unreachable_rules(rules: Sequence[Rule]) -> Iterator[tuple[int, int]]:
     """Pairs of places: a rule, and a stricter one that speaks about every call that it speaks about."""
-    conditions = [_conditions(rule) for rule in rules]
-    known: dict[tuple[Conditions, str], list[int]] = defaultdict(list)
+    conditions = [_conditions_of(rule) for rule in rules]
+    known: dict[tuple[RuleConditions, str], list[int]] = defaultdict(list)
     for index, rule in enumerate(rules):
         if not rule.expires_at:
             for pattern in rule.tools:
                 known[conditions[index], pattern].append(index)
-    for late, rule in enumerate(rules):
+    for position, rule in enumerate(rules):
         patterns = frozenset(rule.tools)
         candidates = (
             index
-            for wider in _wider(conditions[late])
+            for wider in _iterate_subsets(conditions[position])
             for pattern in ("*", min(patterns))
             for index in known.get((wider, pattern), ())
             if _STRICTNESS[rules[index].verdict] > _STRICTNESS[rule.verdict]
         )
         for index in candidates:
             if "*" in rules[index].tools or patterns <= frozenset(rules[index].tools):
-                yield late, index
+                yield position, index
                 break
 
 
-def _wider(conditions: Conditions) -> Iterator[Conditions]:
+def _iterate_subsets(conditions: RuleConditions) -> Iterator[RuleConditions]:
     """The same conditions, and each set of fewer of them: whatever has only those speaks at least as often."""
     sizes = range(len(conditions) + 1) if len(conditions) <= _MAX_COMBINED else (0, len(conditions))
     for size in sizes:
         yield from map(frozenset, combinations(conditions, size))
 
 
-def _conditions(rule: Rule) -> Conditions:
+def _conditions_of(rule: Rule) -> RuleConditions:
     return frozenset(
         (name, msgspec.json.encode(value, order="sorted"))
         for name in _CONDITIONS

@@ -6,12 +6,12 @@ from datetime import datetime
 from typing import Any
 
 from ...domain.errors import ConfigurationError
-from ..engine.patterns import regex
+from ..engine.patterns import compile_regex
 from ..engine.rule import ArgumentGlob, ArgumentIs, ArgumentRegex, ArgumentTest, CommandPattern
 from .document import ArgumentEntry, CommandEntry
-from .shorthand import command_words
+from .shorthand import split_command_words
 
-_MAX_OPEN_SECONDS = 10 * 366 * 86_400
+_MAX_DURATION_SECONDS = 10 * 366 * 86_400
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*([smhdw])")
 _TIME = re.compile(
@@ -20,7 +20,7 @@ _TIME = re.compile(
 _HOST = re.compile(r"\*|(?:\*\.)?[A-Za-z0-9_:\[\]-]+(?:\.[A-Za-z0-9_-]+)*\.?")
 
 
-def argument_test(name: str, given: Any) -> ArgumentTest:
+def parse_argument_test(name: str, given: Any) -> ArgumentTest:
     if not all(name.split(".")):
         raise ConfigurationError(f"{name[:80]!r} is no dotted name of an argument")
     if not isinstance(given, ArgumentEntry):
@@ -30,14 +30,14 @@ def argument_test(name: str, given: Any) -> ArgumentTest:
     if given.glob is not None:
         return ArgumentGlob(given.glob)
     if given.regex is not None:
-        regex(given.regex)
+        compile_regex(given.regex)
         return ArgumentRegex(given.regex)
     return ArgumentIs(given.value)
 
 
-def command_entry(given: str | CommandEntry) -> CommandPattern:
+def parse_command_entry(given: str | CommandEntry) -> CommandPattern:
     if isinstance(given, str):
-        return CommandPattern(command_words(given))
+        return CommandPattern(split_command_words(given))
     if (given.whole is None) == (given.words is None):
         raise ConfigurationError("exactly one of is and words")
     if given.words is not None:
@@ -46,7 +46,7 @@ def command_entry(given: str | CommandEntry) -> CommandPattern:
         return CommandPattern(tuple(given.words), given.exact)
     if "exact" in given.model_fields_set:
         raise ConfigurationError("exact goes with words; `is` is always the whole command")
-    return CommandPattern(command_words(given.whole or ""), exact=True)
+    return CommandPattern(split_command_words(given.whole or ""), exact=True)
 
 
 def check_host(host: str) -> None:
@@ -58,7 +58,7 @@ def check_host(host: str) -> None:
         raise ConfigurationError(f"{host[:80]!r} is no host; * stands alone or first, as in *.example.com")
 
 
-def seconds(given: float | str | None) -> float | None:
+def parse_duration(given: float | str | None) -> float | None:
     if given is None:
         return None
     if isinstance(given, str):
@@ -68,12 +68,12 @@ def seconds(given: float | str | None) -> float | None:
         open_for = float(found[1]) * _SECONDS[found[2]]
     else:
         open_for = given
-    if not 0 < open_for <= _MAX_OPEN_SECONDS:
+    if not 0 < open_for <= _MAX_DURATION_SECONDS:
         raise ConfigurationError("a question stays open for more than 0 seconds and at most 10 years")
     return open_for
 
 
-def nanoseconds(given: str | None) -> int:
+def parse_timestamp(given: str | None) -> int:
     if given is None:
         return 0
     found = _TIME.fullmatch(given)

@@ -12,7 +12,7 @@ import msgspec
 _MAX_GLOB_CHARS = 1_500
 
 
-class _Path(msgspec.Struct, frozen=True):
+class _PathPattern(msgspec.Struct, frozen=True):
     #: `/`, `~/`, or nothing for the workspace.
     start: str
     parts: list[str]
@@ -21,7 +21,7 @@ class _Path(msgspec.Struct, frozen=True):
     is_folder: bool
 
 
-def _path(pattern: str) -> _Path:
+def _parse_path(pattern: str) -> _PathPattern:
     start = next((start for start in ("//", "~/", "/", "./") if pattern.startswith(start)), "")
     rest = pattern.removeprefix(start)
     parts: list[str] = []
@@ -29,15 +29,15 @@ def _path(pattern: str) -> _Path:
         plain = part if set(part) == {"*"} and len(part) == len("**") else re.sub(r"\*\*+", "*", part)
         if plain not in ("", ".") and not (plain == "**" and parts[-1:] == ["**"]):
             parts.append(plain)
-    return _Path({"//": "/", "~/": "~/"}.get(start, ""), parts, start not in ("", "./"), rest.endswith("/"))
+    return _PathPattern({"//": "/", "~/": "~/"}.get(start, ""), parts, start not in ("", "./"), rest.endswith("/"))
 
 
-def wide_glob(pattern: str) -> str:
+def widen_glob(pattern: str) -> str:
     """A path pattern of ours that matches at least what this one does."""
     if len(pattern) > _MAX_GLOB_CHARS:
         return "/**"
     plain = re.sub(r"\\.?|\0", "?", re.sub(r"(?<!\\)\[(?:[^/]*\])?", "*", pattern.strip()), flags=re.DOTALL)
-    path = _path(plain)
+    path = _parse_path(plain)
     if ".." in path.parts or (not path.start and plain.startswith("~")):
         at = max(index for index, part in enumerate(path.parts) if part == ".." or index == 0)
         return "/" + "/".join(["**", *path.parts[at + 1 :]])
@@ -56,7 +56,7 @@ def narrow_glob(pattern: str) -> str | None:
     """A path pattern of ours that matches nothing that this one does not."""
     if pattern != pattern.strip() or set(pattern) & set("\\[]\0") or pattern.startswith("#"):
         return None
-    path = _path(pattern)
+    path = _parse_path(pattern)
     anchored = path.anchored or pattern.startswith("./")
     if ".." in path.parts or len(pattern) > _MAX_GLOB_CHARS or (pattern.startswith("~") and path.start != "~/"):
         return None

@@ -21,9 +21,18 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from ...domain.errors import ConfigurationError
-from ..shell.bash import read_script
-from ..shell.match import concerns, covers
-from .imported import Conditions, Draft, Imported, checked_text, narrow_prefix, one_or_list, quoted, wide_prefix
+from ..shell.bash import parse_script
+from ..shell.match import matches_widely, matches_narrowly
+from .imported import (
+    Conditions,
+    PolicyDraft,
+    ImportResult,
+    validate_text,
+    narrow_prefix,
+    unwrap_single,
+    quote_entry,
+    widen_prefix,
+)
 
 SOURCE = "Codex"
 _MAX_DEPTH = 8
@@ -33,8 +42,8 @@ _MAX_TEXT_CHARS = 2_000
 _MAX_LIST = 200
 _MAX_EXAMPLES = 10_000
 
-Value: TypeAlias = "str | list[Value]"
-Arguments: TypeAlias = dict[str, Value]
+RuleValue: TypeAlias = "str | list[Value]"
+RuleArguments: TypeAlias = dict[str, RuleValue]
 
 _DECISIONS = {"allow": "allow", "prompt": "ask", "forbidden": "deny"}
 _PROTOCOLS = ("http", "https", "https_connect", "http-connect", "socks5_tcp", "socks5_udp")
@@ -50,47 +59,47 @@ _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "host_executable": ("name", "paths"),
 }
 _NAMES = frozenset({*_PARAMETERS, *(name for names in _PARAMETERS.values() for name in names)})
-_SIGNS = frozenset("()[],=")
-_ONLY = "a rules file has only prefix_rule(...), network_rule(...) and host_executable(...), with texts and lists"
-_QUIET = frozenset(
+_PUNCTUATION = frozenset("()[],=")
+_EXPECTED = "a rules file has only prefix_rule(...), network_rule(...) and host_executable(...), with texts and lists"
+_IGNORED_TOKENS = frozenset(
     {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING, tokenize.ENDMARKER, tokenize.DEDENT}
 )
 
 
-class _Call(msgspec.Struct, frozen=True):
+class _RuleCall(msgspec.Struct, frozen=True):
     function: str
     line: int
     number: int
-    arguments: Arguments
+    arguments: RuleArguments
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         return f"line {self.line}, {self.function}"
 
 
-def import_codex(text: str) -> Imported:
+def import_codex(text: str) -> ImportResult:
     """The text of a `.rules` file as a policy."""
-    draft = Draft(SOURCE, "codex")
-    translate = _Translation(draft)
-    for call in _calls(checked_text(text, SOURCE)):
-        translate.functions[call.function](call)
-    return draft.finish()
+    draft = PolicyDraft(SOURCE, "codex")
+    translator = _Translator(draft)
+    for call in _parse_calls(validate_text(text, SOURCE)):
+        translator.functions[call.function](call)
+    return draft.build()
 
 
 # Reading
 
 
-def _calls(text: str) -> list[_Call]:
+def _parse_calls(text: str) -> list[_RuleCall]:
     _check_tokens(text)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             body = ast.parse(text).body
     except SyntaxError as error:
-        raise _refused(error.lineno or 1, f"{error.msg}; {_ONLY}") from None
+        raise _make_error(error.lineno or 1, f"{error.msg}; {_EXPECTED}") from None
     except (ValueError, RecursionError, MemoryError):
-        raise _refused(1, _ONLY) from None
-    return [_call(statement, number) for number, statement in enumerate(body, start=1)]
+        raise _make_error(1, _EXPECTED) from None
+    return [_parse_call(statement, number) for number, statement in enumerate(body, start=1)]
 
 
 def _check_tokens(text: str) -> None:
@@ -100,210 +109,214 @@ def _check_tokens(text: str) -> None:
             line = token.start[0]
             depth += (token.string in ("(", "[")) - (token.string in (")", "]"))
             if depth > _MAX_DEPTH:
-                raise _refused(line, f"nested deeper than {_MAX_DEPTH} levels")
-            if token.type not in _QUIET and not _may_stand(token):
-                raise _refused(line, f"{quoted(token.string)} cannot stand here; {_ONLY}")
+                raise _make_error(line, f"nested deeper than {_MAX_DEPTH} levels")
+            if token.type not in _IGNORED_TOKENS and not _is_allowed_token(token):
+                raise _make_error(line, f"{quote_entry(token.string)} cannot stand here; {_EXPECTED}")
     except (tokenize.TokenError, SyntaxError) as error:
-        raise _refused(line, f"{error.args[0]}; {_ONLY}") from None
+        raise _make_error(line, f"{error.args[0]}; {_EXPECTED}") from None
 
 
-def _may_stand(token: tokenize.TokenInfo) -> bool:
+def _is_allowed_token(token: tokenize.TokenInfo) -> bool:
     match token.type:
         case tokenize.NAME:
             return token.string in _NAMES
         case tokenize.OP:
-            return token.string in _SIGNS
+            return token.string in _PUNCTUATION
         case tokenize.STRING:
             return token.string[0] in "'\"" or token.string[:2] in ("r'", 'r"')
         case _:
             return False
 
 
-def _call(statement: ast.stmt, number: int) -> _Call:
+def _parse_call(statement: ast.stmt, number: int) -> _RuleCall:
     line = statement.lineno
     call = statement.value if isinstance(statement, ast.Expr) else None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in _PARAMETERS:
-        raise _refused(line, _ONLY)
+        raise _make_error(line, _EXPECTED)
     function = call.func.id
     if len(call.args) > len(_PARAMETERS[function]):
-        raise _refused(line, f"{function} takes at most {len(_PARAMETERS[function])} arguments")
+        raise _make_error(line, f"{function} takes at most {len(_PARAMETERS[function])} arguments")
     given = [*zip(_PARAMETERS[function], call.args, strict=False), *((word.arg, word.value) for word in call.keywords)]
-    arguments: Arguments = {}
+    arguments: RuleArguments = {}
     for name, value in given:
         if name is None or name not in _PARAMETERS[function] or name in arguments:
-            raise _refused(value.lineno, f"{function} has no argument {name}, or has it already")
-        arguments[name] = _value(value)
+            raise _make_error(value.lineno, f"{function} has no argument {name}, or has it already")
+        arguments[name] = _parse_value(value)
     if missing := [name for name in _REQUIRED[function] if name not in arguments]:
-        raise _refused(line, f"{function} needs {', '.join(missing)}")
-    return _Call(function, line, number, arguments)
+        raise _make_error(line, f"{function} needs {', '.join(missing)}")
+    return _RuleCall(function, line, number, arguments)
 
 
-def _value(node: ast.expr) -> Value:
+def _parse_value(node: ast.expr) -> RuleValue:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         if len(node.value) > _MAX_TEXT_CHARS:
-            raise _refused(node.lineno, f"a text has at most {_MAX_TEXT_CHARS:,} characters")
+            raise _make_error(node.lineno, f"a text has at most {_MAX_TEXT_CHARS:,} characters")
         if re.search("[\ud800-\udfff]", node.value):
-            raise _refused(node.lineno, "a text holds a lone surrogate")
+            raise _make_error(node.lineno, "a text holds a lone surrogate")
         return node.value
     if isinstance(node, ast.List):
         if len(node.elts) > _MAX_LIST:
-            raise _refused(node.lineno, f"a list has at most {_MAX_LIST:,} elements")
-        return [_value(element) for element in node.elts]
-    raise _refused(node.lineno, f"only texts and lists are read; {_ONLY}")
+            raise _make_error(node.lineno, f"a list has at most {_MAX_LIST:,} elements")
+        return [_parse_value(element) for element in node.elts]
+    raise _make_error(node.lineno, f"only texts and lists are read; {_EXPECTED}")
 
 
-def _refused(line: int, reason: str) -> ConfigurationError:
+def _make_error(line: int, reason: str) -> ConfigurationError:
     return ConfigurationError(f"{SOURCE}, line {line}: {reason}")
 
 
-def _text(call: _Call, name: str) -> str:
+def _text_argument(call: _RuleCall, name: str) -> str:
     value = call.arguments.get(name, "")
     if not isinstance(value, str) or (name in call.arguments and not value.strip()):
-        raise _refused(call.line, f"{name} is a text, and not an empty one")
+        raise _make_error(call.line, f"{name} is a text, and not an empty one")
     return value
 
 
-def _texts(call: _Call, name: str, value: Value) -> list[str]:
+def _text_list(call: _RuleCall, name: str, value: RuleValue) -> list[str]:
     if not isinstance(value, list) or not value or not all(isinstance(text, str) for text in value):
-        raise _refused(call.line, f"{name} is a list of texts, and not an empty one")
+        raise _make_error(call.line, f"{name} is a list of texts, and not an empty one")
     return cast(list[str], value)
 
 
-def _decision(call: _Call, words: Mapping[str, str]) -> str:
-    word = _text(call, "decision") or "allow"
+def _parse_decision(call: _RuleCall, words: Mapping[str, str]) -> str:
+    word = _text_argument(call, "decision") or "allow"
     if word not in words:
-        raise _refused(call.line, f"decision is one of {', '.join(words)}, not {quoted(word)}")
+        raise _make_error(call.line, f"decision is one of {', '.join(words)}, not {quote_entry(word)}")
     return words[word]
 
 
 # Writing
 
 
-class _Translation:
-    def __init__(self, draft: Draft) -> None:
+class _Translator:
+    def __init__(self, draft: PolicyDraft) -> None:
         self._draft = draft
         self._examples_left = _MAX_EXAMPLES
         self._commands_left = _MAX_COMMANDS
-        self.functions: Mapping[str, Callable[[_Call], None]] = {
-            "prefix_rule": self._prefix_rule,
-            "network_rule": self._network_rule,
-            "host_executable": self._host_executable,
+        self.functions: Mapping[str, Callable[[_RuleCall], None]] = {
+            "prefix_rule": self._translate_prefix_rule,
+            "network_rule": self._translate_network_rule,
+            "host_executable": self._translate_host_executable,
         }
 
-    def _prefix_rule(self, call: _Call) -> None:
-        decision = _decision(call, _DECISIONS)
-        examples = {name: _examples(call, name) for name in ("match", "not_match")}
+    def _translate_prefix_rule(self, call: _RuleCall) -> None:
+        decision = _parse_decision(call, _DECISIONS)
+        examples = {name: _parse_examples(call, name) for name in ("match", "not_match")}
         self._examples_left -= sum(map(len, examples.values()))
         if self._examples_left < 0:
-            raise _refused(call.line, f"more than {_MAX_EXAMPLES:,} examples")
-        if _text(call, "reviewer"):
-            self._draft.note(call.where, "who reviews cannot be said in a rule; whoever answers does")
-        patterns = self._patterns(call, decision)
-        make = narrow_prefix if decision == "allow" else wide_prefix
+            raise _make_error(call.line, f"more than {_MAX_EXAMPLES:,} examples")
+        if _text_argument(call, "reviewer"):
+            self._draft.add_note(call.location, "who reviews cannot be said in a rule; whoever answers does")
+        patterns = self._expand_patterns(call, decision)
+        make = narrow_prefix if decision == "allow" else widen_prefix
         commands = [command for words in patterns if (command := make(words)) is not None]
         if decision == "allow" and len(commands) < len(patterns):
-            self._draft.note(
-                call.where, "left out: a word * would be any word here, and a command begins with a program"
+            self._draft.add_note(
+                call.location, "left out: a word * would be any word here, and a command begins with a program"
             )
         if decision == "allow" and not commands:
             return
-        conditions: dict[str, Any] = {"tools": "bash", "command": one_or_list(commands)}
+        conditions: dict[str, Any] = {"tools": "bash", "command": unwrap_single(commands)}
         if len(commands) < len(patterns) and decision != "allow":
             conditions = {"tools": "bash"}
-            self._draft.note(call.where, "no word is left to tell the command by; the rule is about every command")
-        self._add(call, decision, conditions, **self._kept(call, decision, conditions, examples))
+            self._draft.add_note(
+                call.location, "no word is left to tell the command by; the rule is about every command"
+            )
+        self._add_rule(call, decision, conditions, **self._find_valid_examples(call, decision, conditions, examples))
 
-    def _patterns(self, call: _Call, decision: str) -> list[tuple[str, ...]]:
+    def _expand_patterns(self, call: _RuleCall, decision: str) -> list[tuple[str, ...]]:
         pattern = call.arguments["pattern"]
         if not isinstance(pattern, list) or not pattern:
-            raise _refused(call.line, "pattern is a list of texts or of lists of texts, and not an empty one")
-        words = [[word] if isinstance(word, str) else _texts(call, "an alternative", word) for word in pattern]
+            raise _make_error(call.line, "pattern is a list of texts or of lists of texts, and not an empty one")
+        words = [[word] if isinstance(word, str) else _text_list(call, "an alternative", word) for word in pattern]
         full = len(words)
         while len(words) > 1 and prod(map(len, words)) > _MAX_COMBINATIONS:
             words.pop()
         if len(words) < full and decision == "allow":
-            self._draft.note(call.where, "left out: too many combinations of words")
+            self._draft.add_note(call.location, "left out: too many combinations of words")
             return []
         if len(words) < full:
-            self._draft.note(call.where, "too many combinations of words; the rule is about the first words alone")
+            self._draft.add_note(
+                call.location, "too many combinations of words; the rule is about the first words alone"
+            )
         self._commands_left -= prod(map(len, words))
         if self._commands_left < 0:
-            raise _refused(call.line, f"more than {_MAX_COMMANDS:,} commands, with all alternatives")
+            raise _make_error(call.line, f"more than {_MAX_COMMANDS:,} commands, with all alternatives")
         return list(product(*words))
 
-    def _kept(
-        self, call: _Call, decision: str, conditions: Conditions, examples: Mapping[str, list[list[str]]]
+    def _find_valid_examples(
+        self, call: _RuleCall, decision: str, conditions: Conditions, examples: Mapping[str, list[list[str]]]
     ) -> dict[str, Any]:
         """The examples that hold here. Those that do not would keep the policy from loading."""
         kept: dict[str, Any] = {}
         for name, ours, should in (("match", "matches", True), ("not_match", "does_not_match", False)):
-            held = [words for words in examples[name] if _speaks(decision, conditions, words) == should]
+            held = [words for words in examples[name] if _is_rule_matched(decision, conditions, words) == should]
             kept[ours] = [{"tool": "bash", "command": shlex.join(words)} for words in held]
             if lost := len(examples[name]) - len(held):
                 reason = "commands are found in other spellings, too, when they are refused or asked"
                 allowed = "a program is allowed by the exact words of the rule alone"
                 text = f"{lost} of the {name} examples left out: {allowed if decision == 'allow' else reason}"
-                self._draft.note(call.where, text)
+                self._draft.add_note(call.location, text)
         return kept
 
-    def _network_rule(self, call: _Call) -> None:
-        decision = _decision(call, {**_DECISIONS, "deny": "deny"})
-        protocol, host = _text(call, "protocol"), _host(call)
+    def _translate_network_rule(self, call: _RuleCall) -> None:
+        decision = _parse_decision(call, {**_DECISIONS, "deny": "deny"})
+        protocol, host = _text_argument(call, "protocol"), _parse_host(call)
         if protocol not in _PROTOCOLS:
-            raise _refused(call.line, f"protocol is one of {', '.join(_PROTOCOLS)}, not {quoted(protocol)}")
+            raise _make_error(call.line, f"protocol is one of {', '.join(_PROTOCOLS)}, not {quote_entry(protocol)}")
         if decision == "allow":
-            self._draft.note(call.where, f"left out: here no tool is allowed for the sake of a host ({host})")
+            self._draft.add_note(call.location, f"left out: here no tool is allowed for the sake of a host ({host})")
             return
-        self._draft.note(call.where, f"the protocol cannot be said; the rule is about every use of {host}")
-        self._add(call, decision, {"tools": "*", "host": host})
+        self._draft.add_note(call.location, f"the protocol cannot be said; the rule is about every use of {host}")
+        self._add_rule(call, decision, {"tools": "*", "host": host})
 
-    def _host_executable(self, call: _Call) -> None:
-        name = _text(call, "name")
-        _texts(call, "paths", call.arguments["paths"])
+    def _translate_host_executable(self, call: _RuleCall) -> None:
+        name = _text_argument(call, "name")
+        _text_list(call, "paths", call.arguments["paths"])
         text = "left out: an allow means the bare name and no path, and what refuses or asks means every path to it"
-        self._draft.note(call.where, f"{quoted(name)}, {text}")
+        self._draft.add_note(call.location, f"{quote_entry(name)}, {text}")
 
-    def _add(self, call: _Call, decision: str, conditions: Conditions, **examples: Any) -> None:
-        reason = _text(call, "justification")
+    def _add_rule(self, call: _RuleCall, decision: str, conditions: Conditions, **examples: Any) -> None:
+        reason = _text_argument(call, "justification")
         message = {"message": reason} if decision == "deny" else {}
-        self._draft.add(
-            decision, f"{decision}-{call.number}", call.where, conditions, reason=reason, **message, **examples
+        self._draft.add_rule(
+            decision, f"{decision}-{call.number}", call.location, conditions, reason=reason, **message, **examples
         )
 
 
-def _examples(call: _Call, name: str) -> list[list[str]]:
+def _parse_examples(call: _RuleCall, name: str) -> list[list[str]]:
     given = call.arguments.get(name, [])
     if not isinstance(given, list):
-        raise _refused(call.line, f"{name} is a list of commands")
+        raise _make_error(call.line, f"{name} is a list of commands")
     examples: list[list[str]] = []
     for example in given:
         try:
-            words = shlex.split(example) if isinstance(example, str) else _texts(call, name, example)
+            words = shlex.split(example) if isinstance(example, str) else _text_list(call, name, example)
         except ValueError as error:
-            raise _refused(call.line, f"{name}, {quoted(example)}: {error}") from None
+            raise _make_error(call.line, f"{name}, {quote_entry(example)}: {error}") from None
         if not words:
-            raise _refused(call.line, f"{name} has an empty command")
+            raise _make_error(call.line, f"{name} has an empty command")
         examples.append(words)
     return examples
 
 
-def _speaks(decision: str, conditions: Conditions, words: Sequence[str]) -> bool:
+def _is_rule_matched(decision: str, conditions: Conditions, words: Sequence[str]) -> bool:
     """Would the rule speak about this command, as rules read commands?"""
     if "command" not in conditions:
         return True
     given = conditions["command"]
     patterns = [tuple(shlex.split(command)) for command in ([given] if isinstance(given, str) else given)]
-    found = covers if decision == "allow" else concerns
+    found = matches_narrowly if decision == "allow" else matches_widely
     return any(
-        found(pattern, False, command) for command in read_script(shlex.join(words)).commands for pattern in patterns
+        found(pattern, False, command) for command in parse_script(shlex.join(words)).commands for pattern in patterns
     )
 
 
-def _host(call: _Call) -> str:
-    host = _text(call, "host").strip().lower().rstrip(".")
+def _parse_host(call: _RuleCall) -> str:
+    host = _text_argument(call, "host").strip().lower().rstrip(".")
     if re.fullmatch(r"\[[0-9a-f:.]+\](:\d+)?", host):
         return host[1:].partition("]")[0]
     name = re.sub(r"(?<=[^:]):\d+$", "", host) if host.count(":") == 1 else host
     if not re.fullmatch(r"[a-z0-9_.:\-]+", name):
-        raise _refused(call.line, f"host is one name or address, without wildcards, not {quoted(host)}")
+        raise _make_error(call.line, f"host is one name or address, without wildcards, not {quote_entry(host)}")
     return name

@@ -9,7 +9,7 @@ import msgspec
 
 from ...domain import json
 from ...domain.errors import ConfigurationError
-from .imported import MAX_RULES, Draft, listed, quoted
+from .imported import MAX_RULES, PolicyDraft, as_list, quote_entry
 
 SOURCE = "Gemini CLI"
 SHELL = "run_shell_command"
@@ -24,7 +24,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value)
 
 
-def _is_texts(value: Any) -> bool:
+def _is_text_or_texts(value: Any) -> bool:
     return isinstance(value, str) or (
         isinstance(value, list) and all(isinstance(text, str) for text in cast(list[Any], value))
     )
@@ -40,11 +40,11 @@ def _is_modes(value: Any) -> bool:
 
 #: What may stand in a rule: how it is checked, and in words.
 FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "toolName": (_is_texts, "a text or a list of texts"),
+    "toolName": (_is_text_or_texts, "a text or a list of texts"),
     "mcpName": (_is_text, "a text, and not an empty one"),
     "subagent": (_is_text, "a text, and not an empty one"),
     "argsPattern": (lambda value: isinstance(value, str), "a text"),
-    "commandPrefix": (_is_texts, "a text or a list of texts"),
+    "commandPrefix": (_is_text_or_texts, "a text or a list of texts"),
     "commandRegex": (lambda value: isinstance(value, str), "a text"),
     "decision": (lambda value: isinstance(value, str) and value in DECISIONS, f"one of {', '.join(DECISIONS)}"),
     "priority": (_is_priority, f"a whole number from 0 to {_MAX_PRIORITY}"),
@@ -69,7 +69,7 @@ class GeminiRule(msgspec.Struct, frozen=True):
         return DECISIONS[self.fields["decision"]]
 
     @property
-    def wide(self) -> bool:
+    def is_wide(self) -> bool:
         return self.decision != "allow"
 
     @property
@@ -77,22 +77,22 @@ class GeminiRule(msgspec.Struct, frozen=True):
         return self.fields["priority"]
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         at = f"line {self.line}, " if self.line else ""
         return f"{at}{self.kind} {self.number}"
 
     @property
     def tool_names(self) -> list[str]:
-        return listed(self.fields.get("toolName", "*"))
+        return as_list(self.fields.get("toolName", "*"))
 
 
-def _tables(text: str) -> dict[str, Any]:
+def _parse_tables(text: str) -> dict[str, Any]:
     for number, line in enumerate(text.split("\n"), start=1):
         if line.count(".") > _MAX_DOTS_IN_LINE:
             raise ConfigurationError(f"{SOURCE}, line {number}: more than {_MAX_DOTS_IN_LINE} dots in a line")
     try:
         tables = tomllib.loads(text)
-        json.check(tables)
+        json.check_value(tables)
     except RecursionError:
         raise ConfigurationError(f"{SOURCE}: the file is nested too deeply") from None
     except ValueError as error:  # TOMLDecodeError and BadJson are.
@@ -100,19 +100,21 @@ def _tables(text: str) -> dict[str, Any]:
     return tables
 
 
-def read_rules(text: str, draft: Draft) -> list[GeminiRule]:
-    tables = _tables(text)
-    rules = [_checked(rule) for rule in _of_kind(tables, "rule", text)]
-    for rule in _of_kind(tables, "safety_checker", text):
+def read_rules(text: str, draft: PolicyDraft) -> list[GeminiRule]:
+    tables = _parse_tables(text)
+    rules = [_validate_rule(rule) for rule in _iterate_rules(tables, "rule", text)]
+    for rule in _iterate_rules(tables, "safety_checker", text):
         fields = {name: value for name, value in rule.fields.items() if name != "checker"}
-        rules.append(_checked(msgspec.structs.replace(rule, fields={"priority": 0, **fields, "decision": "ask_user"})))
-        draft.note(rule.where, "the check cannot be run here; the calls that it looks at are asked")
+        rules.append(
+            _validate_rule(msgspec.structs.replace(rule, fields={"priority": 0, **fields, "decision": "ask_user"}))
+        )
+        draft.add_note(rule.location, "the check cannot be run here; the calls that it looks at are asked")
     if others := sorted(tables.keys() - {"rule", "safety_checker"}):
-        draft.note("file", f"not known, and left out: {', '.join(map(quoted, others[:20]))}")
+        draft.add_note("file", f"not known, and left out: {', '.join(map(quote_entry, others[:20]))}")
     return rules
 
 
-def _of_kind(tables: Mapping[str, Any], kind: str, text: str) -> Iterator[GeminiRule]:
+def _iterate_rules(tables: Mapping[str, Any], kind: str, text: str) -> Iterator[GeminiRule]:
     given = tables.get(kind, [])
     if not isinstance(given, list) or len(cast(list[Any], given)) > MAX_RULES:
         raise ConfigurationError(f"{SOURCE}: {kind} is a list of at most {MAX_RULES:,} tables, [[{kind}]]")
@@ -121,28 +123,28 @@ def _of_kind(tables: Mapping[str, Any], kind: str, text: str) -> Iterator[Gemini
     lines = headers if len(headers) == len(entries) else [0] * len(entries)
     for number, (line, fields) in enumerate(zip(lines, entries, strict=True), start=1):
         if not isinstance(fields, dict):
-            raise ConfigurationError(f"{SOURCE}, {kind} {number}: a table, not {quoted(fields)}")
+            raise ConfigurationError(f"{SOURCE}, {kind} {number}: a table, not {quote_entry(fields)}")
         yield GeminiRule(number, line, kind, cast(dict[str, Any], fields))
 
 
-def _checked(rule: GeminiRule) -> GeminiRule:
+def _validate_rule(rule: GeminiRule) -> GeminiRule:
     fields = rule.fields
     for name, (is_right, words) in FIELDS.items():
         if name in fields and not is_right(fields[name]):
-            raise _refused(rule, f"{name} is {words}, not {quoted(fields[name])}")
+            raise _make_error(rule, f"{name} is {words}, not {quote_entry(fields[name])}")
     if missing := [name for name in ("decision", "priority") if name not in fields]:
-        raise _refused(rule, f"{' and '.join(missing)} must be there")
+        raise _make_error(rule, f"{' and '.join(missing)} must be there")
     if not fields.get("toolName") and "mcpName" not in fields:
-        raise _refused(rule, "toolName must be there; * is every tool")
+        raise _make_error(rule, "toolName must be there; * is every tool")
     if "" in rule.tool_names or not rule.tool_names:
-        raise _refused(rule, "toolName is empty")
+        raise _make_error(rule, "toolName is empty")
     shorthands = [name for name in ("argsPattern", "commandPrefix", "commandRegex") if name in fields]
     if len(shorthands) > 1:
-        raise _refused(rule, f"{' and '.join(shorthands)} exclude each other")
+        raise _make_error(rule, f"{' and '.join(shorthands)} exclude each other")
     if shorthands not in ([], ["argsPattern"]) and fields.get("toolName") != SHELL:
-        raise _refused(rule, f"{shorthands[0]} is only for toolName = {SHELL!r}")
+        raise _make_error(rule, f"{shorthands[0]} is only for toolName = {SHELL!r}")
     return rule
 
 
-def _refused(rule: GeminiRule, reason: str) -> ConfigurationError:
-    return ConfigurationError(f"{SOURCE}, {rule.where}: {reason}")
+def _make_error(rule: GeminiRule, reason: str) -> ConfigurationError:
+    return ConfigurationError(f"{SOURCE}, {rule.location}: {reason}")

@@ -15,7 +15,7 @@ import msgspec
 
 from ...domain import json
 from ...domain.errors import ConfigurationError
-from ...rendering.sentences import shown
+from ...rendering.sentences import quote_value
 
 MAX_BYTES = 1 << 20
 MAX_RULES = 5_000
@@ -26,22 +26,22 @@ Conditions: TypeAlias = Mapping[str, Any]
 
 #: The words of a policy file, from mild to strict.
 STRICTNESS = ("allow", "ask", "deny")
-_BESIDE_CONDITIONS = frozenset({"id", "decision", "reason", "message", "matches", "does_not_match"})
+_NON_CONDITION_KEYS = frozenset({"id", "decision", "reason", "message", "matches", "does_not_match"})
 #: What the name of a tool, or a pattern of names, may be made of.
-_OUTSIDE_NAMES = re.compile(r"[^a-zA-Z0-9_\-*]")
+_INVALID_NAME_CHARACTER = re.compile(r"[^a-zA-Z0-9_\-*]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
 #: What a shell does not take as it stands. Quotes are read, where nothing else is special.
 _SPECIAL = re.compile(r"[$`;|&<>()\\*?\[\]{}~#!\x00-\x1f\x7f]")
 
 
-class Imported(msgspec.Struct, frozen=True):
+class ImportResult(msgspec.Struct, frozen=True):
     #: A policy file as plain data.
     document: dict[str, Any]
     #: What could not be said exactly, each with the entry that it is about.
     notes: tuple[str, ...] = ()
 
 
-class Draft:
+class PolicyDraft:
     """Rules and notes while they are collected. Ids are made of the source and the place of the entry in its file."""
 
     def __init__(self, source: str, slug: str) -> None:
@@ -51,39 +51,41 @@ class Draft:
         self._ids: set[str] = set()
         self._notes: dict[str, None] = {}
 
-    def note(self, where: str, text: str) -> None:
+    def add_note(self, where: str, text: str) -> None:
         self._notes[f"{where}: {text}"] = None
 
-    def add(self, decision: str, place: str, entry: str, conditions: Conditions, **words: Any) -> None:
+    def add_rule(self, decision: str, place: str, entry: str, conditions: Conditions, **words: Any) -> None:
         """A rule. `entry` is the original, for the person who reads the reason."""
         if len(self._rules) >= MAX_RULES:
             raise ConfigurationError(f"{self.source}: more than {MAX_RULES:,} rules")
         reason = words.pop("reason", "") or f"Imported from {self.source}: {entry}"
-        rule = {"id": self._id(place), "decision": decision, **conditions, "reason": reason, **words}
+        rule = {"id": self._make_id(place), "decision": decision, **conditions, "reason": reason, **words}
         self._rules.append({key: value for key, value in rule.items() if value not in (None, [], "")})
 
-    def finish(self, default: str = "risk") -> Imported:
-        rules = self._without_unreachable()
+    def build(self, default: str = "risk") -> ImportResult:
+        rules = self._drop_unreachable()
         document = {"version": 1, "default": default, "rules": rules}
         try:
-            json.check(document)
-        except json.BadJson as error:
+            json.check_value(document)
+        except json.InvalidJsonError as error:
             raise ConfigurationError(f"{self.source}: {error}") from None
-        return Imported(document, tuple(self._notes))
+        return ImportResult(document, tuple(self._notes))
 
-    def _id(self, place: str) -> str:
+    def _make_id(self, place: str) -> str:
         """Unique, and short of a change in the entries before it always the same."""
         first = f"{self._slug}-{place}"
-        made = next(name for number in range(1, MAX_RULES + 2) if (name := _numbered(first, number)) not in self._ids)
+        made = next(
+            name for number in range(1, MAX_RULES + 2) if (name := _number_name(first, number)) not in self._ids
+        )
         self._ids.add(made)
         return made
 
-    def _without_unreachable(self) -> list[dict[str, Any]]:
+    def _drop_unreachable(self) -> list[dict[str, Any]]:
         """A policy file refuses rules that can never decide, because a stricter one says the same or more."""
         strictest: dict[bytes, int] = {}
         whole_tools: dict[str, int] = {}
         for rule in self._rules:
-            rank, conditions = STRICTNESS.index(rule["decision"]), _conditions(rule)
+            rank, conditions = STRICTNESS.index(rule["decision"]), _normalize_conditions(rule)
             key = json.encode_sorted(conditions)
             strictest[key] = max(rank, strictest.get(key, 0))
             if conditions.keys() == {"tools"}:
@@ -93,7 +95,7 @@ class Draft:
     def _is_unreachable(
         self, rule: Mapping[str, Any], strictest: Mapping[bytes, int], whole_tools: Mapping[str, int]
     ) -> bool:
-        rank, conditions = STRICTNESS.index(rule["decision"]), _conditions(rule)
+        rank, conditions = STRICTNESS.index(rule["decision"]), _normalize_conditions(rule)
         above_all = whole_tools.get("*", 0)
         above = max(
             strictest[json.encode_sorted(conditions)],
@@ -102,33 +104,33 @@ class Draft:
         if above <= rank:
             return False
         text = f"left out, because another rule says {STRICTNESS[above]} to the same calls, and that decides"
-        self.note(f"{rule['id']} ({rule['decision']})", text)
+        self.add_note(f"{rule['id']} ({rule['decision']})", text)
         return True
 
 
-def _numbered(name: str, number: int) -> str:
+def _number_name(name: str, number: int) -> str:
     return name if number == 1 else f"{name}-{number}"
 
 
-def _conditions(rule: Mapping[str, Any]) -> dict[str, Any]:
+def _normalize_conditions(rule: Mapping[str, Any]) -> dict[str, Any]:
     """In one form, whatever the order: each as a sorted list."""
     return {
-        key: sorted(listed(value), key=json.encode_sorted)
+        key: sorted(as_list(value), key=json.encode_sorted)
         for key, value in rule.items()
-        if key not in _BESIDE_CONDITIONS
+        if key not in _NON_CONDITION_KEYS
     }
 
 
-def listed(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     return cast(list[Any], value) if isinstance(value, list) else [value]
 
 
-def one_or_list(values: Iterable[Any]) -> Any:
+def unwrap_single(values: Iterable[Any]) -> Any:
     unique = list(dict.fromkeys(values))
     return unique[0] if len(unique) == 1 else unique
 
 
-def checked_text(text: str, source: str) -> str:
+def validate_text(text: str, source: str) -> str:
     """The text without a byte order mark, if it is of a size to be read and can be written as UTF-8."""
     try:
         size = len(text) if len(text) > MAX_BYTES else len(text.encode())
@@ -140,21 +142,21 @@ def checked_text(text: str, source: str) -> str:
     return text.removeprefix("\ufeff")
 
 
-def quoted(entry: object) -> str:
+def quote_entry(entry: object) -> str:
     """An entry as it may stand in a note: whole, or only what it is. A part of a command may end in a secret."""
-    return shown(entry, _MAX_QUOTED_CHARS)
+    return quote_value(entry, _MAX_QUOTED_CHARS)
 
 
-def wide_name(name: str) -> str:
+def widen_name(name: str) -> str:
     """A pattern of tool names that matches at least what the name does; `*` is the only wildcard in it."""
-    return _OUTSIDE_NAMES.sub("?", name)
+    return _INVALID_NAME_CHARACTER.sub("?", name)
 
 
 def is_plain_name(name: str) -> bool:
-    return bool(name) and "*" not in name and not _OUTSIDE_NAMES.search(name)
+    return bool(name) and "*" not in name and not _INVALID_NAME_CHARACTER.search(name)
 
 
-class Words(msgspec.Struct, frozen=True):
+class CommandWords(msgspec.Struct, frozen=True):
     """A command as far as its words are plain text to every shell."""
 
     words: tuple[str, ...]
@@ -162,10 +164,10 @@ class Words(msgspec.Struct, frozen=True):
     complete: bool
 
 
-def read_words(text: str) -> Words:
+def split_plain_words(text: str) -> CommandWords:
     if not _SPECIAL.search(text):
         try:
-            return Words(tuple(shlex.split(text)), complete=True)
+            return CommandWords(tuple(shlex.split(text)), complete=True)
         except ValueError:  # An open quote.
             pass
     plain: list[str] = []
@@ -173,10 +175,10 @@ def read_words(text: str) -> Words:
         if not word or _SPECIAL.search(word) or "'" in word or '"' in word:
             break
         plain.append(word)
-    return Words(tuple(plain), complete=False)
+    return CommandWords(tuple(plain), complete=False)
 
 
-def wide_prefix(words: Sequence[str]) -> str | None:
+def widen_prefix(words: Sequence[str]) -> str | None:
     """A command for a rule that refuses or asks; None where no word is left, and only all commands would do.
 
     Rules look at the program behind assignments, and at its name without the folder.

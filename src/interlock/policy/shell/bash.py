@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from itertools import dropwhile
 
 from . import bash_reader
-from .bash_builtins import RESERVED
+from .bash_builtins import RESERVED_WORDS
 from .bash_reader import MAX_FOLDERS, MAX_NESTING
 from .command import Redirect, Script, SimpleCommand
-from .wrappers import Nested, unwrap
+from .wrappers import NestedParser, unwrap_command
 
 try:
     from . import bash_tree
@@ -27,7 +27,7 @@ MAX_SCRIPT_BYTES = 64 * 1024
 #: For all scripts inside a script together: `eval eval eval ...` repeats its text at every layer.
 _MAX_NESTED_BYTES = 4 * MAX_SCRIPT_BYTES
 #: For all texts that are looked at with the parser though they are not proved. It may need the square of their length.
-_MAX_SEEN_BYTES = 4 * 1024
+_MAX_UNPROVED_BYTES = 4 * 1024
 _TOO_LONG = f"it is longer than {MAX_SCRIPT_BYTES} bytes"
 _TOO_DEEP = f"it is nested more than {MAX_NESTING} deep"
 _CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
@@ -37,14 +37,14 @@ _WILDCARD = re.compile(r"[*?\[]")
 _QUOTES = str.maketrans("", "", "'\"\\")
 
 
-def read_script(text: str) -> Script:
+def parse_script(text: str) -> Script:
     """Read a script as bash would run it."""
     if len(text) > MAX_SCRIPT_BYTES:
-        return Script(commands=_guesses(text, ("",)), opaque=_TOO_LONG)
-    return _Scripts().read(text, ("",), nesting=0)
+        return Script(commands=_guess_commands(text, ("",)), opaque=_TOO_LONG)
+    return _ScriptParser().parse(text, ("",), nesting=0)
 
 
-def read_argv(words: Sequence[str]) -> Script:
+def parse_argv(words: Sequence[str]) -> Script:
     """Read a list of words that is executed without a shell."""
     if not words or not words[0]:
         return Script(opaque="it names no program")
@@ -53,61 +53,61 @@ def read_argv(words: Sequence[str]) -> Script:
         return Script(commands=(command,), opaque="a word has a character that no program can be given")
     if sum(map(len, words)) > MAX_SCRIPT_BYTES:
         return Script(commands=(command,), opaque=_TOO_LONG)
-    return unwrap(command, _Scripts().inside(0))
+    return unwrap_command(command, _ScriptParser().nested_parser(0))
 
 
-class _Scripts:
+class _ScriptParser:
     """A script with those inside it: each text is read once, and all of them together are bounded."""
 
     def __init__(self) -> None:
-        self._done: dict[tuple[str, tuple[str, ...]], Script] = {}
+        self._parsed: dict[tuple[str, tuple[str, ...]], Script] = {}
         self._left_bytes = _MAX_NESTED_BYTES
-        self._left_seen_bytes = _MAX_SEEN_BYTES
+        self._left_unproved_bytes = _MAX_UNPROVED_BYTES
 
-    def inside(self, nesting: int) -> Nested:
-        return lambda text, bases: self.read(text, bases, nesting + 1)
+    def nested_parser(self, nesting: int) -> NestedParser:
+        return lambda text, bases: self.parse(text, bases, nesting + 1)
 
-    def read(self, text: str, bases: tuple[str, ...], nesting: int) -> Script:
+    def parse(self, text: str, bases: tuple[str, ...], nesting: int) -> Script:
         key = (text, bases)
-        if key not in self._done:
+        if key not in self._parsed:
             self._left_bytes -= len(text)
             # What is read now is not finished: the same text inside itself has no meaning of its own.
-            self._done[key] = Script(opaque=_TOO_DEEP)
-            self._done[key] = self._read(text, bases, nesting)
-        return self._done[key]
+            self._parsed[key] = Script(opaque=_TOO_DEEP)
+            self._parsed[key] = self._parse(text, bases, nesting)
+        return self._parsed[key]
 
-    def _read(self, text: str, bases: tuple[str, ...], nesting: int) -> Script:
+    def _parse(self, text: str, bases: tuple[str, ...], nesting: int) -> Script:
         source = text.encode("utf-8", "replace")
         if len(source) > MAX_SCRIPT_BYTES:
-            return Script(commands=_guesses(text, bases), opaque=_TOO_LONG)
+            return Script(commands=_guess_commands(text, bases), opaque=_TOO_LONG)
         if nesting > MAX_NESTING or self._left_bytes < 0:
-            return Script(commands=_guesses(text, bases), opaque=_TOO_DEEP)
+            return Script(commands=_guess_commands(text, bases), opaque=_TOO_DEEP)
         if bash_tree is None:
-            return Script(commands=_guesses(text, bases), opaque="no parser is installed")
-        nested = self.inside(nesting)
-        script, starts = bash_reader.read(source, bases, nested)
-        reason = _unreadable(text, source) or script.opaque
+            return Script(commands=_guess_commands(text, bases), opaque="no parser is installed")
+        nested = self.nested_parser(nesting)
+        script, starts = bash_reader.parse_script_bytes(source, bases, nested)
+        reason = _find_invalid_character(text, source) or script.opaque
         if reason:
-            self._left_seen_bytes -= len(source)
-            if self._left_seen_bytes < 0:
-                return Script(commands=_guesses(text, bases), opaque=reason)
+            self._left_unproved_bytes -= len(source)
+            if self._left_unproved_bytes < 0:
+                return Script(commands=_guess_commands(text, bases), opaque=reason)
         root = bash_tree.parse(source)
-        reason = reason or bash_tree.disagreement(root, starts)
+        reason = reason or bash_tree.find_disagreement(root, starts)
         if not reason:
             return script
-        listed = _listed(*bash_tree.seen(root, source), bases, nested)
-        commands = (*listed.commands, *_guesses(text, bases)) if root.has_error else listed.commands
+        listed = _collect_seen(*bash_tree.collect_seen(root, source), bases, nested)
+        commands = (*listed.commands, *_guess_commands(text, bases)) if root.has_error else listed.commands
         return Script(commands=commands, redirects=listed.redirects, opaque=reason)
 
 
-def _unreadable(text: str, source: bytes) -> str:
+def _find_invalid_character(text: str, source: bytes) -> str:
     if _CONTROL.search(source):
         return "it has a control character"
     return "" if text.isascii() or source.decode() == text else "it has a character that is not Unicode"
 
 
-def _listed(
-    seen: list[tuple[str, ...]], opened: list[tuple[str, bool]], bases: tuple[str, ...], nested: Nested
+def _collect_seen(
+    seen: list[tuple[str, ...]], opened: list[tuple[str, bool]], bases: tuple[str, ...], nested: NestedParser
 ) -> Script:
     """What was seen in a tree, each command with the one inside it, in every folder that the script may go to."""
     folders = [words[-1] for words in seen if "cd" in words[:-1]]
@@ -116,22 +116,22 @@ def _listed(
     redirects = [Redirect(path=path, writes=writes, bases=bases) for path, writes in opened]
     for words in dict.fromkeys(filter(None, seen)):
         globs = tuple([word for word in words if _WILDCARD.search(word)])
-        inner = unwrap(SimpleCommand(argv=words, bases=bases, globs=globs), nested)
+        inner = unwrap_command(SimpleCommand(argv=words, bases=bases, globs=globs), nested)
         commands += inner.commands
         redirects += inner.redirects
     return Script(commands=tuple(commands), redirects=tuple(dict.fromkeys(redirects)))
 
 
-def _guesses(text: str, bases: tuple[str, ...]) -> tuple[SimpleCommand, ...]:
+def _guess_commands(text: str, bases: tuple[str, ...]) -> tuple[SimpleCommand, ...]:
     """Commands by a crude split at everything that might be an operator, for a text that no parser reads."""
     parts = dict.fromkeys(part.strip() for part in _SEPARATORS.split(text))
     found = list[SimpleCommand]()
     for part in parts:
-        words = tuple(dropwhile(_is_before_program, part.translate(_QUOTES).split()))
+        words = tuple(dropwhile(_is_program_prefix, part.translate(_QUOTES).split()))
         if words:
-            found += unwrap(SimpleCommand(argv=words, bases=bases), lambda _text, _bases: Script()).commands
+            found += unwrap_command(SimpleCommand(argv=words, bases=bases), lambda _text, _bases: Script()).commands
     return tuple(found)
 
 
-def _is_before_program(word: str) -> bool:
-    return word in RESERVED or _ASSIGNMENT.match(word) is not None
+def _is_program_prefix(word: str) -> bool:
+    return word in RESERVED_WORDS or _ASSIGNMENT.match(word) is not None

@@ -3,13 +3,15 @@
 import re
 
 from .command import SimpleCommand
-from .word_set import word_set
+from .word_set import make_word_set
 
 #: Words that are no programs where a command starts.
-RESERVED = word_set("! { } [[ ]] if then else elif fi for while until do done case esac select function coproc in")
+RESERVED_WORDS = make_word_set(
+    "! { } [[ ]] if then else elif fi for while until do done case esac select function coproc in"
+)
 
 #: Why they are never read any further.
-_REASONS = (
+_BUILTIN_REASONS = (
     {
         "eval": "eval runs text",
         "source": "it runs a file inside the shell",
@@ -20,29 +22,29 @@ _REASONS = (
         "exec": "exec changes the shell itself",
     }
     | dict.fromkeys(
-        word_set(
+        make_word_set(
             "alias unalias bind hash enable compgen complete compopt shopt set unset export readonly declare "
             "typeset local umask ulimit"
         ),
         "it changes what later commands mean",
     )
     | dict.fromkeys(
-        word_set("let read mapfile readarray getopts fc history wait jobs suspend logout shift times"),
+        make_word_set("let read mapfile readarray getopts fc history wait jobs suspend logout shift times"),
         "it evaluates text or sets variables",
     )
 )
-_ARITHMETIC = frozenset(("-eq", "-ne", "-lt", "-le", "-gt", "-ge"))
-_VARIABLES = frozenset(("-v", "-R"))
-_NUMBER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_ARITHMETIC_TESTS = frozenset(("-eq", "-ne", "-lt", "-le", "-gt", "-ge"))
+_VARIABLE_TESTS = frozenset(("-v", "-R"))
+_INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 
 
-def builtin_reason(command: SimpleCommand) -> str:
+def explain_builtin(command: SimpleCommand) -> str:
     """Why this command must not be taken at its words; empty when it may."""
     name, operands = command.argv[0], command.argv[1:]
-    if name in RESERVED:
+    if name in RESERVED_WORDS:
         return "it has control flow or another compound command"
-    if name in _REASONS:
-        return _REASONS[name]
+    if name in _BUILTIN_REASONS:
+        return _BUILTIN_REASONS[name]
     if name == "printf" and operands[:1] and operands[0].startswith("-v"):
         return "printf -v evaluates a name"
     if name in ("test", "[") and not _is_plain_test(operands):
@@ -51,11 +53,11 @@ def builtin_reason(command: SimpleCommand) -> str:
 
 
 def _is_plain_test(operands: tuple[str, ...]) -> bool:
-    if not _VARIABLES.isdisjoint(operands):
+    if not _VARIABLE_TESTS.isdisjoint(operands):
         return False
-    compared = [at for at, word in enumerate(operands) if word in _ARITHMETIC]
+    compared = [at for at, word in enumerate(operands) if word in _ARITHMETIC_TESTS]
     return all(
-        _NUMBER.fullmatch(word)
+        _INTEGER.fullmatch(word)
         for at in compared
         for word in (*operands[max(at - 1, 0) : at], *operands[at + 1 : at + 2])
     )

@@ -12,11 +12,11 @@ import re
 from posixpath import join, normpath
 from typing import NamedTuple
 
-from .bash_builtins import RESERVED
+from .bash_builtins import RESERVED_WORDS
 from .bash_words import Word, scan_word
 from .command import Redirect, Script, SimpleCommand
-from .word_set import word_set
-from .wrappers import Nested, unwrap
+from .word_set import make_word_set
+from .wrappers import NestedParser, unwrap_command
 
 MAX_COMMANDS = 200
 MAX_WORDS = 2_000
@@ -34,38 +34,38 @@ _DUPLICATE = re.compile(rb"\d+-?|-")
 _ASSIGNMENT = re.compile(rb"([A-Za-z_][A-Za-z0-9_]*)=")
 _ODD_ASSIGNMENT = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*(?:\+=|\[)")
 #: They run a builtin in this very shell: behind them, `cd` changes its folder.
-_IN_THIS_SHELL = frozenset(("command", "builtin", "time"))
-_RESERVED = frozenset([word.encode() for word in RESERVED])
+_SAME_SHELL_WRAPPERS = frozenset(("command", "builtin", "time"))
+_RESERVED_BYTES = frozenset([word.encode() for word in RESERVED_WORDS])
 #: Programs that read text from their standard input and never run it.
-_READS_TEXT = word_set(
+_TEXT_READERS = make_word_set(
     "cat tee wc grep egrep fgrep sort uniq cut tr head tail nl tac rev fold paste comm diff cmp column "
     "expand od hexdump xxd md5sum sha1sum sha256sum sha512sum base64 git"
 )
 
 
-class _After(NamedTuple):
+class _EndFolders(NamedTuple):
     """The folders that a statement may leave the shell in: when it succeeded, and however it ended."""
 
     success: tuple[str, ...]
     ended: tuple[str, ...]
 
 
-class Reading(NamedTuple):
+class ParsedScript(NamedTuple):
     script: Script
     #: Where the programs of the commands stand, in bytes.
     starts: frozenset[int]
 
 
-def read(source: bytes, bases: tuple[str, ...], nested: Nested) -> Reading:
+def parse_script_bytes(source: bytes, bases: tuple[str, ...], nested: NestedParser) -> ParsedScript:
     """Read a script that starts in one of these folders. `nested` reads what a shell inside it is given."""
-    reader = _Reader(source, nested)
-    reader.whole(bases)
+    reader = _BashReader(source, nested)
+    reader.parse(bases)
     script = Script(commands=tuple(reader.commands), redirects=tuple(reader.redirects), opaque=reader.reason)
-    return Reading(script, frozenset(reader.starts))
+    return ParsedScript(script, frozenset(reader.starts))
 
 
-class _Reader:
-    def __init__(self, source: bytes, nested: Nested) -> None:
+class _BashReader:
+    def __init__(self, source: bytes, nested: NestedParser) -> None:
         self.commands: list[SimpleCommand] = []
         self.redirects: list[Redirect] = []
         self.starts: list[int] = []
@@ -84,9 +84,9 @@ class _Reader:
         self._newline = False
         self._descriptor = b""
 
-    def whole(self, bases: tuple[str, ...]) -> None:
+    def parse(self, bases: tuple[str, ...]) -> None:
         self._advance()
-        self._statements(bases, b"")
+        self._parse_statements(bases, b"")
 
     # Tokens
 
@@ -147,89 +147,89 @@ class _Reader:
         while self._newline:
             self._advance()
 
-    def _is_over(self) -> bool:
+    def _is_at_end(self) -> bool:
         return not (self._operator or self._word or self._newline)
 
     # Grammar
 
-    def _statements(self, bases: tuple[str, ...], closing: bytes) -> _After:
-        now = _After(bases, bases)
+    def _parse_statements(self, bases: tuple[str, ...], closing: bytes) -> _EndFolders:
+        now = _EndFolders(bases, bases)
         while True:
             self._skip_newlines()
-            if self._is_over():
+            if self._is_at_end():
                 if closing:
                     self._refuse("a group is not closed")
                 return now
             if closing and closing in (self._operator, self._raw):
                 return now
-            now = self._chain(now.ended)
+            now = self._parse_chain(now.ended)
             if self._operator in _SEPARATORS:
                 self._advance()
-            elif not (self._newline or self._is_over() or (closing and closing == self._operator)):
+            elif not (self._newline or self._is_at_end() or (closing and closing == self._operator)):
                 self._refuse("its words and operators do not make a script")
 
-    def _chain(self, bases: tuple[str, ...]) -> _After:
-        left = self._pipeline(bases)
+    def _parse_chain(self, bases: tuple[str, ...]) -> _EndFolders:
+        left = self._parse_pipeline(bases)
         while self._operator in (b"&&", b"||"):
             both = self._operator == b"&&"
             self._advance()
             self._skip_newlines()
-            right = self._pipeline(left.success if both else left.ended)
+            right = self._parse_pipeline(left.success if both else left.ended)
             success = right.success if both else _union(left.success, right.success)
-            left = self._bounded(_After(success, _union(left.ended, right.ended)))
+            left = self._check_folder_count(_EndFolders(success, _union(left.ended, right.ended)))
         return left
 
-    def _bounded(self, after: _After) -> _After:
+    def _check_folder_count(self, after: _EndFolders) -> _EndFolders:
         """Every `cd` may double the folders."""
         if len(after.ended) > MAX_FOLDERS:
             self._refuse("it changes the folder too often")
         return after
 
-    def _pipeline(self, bases: tuple[str, ...]) -> _After:
+    def _parse_pipeline(self, bases: tuple[str, ...]) -> _EndFolders:
         negated = self._raw == b"!"
         if negated and self._source[self._end : self._end + 1] == b"(":
             self._refuse("it has an extended wildcard")
         elif negated:
             self._advance()
-        after, piped = self._element(bases), False
+        after, piped = self._parse_element(bases), False
         while self._operator in (b"|", b"|&"):
             self._advance()
             self._skip_newlines()
-            self._element(bases)
+            self._parse_element(bases)
             piped = True
         if piped:
-            return _After(bases, bases)
-        return _After(after.ended, after.ended) if negated else after
+            return _EndFolders(bases, bases)
+        return _EndFolders(after.ended, after.ended) if negated else after
 
-    def _element(self, bases: tuple[str, ...]) -> _After:
+    def _parse_element(self, bases: tuple[str, ...]) -> _EndFolders:
         if self._operator == b"(":
-            self._group(bases, b")")
-            return _After(bases, bases)
+            self._parse_group(bases, b")")
+            return _EndFolders(bases, bases)
         if self._raw == b"{":
-            return self._group(bases, b"}")
-        return self._simple(bases)
+            return self._parse_group(bases, b"}")
+        return self._parse_simple_command(bases)
 
-    def _group(self, bases: tuple[str, ...], closing: bytes) -> _After:
+    def _parse_group(self, bases: tuple[str, ...], closing: bytes) -> _EndFolders:
         self._nesting += 1
         if self._nesting > MAX_NESTING:
             self._refuse(f"it is nested more than {MAX_NESTING} deep")
         if self._source[self._end : self._end + 1] == b"(":
             self._refuse("it has arithmetic")
         self._advance()
-        after = self._statements(bases, closing)
+        after = self._parse_statements(bases, closing)
         self._nesting -= 1
         self._advance()
         while self._operator in _REDIRECTS:
-            if self._redirect(bases):
+            if self._parse_redirect(bases):
                 self._refuse("text is fed to a group")
         return after
 
-    def _simple(self, bases: tuple[str, ...]) -> _After:
+    def _parse_simple_command(self, bases: tuple[str, ...]) -> _EndFolders:
         words, assignments = list[Word](), list[tuple[str, str]]()
-        start, fed, opened = self._at, False, len(self.redirects)
+        start, has_input_text, opened = self._at, False, len(self.redirects)
         while True:
             if self._operator in _REDIRECTS:
-                fed = self._redirect(bases) or fed
+                has_input_text = self._parse_redirect(bases) or has_input_text
             elif self._word is None:
                 break
             elif not words and (name := _ASSIGNMENT.match(self._raw)):
@@ -237,27 +237,32 @@ class _Reader:
                 self._advance()
             else:
                 start = start if words else self._at
-                self._take(words, self._word)
+                self._add_word(words, self._word)
         if words:
-            return self._found(words, assignments, bases, start, fed)
+            return self._finish_command(words, assignments, bases, start, has_input_text)
         if assignments:
             self._refuse("it sets a variable")
-        elif len(self.redirects) == opened and not fed:
+        elif len(self.redirects) == opened and not has_input_text:
             self._refuse("its words and operators do not make a script")
-        return _After(bases, bases)
+        return _EndFolders(bases, bases)
 
-    def _take(self, words: list[Word], word: Word) -> None:
+    def _add_word(self, words: list[Word], word: Word) -> None:
         if not words:
-            if self._raw in _RESERVED:
+            if self._raw in _RESERVED_BYTES:
                 return self._refuse(f"it has control flow or another compound command: {word.text}")
             if word.glob or word.text[:1] in ("", "%") or _ODD_ASSIGNMENT.match(self._raw):
                 return self._refuse("its program is not a plain name")
         words.append(word)
         return self._advance()
 
-    def _found(
-        self, words: list[Word], assignments: list[tuple[str, str]], bases: tuple[str, ...], start: int, fed: bool
-    ) -> _After:
+    def _finish_command(
+        self,
+        words: list[Word],
+        assignments: list[tuple[str, str]],
+        bases: tuple[str, ...],
+        start: int,
+        has_input_text: bool,
+    ) -> _EndFolders:
         command = SimpleCommand(
             argv=tuple([word.text for word in words]),
             assignments=tuple(assignments),
@@ -266,7 +271,7 @@ class _Reader:
         )
         self.starts.append(start)
         self._words += len(words)
-        inner = unwrap(command, self._nested)
+        inner = unwrap_command(command, self._nested)
         self.commands += inner.commands
         self.redirects += inner.redirects
         if inner.opaque:
@@ -275,25 +280,25 @@ class _Reader:
             self._refuse(f"it has more than {MAX_COMMANDS} commands")
         elif self._words > MAX_WORDS:
             self._refuse(f"it has more than {MAX_WORDS} words")
-        elif fed and not all(found.argv[0] in _READS_TEXT or found.hidden for found in inner.commands):
+        elif has_input_text and not all(found.argv[0] in _TEXT_READERS or found.hidden for found in inner.commands):
             self._refuse("text is fed to a program that may run it")
-        moves = [found for found in inner.commands if not found.hidden and _may_move(found)]
-        return self._folders(moves[0]) if moves else _After(bases, bases)
+        folder_changes = [found for found in inner.commands if not found.hidden and _can_change_folder(found)]
+        return self._change_folder(folder_changes[0]) if folder_changes else _EndFolders(bases, bases)
 
-    def _folders(self, command: SimpleCommand) -> _After:
+    def _change_folder(self, command: SimpleCommand) -> _EndFolders:
         words = command.argv
         operands = words[2:] if words[1:2] == ("--",) else words[1:]
         if len(operands) != 1 or operands[0][:1] in ("", "-") or command.globs or command.assignments:
             self._refuse("it changes to a folder that is not named")
-            return _After(command.bases, command.bases)
-        moved = tuple([join(base, operands[0]) for base in command.bases])
+            return _EndFolders(command.bases, command.bases)
+        new_folders = tuple([join(base, operands[0]) for base in command.bases])
         # A link followed by `..`: the shell goes back by name, programs go up from where the link leads.
-        there = _union(moved, tuple([normpath(folder) for folder in moved]))
-        ended = _union(command.bases, there)
+        reached = _union(new_folders, tuple([normpath(folder) for folder in new_folders]))
+        ended = _union(command.bases, reached)
         # Another shell may run the wrapper as a program, which succeeds and moves nothing.
-        return self._bounded(_After(ended if command.wrappers else there, ended))
+        return self._check_folder_count(_EndFolders(ended if command.wrappers else reached, ended))
 
-    def _redirect(self, bases: tuple[str, ...]) -> bool:
+    def _parse_redirect(self, bases: tuple[str, ...]) -> bool:
         """Read one redirect; True when it feeds text to the command."""
         operator, descriptor, self._descriptor = self._operator, self._descriptor, b""
         self._advance()
@@ -302,7 +307,7 @@ class _Reader:
             return False
         raw, target = self._raw, self._word.text
         if operator in (b"<<", b"<<-"):
-            return self._document(raw, target, strips_tabs=operator == b"<<-")
+            return self._parse_here_document(raw, target, strips_tabs=operator == b"<<-")
         if operator == b"<<<":
             self._advance()
             return True
@@ -311,20 +316,20 @@ class _Reader:
         elif target.startswith(("/dev/tcp/", "/dev/udp/")):
             self._refuse("a redirect opens a network connection")
         elif operator not in (b"<&", b">&"):
-            self._open(target, operator in _WRITING, bases)
+            self._add_redirect(target, operator in _WRITING, bases)
         elif not _DUPLICATE.fullmatch(raw):
             # Bash expands this target twice, the second time without its quotes.
             if operator == b"<&" or descriptor not in (b"", b"1") or not _PLAIN_TARGET.fullmatch(raw):
                 self._refuse("a redirect has no literal target")
-            self._open(target, True, bases)
+            self._add_redirect(target, True, bases)
         self._advance()
         return False
 
-    def _open(self, path: str, writes: bool, bases: tuple[str, ...]) -> None:
+    def _add_redirect(self, path: str, writes: bool, bases: tuple[str, ...]) -> None:
         if path != "/dev/null":
             self.redirects.append(Redirect(path=path, writes=writes, bases=bases))
 
-    def _document(self, raw: bytes, delimiter: str, strips_tabs: bool) -> bool:
+    def _parse_here_document(self, raw: bytes, delimiter: str, strips_tabs: bool) -> bool:
         is_quoted = any(mark in raw for mark in (b"'", b'"', b"\\"))
         if not is_quoted or b"$" in raw or not delimiter or "\n" in delimiter:
             self._refuse("a here-document is expanded by the shell")
@@ -334,8 +339,8 @@ class _Reader:
         return True
 
 
-def _may_move(command: SimpleCommand) -> bool:
-    return command.argv[0] == "cd" and _IN_THIS_SHELL.issuperset(command.wrappers)
+def _can_change_folder(command: SimpleCommand) -> bool:
+    return command.argv[0] == "cd" and _SAME_SHELL_WRAPPERS.issuperset(command.wrappers)
 
 
 def _union(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:

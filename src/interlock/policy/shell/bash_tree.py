@@ -12,19 +12,19 @@ from tree_sitter import Language, Node, Parser
 
 from .bash_words import scan_word
 from .hidden_programs import is_program_variable
-from .word_set import word_set
+from .word_set import make_word_set
 
-_READ_KINDS = word_set(
+_READ_KINDS = make_word_set(
     "program list pipeline subshell compound_statement negated_command redirected_statement command command_name "
     "word number raw_string string string_content ansi_c_string concatenation comment variable_assignment "
     "variable_name file_redirect file_descriptor heredoc_redirect heredoc_start heredoc_body heredoc_end "
     "herestring_redirect test_command unary_expression binary_expression test_operator extglob_pattern"
 )
-_COMMAND_KINDS = word_set("command test_command declaration_command unset_command")
-_NO_WORDS = word_set("file_redirect heredoc_redirect herestring_redirect variable_assignment")
+_COMMAND_KINDS = make_word_set("command test_command declaration_command unset_command")
+_NON_WORD_KINDS = make_word_set("file_redirect heredoc_redirect herestring_redirect variable_assignment")
 
 
-class Seen(NamedTuple):
+class SeenCommands(NamedTuple):
     """What looks like commands and redirects. Nothing of it is proved."""
 
     commands: list[tuple[str, ...]]
@@ -45,12 +45,12 @@ def parse(source: bytes) -> Node:
     return Parser(_language()).parse(source.translate(_AS_LETTERS)).root_node
 
 
-def disagreement(root: Node, starts: frozenset[int]) -> str:
+def find_disagreement(root: Node, starts: frozenset[int]) -> str:
     """Why the tree does not confirm that the script is plain and that its programs stand at these places."""
     if root.has_error:
         return "it cannot be parsed"
     found = set[int]()
-    for node in _nodes(root):
+    for node in _walk_nodes(root):
         if node.is_named and node.type not in _READ_KINDS:
             return f"it has a construct that is not read: {node.type.replace('_', ' ')}"
         if node.type in ("command_name", "test_command"):
@@ -58,26 +58,30 @@ def disagreement(root: Node, starts: frozenset[int]) -> str:
     return "" if found == set(starts) else "two parsers do not agree on it"
 
 
-def seen(root: Node, source: bytes) -> Seen:
-    found = Seen([], [])
-    for node in _nodes(root):
+def collect_seen(root: Node, source: bytes) -> SeenCommands:
+    found = SeenCommands([], [])
+    for node in _walk_nodes(root):
         children = node.children
         for at, child in enumerate(children):
             if child.type in _COMMAND_KINDS:
                 found.commands.append(tuple(_command_words(children, at, source)))
-            elif child.type == "variable_assignment" and is_program_variable(_variable(text := _text(child, source))):
+            elif child.type == "variable_assignment" and is_program_variable(
+                _variable_name(text := _word_text(child, source))
+            ):
                 found.commands.append((text,))
             elif child.type == "file_redirect":
                 writes = not any(part.type in ("<", "<&") for part in child.children)
-                found.redirects.extend([(_text(target, source), writes) for target in _targets(child)[:1]])
+                found.redirects.extend(
+                    [(_word_text(target, source), writes) for target in _redirect_targets(child)[:1]]
+                )
     return found
 
 
-def _variable(assignment: str) -> str:
+def _variable_name(assignment: str) -> str:
     return assignment.partition("=")[0].removesuffix("+")
 
 
-def _nodes(root: Node) -> Iterator[Node]:
+def _walk_nodes(root: Node) -> Iterator[Node]:
     """All nodes, in the order of the text; without recursion, since a script may be nested as deep as it is long."""
     waiting = [root]
     while waiting:
@@ -89,19 +93,19 @@ def _nodes(root: Node) -> Iterator[Node]:
 def _command_words(nodes: list[Node], at: int, source: bytes) -> Iterator[str]:
     """The words of the command there, also those behind a redirect, which the tree counts to the redirect."""
     for child in nodes[at].children:
-        if child.type not in _NO_WORDS:
-            yield _text(child, source)
+        if child.type not in _NON_WORD_KINDS:
+            yield _word_text(child, source)
     for number in range(at + 1, len(nodes)):
         if nodes[number].type != "file_redirect":
             break
-        yield from [_text(word, source) for word in _targets(nodes[number])[1:]]
+        yield from [_word_text(word, source) for word in _redirect_targets(nodes[number])[1:]]
 
 
-def _targets(redirect: Node) -> list[Node]:
+def _redirect_targets(redirect: Node) -> list[Node]:
     return [child for child in redirect.children if child.is_named and child.type != "file_descriptor"]
 
 
-def _text(node: Node, source: bytes) -> str:
+def _word_text(node: Node, source: bytes) -> str:
     """The word without its quotes where it is literal; what is written otherwise."""
     word = scan_word(source, node.start_byte)
     if not word.reason and word.end == node.end_byte:

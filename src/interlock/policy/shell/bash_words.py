@@ -8,7 +8,7 @@ import re
 from typing import NamedTuple
 
 #: Unquoted, these end a word.
-STOPS = frozenset(b" \t\n|&;()<>")
+WORD_END_BYTES = frozenset(b" \t\n|&;()<>")
 
 _PLAIN = re.compile(rb"[A-Za-z0-9_./:@%+,=^\]\x80-\xff-]+")
 _PIECE = re.compile(
@@ -36,7 +36,7 @@ _BRACKET_CHARACTERS = re.compile(rb"[\[\]!^-]")
 #: `[[:alpha:]]`, `[[=a=]]`, `[[.a.]]`: what they match depends on the locale.
 _CLASS = re.compile(rb"\[[:=.]")
 _EXPANSION = "it has an expansion or a substitution"
-_REFUSED = {
+_REFUSAL_REASONS = {
     ord("$"): _EXPANSION,
     ord("`"): _EXPANSION,
     ord('"'): "it has an expansion in double quotes, or a quote that is not closed",
@@ -57,40 +57,40 @@ class Word(NamedTuple):
 def scan_word(source: bytes, start: int) -> Word:
     """The word that starts here. The place must be the start of a token."""
     plain = _PLAIN.match(source, start)
-    if plain and (plain.end() == len(source) or source[plain.end()] in STOPS):
-        return Word(_decoded(plain.group()), plain.end())
-    return _pieces(source, start)
+    if plain and (plain.end() == len(source) or source[plain.end()] in WORD_END_BYTES):
+        return Word(_decode(plain.group()), plain.end())
+    return _scan_pieces(source, start)
 
 
-def _pieces(source: bytes, start: int) -> Word:
+def _scan_pieces(source: bytes, start: int) -> Word:
     end, texts, kinds = start, list[bytes](), set[str]()
     has_bracket = quotes_bracket = False
     while piece := _PIECE.match(source, end):
         kind, raw = str(piece.lastgroup), piece.group()
-        text = _literal(kind, raw)
-        if text is None or not _stands(kind, source, end, start):
-            return Word("", start, reason=_reason(kind))
+        text = _unquote(kind, raw)
+        if text is None or not _is_ordinary_character(kind, source, end, start):
+            return Word("", start, reason=_refusal_reason(kind))
         kinds.add(kind)
         has_bracket = has_bracket or (kind == "glob" and raw == b"[")
         quotes_bracket = quotes_bracket or (kind in _QUOTED and _BRACKET_CHARACTERS.search(text) is not None)
         texts.append(text)
         end = piece.end()
-    if end < len(source) and source[end] not in STOPS:
-        return Word("", start, reason=_REFUSED.get(source[end], "it has a character that is not read"))
-    if "brace" in kinds and _expands(source[start:end]):
+    if end < len(source) and source[end] not in WORD_END_BYTES:
+        return Word("", start, reason=_REFUSAL_REASONS.get(source[end], "it has a character that is not read"))
+    if "brace" in kinds and _has_brace_expansion(source[start:end]):
         return Word("", start, reason="it has a brace expansion")
     text = b"".join(texts)
     if has_bracket and (quotes_bracket or _CLASS.search(text, text.find(b"[") + 1)):
         return Word("", start, reason="it has a wildcard with a class of characters or with quotes")
-    return Word(_decoded(text), end, glob="glob" in kinds and source[start:end] != b"[")
+    return Word(_decode(text), end, glob="glob" in kinds and source[start:end] != b"[")
 
 
-def _decoded(text: bytes) -> str:
+def _decode(text: bytes) -> str:
     """A place that the other parser gives may lie inside a character."""
     return text.decode("utf-8", "replace")
 
 
-def _literal(kind: str, raw: bytes) -> bytes | None:
+def _unquote(kind: str, raw: bytes) -> bytes | None:
     match kind:
         case "escape":
             return raw[1:]
@@ -101,12 +101,12 @@ def _literal(kind: str, raw: bytes) -> bytes | None:
                 return None
             return _DOUBLE_ESCAPE.sub(lambda found: found[1].strip(b"\n"), raw[1:-1])
         case "ansi":
-            return _ansi(raw[2:-1])
+            return _unescape_ansi(raw[2:-1])
         case _:
             return raw
 
 
-def _ansi(raw: bytes) -> bytes | None:
+def _unescape_ansi(raw: bytes) -> bytes | None:
     """Only the escapes that give plain ASCII: the others differ between locales and versions, or cut the word."""
     values = [_ansi_escape(*found) for found in _ANSI_ESCAPE.findall(raw)]
     if None in values:
@@ -122,16 +122,18 @@ def _ansi_escape(hexadecimal: bytes, octal: bytes, letter: bytes) -> bytes | Non
     return bytes([code]) if ord(" ") <= code <= ord("~") else None
 
 
-def _stands(kind: str, source: bytes, at: int, start: int) -> bool:
+def _is_ordinary_character(kind: str, source: bytes, at: int, start: int) -> bool:
     """Whether a tilde or an exclamation mark is an ordinary character at this place."""
     if kind == "tilde":
         return at > start and source[at - 1] not in b"=:"
     if kind == "bang":
-        return source[at - 1 : at] == b"[" or not _HISTORY.match(source[at : at + 2]) or source[at + 1] in STOPS
+        return (
+            source[at - 1 : at] == b"[" or not _HISTORY.match(source[at : at + 2]) or source[at + 1] in WORD_END_BYTES
+        )
     return True
 
 
-def _reason(kind: str) -> str:
+def _refusal_reason(kind: str) -> str:
     match kind:
         case "tilde":
             return "it names a home folder with a tilde"
@@ -141,5 +143,5 @@ def _reason(kind: str) -> str:
             return "it has an exclamation mark that may stand for the history"
 
 
-def _expands(raw: bytes) -> bool:
+def _has_brace_expansion(raw: bytes) -> bool:
     return b"{" in raw and (b"," in raw or b".." in raw)

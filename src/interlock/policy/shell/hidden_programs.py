@@ -12,14 +12,14 @@ from posixpath import basename
 from typing import TypeAlias
 
 from .command import SimpleCommand
-from .word_set import word_set
+from .word_set import make_word_set
 
 _MAX_TEXTS = 16
 _MAX_TEXT_CHARS = 8_000
 _MAX_CODE_CHARS = 2_000
 
 #: Variables whose value a program starts, or hands to a shell.
-_VARIABLES = word_set(
+_VARIABLES = make_word_set(
     "PAGER LESSOPEN LESSCLOSE EDITOR VISUAL FCEDIT HGEDITOR CVSEDITOR TEXEDIT LESSEDIT BROWSER PYTHONBROWSER SHELL "
     "GIT_EXTERNAL_DIFF GIT_SSH GIT_SSH_COMMAND GIT_PROXY_COMMAND GIT_ASKPASS SSH_ASKPASS SUDO_ASKPASS RSYNC_RSH "
     "RSYNC_CONNECT_PROG CVS_RSH SVN_SSH HGSSH TAR_RSH BASH_ENV ENV PROMPT_COMMAND PS0 PS4 CC CXX CPP LD AR AS NM "
@@ -67,11 +67,11 @@ _OPTIONS: Mapping[str, str] = {
     "cargo": "config",
     "socat": "",
 }
-_VALUED: Mapping[str, frozenset[str]] = {
+_VALUED_OPTIONS: Mapping[str, frozenset[str]] = {
     program: frozenset(options.split()) for programs, options in _OPTIONS.items() for program in programs.split()
 }
 #: The words that follow these are a program with its words.
-_RESTS: Mapping[str, tuple[str, ...]] = {
+_RUNNER_PREFIXES: Mapping[str, tuple[str, ...]] = {
     "git": ("bisect run", "submodule foreach", "submodule foreach --recursive"),
     "uv": ("run", "tool run"),
     "uvx": ("",),
@@ -109,7 +109,7 @@ _SSH_SETTING = re.compile(r"(?i:(?:proxy|local|remote|knownhosts)command|(?:prox
 _SSH_PROGRAMS = frozenset(("ssh", "scp", "sftp"))
 _SETTING = re.compile(r"(?P<name>[\w.\-/:*]+)(?:=|\s+)(?P<value>.*)", re.DOTALL)
 #: What stands before a command in a value: `exec=`, `!`, `|`, `:silent !`, `r !`.
-_LEAD = re.compile(r"(?::?\s*(?:silent!?|r|w|read|write|%)?\s*)?[!|]+\s*|exec=|:+", re.ASCII)
+_COMMAND_LEAD = re.compile(r"(?::?\s*(?:silent!?|r|w|read|write|%)?\s*)?[!|]+\s*|exec=|:+", re.ASCII)
 
 #: A text in double quotes, without its quotes.
 _TEXT = r'"([^"\\]*(?:\\.[^"\\]*)*)"'
@@ -136,19 +136,21 @@ _CODE: Mapping[str, re.Pattern[str]] = {
 _SED = frozenset(("sed", "gsed"))
 _SUBSTITUTION = re.compile(r"(?:^|[;{\n\d$/])s(\W)")
 _RUNS_RESULT = re.compile(r"\w{0,8}e", re.ASCII)
-_CODE_OF: Mapping[str, re.Pattern[str]] = {
+_CODE_BY_PROGRAM: Mapping[str, re.Pattern[str]] = {
     program: pattern for programs, pattern in _CODE.items() for program in programs.split()
 }
 
-_Read: TypeAlias = Callable[[SimpleCommand], Iterable[str]]
+_TextFinder: TypeAlias = Callable[[SimpleCommand], Iterable[str]]
 
 
-def texts_run(command: SimpleCommand) -> tuple[str, ...]:
+def find_started_texts(command: SimpleCommand) -> tuple[str, ...]:
     """Return texts that the command may hand to a shell or start as a program, besides what it is itself."""
     found = dict[str, None]()
-    for read in _READERS:
-        for text in read(command):
-            stripped = _LEAD.sub("", text.strip(), count=1) if _LEAD.match(text.strip()) else text.strip()
+    for find in _FINDERS:
+        for text in find(command):
+            stripped = (
+                _COMMAND_LEAD.sub("", text.strip(), count=1) if _COMMAND_LEAD.match(text.strip()) else text.strip()
+            )
             if stripped and len(stripped) <= _MAX_TEXT_CHARS:
                 found[stripped] = None
             if len(found) >= _MAX_TEXTS:
@@ -161,7 +163,7 @@ def is_program_variable(name: str) -> bool:
     return name in _VARIABLES or _VARIABLE_PATTERNS.fullmatch(name) is not None
 
 
-def _in_variables(command: SimpleCommand) -> Iterator[str]:
+def _find_in_variables(command: SimpleCommand) -> Iterator[str]:
     """Set for this command alone, or by it: `PAGER=x git log`, `make SHELL=x`, `export PAGER=x`."""
     words = (word.partition("=") for word in command.argv)
     for name, value in (*command.assignments, *((name, value) for name, _, value in words)):
@@ -169,8 +171,8 @@ def _in_variables(command: SimpleCommand) -> Iterator[str]:
             yield value
 
 
-def _in_options(command: SimpleCommand) -> Iterator[str]:
-    options = _VALUED.get(basename(command.argv[0]))
+def _find_in_options(command: SimpleCommand) -> Iterator[str]:
+    options = _VALUED_OPTIONS.get(basename(command.argv[0]))
     if options is None:
         return
     words = command.argv
@@ -184,7 +186,7 @@ def _in_options(command: SimpleCommand) -> Iterator[str]:
             yield from (word[place + 1 :].lstrip("=") for place in places)
 
 
-def _in_settings(command: SimpleCommand) -> Iterator[str]:
+def _find_in_settings(command: SimpleCommand) -> Iterator[str]:
     program, words = basename(command.argv[0]), command.argv[1:]
     if program == "git":
         pairs = [*words, *(f"{name}={value}" for name, value in pairwise(words))]
@@ -203,9 +205,9 @@ def _in_settings(command: SimpleCommand) -> Iterator[str]:
             yield value if value.startswith("!") else f"git {value}"
 
 
-def _in_rest(command: SimpleCommand) -> Iterator[str]:
+def _find_in_operands(command: SimpleCommand) -> Iterator[str]:
     words = command.argv[1:]
-    for start in _RESTS.get(basename(command.argv[0]), ()):
+    for start in _RUNNER_PREFIXES.get(basename(command.argv[0]), ()):
         lead = tuple(start.split())
         plain = tuple(word for word in words if not word.startswith("-") or word in lead)
         if words[: len(lead)] == lead and len(words) > len(lead):
@@ -214,8 +216,8 @@ def _in_rest(command: SimpleCommand) -> Iterator[str]:
             yield " ".join(plain[len(lead) :])
 
 
-def _in_code(command: SimpleCommand) -> Iterator[str]:
-    pattern = _CODE_OF.get(basename(command.argv[0]))
+def _find_in_code(command: SimpleCommand) -> Iterator[str]:
+    pattern = _CODE_BY_PROGRAM.get(basename(command.argv[0]))
     if pattern is None:
         return
     for word in command.argv[1:]:
@@ -224,7 +226,7 @@ def _in_code(command: SimpleCommand) -> Iterator[str]:
                 yield from (part for part in match.groups() if part and len(part) > 1)
 
 
-def _in_substitution(command: SimpleCommand) -> Iterator[str]:
+def _find_in_substitution(command: SimpleCommand) -> Iterator[str]:
     """`s/x/rm y/e` of sed runs what comes out."""
     if basename(command.argv[0]) not in _SED:
         return
@@ -236,4 +238,11 @@ def _in_substitution(command: SimpleCommand) -> Iterator[str]:
                 yield parts[0]
 
 
-_READERS: tuple[_Read, ...] = (_in_variables, _in_options, _in_settings, _in_rest, _in_code, _in_substitution)
+_FINDERS: tuple[_TextFinder, ...] = (
+    _find_in_variables,
+    _find_in_options,
+    _find_in_settings,
+    _find_in_operands,
+    _find_in_code,
+    _find_in_substitution,
+)

@@ -8,25 +8,25 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from .command import SimpleCommand
-from .read_only_table import ANY_NUMBER, FIND_PREDICATES, READ_ONLY, ReadOnly
-from .word_set import word_set
+from .read_only_table import UNLIMITED, FIND_PREDICATES, READ_ONLY_PROGRAMS, ReadOnlyProgram
+from .word_set import make_word_set
 
 #: Whether a path stays in the workspace, whichever of the folders it starts from. A word with wildcards is asked as it
 #: is written, so the answer has to hold for everything that it matches.
-Inside: TypeAlias = Callable[[str, tuple[str, ...]], bool]
+InsideCheck: TypeAlias = Callable[[str, tuple[str, ...]], bool]
 
 #: They change when and how long a command runs, not what it does.
 _HARMLESS_WRAPPERS = frozenset(("time", "timeout", "nice", "command"))
 _NUMBER = re.compile(r"-\d+", re.ASCII)
 #: `5p`, `1,20p`, `/text/p`, `$=`, several of them with `;`.
 _ADDRESS = r"(?:\d+|\$|/[^/\\\n]*/)"
-_PRINTS = rf"(?:{_ADDRESS}(?:,(?:\+\d+|{_ADDRESS}))?)?[p=]"
-_SED_SCRIPT = re.compile(rf"{_PRINTS}(?:; ?{_PRINTS})*(?:; ?\d+q)?|\d+q", re.ASCII)
-_FILE_TESTS = word_set("-a -b -c -d -e -f -g -h -k -L -N -O -G -p -r -s -S -u -w -x")
+_PRINT_COMMAND = rf"(?:{_ADDRESS}(?:,(?:\+\d+|{_ADDRESS}))?)?[p=]"
+_SED_SCRIPT = re.compile(rf"{_PRINT_COMMAND}(?:; ?{_PRINT_COMMAND})*(?:; ?\d+q)?|\d+q", re.ASCII)
+_FILE_TESTS = make_word_set("-a -b -c -d -e -f -g -h -k -L -N -O -G -p -r -s -S -u -w -x")
 _FILE_COMPARISONS = frozenset(("-nt", "-ot", "-ef"))
 
 
-class _Words(NamedTuple):
+class _ParsedWords(NamedTuple):
     operands: list[str]
     #: Values of options that are paths.
     paths: list[str]
@@ -34,38 +34,38 @@ class _Words(NamedTuple):
     options: set[str]
 
 
-def is_read_only(command: SimpleCommand, inside: Inside) -> bool:
+def is_read_only(command: SimpleCommand, is_inside: InsideCheck) -> bool:
     """True when the command provably does nothing but read what `inside` says is in the workspace."""
     if command.assignments or not _HARMLESS_WRAPPERS.issuperset(command.wrappers):
         return False
-    if not all(map(_is_safe_wildcard, command.globs)):
+    if not all(map(_is_safe_glob, command.globs)):
         return False
-    paths = _paths_read(command)
-    if paths is None or not inside(".", command.bases):
+    paths = _find_read_paths(command)
+    if paths is None or not is_inside(".", command.bases):
         return False
-    return all(inside(path, command.bases) for path in (*paths, *command.globs) if path != "-")
+    return all(is_inside(path, command.bases) for path in (*paths, *command.globs) if path != "-")
 
 
-def _is_safe_wildcard(word: str) -> bool:
+def _is_safe_glob(word: str) -> bool:
     """It cannot become an option, and does not climb behind a folder that may be a link."""
     return word[0] not in "-*?[" and "/.." not in word
 
 
-def _paths_read(command: SimpleCommand) -> list[str] | None:
+def _find_read_paths(command: SimpleCommand) -> list[str] | None:
     """Every path that the command reads; None when it may do something else."""
     name, words = command.argv[0], command.argv[1:]
-    if name in _SPECIAL:
-        return _SPECIAL[name](words)
-    table = READ_ONLY.get(name)
+    if name in _SPECIAL_PROGRAMS:
+        return _SPECIAL_PROGRAMS[name](words)
+    table = READ_ONLY_PROGRAMS.get(name)
     # A wildcard may become several words, and one too many may be a file to write.
-    if table is None or (command.globs and table.max_operands < ANY_NUMBER):
+    if table is None or (command.globs and table.max_operands < UNLIMITED):
         return None
-    return _table_paths(words, table)
+    return _find_paths_by_table(words, table)
 
 
-def _table_paths(words: tuple[str, ...], table: ReadOnly) -> list[str] | None:
-    read = _options(words, table)
-    if read is None or not _are_allowed(read.operands, table):
+def _find_paths_by_table(words: tuple[str, ...], table: ReadOnlyProgram) -> list[str] | None:
+    read = _parse_options(words, table)
+    if read is None or not _are_operands_allowed(read.operands, table):
         return None
     if table.operands == "paths":
         return [*read.operands, *read.paths]
@@ -75,7 +75,7 @@ def _table_paths(words: tuple[str, ...], table: ReadOnly) -> list[str] | None:
     return read.paths
 
 
-def _are_allowed(operands: list[str], table: ReadOnly) -> bool:
+def _are_operands_allowed(operands: list[str], table: ReadOnlyProgram) -> bool:
     if len(operands) > table.max_operands:
         return False
     match table.operands:
@@ -89,9 +89,9 @@ def _are_allowed(operands: list[str], table: ReadOnly) -> bool:
             return True
 
 
-def _options(words: tuple[str, ...], table: ReadOnly) -> _Words | None:
+def _parse_options(words: tuple[str, ...], table: ReadOnlyProgram) -> _ParsedWords | None:
     """Split the words into operands and options; None when an option is not in the table."""
-    read = _Words([], [], set())
+    read = _ParsedWords([], [], set())
     waiting = list(reversed(words))
     while waiting:
         word = waiting.pop()
@@ -101,14 +101,14 @@ def _options(words: tuple[str, ...], table: ReadOnly) -> _Words | None:
         if not word.startswith("-") or word == "-":
             read.operands.append(word)
         elif word.startswith("--"):
-            if not _take_long(word, waiting, table, read):
+            if not _parse_long_option(word, waiting, table, read):
                 return None
-        elif not (table.numbers and _NUMBER.fullmatch(word)) and not _take_short(word, waiting, table, read):
+        elif not (table.numbers and _NUMBER.fullmatch(word)) and not _parse_short_options(word, waiting, table, read):
             return None
     return read
 
 
-def _take_long(word: str, waiting: list[str], table: ReadOnly, read: _Words) -> bool:
+def _parse_long_option(word: str, waiting: list[str], table: ReadOnlyProgram, read: _ParsedWords) -> bool:
     name, equals, value = word.partition("=")
     read.options.add(name)
     if not equals and name in table.long:
@@ -116,39 +116,39 @@ def _take_long(word: str, waiting: list[str], table: ReadOnly, read: _Words) -> 
     is_path = f"{name}=@" in table.long
     if not (is_path or f"{name}=" in table.long) or not (equals or waiting):
         return False
-    _take_value(value if equals else waiting.pop(), is_path, read)
+    _add_value(value if equals else waiting.pop(), is_path, read)
     return True
 
 
-def _take_short(word: str, waiting: list[str], table: ReadOnly, read: _Words) -> bool:
+def _parse_short_options(word: str, waiting: list[str], table: ReadOnlyProgram, read: _ParsedWords) -> bool:
     for number, letter in enumerate(word[1:], start=2):
         read.options.add(letter)
         if letter in table.text or letter in table.path:
             value = word[number:] or (waiting.pop() if waiting else None)
             if value is None:
                 return False
-            _take_value(value, letter in table.path, read)
+            _add_value(value, letter in table.path, read)
             return True
         if letter not in table.flags:
             return False
     return True
 
 
-def _take_value(value: str, is_path: bool, read: _Words) -> None:
+def _add_value(value: str, is_path: bool, read: _ParsedWords) -> None:
     """A value that could lead out counts as a path: another version of the program may not take it for a value."""
     if is_path or value.startswith(("/", "~")) or ".." in value:
         read.paths.append(value)
 
 
-def _echo_paths(_words: tuple[str, ...]) -> list[str] | None:
+def _find_echo_paths(_words: tuple[str, ...]) -> list[str] | None:
     return []
 
 
-def _printf_paths(words: tuple[str, ...]) -> list[str] | None:
+def _find_printf_paths(words: tuple[str, ...]) -> list[str] | None:
     return None if words[:1] and words[0].startswith("-") else []
 
 
-def _test_paths(words: tuple[str, ...]) -> list[str] | None:
+def _find_test_paths(words: tuple[str, ...]) -> list[str] | None:
     paths = [words[at + 1] for at, word in enumerate(words[:-1]) if word in _FILE_TESTS]
     for at, word in enumerate(words):
         if word in _FILE_COMPARISONS:
@@ -156,7 +156,7 @@ def _test_paths(words: tuple[str, ...]) -> list[str] | None:
     return [path for path in paths if path != "]"]
 
 
-def _find_paths(words: tuple[str, ...]) -> list[str] | None:
+def _find_find_paths(words: tuple[str, ...]) -> list[str] | None:
     waiting = list(reversed(words))
     paths = list[str]()
     while waiting and waiting[-1] == "-P":
@@ -172,9 +172,9 @@ def _find_paths(words: tuple[str, ...]) -> list[str] | None:
     return paths
 
 
-def _sed_paths(words: tuple[str, ...]) -> list[str] | None:
+def _find_sed_paths(words: tuple[str, ...]) -> list[str] | None:
     """Only `-n` with a script that prints: every other command of sed may write or run something."""
-    read = _options(words, _SED)
+    read = _parse_options(words, _SED)
     if read is None or read.options.isdisjoint(("n", "--quiet", "--silent")) or not read.operands:
         return None
     script, *paths = read.operands
@@ -182,13 +182,13 @@ def _sed_paths(words: tuple[str, ...]) -> list[str] | None:
 
 
 _MAX_SED_CHARS = 1_000
-_SED = ReadOnly(flags="nErsuz", long=frozenset(("--quiet", "--silent", "--regexp-extended", "--null-data")))
+_SED = ReadOnlyProgram(flags="nErsuz", long=frozenset(("--quiet", "--silent", "--regexp-extended", "--null-data")))
 
-_SPECIAL: dict[str, Callable[[tuple[str, ...]], list[str] | None]] = {
-    "echo": _echo_paths,
-    "printf": _printf_paths,
-    "test": _test_paths,
-    "[": _test_paths,
-    "find": _find_paths,
-    "sed": _sed_paths,
+_SPECIAL_PROGRAMS: dict[str, Callable[[tuple[str, ...]], list[str] | None]] = {
+    "echo": _find_echo_paths,
+    "printf": _find_printf_paths,
+    "test": _find_test_paths,
+    "[": _find_test_paths,
+    "find": _find_find_paths,
+    "sed": _find_sed_paths,
 }

@@ -10,7 +10,7 @@ from posixpath import basename, dirname, join
 from typing import NamedTuple
 
 from .command import SimpleCommand
-from .word_set import word_set
+from .word_set import make_word_set
 
 
 class _Runner(NamedTuple):
@@ -52,11 +52,11 @@ RUNNERS: dict[str, _Runner] = {
     "task": _Runner(("Taskfile.yml", "taskfile.yml", "Taskfile.yaml", "taskfile.yaml"), ("-d", "--dir")),
 }
 #: They start another program, which may be one of the above: `uv run pytest`, `python -m tox`.
-_STARTERS = word_set("uv uvx poetry pdm pipenv hatch rye bundle npx bunx pnpm yarn npm bun coverage")
+_STARTERS = make_word_set("uv uvx poetry pdm pipenv hatch rye bundle npx bunx pnpm yarn npm bun coverage")
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*")
 _SYSTEM_FOLDERS = frozenset(("", "/bin", "/usr/bin", "/sbin", "/usr/sbin"))
 #: They do what their words say and start nothing else.
-_NAME_ALL = word_set(
+_SELF_CONTAINED_PROGRAMS = make_word_set(
     "[ : b2sum base32 base64 basename cat cd chgrp chmod chown cksum cmp comm cp curl cut date dd df diff dirname du "
     "echo egrep expr factor false fgrep file fold grep head hostname id join kill link ln ls md5sum mkdir mkfifo "
     "mktemp mv nl nproc od paste pgrep ping pkill printf ps pwd readlink realpath rg rm rmdir seq sha1sum sha256sum "
@@ -65,24 +65,24 @@ _NAME_ALL = word_set(
 )
 
 
-def decisive_files(command: SimpleCommand) -> tuple[str, ...]:
+def find_decisive_files(command: SimpleCommand) -> tuple[str, ...]:
     """Return the files that decide what a well-known runner does, from the folders on that the command may run in."""
     found = dict[str, None]()
-    for runner in _runners(command):
+    for runner in _find_runners(command):
         for base in command.bases:
-            for folder in ("", *_folders(command.argv, runner.folder_options)):
+            for folder in ("", *_find_option_values(command.argv, runner.folder_options)):
                 found.update((join(base, folder, file), None) for file in runner.files)
     return tuple(found)
 
 
-def runs_unnamed_code(command: SimpleCommand) -> bool:
+def can_run_unnamed_code(command: SimpleCommand) -> bool:
     """Return whether the command may run code that none of its words names. True where that is not known."""
     program = command.argv[0]
-    is_plain = basename(program) in _NAME_ALL and dirname(program) in _SYSTEM_FOLDERS
+    is_plain = basename(program) in _SELF_CONTAINED_PROGRAMS and dirname(program) in _SYSTEM_FOLDERS
     return not is_plain or bool(command.assignments)
 
 
-def _runners(command: SimpleCommand) -> Iterator[_Runner]:
+def _find_runners(command: SimpleCommand) -> Iterator[_Runner]:
     program, *words = command.argv
     name = basename(program)
     starts = name in _STARTERS or (_PYTHON.fullmatch(name) is not None and "-m" in words)
@@ -93,7 +93,7 @@ def _runners(command: SimpleCommand) -> Iterator[_Runner]:
             yield runner
 
 
-def _folders(words: tuple[str, ...], options: tuple[str, ...]) -> Iterator[str]:
+def _find_option_values(words: tuple[str, ...], options: tuple[str, ...]) -> Iterator[str]:
     """Yield the values of these options: `-C x`, `-Cx`, `--dir x`, `--dir=x`."""
     for at, word in enumerate(words):
         for option in options:

@@ -18,7 +18,7 @@ _MAX_WILDCARDS = 64
 _WILDCARD = re.compile(r"[*?\[]")
 
 
-class Looks:
+class ScanBudget:
     """How much of the file system may still be looked at for one decision."""
 
     def __init__(self, entries: int = MAX_ENTRIES, seconds: float = MAX_SECONDS) -> None:
@@ -26,54 +26,56 @@ class Looks:
         self._seconds = seconds
         self._until: float | None = None
 
-    def take(self, entries: int = 1) -> bool:
+    def spend(self, entries: int = 1) -> bool:
         """False when it is used up. The time starts with the first look."""
         self._entries -= entries
         self._until = monotonic() + self._seconds if self._until is None else self._until
         return self._entries >= 0 and monotonic() < self._until
 
 
-def expand(pattern: str, folder: str, looks: Looks) -> list[str] | None:
+def expand_glob(pattern: str, folder: str, budget: ScanBudget) -> list[str] | None:
     """The paths that fit the pattern; None when it would take too long to find them all."""
     if len(_WILDCARD.findall(pattern)) > _MAX_WILDCARDS:
         return None
     found: list[str] | None = ["/" if pattern.startswith("/") else folder]
     for part in filter(None, pattern.split("/")):
         if found:
-            found = _children(found, part, looks) if _WILDCARD.search(part) else _existing(found, part, looks)
+            found = (
+                _find_children(found, part, budget) if _WILDCARD.search(part) else _find_existing(found, part, budget)
+            )
     return found
 
 
-def _existing(folders: list[str], name: str, looks: Looks) -> list[str] | None:
-    if not looks.take(len(folders)):
+def _find_existing(folders: list[str], name: str, budget: ScanBudget) -> list[str] | None:
+    if not budget.spend(len(folders)):
         return None
     return [path for folder in folders if lexists(path := join(folder, name))]
 
 
-def _children(folders: list[str], part: str, looks: Looks) -> list[str] | None:
-    fits, found = _fits(part), list[str]()
+def _find_children(folders: list[str], part: str, budget: ScanBudget) -> list[str] | None:
+    fits, found = _compile_matcher(part), list[str]()
     for folder in folders:
-        names = _names(folder, looks)
+        names = _list_names(folder, budget)
         if names is None:
             return None
         found += [join(folder, name) for name in (*names, ".", "..") if fits(name)]
     return found
 
 
-def _names(folder: str, looks: Looks) -> list[str] | None:
+def _list_names(folder: str, budget: ScanBudget) -> list[str] | None:
     names = list[str]()
     try:
         with scandir(folder) as entries:
             for entry in entries:
                 names.append(entry.name)
-                if not looks.take():
+                if not budget.spend():
                     return None
     except OSError:
         return []
-    return names if looks.take() else None
+    return names if budget.spend() else None
 
 
-def _fits(part: str) -> Callable[[str], bool]:
+def _compile_matcher(part: str) -> Callable[[str], bool]:
     """Bash writes `[^x]` also for `[!x]`, and a quoted bracket for itself."""
     readings = dict.fromkeys((part, part.replace("[^", "[!"), part.replace("[", "[[]")))
     compared = [re.compile(translate(reading)) for reading in readings]

@@ -12,13 +12,13 @@ from typing import TypeAlias
 
 import msgspec
 
-from .bash_builtins import builtin_reason
+from .bash_builtins import explain_builtin
 from .command import Redirect, Script, SimpleCommand
-from .hidden_programs import texts_run
-from .word_set import word_set
+from .hidden_programs import find_started_texts
+from .word_set import make_word_set
 
 #: Reads a script that runs inside another one, in the given folders.
-Nested: TypeAlias = Callable[[str, tuple[str, ...]], Script]
+NestedParser: TypeAlias = Callable[[str, tuple[str, ...]], Script]
 
 _MAX_LAYERS = 16
 _MAX_GUESSES = 32
@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"-\d+")
 _SCRIPT = re.compile(r"[ \t\n;|&]")
 _OPTION = re.compile(r"^(?:--[\w-]*=|-\w)")
 #: And so may the name of a setting: `-oProxyCommand=rm x`, `core.pager=rm x`.
-_NAMED = re.compile(r"^(?:--?)?[A-Za-z][\w.-]*=")
+_SETTING = re.compile(r"^(?:--?)?[A-Za-z][\w.-]*=")
 
 
 class _Wrapper(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ _WRAPPERS = {
     "busybox": _Wrapper(),
 }
 #: They run a program in a way that is not followed, or whose words come from elsewhere.
-_NOT_FOLLOWED = word_set(
+_OPAQUE_RUNNERS = make_word_set(
     "xargs parallel watch ssh nsenter unshare chroot script su runuser flock strace ltrace gdb tmux "
     "screen entr at batch systemd-run bwrap firejail proxychains setpriv capsh fakeroot prlimit numactl "
     "unbuffer expect rlwrap gosu su-exec caffeinate start-stop-daemon pkexec sg newgrp catchsegv valgrind "
@@ -75,53 +75,53 @@ _NOT_FOLLOWED = word_set(
     "x86_64 ld.so run-parts"
 )
 #: Their `-c` is read again with the rules of bash, which hold for them in everything that is read at all.
-_READ_SHELLS = frozenset(("bash", "sh", "dash"))
-_SHELLS = _READ_SHELLS | word_set("zsh ksh mksh ash fish csh tcsh rbash yash pwsh")
+_BASH_COMPATIBLE_SHELLS = frozenset(("bash", "sh", "dash"))
+_SHELLS = _BASH_COMPATIBLE_SHELLS | make_word_set("zsh ksh mksh ash fish csh tcsh rbash yash pwsh")
 _SHELL_FLAGS = frozenset("ceul")
-_FIND_RUNS = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
+_FIND_EXEC_OPTIONS = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 
 
-def unwrap(command: SimpleCommand, nested: Nested) -> Script:
+def unwrap_command(command: SimpleCommand, nested: NestedParser) -> Script:
     """What this command really runs. `opaque` says why that is not known; then the commands are what may be seen."""
     for _ in range(_MAX_LAYERS):
         wrapper = _WRAPPERS.get(basename(command.argv[0]))
         if wrapper is None or (command.argv[0] == "command" and command.argv[1:2] in (("-v",), ("-V",))):
             break
-        inner = _inside(command, wrapper)
+        inner = _find_inner_command(command, wrapper)
         if inner is None:
             break
         command = inner
-    return _with_hidden(_unwrapped(command, nested), command, nested)
+    return _add_hidden(_resolve_unwrapped(command, nested), command, nested)
 
 
-def _unwrapped(command: SimpleCommand, nested: Nested) -> Script:
+def _resolve_unwrapped(command: SimpleCommand, nested: NestedParser) -> Script:
     """What a command runs that has no wrapper, or one that cannot be read."""
     name = basename(command.argv[0])
-    if name in _NOT_FOLLOWED:
-        return _guessed(command, f"what {name} runs is not followed", nested)
+    if name in _OPAQUE_RUNNERS:
+        return _guess_inner_commands(command, f"what {name} runs is not followed", nested)
     if name in _SHELLS:
-        return _shell(command, name, nested)
+        return _unwrap_shell(command, name, nested)
     if name == "find":
-        return _find(command, nested)
+        return _unwrap_find(command, nested)
     wrapper = _WRAPPERS.get(name)
     if wrapper is None or (name == "command" and command.argv[1:2] in (("-v",), ("-V",))):
-        return _checked(command, nested)
-    if _inside(command, wrapper) is None:
-        return _guessed(command, f"what {name} runs cannot be told from its words", nested)
-    return _guessed(command, "it has too many wrappers", nested)
+        return _check_builtin(command, nested)
+    if _find_inner_command(command, wrapper) is None:
+        return _guess_inner_commands(command, f"what {name} runs cannot be told from its words", nested)
+    return _guess_inner_commands(command, "it has too many wrappers", nested)
 
 
-def _with_hidden(script: Script, command: SimpleCommand, nested: Nested) -> Script:
+def _add_hidden(script: Script, command: SimpleCommand, nested: NestedParser) -> Script:
     """Add what the command starts by a variable, an option or a small language: for rules that refuse or ask."""
-    texts = texts_run(command)
+    texts = find_started_texts(command)
     if not texts:
         return script
-    inner = (found for text in texts for found in _around(command, nested(text, command.bases)))
+    inner = (found for text in texts for found in _add_wrapper(command, nested(text, command.bases)))
     hidden = (msgspec.structs.replace(found, hidden=True) for found in inner)
     return msgspec.structs.replace(script, commands=(*script.commands, *hidden))
 
 
-def _inside(command: SimpleCommand, wrapper: _Wrapper) -> SimpleCommand | None:
+def _find_inner_command(command: SimpleCommand, wrapper: _Wrapper) -> SimpleCommand | None:
     at = _skip_options(command.argv, wrapper)
     if at is None:
         return None
@@ -132,7 +132,7 @@ def _inside(command: SimpleCommand, wrapper: _Wrapper) -> SimpleCommand | None:
     del words[: wrapper.operands]
     if not words or words[0].startswith("-") or words[0] in command.globs:
         return None
-    return _run_by(command, words, tuple(assignments))
+    return _make_inner_command(command, words, tuple(assignments))
 
 
 def _skip_options(words: Sequence[str], wrapper: _Wrapper) -> int | None:
@@ -148,14 +148,14 @@ def _skip_options(words: Sequence[str], wrapper: _Wrapper) -> int | None:
             if name + equals not in wrapper.long:
                 return None
         elif not (wrapper.numbers and _NUMBER.fullmatch(word)):
-            taken = _cluster(word, wrapper.flags, wrapper.valued)
+            taken = _count_option_values(word, wrapper.flags, wrapper.valued)
             if taken is None:
                 return None
             at += taken
     return at
 
 
-def _cluster(word: str, flags: str, valued: str) -> int | None:
+def _count_option_values(word: str, flags: str, valued: str) -> int | None:
     """How many further words the options of `-abc` take; None when one of them is not known."""
     for number, letter in enumerate(word[1:], start=2):
         if letter in valued:
@@ -165,7 +165,7 @@ def _cluster(word: str, flags: str, valued: str) -> int | None:
     return 0 if len(word) > 1 else None
 
 
-def _run_by(
+def _make_inner_command(
     command: SimpleCommand, words: Sequence[str], assignments: tuple[tuple[str, str], ...] | None = None
 ) -> SimpleCommand:
     kept = frozenset(words) if command.globs else frozenset[str]()
@@ -178,7 +178,7 @@ def _run_by(
     )
 
 
-def _shell(command: SimpleCommand, name: str, nested: Nested) -> Script:
+def _unwrap_shell(command: SimpleCommand, name: str, nested: NestedParser) -> Script:
     words, at = command.argv, 1
     runs_text = False
     while at < len(words) and words[at].startswith(("-", "+")) and words[at] not in ("-", "--"):
@@ -189,27 +189,27 @@ def _shell(command: SimpleCommand, name: str, nested: Nested) -> Script:
         elif option[0] == "-" and option[1:] and set(option[1:]) <= _SHELL_FLAGS:
             runs_text = runs_text or "c" in option
         else:
-            return _guessed(command, f"{name} has options that are not read", nested)
+            return _guess_inner_commands(command, f"{name} has options that are not read", nested)
     if not runs_text:
         # A file that is run as a script is a command like any other.
         reads = at >= len(words) or words[at].startswith("-")
         return Script(commands=(command,), opaque=f"{name} runs what it reads" if reads else "")
-    return _script(command, name, words[at:], nested)
+    return _unwrap_script(command, name, words[at:], nested)
 
 
-def _script(command: SimpleCommand, name: str, words: Sequence[str], nested: Nested) -> Script:
+def _unwrap_script(command: SimpleCommand, name: str, words: Sequence[str], nested: NestedParser) -> Script:
     if not words or words[0].startswith("-") or words[0] in command.globs:
-        return _guessed(command, f"{name} has no literal script", nested)
+        return _guess_inner_commands(command, f"{name} has no literal script", nested)
     inner = nested(words[0], command.bases)
     opaque = inner.opaque
-    if name not in _READ_SHELLS:
+    if name not in _BASH_COMPATIBLE_SHELLS:
         opaque = opaque or f"the words of {name} may mean something else than those of bash"
     elif name != "bash" and "$'" in words[0]:
         opaque = opaque or f"{name} may read a quoted escape in another way than bash"
-    return Script(commands=_around(command, inner), redirects=inner.redirects, opaque=opaque)
+    return Script(commands=_add_wrapper(command, inner), redirects=inner.redirects, opaque=opaque)
 
 
-def _around(command: SimpleCommand, inner: Script) -> tuple[SimpleCommand, ...]:
+def _add_wrapper(command: SimpleCommand, inner: Script) -> tuple[SimpleCommand, ...]:
     return tuple(
         [
             msgspec.structs.replace(
@@ -222,36 +222,36 @@ def _around(command: SimpleCommand, inner: Script) -> tuple[SimpleCommand, ...]:
     )
 
 
-def _find(command: SimpleCommand, nested: Nested) -> Script:
+def _unwrap_find(command: SimpleCommand, nested: NestedParser) -> Script:
     words = command.argv
-    starts = [at for at, word in enumerate(words) if word in _FIND_RUNS]
+    starts = [at for at, word in enumerate(words) if word in _FIND_EXEC_OPTIONS]
     if not starts:
         return Script(commands=(command,))
     found, redirects = [command], list[Redirect]()
     for at, until in zip(starts, (*starts[1:], len(words)), strict=True):
         part = tuple(takewhile(lambda word: word != ";", words[at + 1 : until]))
         if part:
-            inner = _guessed(_run_by(command, part), "", nested)
+            inner = _guess_inner_commands(_make_inner_command(command, part), "", nested)
             found += inner.commands
             redirects += inner.redirects
     reason = "what find runs gets names from the file system"
     return Script(commands=tuple(found), redirects=tuple(redirects), opaque=reason)
 
 
-def _checked(command: SimpleCommand, nested: Nested) -> Script:
+def _check_builtin(command: SimpleCommand, nested: NestedParser) -> Script:
     name = command.argv[0]
     if _ASSIGNMENT.match(name):
         return Script(commands=(command,), opaque="it sets a variable")
-    reason = builtin_reason(command)
+    reason = explain_builtin(command)
     if not reason:
         return Script(commands=(command,))
     if name == "eval":
         inner = nested(" ".join(command.argv[1:]), command.bases)
-        return Script(commands=(command, *_around(command, inner)), redirects=inner.redirects, opaque=reason)
-    return _guessed(command, reason, nested)
+        return Script(commands=(command, *_add_wrapper(command, inner)), redirects=inner.redirects, opaque=reason)
+    return _guess_inner_commands(command, reason, nested)
 
 
-def _guessed(command: SimpleCommand, reason: str, nested: Nested) -> Script:
+def _guess_inner_commands(command: SimpleCommand, reason: str, nested: NestedParser) -> Script:
     """The command, and what each of its words might start: as a program, or as a script if it has blanks."""
     found, redirects = [command], list[Redirect]()
     places = [at for at, word in enumerate(command.argv) if at and (not word.startswith("-") or _SCRIPT.search(word))]
@@ -260,10 +260,10 @@ def _guessed(command: SimpleCommand, reason: str, nested: Nested) -> Script:
     for at in (*places[:first], *places[first:][-_MAX_GUESSES // 2 :]):
         word = command.argv[at]
         if not _SCRIPT.search(word):
-            found.append(_run_by(command, command.argv[at:]))
+            found.append(_make_inner_command(command, command.argv[at:]))
             continue
-        for text in dict.fromkeys((_OPTION.sub("", word), _NAMED.sub("", word))):
+        for text in dict.fromkeys((_OPTION.sub("", word), _SETTING.sub("", word))):
             inner = nested(text, command.bases)
-            found += _around(command, inner)
+            found += _add_wrapper(command, inner)
             redirects += inner.redirects
     return Script(commands=tuple(found), redirects=tuple(redirects), opaque=reason)

@@ -27,13 +27,13 @@ from typing import NamedTuple
 
 from ...domain.errors import SandboxSetupError
 from ..host import process_tree, programs, seccomp
-from ..host.cgroups import holds_root
+from ..host.cgroups import can_limit_root
 from ..host.programs import is_inside
-from ..interface import CAPABILITIES, Command, Confinement, OnOutput, Profile, Running
+from ..interface import CAPABILITIES, CommandSpec, Confinement, OutputHandler, SandboxProfile, RunningCommand
 from . import covers, shell
 from .covers import Cover
 from .running import Launch, run_launch
-from .view import View, is_below, view_of
+from .view import SandboxView, is_below, build_view
 
 _NAMESPACES = (
     *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
@@ -51,7 +51,7 @@ _ROOT_NOTE = (
 _UNCOUNTED_NOTE = (
     "There are no control groups for it here, so the number of a command's processes is only looked at now and then."
 )
-_NO_FILTER = (
+_NO_FILTER_NOTE = (
     "The system calls of this machine are not known here, so dangerous ones are not refused. "
     f"They are known for {', '.join(seccomp.MACHINES)}."
 )
@@ -63,35 +63,35 @@ class BubblewrapSandbox:
 
     @property
     def confinement(self) -> Confinement:
-        filtered = _filter() is not None
+        filtered = _build_seccomp_filter() is not None
         capabilities = tuple(name for name in CAPABILITIES if filtered or name != "syscalls")
         is_root = os.geteuid() == 0
         notes = (
-            *(() if filtered else (_NO_FILTER,)),
+            *(() if filtered else (_NO_FILTER_NOTE,)),
             *((_ROOT_NOTE,) if is_root else ()),
-            *((_UNCOUNTED_NOTE,) if is_root and not holds_root() else ()),
+            *((_UNCOUNTED_NOTE,) if is_root and not can_limit_root() else ()),
         )
         return Confinement(backend="bubblewrap", capabilities=capabilities, degraded=not filtered, notes=notes)
 
-    async def start(self, command: Command, on_output: OnOutput) -> Running:
-        shell.check(command)
-        options = _set_variables(shell.variables(command.environment))
-        view = view_of(command.profile)
-        if command.still is not None:
+    async def start(self, command: CommandSpec, on_output: OutputHandler) -> RunningCommand:
+        shell.check_command(command)
+        options = _environment_options(shell.build_environment(command.environment))
+        view = build_view(command.profile)
+        if command.is_still_valid is not None:
             _check_covered(command.profile, view)
-        cwd = _cwd(command)
+        cwd = _check_cwd(command)
         # The shell enters it when everything is mounted: a folder that is entered before shows what is below a cover.
         options += ("--chdir", command.profile.workspace if command.profile.system else cwd)
-        descriptors = _Descriptors()
+        descriptors = _LaunchDescriptors()
         try:
-            launch = _launch(self._bwrap, command, view, options, descriptors)
+            launch = _build_launch(self._bwrap, command, view, options, descriptors)
         except OSError as error:
             descriptors.close()
             raise SandboxSetupError(f"The sandbox could not be made: {error}. Nothing was executed.") from error
         return await run_launch(launch, command.profile.limits, on_output)
 
 
-class _Descriptors:
+class _LaunchDescriptors:
     """What a launch is made with."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class _Descriptors:
         """Our end, to read, and the sandbox's, to write."""
         kept, passed = os.pipe()
         self._kept.append(kept)
-        return kept, self._high(passed)
+        return kept, self._pass_high(passed)
 
     def unbreakable_pipe(self) -> tuple[int, int]:
         """As `pipe`, but who writes is a reader, too, so that our death does not kill it.
@@ -121,37 +121,37 @@ class _Descriptors:
             os.close(writable)
         return kept, self._passed[-1]
 
-    def pipe_in(self) -> tuple[int, int]:
+    def input_pipe(self) -> tuple[int, int]:
         """Our end, to write, and the sandbox's, to read."""
         passed, kept = os.pipe()
         self._kept.append(kept)
-        return kept, self._high(passed)
+        return kept, self._pass_high(passed)
 
-    def file(self, path: str) -> int:
+    def open_file(self, path: str) -> int:
         self._passed.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
         return self._passed[-1]
 
-    def folder(self, command: Command) -> int:
+    def open_folder(self, command: CommandSpec) -> int:
         """The folder to start in, to be compared with, by a descriptor that cannot be read or searched."""
         path = command.cwd or command.profile.workspace
-        opened = os.dup(command.folder) if command.folder >= 0 else os.open(path, os.O_PATH | os.O_CLOEXEC)
-        return self._high(opened)
+        opened = os.dup(command.folder_fd) if command.folder_fd >= 0 else os.open(path, os.O_PATH | os.O_CLOEXEC)
+        return self._pass_high(opened)
 
-    def memory(self) -> int:
+    def create_memfd(self) -> int:
         """An empty file without a name."""
-        return self._high(os.memfd_create("sandbox"))
+        return self._pass_high(os.memfd_create("sandbox"))
 
-    def give(self, content: bytes) -> str:
+    def pass_content(self, content: bytes) -> str:
         """A file without a name that has this content."""
-        fd = self.memory()
-        _fill(fd, content)
+        fd = self.create_memfd()
+        _write_and_rewind(fd, content)
         return str(fd)
 
     def close(self) -> None:
         for fd in (*self._kept, *self._passed):
             os.close(fd)
 
-    def _high(self, fd: int) -> int:
+    def _pass_high(self, fd: int) -> int:
         try:
             self._passed.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FD))
         finally:
@@ -165,56 +165,58 @@ def _fill_pipe(fd: int) -> None:
     os.write(fd, b"\n" * size)
 
 
-def _fill(fd: int, content: bytes) -> None:
+def _write_and_rewind(fd: int, content: bytes) -> None:
     os.write(fd, content)
     os.lseek(fd, 0, os.SEEK_SET)
 
 
-def _launch(bwrap: str, command: Command, view: View, options: tuple[str, ...], descriptors: _Descriptors) -> Launch:
+def _build_launch(
+    bwrap: str, command: CommandSpec, view: SandboxView, options: tuple[str, ...], descriptors: _LaunchDescriptors
+) -> Launch:
     profile = command.profile
     status_fd, its_status = descriptors.unbreakable_pipe()
     report_fd, its_report = descriptors.pipe()
-    gate_fd, inside, inside_options = _inside(command, its_report, descriptors)
+    gate_fd, inside, inside_options = _build_inner_command(command, its_report, descriptors)
     packed = (
         *(*_NAMESPACES, *(() if profile.network else ("--unshare-net",))),
         *view.options,
-        *(word for path in view.copies for word in _copy(path, descriptors)),
+        *(word for path in view.copies for word in _copy_options(path, descriptors)),
         *inside_options,
         *("--remount-ro", "/"),
         *options,
-        *_seccomp(descriptors),
+        *_seccomp_options(descriptors),
         *("--json-status-fd", str(its_status)),
     )
-    hold_fd, held = (-1, ()) if profile.system else _hold(descriptors)
-    options_fd = descriptors.give("\0".join((*packed, "")).encode())
+    barrier_fd, barrier_options = (-1, ()) if profile.system else _make_barrier(descriptors)
+    options_fd = descriptors.pass_content("\0".join((*packed, "")).encode())
     return Launch(
-        argv=(bwrap, *held, "--args", options_fd, "--", *inside),
+        argv=(bwrap, *barrier_options, "--args", options_fd, "--", *inside),
         environment={},
         pass_fds=descriptors.passed,
         status_fd=status_fd,
         report_fd=report_fd,
         kill_signal=signal.SIGKILL,
-        silent=not profile.system,
+        has_no_start_report=not profile.system,
         gate_fd=gate_fd,
-        complete=partial(_complete, profile, view, descriptors),
-        completes_fast=not view.covers,
-        still=command.still,
+        complete_sandbox=partial(_complete_sandbox, profile, view, descriptors),
+        can_complete_inline=not view.covers,
+        is_still_valid=command.is_still_valid,
         limits=None if profile.system else profile.limits,
-        hold_fd=hold_fd,
-        writes=profile.workspace if profile.writable else "",
-        alone=command.alone,
-        bound=command.bound,
-        after=partial(_end, descriptors),
+        barrier_fd=barrier_fd,
+        writable_folder=profile.workspace if profile.writable else "",
+        exclusive_until=command.exclusive_until,
+        expected_environment=command.expected_environment,
+        on_end=partial(_clean_up, descriptors),
     )
 
 
-def _hold(descriptors: _Descriptors) -> tuple[int, tuple[str, ...]]:
+def _make_barrier(descriptors: _LaunchDescriptors) -> tuple[int, tuple[str, ...]]:
     """Bubblewrap reads its options to the end before it does anything. These are none, and end when our end closes."""
-    hold_fd, its_end = descriptors.pipe_in()
-    return hold_fd, ("--args", str(its_end))
+    barrier_fd, its_end = descriptors.input_pipe()
+    return barrier_fd, ("--args", str(its_end))
 
 
-class _Inside(NamedTuple):
+class _InnerCommand(NamedTuple):
     """What is executed, and how it is held back until the sandbox was looked at."""
 
     gate_fd: int
@@ -222,19 +224,21 @@ class _Inside(NamedTuple):
     options: tuple[str, ...]
 
 
-def _inside(command: Command, report_fd: int, descriptors: _Descriptors) -> _Inside:
-    gate_fd, its_end = descriptors.pipe_in()
-    empty = ("--perms", "0444", "--file", descriptors.give(b""), covers.EMPTY)
+def _build_inner_command(command: CommandSpec, report_fd: int, descriptors: _LaunchDescriptors) -> _InnerCommand:
+    gate_fd, its_end = descriptors.input_pipe()
+    empty = ("--perms", "0444", "--file", descriptors.pass_content(b""), covers.EMPTY_FILE)
     if not command.profile.system:
         _fill_pipe(gate_fd)
-        return _Inside(gate_fd, command.argv, (*empty, "--perms", "0444", "--file", str(its_end), covers.GATE))
-    prelude_fd, folder_fd = descriptors.memory(), descriptors.folder(command)
-    _fill(prelude_fd, shell.prelude(command, report_fd, prelude_fd, its_end, folder_fd))
+        return _InnerCommand(
+            gate_fd, command.argv, (*empty, "--perms", "0444", "--file", str(its_end), covers.GATE_FILE)
+        )
+    prelude_fd, folder_fd = descriptors.create_memfd(), descriptors.open_folder(command)
+    _write_and_rewind(prelude_fd, shell.build_prelude(command, report_fd, prelude_fd, its_end, folder_fd))
     options = ("--setenv", "BASH_ENV", f"/dev/fd/{prelude_fd}")
-    return _Inside(gate_fd, shell.words(command, programs.find_bash(), report_fd), (*empty, *options))
+    return _InnerCommand(gate_fd, shell.build_argv(command, programs.find_bash(), report_fd), (*empty, *options))
 
 
-class _Command(NamedTuple):
+class _ActiveCommand(NamedTuple):
     """A command under way."""
 
     workspace: str
@@ -245,64 +249,66 @@ class _Command(NamedTuple):
 
 
 #: By what they were launched with.
-_commands: dict[_Descriptors, _Command] = {}
+_active_commands: dict[_LaunchDescriptors, _ActiveCommand] = {}
 
 
-def _complete(profile: Profile, view: View, key: _Descriptors, launched: int, inside: int) -> str:
+def _complete_sandbox(
+    profile: SandboxProfile, view: SandboxView, key: _LaunchDescriptors, launched: int, inside: int
+) -> str:
     """Compare what is shown with what was planned, and mount the covers. Return what went wrong; empty: nothing."""
-    root = "" if profile.system else covers.UNDER_CONSTRUCTION
-    if moved := covers.differing(inside, root, view.shown):
-        return f"{moved} was exchanged while the sandbox was made"
+    root = "" if profile.system else covers.BUILD_ROOT
+    if mismatch := covers.find_mismatch(inside, root, view.identities):
+        return f"{mismatch} was exchanged while the sandbox was made"
     _hide_from_others(view)
-    problem = _cover(launched, inside, root, view.covers) if view.covers else ""
+    problem = _mount_in_sandbox(launched, inside, root, view.covers) if view.covers else ""
     if profile.system and not problem:
-        _commands[key] = _Command(profile.workspace, launched, inside, set(view.hidden))
+        _active_commands[key] = _ActiveCommand(profile.workspace, launched, inside, set(view.hidden))
     return problem
 
 
-def _hide_from_others(view: View) -> None:
+def _hide_from_others(view: SandboxView) -> None:
     """Hide what appeared while other commands run from these as well."""
-    for other in tuple(_commands.values()):
+    for other in tuple(_active_commands.values()):
         new = [cover for cover in view.covers if cover.kind == "hidden" and is_inside(cover.path, other.workspace)]
         new = [cover for cover in new if not is_below(cover.path, other.hidden)]
         # One that has ended meanwhile needs nothing to be hidden.
         with suppress(OSError):
-            if new and not _cover(other.launched, other.inside, "", new):
+            if new and not _mount_in_sandbox(other.launched, other.inside, "", new):
                 other.hidden.update(cover.path for cover in new)
 
 
-def _cover(launched: int, inside: int, root: str, wanted: Sequence[Cover]) -> str:
+def _mount_in_sandbox(launched: int, inside: int, root: str, wanted: Sequence[Cover]) -> str:
     namespace = os.open(f"/proc/{inside}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     try:
         # A number may be given to another process, but not to another child of one that we have not collected.
-        if inside not in process_tree.children(launched):
+        if inside not in process_tree.list_children(launched):
             return "the sandbox has ended"
         return covers.mount_covers(namespace, root, wanted)
     finally:
         os.close(namespace)
 
 
-def _end(key: _Descriptors) -> None:
+def _clean_up(key: _LaunchDescriptors) -> None:
     """Clean up when everything of a command is dead."""
-    _commands.pop(key, None)
+    _active_commands.pop(key, None)
     if os.geteuid() == 0:
-        _put_devices_right()
+        _restore_device_modes()
 
 
-def _copy(path: str, descriptors: _Descriptors) -> tuple[str, ...]:
-    return ("--perms", "0444", "--file", str(descriptors.file(path)), path)
+def _copy_options(path: str, descriptors: _LaunchDescriptors) -> tuple[str, ...]:
+    return ("--perms", "0444", "--file", str(descriptors.open_file(path)), path)
 
 
-def _seccomp(descriptors: _Descriptors) -> tuple[str, ...]:
-    program = _filter()
-    return ("--seccomp", descriptors.give(program)) if program is not None else ()
+def _seccomp_options(descriptors: _LaunchDescriptors) -> tuple[str, ...]:
+    program = _build_seccomp_filter()
+    return ("--seccomp", descriptors.pass_content(program)) if program is not None else ()
 
 
-def _set_variables(variables: dict[str, str]) -> tuple[str, ...]:
+def _environment_options(variables: dict[str, str]) -> tuple[str, ...]:
     return tuple(word for name, value in variables.items() for word in ("--setenv", name, value))
 
 
-def _check_covered(profile: Profile, view: View) -> None:
+def _check_covered(profile: SandboxProfile, view: SandboxView) -> None:
     """What was just found, and is not there to be covered now, comes back when nobody looks."""
     covered = frozenset(view.hidden)
     for path in profile.hidden:
@@ -310,7 +316,7 @@ def _check_covered(profile: Profile, view: View) -> None:
             raise SandboxSetupError(f"{path[:500]} was moved while it was to be hidden. Nothing was executed.")
 
 
-def _cwd(command: Command) -> str:
+def _check_cwd(command: CommandSpec) -> str:
     workspace = command.profile.workspace
     cwd = command.cwd or workspace
     if not is_inside(os.path.realpath(cwd), workspace):
@@ -323,12 +329,12 @@ def _cwd(command: Command) -> str:
 
 
 @cache
-def _filter() -> bytes | None:
+def _build_seccomp_filter() -> bytes | None:
     machine = platform.machine()
     return seccomp.build_filter(machine) if machine in seccomp.MACHINES else None
 
 
-def _put_devices_right() -> None:
+def _restore_device_modes() -> None:
     """Root inside owns them, and bubblewrap cannot mount a device read-only."""
     for device in _DEVICES:
         with suppress(OSError):

@@ -27,34 +27,34 @@ from . import mount_helper
 from .spawn import spawn_program
 
 #: An empty file of the sandbox, shown for a hidden one; and the file that bubblewrap copies while it waits.
-EMPTY, GATE = "/.sandbox-empty", "/.sandbox-gate"
+EMPTY_FILE, GATE_FILE = "/.sandbox-empty", "/.sandbox-gate"
 #: Where bubblewrap builds the root of the sandbox, until it is done.
-UNDER_CONSTRUCTION = "/newroot"
+BUILD_ROOT = "/newroot"
 _REPLY_BYTES = 4096
 
-Identity: TypeAlias = tuple[int, int]
+FileIdentity: TypeAlias = tuple[int, int]
 #: Shown empty; shown as it is, but read-only; shown as it is, but never moved.
-Kind: TypeAlias = Literal["hidden", "read_only", "pinned"]
+CoverKind: TypeAlias = Literal["hidden", "read_only", "pinned"]
 
 
 class Cover(NamedTuple):
     """A path of the sandbox that something is mounted on, and what is there without it."""
 
     path: str
-    identity: Identity
-    kind: Kind
+    identity: FileIdentity
+    kind: CoverKind
 
 
-def look(path: str, kind: Kind) -> Cover:
+def make_cover(path: str, kind: CoverKind) -> Cover:
     """Return the cover of something that exists. OSError when it is gone."""
-    return Cover(path, identity_of(os.lstat(path)), kind)
+    return Cover(path, get_identity(os.lstat(path)), kind)
 
 
-def identity_of(found: os.stat_result) -> Identity:
+def get_identity(found: os.stat_result) -> FileIdentity:
     return found.st_dev, found.st_ino
 
 
-def differing(pid: int, root: str, shown: Mapping[str, Identity]) -> str:
+def find_mismatch(pid: int, root: str, shown: Mapping[str, FileIdentity]) -> str:
     """Return the first of the paths that a process sees another file at than was planned; empty when there is none."""
     with ExitStack() as opened:
         top = _open(f"/proc/{pid}/root{root}", os.O_DIRECTORY, None, opened)
@@ -65,7 +65,7 @@ def differing(pid: int, root: str, shown: Mapping[str, Identity]) -> str:
                     here = _open(name, os.O_NOFOLLOW, here, opened)
             except OSError:
                 return path
-            if identity_of(os.fstat(here)) != identity:
+            if get_identity(os.fstat(here)) != identity:
                 return path
     return ""
 
@@ -78,24 +78,24 @@ def _open(name: str, flags: int, folder: int | None, opened: ExitStack) -> int:
 
 def mount_covers(namespace: int, root: str, covers: Iterable[Cover]) -> str:
     """Mount the covers in a mount namespace, and return what went wrong; empty when nothing did. It blocks."""
-    words = [root, EMPTY]
+    words = [root, EMPTY_FILE]
     for cover in covers:
         words += (cover.kind, cover.path, *map(str, cover.identity))
     plan = os.memfd_create("covers")
     try:
         os.write(plan, "\0".join((*words, "")).encode("utf-8", "surrogateescape"))
-        reply = _ask(namespace, plan)
+        reply = _request_mount(namespace, plan)
     finally:
         os.close(plan)
     return "" if reply == mount_helper.OK else reply.decode(errors="replace") or "the process that mounts died"
 
 
-def _ask(namespace: int, plan: int) -> bytes:
+def _request_mount(namespace: int, plan: int) -> bytes:
     """Ask the helper of this process, which is started for the first question and again when it is gone."""
     for is_last in (False, True):
         replies, its_end = os.pipe()
         try:
-            _helper.send((namespace, plan, its_end))
+            _mount_helper_process.send((namespace, plan, its_end))
         except OSError:
             os.close(replies)
             if is_last:
@@ -110,7 +110,7 @@ def _ask(namespace: int, plan: int) -> bytes:
     raise AssertionError  # the last round has returned or raised
 
 
-class _Helper:
+class _MountHelper:
     """The process that mounts, one for this process, until this process ends."""
 
     def __init__(self) -> None:
@@ -145,4 +145,4 @@ class _Helper:
             its_end.close()
 
 
-_helper = _Helper()
+_mount_helper_process = _MountHelper()

@@ -19,18 +19,18 @@ import struct
 from contextlib import suppress
 
 from ...domain.errors import SandboxSetupError
-from ..host.landlock import OLDEST_USEFUL, SCOPED_SINCE, Ruleset, abi
+from ..host.landlock import MIN_ABI, MIN_SCOPED_ABI, Ruleset, get_abi
 from ..host.seccomp import INET, INET6, MACHINES, NETLINK, build_filter
-from ..interface import Command, Confinement, OnOutput, Profile, Running
-from .landlock_rules import Level, Limits
-from .supervised import Confining, private_folder, run_supervised
-from .view import View, view_of
+from ..interface import CommandSpec, Confinement, OutputHandler, SandboxProfile, RunningCommand
+from .landlock_rules import AccessLevel, PathRestrictions
+from .supervised import Restrictions, create_private_folder, run_supervised
+from .view import SandboxView, build_view
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/proc")
 _CERTIFICATES = ("/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted")
 _PRLIMIT64 = {"x86_64": 302, "aarch64": 261}
-_FAMILIES = (INET, INET6, NETLINK)
+_SOCKET_FAMILIES = (INET, INET6, NETLINK)
 
 _NOTES = (
     "Commands have no namespaces here, only Landlock: they can see other processes, and change modes and times of your "
@@ -39,35 +39,35 @@ _NOTES = (
     "they have to use TMPDIR, where only the size of each file is limited.",
     "A folder with a hidden or read-only entry takes no new files, and cannot be listed when a folder in it is hidden.",
 )
-_OLD_NOTE = "This kernel lets commands signal your other processes."
+_UNSCOPED_NOTE = "This kernel lets commands signal your other processes."
 _ADVICE = "`interlock doctor` says why bubblewrap does not work here."
 
 
 class LandlockSandbox:
     @property
     def confinement(self) -> Confinement:
-        scoped = abi() >= SCOPED_SINCE
+        scoped = get_abi() >= MIN_SCOPED_ABI
         capabilities = ("files", "read_only", "write_only_workspace", "hide", "network_off", "syscalls")
         return Confinement(
             backend="landlock",
             capabilities=(*capabilities, "kill_tree") if scoped else capabilities,
             degraded=True,
-            notes=(*_NOTES, _ADVICE) if scoped else (*_NOTES, _OLD_NOTE, _ADVICE),
+            notes=(*_NOTES, _ADVICE) if scoped else (*_NOTES, _UNSCOPED_NOTE, _ADVICE),
         )
 
-    async def start(self, command: Command, on_output: OnOutput) -> Running:
-        if problem := why_not():
+    async def start(self, command: CommandSpec, on_output: OutputHandler) -> RunningCommand:
+        if problem := find_unavailable_reason():
             raise SandboxSetupError(f"Landlock cannot confine commands here: {problem}. Nothing was executed.")
         profile = command.profile
-        view = view_of(profile)
-        families = _FAMILIES if profile.network else ()
-        with private_folder(profile.workspace) as private, _ruleset(profile, view, private) as ruleset:
+        view = build_view(profile)
+        families = _SOCKET_FAMILIES if profile.network else ()
+        with create_private_folder(profile.workspace) as private, _build_ruleset(profile, view, private) as ruleset:
             machine = platform.machine()
-            confining = Confining(ruleset.fd, (build_filter(machine, families), _own_limits_only(machine)))
+            confining = Restrictions(ruleset.fd, (build_filter(machine, families), _build_prlimit_filter(machine)))
             return await run_supervised(command, on_output, private, confining)
 
 
-def _own_limits_only(machine: str) -> bytes:
+def _build_prlimit_filter(machine: str) -> bytes:
     """A filter that refuses `prlimit64` for any process but the caller, which is number 0."""
     load, equal, give = 0x20, 0x15, 0x06
     steps = (
@@ -81,33 +81,35 @@ def _own_limits_only(machine: str) -> bytes:
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
-def why_not() -> str:
+def find_unavailable_reason() -> str:
     """Empty when it can be used."""
     if os.geteuid() == 0 or os.getuid() == 0:
         return "it does not hold root"
-    if abi() < OLDEST_USEFUL:
-        return "this kernel has none, or has it switched off" if abi() == 0 else "this kernel's is too old"
+    if get_abi() < MIN_ABI:
+        return "this kernel has none, or has it switched off" if get_abi() == 0 else "this kernel's is too old"
     return "" if platform.machine() in MACHINES else "there is no filter of system calls for this machine"
 
 
-def _allow(ruleset: Ruleset, profile: Profile, view: View, private: str) -> None:
-    limits = Limits(view.hidden, view.read_only)
+def _add_rules(ruleset: Ruleset, profile: SandboxProfile, view: SandboxView, private: str) -> None:
+    limits = PathRestrictions(view.hidden, view.read_only)
     readable = (*profile.readable, *view.copies, *(_SYSTEM if profile.system else ()))
     for level, paths in (
-        (Level.READABLE, (*readable, *_CERTIFICATES) if profile.network else readable),
-        (Level.WRITABLE, _DEVICES),
+        (AccessLevel.READABLE, (*readable, *_CERTIFICATES) if profile.network else readable),
+        (AccessLevel.WRITABLE, _DEVICES),
     ):
         for path in paths:
             with suppress(OSError):  # what is not there, or not for us, cannot be reached anyway
                 limits.allow(ruleset, path, level)
-    limits.allow(ruleset, private, Level.WRITABLE)
-    limits.allow(ruleset, profile.workspace, Level.WRITABLE if profile.writable else Level.READABLE, profile.identity)
+    limits.allow(ruleset, private, AccessLevel.WRITABLE)
+    limits.allow(
+        ruleset, profile.workspace, AccessLevel.WRITABLE if profile.writable else AccessLevel.READABLE, profile.identity
+    )
 
 
-def _ruleset(profile: Profile, view: View, private: str) -> Ruleset:
+def _build_ruleset(profile: SandboxProfile, view: SandboxView, private: str) -> Ruleset:
     ruleset = Ruleset(network=profile.network)
     try:
-        _allow(ruleset, profile, view, private)
+        _add_rules(ruleset, profile, view, private)
     except OSError as error:
         ruleset.close()
         raise SandboxSetupError(f"The workspace cannot be opened: {error}. Nothing was executed.") from None

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from ...domain.errors import SandboxSetupError
-from ...domain.payload import Surroundings
-from ...rendering.sentences import error_text
-from ..interface import Alone, CommandLimits, Stream
+from ...domain.payload import ExecutionEnvironment
+from ...rendering.sentences import describe_error
+from ..interface import ExclusiveUntil, CommandLimits, OutputStream
 from ..workspace.operands import describe_change
 from .spawn import spawn_program
 
-_CHANGED = "what it may see or change is not what it was when its sandbox was planned. Try again"
-_MAX_WORDS_CHARS = 500
+_CHANGED_MESSAGE = "what it may see or change is not what it was when its sandbox was planned. Try again"
+_MAX_ERROR_CHARS = 500
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,52 +34,52 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     #: What ends the launched program with all below it: SIGKILL for bubblewrap, SIGTERM for a supervisor.
     kill_signal: int
     #: Nobody can say that the command has begun. A set-up that failed is then known at its end only.
-    silent: bool = False
+    has_no_start_report: bool = False
     #: Write end of a pipe that the command waits at: the shell says so, or, if it is silent, there is room in the pipe.
     #: It goes on with a byte and its end.
     gate_fd: int = -1
     #: Completes the sandbox at the gate, given the launched process and the first one inside, and returns what went
     #: wrong; empty: nothing. Called in a thread.
-    complete: Callable[[int, int], str] | None = None
+    complete_sandbox: Callable[[int, int], str] | None = None
     #: Completing it takes microseconds.
-    completes_fast: bool = False
+    can_complete_inline: bool = False
     #: Asked at the gate as well, or before the launch where there is none, in a thread: see `Command.still`.
-    still: Callable[[], bool] | None = None
+    is_still_valid: Callable[[], bool] | None = None
     #: Set on the launched program itself, where no shell inside can set them. It waits for the end of `hold_fd`, the
     #: write end of a pipe, before it does anything.
     limits: CommandLimits | None = None
-    hold_fd: int = -1
+    barrier_fd: int = -1
     #: The folder that the command can write; empty: none. For how long no other command may: see `Command.alone`.
-    writes: str = ""
-    alone: Alone = ""
+    writable_folder: str = ""
+    exclusive_until: ExclusiveUntil = ""
     #: Compared at the gate: see `Command.bound`.
-    bound: Surroundings | None = None
+    expected_environment: ExecutionEnvironment | None = None
     #: Called when everything of it is dead.
-    after: Callable[[], None] | None = None
+    on_end: Callable[[], None] | None = None
 
-    def close_ours(self) -> None:
-        _close(self.status_fd, self.report_fd, self.gate_fd)
+    def close_own_fds(self) -> None:
+        _close_fds(self.status_fd, self.report_fd, self.gate_fd)
 
-    def close_given(self) -> None:
-        _close(*self.pass_fds, self.hold_fd)
+    def close_passed_fds(self) -> None:
+        _close_fds(*self.pass_fds, self.barrier_fd)
 
     @property
-    def prepares_fast(self) -> bool:
+    def can_prepare_inline(self) -> bool:
         """Return True when `prepare` needs no thread."""
-        return self.completes_fast and self.still is None and self.bound is None
+        return self.can_complete_inline and self.is_still_valid is None and self.expected_environment is None
 
     def prepare(self, launched: int, inside: int) -> str:
         """Do what is left to do at the gate, and return why the command must not begin; empty: it may."""
         try:
-            problem = self.complete(launched, inside) if self.complete is not None else ""
+            problem = self.complete_sandbox(launched, inside) if self.complete_sandbox is not None else ""
         except OSError as error:
-            problem = f"the sandbox could not be completed ({error_text(error)})"
-        if self.bound is not None and not problem:
-            problem = describe_change(self.bound)
-        return problem or (why_not_still(self.still) if self.still is not None else "")
+            problem = f"the sandbox could not be completed ({describe_error(error)})"
+        if self.expected_environment is not None and not problem:
+            problem = describe_change(self.expected_environment)
+        return problem or (recheck_validity(self.is_still_valid) if self.is_still_valid is not None else "")
 
 
-class Spawned:
+class SpawnedProcess:
     """A program that was started, until its end is collected."""
 
     def __init__(self, pid: int) -> None:
@@ -93,7 +93,7 @@ class Spawned:
         return self.returncode
 
 
-def spawn(launch: Launch) -> tuple[Spawned, dict[Stream, int]]:
+def spawn_launch(launch: Launch) -> tuple[SpawnedProcess, dict[OutputStream, int]]:
     """Start it. `SandboxSetupError` when it cannot be started; then all descriptors are closed."""
     fds: list[int] = []
     try:
@@ -107,27 +107,27 @@ def spawn(launch: Launch) -> tuple[Spawned, dict[Stream, int]]:
             # An interrupt typed for us is not for the command.
             new_session=True,
         )
-        process = Spawned(pid)
-        _limit(process, launch.limits)
+        process = SpawnedProcess(pid)
+        _set_limits(process, launch.limits)
     except (OSError, ValueError) as error:
-        _close(*fds[0::2])
-        launch.close_ours()
+        _close_fds(*fds[0::2])
+        launch.close_own_fds()
         raise SandboxSetupError(f"The sandbox could not be started: {error}. Nothing was executed.") from error
     finally:
-        _close(*fds[1::2])
-        launch.close_given()
+        _close_fds(*fds[1::2])
+        launch.close_passed_fds()
     return process, {"stdout": fds[0], "stderr": fds[2]}
 
 
-def why_not_still(still: Callable[[], bool]) -> str:
+def recheck_validity(is_still_valid: Callable[[], bool]) -> str:
     """Words for people; empty when it is. It may block."""
     try:
-        return "" if still() else _CHANGED
+        return "" if is_still_valid() else _CHANGED_MESSAGE
     except Exception as error:
-        return f"what it may see could not be looked at again ({error_text(error)[:_MAX_WORDS_CHARS]})"
+        return f"what it may see could not be looked at again ({describe_error(error)[:_MAX_ERROR_CHARS]})"
 
 
-def _limit(process: Spawned, limits: CommandLimits | None) -> None:
+def _set_limits(process: SpawnedProcess, limits: CommandLimits | None) -> None:
     """What the host has set lower stays lower."""
     if limits is None:
         return
@@ -150,7 +150,7 @@ def _limit(process: Spawned, limits: CommandLimits | None) -> None:
         raise
 
 
-def _close(*fds: int) -> None:
+def _close_fds(*fds: int) -> None:
     for fd in fds:
         if fd >= 0:
             os.close(fd)

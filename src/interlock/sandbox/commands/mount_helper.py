@@ -42,13 +42,13 @@ _ST_RELATIME = 4096
 _MOUNT_SETATTR = 442
 _AT_EMPTY_PATH, _AT_RECURSIVE = 0x1000, 0x8000
 _ENOSYS = 38
-_WORDS_OF_A_MOUNT = 4
+_WORDS_PER_MOUNT = 4
 #: The exit status of a fork that found the socket closed.
 _CLOSED = 3
 _FD_BYTES = 4
 
 
-class Refused(Exception):
+class MountRefusedError(Exception):
     """A mount that was not made, in words for people."""
 
 
@@ -74,15 +74,15 @@ def _serve(channel: _socket.socket) -> int:
     message, ancillary, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(DESCRIPTORS * _FD_BYTES))
     if not message:
         return _CLOSED
-    _reply(*(fd for _, _, data in ancillary for fd in memoryview(data).cast("i")))
+    _handle_request(*(fd for _, _, data in ancillary for fd in memoryview(data).cast("i")))
     return 0
 
 
-def _reply(namespace: int, plan: int, reply: int) -> None:
+def _handle_request(namespace: int, plan: int, reply: int) -> None:
     try:
         _mount_all(namespace, os.pread(plan, os.fstat(plan).st_size, 0))
         answer = OK
-    except (OSError, Refused) as error:
+    except (OSError, MountRefusedError) as error:
         answer = str(error).encode(errors="replace")[:1000]
     os.write(reply, answer)
 
@@ -91,31 +91,31 @@ def _mount_all(namespace: int, plan: bytes) -> None:
     root, empty, *words = plan.decode("utf-8", "surrogateescape").split("\0")[:-1]
     # Of the host, because targets are named by it, and the sandbox's own does not know this process.
     descriptors = os.open(f"/proc/{os.getpid()}/fd", os.O_RDONLY | os.O_DIRECTORY)
-    _join(namespace)
+    _join_namespace(namespace)
     os.fchdir(descriptors)
     top = os.open(root or "/", os.O_PATH | os.O_DIRECTORY)
-    for start in range(0, len(words), _WORDS_OF_A_MOUNT):
-        kind, path, device, inode = words[start : start + _WORDS_OF_A_MOUNT]
+    for start in range(0, len(words), _WORDS_PER_MOUNT):
+        kind, path, device, inode = words[start : start + _WORDS_PER_MOUNT]
         try:
             _mount_one(top, kind, path, (int(device), int(inode)), empty)
         except OSError as error:
-            raise Refused(f"{path} was moved while it was being protected ({error.strerror})") from None
+            raise MountRefusedError(f"{path} was moved while it was being protected ({error.strerror})") from None
 
 
-def _join(namespace: int) -> None:
+def _join_namespace(namespace: int) -> None:
     if os.fstat(namespace).st_ino == os.stat("/proc/self/ns/mnt").st_ino:
-        raise Refused("the sandbox has no mounts separate from the host's")
+        raise MountRefusedError("the sandbox has no mounts separate from the host's")
     owner = fcntl.ioctl(namespace, _NS_GET_USERNS)
     if os.fstat(owner).st_ino != os.stat("/proc/self/ns/user").st_ino:
-        _call(_libc.setns(owner, _CLONE_NEWUSER), "joining its user namespace")
-    _call(_libc.setns(namespace, _CLONE_NEWNS), "joining its mount namespace")
+        _check_result(_libc.setns(owner, _CLONE_NEWUSER), "joining its user namespace")
+    _check_result(_libc.setns(namespace, _CLONE_NEWNS), "joining its mount namespace")
 
 
 def _mount_one(top: int, kind: str, path: str, identity: tuple[int, int], empty: str) -> None:
-    target = _reach(top, path)
+    target = _open_in_sandbox(top, path)
     found = os.fstat(target)
     if (found.st_dev, found.st_ino) != identity:
-        raise Refused(f"{path} was moved while it was being protected")
+        raise MountRefusedError(f"{path} was moved while it was being protected")
     is_folder = stat.S_ISDIR(found.st_mode)
     if kind == "hidden" and is_folder:
         flags = _MS_RDONLY | _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
@@ -123,14 +123,14 @@ def _mount_one(top: int, kind: str, path: str, identity: tuple[int, int], empty:
     elif kind == "pinned":
         _mount(str(target), target, "", _MS_BIND | _MS_REC)
     else:
-        source = target if kind == "read_only" else _reach(top, empty)
+        source = target if kind == "read_only" else _open_in_sandbox(top, empty)
         _bind_read_only(source, target, top, path)
         if source != target:
             os.close(source)
     os.close(target)
 
 
-def _reach(top: int, path: str) -> int:
+def _open_in_sandbox(top: int, path: str) -> int:
     """Open a path from the root of the sandbox, mounts crossed and no link followed."""
     here = os.dup(top)
     names = [name for name in path.split("/") if name]
@@ -140,7 +140,7 @@ def _reach(top: int, path: str) -> int:
         os.close(here)
         here = below
     if stat.S_ISLNK(os.fstat(here).st_mode):
-        raise Refused(f"{path} became a link while it was being protected")
+        raise MountRefusedError(f"{path} became a link while it was being protected")
     return here
 
 
@@ -149,18 +149,18 @@ def _bind_read_only(source: int, target: int, top: int, path: str) -> None:
     # Without the newer call, mounts below cannot be made read-only with it: binding fails where there are any.
     is_recursive = _has_mount_setattr()
     _mount(str(source), target, "", _MS_BIND | (_MS_REC if is_recursive else 0))
-    mounted = _reach(top, path)
+    mounted = _open_in_sandbox(top, path)
     if is_recursive:
         flags = _AT_EMPTY_PATH | _AT_RECURSIVE
         size = ctypes.c_size_t(ctypes.sizeof(attributes))
         result = _libc.syscall(ctypes.c_long(_MOUNT_SETATTR), mounted, b"", flags, ctypes.byref(attributes), size)
-        _call(result, "making it read-only")
+        _check_result(result, "making it read-only")
     else:
         known = os.fstatvfs(mounted).f_flag
         kept = known & _KEPT_FLAGS | (_MS_RELATIME if known & _ST_RELATIME else 0)
         _mount("none", mounted, "", _MS_REMOUNT | _MS_BIND | _MS_RDONLY | kept)
     if not os.fstatvfs(mounted).f_flag & os.ST_RDONLY:
-        raise Refused(f"{path} was moved while it was being protected")
+        raise MountRefusedError(f"{path} was moved while it was being protected")
     os.close(mounted)
 
 
@@ -174,10 +174,10 @@ def _mount(source: str, target: int, kind: str, flags: int, data: str = "") -> N
     result = _libc.mount(
         source.encode(), str(target).encode(), kind.encode() or None, ctypes.c_ulong(flags), data.encode() or None
     )
-    _call(result, "mounting")
+    _check_result(result, "mounting")
 
 
-def _call(result: int, what: str) -> None:
+def _check_result(result: int, what: str) -> None:
     if result != 0:
         error = ctypes.get_errno()
         raise OSError(error, f"{what}: {os.strerror(error)}")

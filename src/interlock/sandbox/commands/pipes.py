@@ -17,12 +17,12 @@ class PipeReader:
         loop: asyncio.AbstractEventLoop,
         fd: int,
         receive: Callable[[bytes], None],
-        closed: Callable[[], None] = lambda: None,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
         self._loop = loop
         self._fd = fd
         self._receive = receive
-        self._closed = closed
+        self._on_close = on_close
         os.set_blocking(fd, False)
 
     def watch(self) -> None:
@@ -37,7 +37,7 @@ class PipeReader:
             self._receive(chunk)
         else:
             self.close()
-            self._closed()
+            self._on_close()
         return bool(chunk)
 
     def drain(self) -> None:
@@ -52,23 +52,23 @@ class PipeReader:
             self._fd = -1
 
 
-class WatchedProcess:
+class ProcessWatcher:
     """A process that is not mistaken for a later one with its number."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pid: int) -> None:
         self._loop = loop
-        self.dead = asyncio.Event()
+        self.has_exited = asyncio.Event()
         try:
             self._fd = os.pidfd_open(pid)
         except ProcessLookupError:
             self._fd = -1
-            self.dead.set()
+            self.has_exited.set()
         else:
-            loop.add_reader(self._fd, self._died)
+            loop.add_reader(self._fd, self._on_exit)
 
-    def _died(self) -> None:
+    def _on_exit(self) -> None:
         self._loop.remove_reader(self._fd)
-        self.dead.set()
+        self.has_exited.set()
 
     def send(self, number: int) -> None:
         if self._fd >= 0:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-_STANDARD = 3
+_STANDARD_FDS = 3
 _SIGNALS = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
@@ -27,10 +27,10 @@ def spawn_program(
     if output is not None:
         actions += [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(output, 1)]
     # Not onto itself: older C libraries leave it closed at the start of the program then.
-    spare = max((*pass_fds, _STANDARD)) + 1
+    spare = max((*pass_fds, _STANDARD_FDS)) + 1
     for fd in pass_fds:
         actions += [(os.POSIX_SPAWN_DUP2, fd, spare), (os.POSIX_SPAWN_DUP2, spare, fd), (os.POSIX_SPAWN_CLOSE, spare)]
-    actions += [(os.POSIX_SPAWN_CLOSE, fd) for fd in _strays(pass_fds)]
+    actions += [(os.POSIX_SPAWN_CLOSE, fd) for fd in _find_inheritable_fds(pass_fds)]
     return os.posix_spawn(
         argv[0],
         argv,
@@ -42,12 +42,12 @@ def spawn_program(
     )
 
 
-def _strays(pass_fds: Sequence[int]) -> list[int]:
+def _find_inheritable_fds(pass_fds: Sequence[int]) -> list[int]:
     """Return descriptors that some library left open for every program."""
-    strays: list[int] = []
+    inheritable: list[int] = []
     for name in os.listdir("/proc/self/fd"):
         fd = int(name)
         with suppress(OSError):  # closed meanwhile
-            if fd >= _STANDARD and fd not in pass_fds and os.get_inheritable(fd):
-                strays.append(fd)
-    return strays
+            if fd >= _STANDARD_FDS and fd not in pass_fds and os.get_inheritable(fd):
+                inheritable.append(fd)
+    return inheritable

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import msgspec
 
-from ..interface import Reason
+from ..interface import EndReason
 
 #: Shells and bubblewrap say that a signal ended a program by an exit code from here on.
 _SIGNAL_CODE = 128
@@ -15,23 +15,23 @@ _REPORT_BYTES = 1 << 14
 _FIRST_WORDS = 2
 
 
-class Status:
+class LaunchStatus:
     """What the launched program says. Only it can write there."""
 
     def __init__(self) -> None:
-        self._heard = b""
+        self._buffer = b""
         self.child_pid = 0
         self.exit_code: int | None = None
         self.started = False
         self.setup_error = ""
 
-    def hear(self, chunk: bytes) -> None:
-        *lines, self._heard = (self._heard + chunk)[-_STATUS_BYTES:].split(b"\n")
+    def feed(self, chunk: bytes) -> None:
+        *lines, self._buffer = (self._buffer + chunk)[-_STATUS_BYTES:].split(b"\n")
         for line in lines:
             with suppress(msgspec.DecodeError):
-                self._note(msgspec.json.decode(line, type=_StatusLine))
+                self._apply(msgspec.json.decode(line, type=_StatusLine))
 
-    def _note(self, line: "_StatusLine") -> None:
+    def _apply(self, line: "_StatusLine") -> None:
         self.child_pid = line.child_pid or self.child_pid
         self.started = line.started or self.started
         self.setup_error = line.setup_error or self.setup_error
@@ -46,59 +46,59 @@ class _StatusLine(msgspec.Struct, rename=lambda name: name.replace("_", "-")):
     setup_error: str = ""
 
 
-class Report:
+class ShellReport:
     """What the shell says: see `shell`. The command can write there as well, after those words that matter here."""
 
     def __init__(self) -> None:
-        self._heard = b""
+        self._buffer = b""
         self._first: list[bytes] = []
 
-    def hear(self, chunk: bytes) -> None:
-        self._heard = (self._heard + chunk)[-_REPORT_BYTES:]
-        if not self.begins:
-            self._first = self._heard.split(b"\0")[:-1][:_FIRST_WORDS]
+    def feed(self, chunk: bytes) -> None:
+        self._buffer = (self._buffer + chunk)[-_REPORT_BYTES:]
+        if not self.has_started:
+            self._first = self._buffer.split(b"\0")[:-1][:_FIRST_WORDS]
 
     @property
-    def waiting(self) -> bool:
+    def is_waiting(self) -> bool:
         return self._first == [b"waiting"]
 
     @property
-    def begins(self) -> bool:
-        return self._has(b"started")
+    def has_started(self) -> bool:
+        return self._has_word(b"started")
 
     @property
-    def ready(self) -> bool:
-        return self._has(b"ready")
+    def is_ready(self) -> bool:
+        return self._has_word(b"ready")
 
     @property
-    def missing(self) -> bool:
-        return self._has(b"missing")
+    def is_program_missing(self) -> bool:
+        return self._has_word(b"missing")
 
     @property
-    def moved(self) -> bool:
-        return self._has(b"moved")
+    def is_folder_moved(self) -> bool:
+        return self._has_word(b"moved")
 
-    def _has(self, word: bytes) -> bool:
+    def _has_word(self, word: bytes) -> bool:
         return word in self._first
 
     @property
     def exit_code(self) -> int | None:
-        code = self._last()[0]
+        code = self._exit_fields()[0]
         return int(code) if code.isdigit() else None
 
     @property
     def cwd(self) -> str:
         try:
-            return self._last()[1].decode()
+            return self._exit_fields()[1].decode()
         except UnicodeDecodeError:
             return ""
 
-    def _last(self) -> tuple[bytes, bytes]:
-        code, _, cwd = self._heard.rpartition(b"ended\0")[2].partition(b"\0")
-        return (code, cwd.removesuffix(b"\n")) if b"ended\0" in self._heard else (b"", b"")
+    def _exit_fields(self) -> tuple[bytes, bytes]:
+        code, _, cwd = self._buffer.rpartition(b"ended\0")[2].partition(b"\0")
+        return (code, cwd.removesuffix(b"\n")) if b"ended\0" in self._buffer else (b"", b"")
 
 
-def signal_of(code: int | None, launcher_code: int, shell_code: int | None, reason: Reason) -> str:
+def find_signal(code: int | None, launcher_code: int, shell_code: int | None, reason: EndReason) -> str:
     """The signal that ended the command; empty when it exited.
 
     A code over 128 stands for a signal, unless the shell itself said that it exits with it. A program that took the

@@ -16,15 +16,15 @@ import msgspec
 
 from ...domain.errors import SandboxSetupError
 from ..host.programs import find_bash, is_inside
-from ..interface import Command, OnOutput, Running
+from ..interface import CommandSpec, OutputHandler, RunningCommand
 from . import supervisor
 from .running import Launch, run_launch
-from .shell import check, prelude, variables, words
+from .shell import check_command, build_prelude, build_environment, build_argv
 
-_OTHER_PLACES = ("/var/tmp", "/dev/shm")  # noqa: S108 - a folder of our own is made there
+_FALLBACK_FOLDERS = ("/var/tmp", "/dev/shm")  # noqa: S108 - a folder of our own is made there
 
 
-class Confining(msgspec.Struct, frozen=True):
+class Restrictions(msgspec.Struct, frozen=True):
     """What the supervisor does to the command beside supervising it."""
 
     #: A descriptor, closed by who made it.
@@ -34,9 +34,9 @@ class Confining(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def private_folder(workspace: str) -> Generator[str]:
+def create_private_folder(workspace: str) -> Generator[str]:
     """A new folder outside of the workspace. It is left to the supervisor to remove, unless something is raised."""
-    places = (tempfile.gettempdir(), *_OTHER_PLACES)
+    places = (tempfile.gettempdir(), *_FALLBACK_FOLDERS)
     place = next((place for place in map(os.path.realpath, places) if not is_inside(place, workspace)), None)
     try:
         if place is None:
@@ -53,31 +53,33 @@ def private_folder(workspace: str) -> Generator[str]:
         raise
 
 
-async def run_supervised(command: Command, on_output: OnOutput, private: str, confining: Confining) -> Running:
+async def run_supervised(
+    command: CommandSpec, on_output: OutputHandler, private: str, restrictions: Restrictions
+) -> RunningCommand:
     """Run the command, with `private` for its home and its temporary files. What confines it has been made by now."""
     with ExitStack() as opened:
-        launch = _launch(command, private, confining, opened)
+        launch = _build_launch(command, private, restrictions, opened)
         opened.pop_all()  # they are closed by `run_launch`
     return await run_launch(launch, command.profile.limits, on_output)
 
 
-def _launch(command: Command, private: str, confining: Confining, opened: ExitStack) -> Launch:
-    check(command)
-    environment = _environment(command, private)
-    command = _with_processes_of_user(command)
-    status, its_status = _pipe(opened)
-    report, its_report = _pipe(opened)
-    options = _options(command) | {"status": its_status, "remove": private}
+def _build_launch(command: CommandSpec, private: str, restrictions: Restrictions, opened: ExitStack) -> Launch:
+    check_command(command)
+    environment = _prepare_environment(command, private)
+    command = _raise_process_limit(command)
+    status, its_status = _open_pipe(opened)
+    report, its_report = _open_pipe(opened)
+    options = _supervisor_options(command) | {"status": its_status, "remove": private}
     given, argv = [its_report], command.argv
     if command.profile.system:
         # Then there is a bash, and it says itself when the command begins.
-        begins = _memory(opened)
-        os.pwrite(begins, prelude(command, its_report, begins), 0)
-        environment["BASH_ENV"] = f"/proc/self/fd/{begins}"
+        prelude_fd = _create_memfd(opened)
+        os.pwrite(prelude_fd, build_prelude(command, its_report, prelude_fd), 0)
+        environment["BASH_ENV"] = f"/proc/self/fd/{prelude_fd}"
         options["silent"] = True
-        given.append(begins)
-        argv = words(command, _bash(), its_report)
-    lists = {"given": given, "folder": _folder(command, opened), **_confining(confining, opened)}
+        given.append(prelude_fd)
+        argv = build_argv(command, _require_bash(), its_report)
+    lists = {"given": given, "folder": _duplicate_folder(command, opened), **_open_restrictions(restrictions, opened)}
     options |= {name: ",".join(map(str, fds)) for name, fds in lists.items()}
     settings = (f"{name}={value}" for name, value in options.items())
     return Launch(
@@ -87,25 +89,25 @@ def _launch(command: Command, private: str, confining: Confining, opened: ExitSt
         status_fd=status,
         report_fd=report,
         kill_signal=signal.SIGTERM,
-        still=command.still,
-        writes=command.profile.workspace if command.profile.writable else "",
-        alone=command.alone,
-        bound=command.bound,
+        is_still_valid=command.is_still_valid,
+        writable_folder=command.profile.workspace if command.profile.writable else "",
+        exclusive_until=command.exclusive_until,
+        expected_environment=command.expected_environment,
     )
 
 
-def _environment(command: Command, private: str) -> dict[str, str]:
+def _prepare_environment(command: CommandSpec, private: str) -> dict[str, str]:
     folders = [os.path.join(private, name) for name in ("home", "tmp")]
     for folder in folders:
         os.mkdir(folder, 0o700)
-    return variables(command.environment, *folders)
+    return build_environment(command.environment, *folders)
 
 
-def _options(command: Command) -> dict[str, object]:
+def _supervisor_options(command: CommandSpec) -> dict[str, object]:
     limits = command.profile.limits
     options: dict[str, object] = {
         "parent": os.getpid(),
-        "cwd": _cwd(command),
+        "cwd": _check_cwd(command),
         "core_bytes": 0,
         **{name: getattr(limits, name) for name in ("open_files", "file_bytes", "memory_bytes", "processes")},
     }
@@ -113,15 +115,15 @@ def _options(command: Command) -> dict[str, object]:
     return options if "LC_CTYPE" in command.environment else options | {"unset": "LC_CTYPE"}
 
 
-def _folder(command: Command, opened: ExitStack) -> list[int]:
-    if command.folder < 0:
+def _duplicate_folder(command: CommandSpec, opened: ExitStack) -> list[int]:
+    if command.folder_fd < 0:
         return []
-    folder = os.dup(command.folder)
+    folder = os.dup(command.folder_fd)
     opened.callback(os.close, folder)
     return [folder]
 
 
-def _cwd(command: Command) -> str:
+def _check_cwd(command: CommandSpec) -> str:
     profile = command.profile
     try:
         found = os.stat(profile.workspace)
@@ -135,26 +137,26 @@ def _cwd(command: Command) -> str:
     return cwd
 
 
-def _confining(confining: Confining, opened: ExitStack) -> dict[str, list[int]]:
+def _open_restrictions(restrictions: Restrictions, opened: ExitStack) -> dict[str, list[int]]:
     """Descriptors, by the supervisor's names."""
     fds: dict[str, list[int]] = {"ruleset": [], "filter": []}
-    if confining.ruleset is not None:
-        fds["ruleset"].append(os.dup(confining.ruleset))
+    if restrictions.ruleset is not None:
+        fds["ruleset"].append(os.dup(restrictions.ruleset))
         opened.callback(os.close, fds["ruleset"][0])
-    for program in confining.system_calls:
-        fds["filter"].append(_memory(opened, program))
+    for program in restrictions.system_calls:
+        fds["filter"].append(_create_memfd(opened, program))
     return fds
 
 
-def _with_processes_of_user(command: Command) -> Command:
+def _raise_process_limit(command: CommandSpec) -> CommandSpec:
     """The kernel counts all threads of a user but root, so those that are there already come on top."""
     limits = command.profile.limits
     user = os.getuid()
-    limits = msgspec.structs.replace(limits, processes=limits.processes + (_threads_of(user) if user else 0))
+    limits = msgspec.structs.replace(limits, processes=limits.processes + (_count_threads(user) if user else 0))
     return msgspec.structs.replace(command, profile=msgspec.structs.replace(command.profile, limits=limits))
 
 
-def _threads_of(user: int) -> int:
+def _count_threads(user: int) -> int:
     count = 0
     for name in filter(str.isdecimal, os.listdir("/proc")):
         with suppress(OSError):
@@ -163,21 +165,21 @@ def _threads_of(user: int) -> int:
     return count
 
 
-def _bash() -> str:
+def _require_bash() -> str:
     bash = find_bash()
     if not bash:
         raise SandboxSetupError("There is no bash here. Nothing was executed.")
     return bash
 
 
-def _pipe(opened: ExitStack) -> tuple[int, int]:
+def _open_pipe(opened: ExitStack) -> tuple[int, int]:
     ends = os.pipe()
     for end in ends:
         opened.callback(os.close, end)
     return ends
 
 
-def _memory(opened: ExitStack, content: bytes = b"") -> int:
+def _create_memfd(opened: ExitStack, content: bytes = b"") -> int:
     fd = os.memfd_create("interlock")
     opened.callback(os.close, fd)
     os.pwrite(fd, content, 0)

@@ -40,16 +40,16 @@ LIMITS = {
 _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 22, 36, 38
 _SECCOMP_MODE_FILTER = 2
 _LANDLOCK_RESTRICT_SELF = 446
-_BYTES_OF_AN_INSTRUCTION = 8
-_MAX_FILTER_BYTES = 4096 * _BYTES_OF_AN_INSTRUCTION
+_INSTRUCTION_BYTES = 8
+_MAX_FILTER_BYTES = 4096 * _INSTRUCTION_BYTES
 
 _REMOVAL_SECONDS = 2.0
 
-_ENDING = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-_WAITED_FOR = {*_ENDING, signal.SIGCHLD}
+_TERMINATION_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+_AWAITED_SIGNALS = {*_TERMINATION_SIGNALS, signal.SIGCHLD}
 
 
-class _Filter(ctypes.Structure):
+class _FilterProgram(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
 
 
@@ -57,21 +57,21 @@ def main(words: list[str]) -> None:
     split = words.index("--")
     options = dict(word.split("=", 1) for word in words[:split])
     # They wait until somebody asks for them, so nothing is interrupted.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED_SIGNALS)
     status = int(options["status"])
     os.set_inheritable(status, False)
     try:
-        if _bind_to(int(options["parent"])):
+        if _bind_to_parent(int(options["parent"])):
             _supervise(options, words[split + 1 :], status)
     except OSError as error:
-        _tell(status, "setup-error", _quoted(f"the command cannot be started: {error}"))
+        _write_status(status, "setup-error", _quote_json(f"the command cannot be started: {error}"))
     finally:
-        _end_all()
+        _kill_descendants()
         if folder := options.get("remove"):
             _remove(folder)
 
 
-def _bind_to(parent: int) -> bool:
+def _bind_to_parent(parent: int) -> bool:
     """False: it is gone already."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -80,56 +80,56 @@ def _bind_to(parent: int) -> bool:
 
 def _supervise(options: dict[str, str], argv: list[str], status: int) -> None:
     # The child's end closes when it becomes the program; before, it says what hindered it.
-    hindrance, its_end = os.pipe()
+    error_fd, its_end = os.pipe()
     parent = os.getpid()
     child = os.fork()
     if child == 0:
-        _become(options, argv, its_end, parent)
+        _exec_command(options, argv, its_end, parent)
     os.close(its_end)
-    _close_given(options)
-    _tell(status, "child-pid", child)
-    hindered = os.read(hindrance, 4096)
-    if hindered:
-        _tell(status, "setup-error", _quoted(hindered.decode(errors="replace")))
+    _close_passed_fds(options)
+    _write_status(status, "child-pid", child)
+    error = os.read(error_fd, 4096)
+    if error:
+        _write_status(status, "setup-error", _quote_json(error.decode(errors="replace")))
         return
     if "silent" not in options:
-        _tell(status, "started", "true")
-    exit_code = _exit_code(child)
+        _write_status(status, "started", "true")
+    exit_code = _wait_for_exit(child)
     if exit_code is not None:
-        _tell(status, "exit-code", exit_code)
+        _write_status(status, "exit-code", exit_code)
 
 
-def _close_given(options: dict[str, str]) -> None:
+def _close_passed_fds(options: dict[str, str]) -> None:
     for name in ("given", "folder", "ruleset", "filter"):
-        for number in _numbers(options, name):
+        for number in _parse_numbers(options, name):
             with suppress(OSError):
                 os.close(number)
 
 
-def _numbers(options: dict[str, str], name: str) -> list[int]:
+def _parse_numbers(options: dict[str, str], name: str) -> list[int]:
     return [int(number) for number in options.get(name, "").split(",") if number]
 
 
-def _tell(status: int, name: str, value: int | str) -> None:
+def _write_status(status: int, name: str, value: int | str) -> None:
     with suppress(BrokenPipeError):
         os.write(status, f'{{"{name}": {value}}}\n'.encode())
 
 
-def _quoted(text: str) -> str:
+def _quote_json(text: str) -> str:
     """As JSON has it: loading the module that knows more about it takes longer than all the rest."""
     return '"' + "".join(c if c.isascii() and c.isprintable() and c not in '"\\' else "?" for c in text) + '"'
 
 
-def _exit_code(child: int) -> int | None:
+def _wait_for_exit(child: int) -> int | None:
     """None: it was not waited for to the end."""
-    while signal.sigwait(_WAITED_FOR) not in _ENDING:
-        for pid, code in _ended():
+    while signal.sigwait(_AWAITED_SIGNALS) not in _TERMINATION_SIGNALS:
+        for pid, code in _reap_children():
             if pid == child:
                 return code
     return None
 
 
-def _ended() -> list[tuple[int, int]]:
+def _reap_children() -> list[tuple[int, int]]:
     """Those that have ended, with the exit code that a shell would see."""
     ended: list[tuple[int, int]] = []
     with suppress(ChildProcessError):
@@ -142,7 +142,7 @@ def _ended() -> list[tuple[int, int]]:
 # In the child.
 
 
-def _become(options: dict[str, str], argv: list[str], hindrance: int, parent: int) -> None:
+def _exec_command(options: dict[str, str], argv: list[str], error_fd: int, parent: int) -> None:
     step = "started"
     try:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -152,37 +152,37 @@ def _become(options: dict[str, str], argv: list[str], hindrance: int, parent: in
         # Also without a sandbox: what has more rights than we have could not be ended.
         _prctl(_PR_SET_NO_NEW_PRIVS, 1)
         step = "started there"
-        _enter(options)
+        _enter_folder(options)
         step = "limited"
-        _limit(options)
+        _set_limits(options)
         step = "confined"
         _confine(options)
         step = "started"
-        _clear_signals()
+        _reset_signals()
         os.umask(0o022)
         os.environ.pop(options.get("unset", ""), None)
         os.execvp(argv[0], argv)  # noqa: S606 - what this process is for
     except Exception as error:
-        os.write(hindrance, f"the command cannot be {step}: {error}"[:1000].encode(errors="replace"))
+        os.write(error_fd, f"the command cannot be {step}: {error}"[:1000].encode(errors="replace"))
     finally:
         os._exit(127)
 
 
-def _enter(options: dict[str, str]) -> None:
-    for number in _numbers(options, "folder"):
+def _enter_folder(options: dict[str, str]) -> None:
+    for number in _parse_numbers(options, "folder"):
         os.fchdir(number)
         os.close(number)
         return
     os.chdir(options["cwd"])
 
 
-def _clear_signals() -> None:
+def _reset_signals() -> None:
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _limit(options: dict[str, str]) -> None:
+def _set_limits(options: dict[str, str]) -> None:
     """What the host has set lower stays lower."""
     for name, number in LIMITS.items():
         if name in options:
@@ -193,27 +193,27 @@ def _limit(options: dict[str, str]) -> None:
 
 
 def _confine(options: dict[str, str]) -> None:
-    for number in _numbers(options, "ruleset"):
+    for number in _parse_numbers(options, "ruleset"):
         restrict = (ctypes.c_long(_LANDLOCK_RESTRICT_SELF), ctypes.c_int(number), ctypes.c_uint32(0))
-        _check(ctypes.CDLL(None, use_errno=True).syscall(*restrict), "Landlock")
+        _check_result(ctypes.CDLL(None, use_errno=True).syscall(*restrict), "Landlock")
         os.close(number)
-    for number in _numbers(options, "filter"):
-        _filter(os.pread(number, _MAX_FILTER_BYTES, 0))
+    for number in _parse_numbers(options, "filter"):
+        _install_filter(os.pread(number, _MAX_FILTER_BYTES, 0))
         os.close(number)
 
 
-def _filter(program: bytes) -> None:
+def _install_filter(program: bytes) -> None:
     buffer = ctypes.create_string_buffer(program, len(program))
-    loaded = _Filter(len(program) // _BYTES_OF_AN_INSTRUCTION, ctypes.addressof(buffer))
+    loaded = _FilterProgram(len(program) // _INSTRUCTION_BYTES, ctypes.addressof(buffer))
     result = ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(loaded), 0, 0)
-    _check(result, "seccomp")
+    _check_result(result, "seccomp")
 
 
 def _prctl(option: int, value: int) -> None:
-    _check(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0), f"prctl {option}")
+    _check_result(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0), f"prctl {option}")
 
 
-def _check(result: int, what: str) -> None:
+def _check_result(result: int, what: str) -> None:
     if result != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), what)
 
@@ -221,10 +221,10 @@ def _check(result: int, what: str) -> None:
 # At the end.
 
 
-def _end_all() -> None:
+def _kill_descendants() -> None:
     """Nothing is below this process when it returns."""
     while _has_children():
-        _freeze()
+        _stop_descendants()
         for pid in _descendants():
             _send(pid, signal.SIGKILL)
         # Whoever lost its parent is a child of this process from then on, so nobody is missed for long.
@@ -233,7 +233,7 @@ def _end_all() -> None:
 
 
 def _has_children() -> bool:
-    _ended()
+    _reap_children()
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -241,7 +241,7 @@ def _has_children() -> bool:
     return True
 
 
-def _freeze() -> None:
+def _stop_descendants() -> None:
     """What is stopped cannot fork: killing one by one would only make room for the next."""
     frozen: set[int] = set()
     while new := _descendants() - frozen:
@@ -276,7 +276,7 @@ def _remove(folder: str) -> None:
         try:
             for number in range(3):
                 os.close(number)
-            _clear(folder)
+            _remove_tree(folder)
         finally:
             os._exit(0)
     while not os.waitpid(remover, os.WNOHANG)[0]:
@@ -284,12 +284,12 @@ def _remove(folder: str) -> None:
             return
 
 
-def _clear(folder: str) -> None:
+def _remove_tree(folder: str) -> None:
     """Without following a link, and however deep it is: by going there."""
     os.chdir(folder)
     above: list[str] = []
     while True:
-        if below := _clear_down_to_a_folder():
+        if below := _remove_files():
             os.chmod(below, 0o700)
             os.chdir(below)
             above.append(below)
@@ -301,7 +301,7 @@ def _clear(folder: str) -> None:
     os.rmdir(folder)
 
 
-def _clear_down_to_a_folder() -> str:
+def _remove_files() -> str:
     with os.scandir() as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):

@@ -19,136 +19,136 @@ from threading import Lock
 from ...domain.errors import SandboxSetupError
 from ..host import process_tree
 from ..host.programs import is_inside
-from ..interface import Alone
+from ..interface import ExclusiveUntil
 
 #: Until a command that took its turn has begun; its set-up is bounded as well.
-_BEGIN_SECONDS = 30.0
+_START_SECONDS = 30.0
 _STOP_SECONDS = 1.0
 #: A process that waits for a child it shares its memory with counts as stopped only when that child has moved on.
 _MAX_TRIES = 5
 _STOPPED = frozenset({b"T", b"t", b"Z", b"X"})
 
 
-class Turn:
+class WorkspaceLease:
     """The place of one command among those that can write its workspace."""
 
-    def __init__(self, workspace: str, alone: Alone) -> None:
+    def __init__(self, workspace: str, exclusive_until: ExclusiveUntil) -> None:
         self.workspace = workspace
-        self.alone: Alone = alone
+        self.exclusive_until: ExclusiveUntil = exclusive_until
         #: The launched process, once the command has begun.
         self.pid = 0
         #: Processes that it stopped, to be continued.
         self.stopped: list[int] = []
 
-    def begin(self, pid: int) -> None:
+    def mark_started(self, pid: int) -> None:
         self.pid = pid
-        if self.alone == "start":
-            self._let_others_continue()
-        _wake_waiting()
+        if self.exclusive_until == "start":
+            self._resume_others()
+        _wake_waiters()
 
-    def end(self) -> None:
+    def release(self) -> None:
         with _lock:
-            _turns.discard(self)
-        self._let_others_continue()
-        _wake_waiting()
+            _leases.discard(self)
+        self._resume_others()
+        _wake_waiters()
 
-    def _let_others_continue(self) -> None:
-        self.alone = ""
+    def _resume_others(self) -> None:
+        self.exclusive_until = ""
         stopped, self.stopped = self.stopped, []
         for pid in stopped:
-            _send(pid, signal.SIGCONT)
+            _send_signal(pid, signal.SIGCONT)
 
-    def concerns(self, workspace: str) -> bool:
+    def overlaps(self, workspace: str) -> bool:
         return is_inside(workspace, self.workspace) or is_inside(self.workspace, workspace)
 
 
 _lock = Lock()
-_turns: set[Turn] = set()
+_leases: set[WorkspaceLease] = set()
 #: Those who wait for another command to begin or to end.
-_waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+_waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
 
-async def take_turn(workspace: str, alone: Alone) -> Turn:
+async def acquire_workspace(workspace: str, exclusive_until: ExclusiveUntil) -> WorkspaceLease:
     """Wait until no other command must be alone in the workspace; stop the others where this one must.
 
     `SandboxSetupError` when they cannot be stopped.
     """
-    turn = Turn(workspace, alone)
-    while (changed := _enter(turn)) is not None:
+    lease = WorkspaceLease(workspace, exclusive_until)
+    while (changed := _try_acquire(lease)) is not None:
         await changed.wait()
-    if alone:
+    if exclusive_until:
         try:
-            async with asyncio.timeout(_BEGIN_SECONDS):
-                await _others_begun(turn)
-            await asyncio.to_thread(_stop_trees, turn, [other.pid for other in _others(turn)])
+            async with asyncio.timeout(_START_SECONDS):
+                await _wait_until_others_started(lease)
+            await asyncio.to_thread(_stop_trees, lease, [other.pid for other in _find_overlapping(lease)])
         except TimeoutError:
-            turn.end()
+            lease.release()
             raise SandboxSetupError("Another command of this workspace did not begin. Nothing was executed.") from None
         except BaseException:
-            turn.end()
+            lease.release()
             raise
-    return turn
+    return lease
 
 
-def _enter(turn: Turn) -> asyncio.Event | None:
+def _try_acquire(lease: WorkspaceLease) -> asyncio.Event | None:
     """Return what to wait for when another command must be alone; None: the turn is taken."""
     with _lock:
-        if any(other.alone and other.concerns(turn.workspace) for other in _turns):
-            return _next_change()
-        _turns.add(turn)
+        if any(other.exclusive_until and other.overlaps(lease.workspace) for other in _leases):
+            return _add_waiter()
+        _leases.add(lease)
         return None
 
 
-async def _others_begun(turn: Turn) -> None:
-    while not all(other.pid for other in _others(turn)):
+async def _wait_until_others_started(lease: WorkspaceLease) -> None:
+    while not all(other.pid for other in _find_overlapping(lease)):
         with _lock:
-            changed = _next_change()
-        if all(other.pid for other in _others(turn)):
+            changed = _add_waiter()
+        if all(other.pid for other in _find_overlapping(lease)):
             return
         await changed.wait()
 
 
-def _next_change() -> asyncio.Event:
+def _add_waiter() -> asyncio.Event:
     changed = asyncio.Event()
-    _waiting.append((asyncio.get_running_loop(), changed))
+    _waiters.append((asyncio.get_running_loop(), changed))
     return changed
 
 
-def _wake_waiting() -> None:
+def _wake_waiters() -> None:
     with _lock:
-        waiting = tuple(_waiting)
-        _waiting.clear()
+        waiting = tuple(_waiters)
+        _waiters.clear()
     for loop, changed in waiting:
         with suppress(RuntimeError):  # that event loop is closed
             loop.call_soon_threadsafe(changed.set)
 
 
-def _others(turn: Turn) -> list[Turn]:
+def _find_overlapping(lease: WorkspaceLease) -> list[WorkspaceLease]:
     with _lock:
-        return [other for other in _turns if other is not turn and other.concerns(turn.workspace)]
+        return [other for other in _leases if other is not lease and other.overlaps(lease.workspace)]
 
 
-def _stop_trees(turn: Turn, roots: list[int]) -> None:
+def _stop_trees(lease: WorkspaceLease, roots: list[int]) -> None:
     for _ in range(_MAX_TRIES):
-        if _are_stopped(turn.stopped, roots):
+        if _stop_all(lease.stopped, roots):
             return
-        for pid in turn.stopped:
-            _send(pid, signal.SIGCONT)
-        turn.stopped.clear()
+        for pid in lease.stopped:
+            _send_signal(pid, signal.SIGCONT)
+        lease.stopped.clear()
     raise SandboxSetupError(
         "Commands in the background could not be stopped while this one starts, so they could change its files. "
         "Nothing was executed. End them with stop_task and try again."
     )
 
 
-def _are_stopped(stopped: list[int], roots: list[int]) -> bool:
+def _stop_all(stopped: list[int], roots: list[int]) -> bool:
     """Stop everything below these processes. False: something did not stop in time."""
     until = time.monotonic() + _STOP_SECONDS
     while True:
-        found = [pid for root in roots for pid in process_tree.descendants(root)]
+        found = [pid for root in roots for pid in process_tree.list_descendants(root)]
         new = [pid for pid in found if pid not in stopped]
         for pid in new:
-            _send(pid, signal.SIGSTOP)
+            _send_signal(pid, signal.SIGSTOP)
         stopped += new
         if not new and all(map(_is_stopped, found)):
             return True
@@ -160,13 +160,13 @@ def _are_stopped(stopped: list[int], roots: list[int]) -> bool:
 def _is_stopped(pid: int) -> bool:
     """Return True when no thread of it runs, or when it is gone."""
     try:
-        states = [_state(f"/proc/{pid}/task/{task}/stat") for task in os.listdir(f"/proc/{pid}/task")]
+        states = [_read_state(f"/proc/{pid}/task/{task}/stat") for task in os.listdir(f"/proc/{pid}/task")]
     except OSError:
         return True
     return all(state in _STOPPED for state in states)
 
 
-def _state(path: str) -> bytes:
+def _read_state(path: str) -> bytes:
     try:
         # The name before it may hold anything.
         return Path(path).read_bytes().rpartition(b")")[2].split()[0]
@@ -174,6 +174,6 @@ def _state(path: str) -> bytes:
         return b"X"
 
 
-def _send(pid: int, number: int) -> None:
+def _send_signal(pid: int, number: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)

@@ -4,8 +4,8 @@ What a profile asks for and cannot be had is refused; what nobody can promise he
 """
 
 from ...domain.errors import SandboxSetupError
-from ..interface import Command, Confinement, OnOutput, Profile, Running
-from .supervised import Confining, private_folder, run_supervised
+from ..interface import CommandSpec, Confinement, OutputHandler, SandboxProfile, RunningCommand
+from .supervised import Restrictions, create_private_folder, run_supervised
 
 _CONFINEMENT = Confinement(
     backend="none",
@@ -26,13 +26,13 @@ class UnconfinedSandbox:
     def confinement(self) -> Confinement:
         return _CONFINEMENT
 
-    async def start(self, command: Command, on_output: OnOutput) -> Running:
-        _refuse(command.profile)
-        with private_folder(command.profile.workspace) as private:
-            return await run_supervised(command, on_output, private, Confining())
+    async def start(self, command: CommandSpec, on_output: OutputHandler) -> RunningCommand:
+        _check_profile(command.profile)
+        with create_private_folder(command.profile.workspace) as private:
+            return await run_supervised(command, on_output, private, Restrictions())
 
 
-def _refuse(profile: Profile) -> None:
+def _check_profile(profile: SandboxProfile) -> None:
     """Whoever asks for these counts on them: a command that needs no question, secrets that are not shown."""
     asked = {
         "a read-only workspace": not profile.writable,

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from ...domain.errors import SandboxSetupError
 from ..host.programs import is_inside, runtime_folders
-from ..interface import Profile
+from ..interface import SandboxProfile
 from . import covers, shell
-from .covers import Cover, Identity, Kind, identity_of
+from .covers import Cover, FileIdentity, CoverKind, get_identity
 
 _PROGRAM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 #: What programs of the system are configured by. Not their certificates' keys, not their passwords.
@@ -37,7 +37,7 @@ _NETWORK_FILES = ("/etc/resolv.conf", "/etc/gai.conf")
 _MAX_SETTINGS_FILE_BYTES = 4 << 20
 #: Of `/proc`, what root could write though it has no capabilities. Bubblewrap covers others of them, but not these.
 _PROC_OF_ROOT = ("/proc/acpi", "/proc/asound", "/proc/driver", "/proc/fs", "/proc/scsi")
-_NEVER_A_WORKSPACE = frozenset(
+_FORBIDDEN_WORKSPACES = frozenset(
     f"/{name}"
     for name in (
         *("", "bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "media", "mnt", "opt"),
@@ -45,12 +45,12 @@ _NEVER_A_WORKSPACE = frozenset(
     )
 )
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 inside of a sandbox, where it is empty and private
-_NEVER_BELOW = ("/dev", "/proc", "/sys")
+_FORBIDDEN_PARENTS = ("/dev", "/proc", "/sys")
 #: Each mount takes longer than the one before.
 _MAX_MOUNTS = 1000
 
 
-class View(NamedTuple):
+class SandboxView(NamedTuple):
     options: tuple[str, ...]
     #: Paths to copy into the sandbox.
     copies: tuple[str, ...]
@@ -60,20 +60,20 @@ class View(NamedTuple):
     #: What is mounted for them at the gate.
     covers: tuple[Cover, ...]
     #: Which file or folder must be at a path of the sandbox before anything is covered.
-    shown: Mapping[str, Identity]
+    identities: Mapping[str, FileIdentity]
 
 
-def view_of(profile: Profile) -> View:
+def build_view(profile: SandboxProfile) -> SandboxView:
     """`SandboxSetupError` for a profile that cannot be shown, or shows too much."""
-    _check(profile)
-    hidden = _outermost(_existing(profile.hidden, _shown(profile)))
+    _check_profile(profile)
+    hidden = _drop_nested(_find_existing(profile.hidden, _visible_folders(profile)))
     hidden_set = frozenset(hidden)
-    read_only = _outermost(_read_only(profile)) if profile.writable else ()
+    read_only = _drop_nested(_find_read_only(profile)) if profile.writable else ()
     read_only = tuple(path for path in read_only if not is_below(path, hidden_set))
     covered = (*hidden, *read_only)
-    pinned = _above(covered, profile.workspace) if profile.writable else ()
+    pinned = _parent_folders(covered, profile.workspace) if profile.writable else ()
     if len(covered) + len(pinned) + len(profile.readable) > _MAX_MOUNTS:
-        raise SandboxSetupError(_too_many(covered, profile.workspace))
+        raise SandboxSetupError(_too_many_message(covered, profile.workspace))
     size = str(profile.limits.temporary_bytes)
     options = [
         *("--perms", "0755", "--dir", "/etc"),
@@ -85,30 +85,32 @@ def view_of(profile: Profile) -> View:
         *(word for path in profile.readable for word in _bind_readable(path, profile)),
         *("--bind" if profile.writable else "--ro-bind", profile.workspace, profile.workspace),
     ]
-    return View(
+    return SandboxView(
         options=tuple(options),
-        copies=tuple(path for path in _copies(profile.network) if path not in profile.hidden) if profile.system else (),
+        copies=tuple(path for path in _list_copies(profile.network) if path not in profile.hidden)
+        if profile.system
+        else (),
         hidden=hidden,
         read_only=read_only,
-        covers=tuple(_covers({"pinned": pinned, "read_only": read_only, "hidden": hidden})),
-        shown=_shown_folders(profile),
+        covers=tuple(_plan_covers({"pinned": pinned, "read_only": read_only, "hidden": hidden})),
+        identities=_read_identities(profile),
     )
 
 
-def _covers(planned: Mapping[Kind, tuple[str, ...]]) -> Iterator[Cover]:
+def _plan_covers(planned: Mapping[CoverKind, tuple[str, ...]]) -> Iterator[Cover]:
     for kind, paths in planned.items():
         for path in paths:
             try:
-                yield covers.look(path, kind)
+                yield covers.make_cover(path, kind)
             except OSError as error:
                 raise SandboxSetupError(f"{path} cannot be protected: {error}.") from error
 
 
-def _shown_folders(profile: Profile) -> dict[str, Identity]:
+def _read_identities(profile: SandboxProfile) -> dict[str, FileIdentity]:
     """Return what was looked at and is mounted by its path: it must be the same when everything is mounted."""
     try:
-        workspace = identity_of(os.lstat(profile.workspace))
-        shown = {path: identity_of(os.stat(path)) for path in profile.readable if os.path.realpath(path) == path}
+        workspace = get_identity(os.lstat(profile.workspace))
+        shown = {path: get_identity(os.stat(path)) for path in profile.readable if os.path.realpath(path) == path}
     except OSError as error:
         raise SandboxSetupError(f"The sandbox cannot be planned: {error}.") from error
     if profile.identity and workspace != profile.identity:
@@ -116,7 +118,7 @@ def _shown_folders(profile: Profile) -> dict[str, Identity]:
     return {**shown, profile.workspace: workspace}
 
 
-def _above(paths: Iterable[str], workspace: str) -> tuple[str, ...]:
+def _parent_folders(paths: Iterable[str], workspace: str) -> tuple[str, ...]:
     """The folders of the workspace that they are in, outer ones first.
 
     A folder that could be moved would take a path to where no rule knows it. A mount cannot be moved.
@@ -130,7 +132,7 @@ def _above(paths: Iterable[str], workspace: str) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _too_many(paths: tuple[str, ...], workspace: str) -> str:
+def _too_many_message(paths: tuple[str, ...], workspace: str) -> str:
     [(folder, count)] = Counter(map(os.path.dirname, paths)).most_common(1)
     place = os.path.relpath(folder, workspace) if is_inside(folder, workspace) else folder
     where = "the workspace itself" if place == "." else place[:500]
@@ -141,7 +143,7 @@ def _too_many(paths: tuple[str, ...], workspace: str) -> str:
     )
 
 
-def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
+def _drop_nested(paths: Iterable[str]) -> tuple[str, ...]:
     """Without those that are inside of another: they are covered with it."""
     found: dict[str, None] = {}
     for path in sorted(set(paths)):
@@ -157,9 +159,9 @@ def is_below(path: str, others: Container[str]) -> bool:
     return path in others
 
 
-def _check(profile: Profile) -> None:
+def _check_profile(profile: SandboxProfile) -> None:
     workspace = profile.workspace
-    if workspace in _NEVER_A_WORKSPACE or any(is_inside(workspace, top) for top in _NEVER_BELOW):
+    if workspace in _FORBIDDEN_WORKSPACES or any(is_inside(workspace, top) for top in _FORBIDDEN_PARENTS):
         raise SandboxSetupError(f"{workspace} is the system's and cannot be a workspace.")
     if not os.path.isabs(workspace) or os.path.realpath(workspace) != workspace:
         raise SandboxSetupError(f"The workspace {workspace} is not an absolute, real path.")
@@ -181,7 +183,7 @@ def _refuse_homes(path: str) -> None:
         raise SandboxSetupError(f"{path} holds more than a command may read.")
 
 
-def _bind_readable(path: str, profile: Profile) -> tuple[str, ...]:
+def _bind_readable(path: str, profile: SandboxProfile) -> tuple[str, ...]:
     if is_inside(path, profile.workspace):
         return ()
     if not os.access(path, os.R_OK):
@@ -189,23 +191,23 @@ def _bind_readable(path: str, profile: Profile) -> tuple[str, ...]:
     return ("--ro-bind", path, path)
 
 
-def _read_only(profile: Profile) -> Iterator[str]:
+def _find_read_only(profile: SandboxProfile) -> Iterator[str]:
     """What the caller names, and the code of this very process: who can write it is out of the sandbox."""
     if any(is_inside(profile.workspace, folder) for folder in runtime_folders()):
         raise SandboxSetupError(
             f"The workspace {profile.workspace} is where the runtime itself is installed: a command could change it."
         )
-    yield from _existing((*profile.read_only, *runtime_folders()), (profile.workspace,))
+    yield from _find_existing((*profile.read_only, *runtime_folders()), (profile.workspace,))
 
 
-def _existing(paths: tuple[str, ...], shown: tuple[str, ...]) -> Iterator[str]:
+def _find_existing(paths: tuple[str, ...], shown: tuple[str, ...]) -> Iterator[str]:
     """The real paths of those that are there to be seen: a mount on another would make it, on the host."""
     for path in map(os.path.realpath, paths):
         if any(is_inside(path, place) for place in shown) and os.path.lexists(path):
             yield path
 
 
-def _shown(profile: Profile) -> tuple[str, ...]:
+def _visible_folders(profile: SandboxProfile) -> tuple[str, ...]:
     system = (*_PROGRAM_FOLDERS, *_settings_folders(profile.network)) if profile.system else ()
     return (profile.workspace, *profile.readable, *system)
 
@@ -238,17 +240,17 @@ def _proc_options() -> tuple[str, ...]:
     # Bubblewrap leaves it open to root: it asks whether the folder can be written, not the files in it.
     options = ["--ro-bind", "/proc/sys", "/proc/sys"]
     if os.geteuid() == 0:
-        options += [word for path in _PROC_OF_ROOT if _holds_writable(path) for word in ("--ro-bind", path, path)]
+        options += [word for path in _PROC_OF_ROOT if _has_writable_file(path) for word in ("--ro-bind", path, path)]
     return tuple(options)
 
 
-def _holds_writable(path: str) -> bool:
+def _has_writable_file(path: str) -> bool:
     files = [Path(path)] if os.path.isfile(path) else (file for file in Path(path).rglob("*") if file.is_file())
     return any(file.stat().st_mode & 0o222 for file in files)
 
 
 @cache
-def _copies(network: bool) -> tuple[str, ...]:
+def _list_copies(network: bool) -> tuple[str, ...]:
     paths = (*_SETTINGS_FILES, *(_NETWORK_FILES if network else ()))
     return tuple(path for path in paths if not _is_link_to_usr(path) and _is_small_file(path))
 

@@ -23,7 +23,7 @@ from pydantic import ConfigDict, validate_call
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from ...domain.outcome import SideEffect
-from ...domain.tool import Situation, ToolContext, ToolDefinition
+from ...domain.tool import CallContext, ToolContext, ToolDefinition
 
 MAX_OUTPUT_BYTES = 10 * 1024 * 1024
 _MAX_ERROR_CHARS = 10_000
@@ -35,7 +35,7 @@ SCRIPT_MODULE = "__interlock_script__"
 LOADING: set[str] = set()
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class HandlerRequest(msgspec.Struct, frozen=True, kw_only=True):
     module: str
     #: The script to load when the handler is not in an importable module.
     file: str
@@ -45,35 +45,35 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     #: JSON text.
     arguments: str
     sys_path: tuple[str, ...]
-    situation: Situation
+    situation: CallContext
     call_id: str
     tool_name: str
     access_token: str
 
 
-class _Message(msgspec.Struct, frozen=True, tag_field="type"):
+class _TaggedMessage(msgspec.Struct, frozen=True, tag_field="type"):
     pass
 
 
-class Progress(_Message, frozen=True, tag="progress"):
+class ProgressMessage(_TaggedMessage, frozen=True, tag="progress"):
     message: str
 
 
-class Effect(_Message, frozen=True, tag="effect"):
+class EffectMessage(_TaggedMessage, frozen=True, tag="effect"):
     effect: SideEffect
 
 
-class Returned(_Message, frozen=True, tag="returned"):
+class ReturnMessage(_TaggedMessage, frozen=True, tag="returned"):
     value: msgspec.Raw
 
 
-class Raised(_Message, frozen=True, tag="raised"):
+class ErrorMessage(_TaggedMessage, frozen=True, tag="raised"):
     type_name: str
     text: str
 
 
-Message: TypeAlias = Progress | Effect | Returned | Raised
-Send: TypeAlias = Callable[[Message], None]
+HandlerMessage: TypeAlias = ProgressMessage | EffectMessage | ReturnMessage | ErrorMessage
+SendMessage: TypeAlias = Callable[[HandlerMessage], None]
 
 
 class _ReportingContext(ToolContext):
@@ -81,68 +81,68 @@ class _ReportingContext(ToolContext):
 
     __slots__ = ("_send",)
 
-    def __init__(self, request: Request, send: Send) -> None:
+    def __init__(self, request: HandlerRequest, send: SendMessage) -> None:
         super().__init__(
             situation=request.situation,
             call_id=request.call_id,
             tool_name=request.tool_name,
-            on_progress=lambda _, message: send(Progress(message)),
+            on_progress=lambda _, message: send(ProgressMessage(message)),
         )
         self.access_token = request.access_token
         self._send = send
 
     def side_effect(self, kind: str, target: str, detail: str = "") -> None:
         super().side_effect(kind, target, detail)
-        self._send(Effect(self.effects[-1]))
+        self._send(EffectMessage(self.effects[-1]))
 
 
-def outcome(request: Request, send: Send) -> Returned | Raised:
+def run_handler(request: HandlerRequest, send: SendMessage) -> ReturnMessage | ErrorMessage:
     """Run the handler. Whatever it raises, and a value that cannot be JSON, is an outcome too."""
     try:
-        returned = _call(request, _ReportingContext(request, send))
+        returned = _call_handler(request, _ReportingContext(request, send))
         if isinstance(returned, BaseException):
             raise returned
-        value = as_json(returned)
+        value = to_json_bytes(returned)
     except BaseException as error:
-        return Raised(type(error).__name__, _text(error))
+        return ErrorMessage(type(error).__name__, _error_text(error))
     if len(value) > MAX_OUTPUT_BYTES:
-        return Raised("ValueError", f"the value is {len(value)} bytes of JSON, more than {MAX_OUTPUT_BYTES}")
-    return Returned(msgspec.Raw(value))
+        return ErrorMessage("ValueError", f"the value is {len(value)} bytes of JSON, more than {MAX_OUTPUT_BYTES}")
+    return ReturnMessage(msgspec.Raw(value))
 
 
-def as_json(value: Any) -> bytes:
+def to_json_bytes(value: Any) -> bytes:
     """What is no JSON becomes what is nearest to it: a list for a set, text for a path or an unknown object."""
     try:
-        return to_json(value, inf_nan_mode="strings", fallback=_nearest)
+        return to_json(value, inf_nan_mode="strings", fallback=_to_nearest_json)
     except (PydanticSerializationError, UnicodeDecodeError):
         # The one thing that can be put in another way: bytes that are no text.
-        return to_json(value, inf_nan_mode="strings", fallback=_nearest, bytes_mode="base64")
+        return to_json(value, inf_nan_mode="strings", fallback=_to_nearest_json, bytes_mode="base64")
 
 
-def _nearest(value: Any) -> Any:
+def _to_nearest_json(value: Any) -> Any:
     return msgspec.to_builtins(value, enc_hook=str)
 
 
-def _text(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     try:
         return str(error)[:_MAX_ERROR_CHARS].encode(errors="backslashreplace").decode()
     except Exception:
         return ""
 
 
-def _call(request: Request, context: ToolContext) -> Any:
-    module = _load(request)
+def _call_handler(request: HandlerRequest, context: ToolContext) -> Any:
+    module = _load_module(request)
     found = attrgetter(request.qualname)(module)
     given = {request.context_parameter: context} if request.context_parameter else {}
-    tool = _definition(found, module)
+    tool = _find_definition(found, module)
     if tool is None:
-        return _call_plain(found, request, given)
+        return _call_function(found, request, given)
     checked = tool.args_model.model_validate_json(request.arguments)
     arguments = {request.args_parameter: checked} if request.args_parameter else checked.__dict__
     return tool.handler(**arguments, **given)
 
 
-def _call_plain(function: Callable[..., Any], request: Request, given: dict[str, Any]) -> Any:
+def _call_function(function: Callable[..., Any], request: HandlerRequest, given: dict[str, Any]) -> Any:
     """A function whose definition the module does not name: its annotations say what the arguments are."""
     arguments = from_json(request.arguments)
     if request.args_parameter:
@@ -151,14 +151,14 @@ def _call_plain(function: Callable[..., Any], request: Request, given: dict[str,
     return checked(**arguments, **given)
 
 
-def _definition(found: Any, module: ModuleType) -> ToolDefinition | None:
+def _find_definition(found: Any, module: ModuleType) -> ToolDefinition | None:
     if isinstance(found, ToolDefinition):
         return found
     tools = (value for value in vars(module).values() if isinstance(value, ToolDefinition))
     return next((tool for tool in tools if tool.handler is found), None)
 
 
-def _load(request: Request) -> ModuleType:
+def _load_module(request: HandlerRequest) -> ModuleType:
     sys.path[:] = request.sys_path
     LOADING.add(request.module)
     try:
@@ -174,7 +174,7 @@ def _load_script(file: str) -> ModuleType:
     return module
 
 
-def _take_channel() -> socket.socket:
+def _claim_channel() -> socket.socket:
     channel = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -182,27 +182,27 @@ def _take_channel() -> socket.socket:
     return channel
 
 
-def _end_with(channel: socket.socket) -> None:
+def _kill_on_close(channel: socket.socket) -> None:
     with suppress(ConnectionError):
         channel.recv(1)
     os.killpg(os.getpgrp(), SIGKILL)
 
 
 def main() -> None:
-    channel = _take_channel()
+    channel = _claim_channel()
     # It was for finding this module; what the tool starts must not inherit it.
     os.environ.pop("PYTHONPATH", None)
     with channel.makefile("rb") as lines:
-        request = msgspec.json.decode(lines.readline(), type=Request)
-    Thread(target=_end_with, args=(channel,), daemon=True).start()
+        request = msgspec.json.decode(lines.readline(), type=HandlerRequest)
+    Thread(target=_kill_on_close, args=(channel,), daemon=True).start()
     encode, sending = msgspec.json.Encoder().encode, Lock()
 
-    def send(message: Message) -> None:
+    def send(message: HandlerMessage) -> None:
         line = encode(message) + b"\n"
         with sending:
             channel.sendall(line)
 
-    send(outcome(request, send))
+    send(run_handler(request, send))
 
 
 if __name__ == "__main__":

@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from ...domain.errors import PreconditionError
-from ...domain.payload import Surroundings
-from ...domain.tool import JsonObject, Problem, Reach, Situation, ToolContext, ToolDefinition
-from ...rendering.sentences import error_text
-from ..commands.turns import take_turn
+from ...domain.payload import ExecutionEnvironment
+from ...domain.tool import JsonObject, CheckProblem, SandboxScope, CallContext, ToolContext, ToolDefinition
+from ...rendering.sentences import describe_error
+from ..commands.turns import acquire_workspace
 from ..workspace.operands import bind_files, describe_change
 from .process import run_in_process
 from .threads import ThreadPool
@@ -21,41 +21,41 @@ from .threads import ThreadPool
 class LocalSandbox:
     """Implements `Sandbox`: coroutines in the loop, functions in threads, killable tools in processes."""
 
-    unconfined = Reach(sandbox="none")
+    unconfined_scope = SandboxScope(sandbox="none")
 
     def __init__(self, max_threads: int = 512) -> None:
         self._threads = ThreadPool(max_threads)
 
-    def executor(self, tool: ToolDefinition) -> str:
+    def executor_name(self, tool: ToolDefinition) -> str:
         if tool.isolation == "process":
             return "process"
         return "async" if tool.is_async else "thread"
 
-    def reach(self, tool: ToolDefinition, arguments: JsonObject, situation: Situation) -> Reach:
+    def describe_scope(self, tool: ToolDefinition, arguments: JsonObject, situation: CallContext) -> SandboxScope:
         if tool.reach is None:
-            return self.unconfined
+            return self.unconfined_scope
         try:
             return tool.reach(deepcopy(arguments), situation)
         except Exception as error:
             # It is on the tool to hold itself back; what it cannot even describe, nobody can vouch for.
-            return Reach(sandbox="unknown", profile=error_text(error))
+            return SandboxScope(sandbox="unknown", profile=describe_error(error))
 
-    def surroundings(
-        self, tool: ToolDefinition, arguments: JsonObject, situation: Situation, paths: Iterable[str]
-    ) -> Surroundings:
-        reach = self.reach(tool, arguments, situation)
+    def describe_environment(
+        self, tool: ToolDefinition, arguments: JsonObject, situation: CallContext, paths: Iterable[str]
+    ) -> ExecutionEnvironment:
+        reach = self.describe_scope(tool, arguments, situation)
         cwd = reach.cwd or situation.workspace or _current_folder()
-        return Surroundings(
+        return ExecutionEnvironment(
             cwd=cwd,
             environment=reach.environment,
-            sandbox=f"{reach.sandbox}/{reach.profile or self.executor(tool)}",
+            sandbox=f"{reach.sandbox}/{reach.profile or self.executor_name(tool)}",
             files=bind_files(paths, cwd),
         )
 
     def start(self, tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Awaitable[Any]:
         # A tool that says what it reaches looks after its files itself.
         if context.bound is not None and tool.reach is None and context.bound.can_change:
-            return self._start_alone(tool, checked, context, context.bound)
+            return self._start_exclusive(tool, checked, context, context.bound)
         if tool.isolation == "process":
             return run_in_process(tool, checked, context)
         arguments = {tool.args_parameter: checked} if tool.args_parameter else checked.__dict__
@@ -65,20 +65,20 @@ class LocalSandbox:
             return tool.handler(**arguments)
         return self._threads.run(tool.handler, arguments)
 
-    async def _start_alone(
-        self, tool: ToolDefinition, checked: BaseModel, context: ToolContext, bound: Surroundings
+    async def _start_exclusive(
+        self, tool: ToolDefinition, checked: BaseModel, context: ToolContext, expected: ExecutionEnvironment
     ) -> Any:
         """Run an approved call while no command can change the files that the approval is bound to."""
-        turn = await take_turn(bound.cwd, "end")
+        lease = await acquire_workspace(expected.cwd, "end")
         try:
-            if problem := await asyncio.to_thread(describe_change, bound):
-                raise PreconditionError(Problem(message=problem, code="stale_file_baseline"))
+            if problem := await asyncio.to_thread(describe_change, expected):
+                raise PreconditionError(CheckProblem(message=problem, code="stale_file_baseline"))
             context.bound = None
             return await self.start(tool, checked, context)
         finally:
-            turn.end()
+            lease.release()
 
-    def call(self, function: Callable[[], Any]) -> Awaitable[Any]:
+    def run_blocking(self, function: Callable[[], Any]) -> Awaitable[Any]:
         return self._threads.run(function, {})
 
     async def close(self) -> None:

@@ -20,7 +20,15 @@ import msgspec
 from pydantic import BaseModel
 
 from ...domain.tool import ToolContext, ToolDefinition
-from .child import MAX_OUTPUT_BYTES, Effect, Message, Progress, Raised, Request, Returned
+from .child import (
+    MAX_OUTPUT_BYTES,
+    EffectMessage,
+    HandlerMessage,
+    ProgressMessage,
+    ErrorMessage,
+    HandlerRequest,
+    ReturnMessage,
+)
 
 _PROGRAM = ("-P", "-m", "interlock.sandbox.handlers.child")
 _KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ")
@@ -31,14 +39,14 @@ _STDERR_TAIL_BYTES = 2048
 _GRACE_SECONDS = 0.25
 
 _encode = msgspec.json.Encoder().encode
-_decode: Callable[[bytes], Message] = msgspec.json.Decoder(Message).decode
+_decode: Callable[[bytes], HandlerMessage] = msgspec.json.Decoder(HandlerMessage).decode
 
 
 class ProcessToolError(RuntimeError):
     """The handler raised, or its process died: the text says which exception or signal it was."""
 
 
-class _Tail(asyncio.Protocol):
+class _StderrTail(asyncio.Protocol):
     """The end of what was written to standard error."""
 
     def __init__(self) -> None:
@@ -58,36 +66,36 @@ class _Tail(asyncio.Protocol):
         return self._kept.decode(errors="replace").strip()
 
 
-class _Child:
+class _ChildProcess:
     def __init__(
         self,
         process: asyncio.subprocess.Process,
         channel: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        stderr: _Tail,
+        stderr: _StderrTail,
     ) -> None:
         self._process = process
         self._reader, self._writer = channel
         self._stderr = stderr
 
-    async def run(self, request: Request, context: ToolContext) -> Any:
+    async def run(self, request: HandlerRequest, context: ToolContext) -> Any:
         self._writer.write(_encode(request) + b"\n")
         exited = asyncio.ensure_future(self._process.wait())
-        exited.add_done_callback(self._hang_up_soon)
-        last = await self._last_message(context)
+        exited.add_done_callback(self._abort_soon)
+        last = await self._read_last_message(context)
         await asyncio.wait((exited,), timeout=_GRACE_SECONDS)
         match last:
-            case Returned():
+            case ReturnMessage():
                 return msgspec.json.decode(last.value)
-            case Raised():
+            case ErrorMessage():
                 raise ProcessToolError(f"{last.type_name}: {last.text}")
             case None:
-                raise ProcessToolError(await self._cause_of_death())
+                raise ProcessToolError(await self._describe_exit())
 
-    def _hang_up_soon(self, exited: object) -> None:
+    def _abort_soon(self, exited: object) -> None:
         """What the child said is still read, but a process that it forked may not hold the channel open for ever."""
         asyncio.get_running_loop().call_later(_GRACE_SECONDS, self._writer.transport.abort)
 
-    async def _last_message(self, context: ToolContext) -> Returned | Raised | None:
+    async def _read_last_message(self, context: ToolContext) -> ReturnMessage | ErrorMessage | None:
         while True:
             try:
                 message = _decode(await self._reader.readuntil())
@@ -96,14 +104,14 @@ class _Child:
             except asyncio.LimitOverrunError:
                 raise ProcessToolError(f"the tool sent more than {MAX_OUTPUT_BYTES} bytes") from None
             match message:
-                case Progress():
+                case ProgressMessage():
                     context.progress(message.message)
-                case Effect(effect=effect):
+                case EffectMessage(effect=effect):
                     context.side_effect(effect.kind, effect.target, effect.detail)
-                case Returned() | Raised():
+                case ReturnMessage() | ErrorMessage():
                     return message
 
-    async def _cause_of_death(self) -> str:
+    async def _describe_exit(self) -> str:
         status = self._process.returncode
         if status is None:
             cause = "the tool's process hung up before it returned"
@@ -118,8 +126,8 @@ class _Child:
 async def run_in_process(tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Any:
     """The handler's value as JSON data, or `ProcessToolError`. Cancelling this kills the process."""
     refuse_while_loading(tool)
-    request = _request(tool, checked, context)
-    async with _started() as child:
+    request = _build_request(tool, checked, context)
+    async with _start_child() as child:
         return await child.run(request, context)
 
 
@@ -132,9 +140,9 @@ def refuse_while_loading(tool: ToolDefinition) -> None:
         )
 
 
-def _request(tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> Request:
-    module, file = _place(tool.handler)
-    return Request(
+def _build_request(tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> HandlerRequest:
+    module, file = _locate_handler(tool.handler)
+    return HandlerRequest(
         module=module,
         file=file,
         qualname=tool.handler.__qualname__,
@@ -149,7 +157,7 @@ def _request(tool: ToolDefinition, checked: BaseModel, context: ToolContext) -> 
     )
 
 
-def _place(handler: Callable[..., Any]) -> tuple[str, str]:
+def _locate_handler(handler: Callable[..., Any]) -> tuple[str, str]:
     """The module to import, or the script to load, that defines the handler."""
     if handler.__module__ != "__main__":
         return handler.__module__, ""
@@ -167,13 +175,13 @@ def _sys_path() -> tuple[str, ...]:
     return tuple(os.path.abspath(entry) for entry in sys.path)
 
 
-def _environment() -> dict[str, str]:
+def _build_environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
     return {**kept, "PYTHONPATH": os.pathsep.join(_sys_path())}
 
 
 @asynccontextmanager
-async def _started() -> AsyncGenerator[_Child]:
+async def _start_child() -> AsyncGenerator[_ChildProcess]:
     channel, its_channel = socket.socketpair()
     stderr, its_stderr = socket.socketpair()
     with channel, stderr:
@@ -184,32 +192,32 @@ async def _started() -> AsyncGenerator[_Child]:
                 stdin=its_channel.fileno(),
                 stdout=DEVNULL,
                 stderr=its_stderr.fileno(),
-                env=_environment(),
+                env=_build_environment(),
                 start_new_session=True,
             )
         try:
-            async with _connected(process, channel, stderr) as child:
+            async with _connect_child(process, channel, stderr) as child:
                 yield child
         finally:
-            await _end(process)
+            await _terminate(process)
 
 
 @asynccontextmanager
-async def _connected(
+async def _connect_child(
     process: asyncio.subprocess.Process, channel: socket.socket, stderr: socket.socket
-) -> AsyncGenerator[_Child]:
+) -> AsyncGenerator[_ChildProcess]:
     reader, writer = await asyncio.open_connection(sock=channel, limit=_MAX_MESSAGE_BYTES)
     try:
-        listener, tail = await asyncio.get_running_loop().create_connection(_Tail, sock=stderr)
+        listener, tail = await asyncio.get_running_loop().create_connection(_StderrTail, sock=stderr)
         try:
-            yield _Child(process, (reader, writer), tail)
+            yield _ChildProcess(process, (reader, writer), tail)
         finally:
             listener.abort()
     finally:
         writer.transport.abort()
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _terminate(process: asyncio.subprocess.Process) -> None:
     try:
         if process.returncode is None:
             _signal_group(process, signal.SIGTERM)

@@ -20,7 +20,7 @@ from contextvars import Context, copy_context
 from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias
 
-from ..interface import SandboxFull
+from ..interface import SandboxFullError
 
 _Job: TypeAlias = tuple[AbstractEventLoop, Future[Any], Context, Callable[..., Any], Mapping[str, Any]]
 #: A worker is known by the queue of its next job; None ends it.
@@ -38,7 +38,7 @@ class ThreadPool:
     def run(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Future[Any]:
         """Start the function in a thread, with a copy of the current context. `SandboxFull` when no thread is free."""
         if self._closed:
-            raise SandboxFull("The sandbox is closed.")
+            raise SandboxFullError("The sandbox is closed.")
         loop = get_running_loop()
         future: Future[Any] = loop.create_future()
         job = (loop, future, copy_context(), function, arguments)
@@ -50,7 +50,7 @@ class ThreadPool:
 
     def _start_worker(self, job: _Job) -> None:
         if len(self._workers) >= self.max_threads:
-            raise SandboxFull(f"All {self.max_threads} threads are busy.")
+            raise SandboxFullError(f"All {self.max_threads} threads are busy.")
         worker: _Worker = SimpleQueue()
         self._workers.add(worker)
         worker.put(job)
@@ -59,7 +59,7 @@ class ThreadPool:
             start_new_thread(self._work, (worker,))
         except RuntimeError as error:
             self._workers.discard(worker)
-            raise SandboxFull(f"No thread could be started ({error}).") from error
+            raise SandboxFullError(f"No thread could be started ({error}).") from error
 
     def close(self) -> None:
         """End idle threads now and busy ones when their handler returns. Closing twice is fine."""
@@ -81,11 +81,11 @@ class ThreadPool:
     def _serve(self, worker: _Worker) -> None:
         while job := self._next_job(worker):
             loop, future = job[:2]
-            value, error = _do(job)
+            value, error = _run_job(job)
             self._idle.append(worker)
             # A closed loop has nobody left who would want to know.
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(_finish, future, value, error)
+                loop.call_soon_threadsafe(_set_outcome, future, value, error)
             # An idle thread must not keep the last call alive.
             del loop, future, job, value, error
 
@@ -101,7 +101,7 @@ class ThreadPool:
             return None
 
 
-def _do(job: _Job) -> tuple[Any, Exception | None]:
+def _run_job(job: _Job) -> tuple[Any, Exception | None]:
     _, _, context, function, arguments = job
     try:
         return context.run(function, **arguments), None
@@ -118,7 +118,7 @@ def _as_exception(raised: BaseException) -> Exception:
     return wrapped
 
 
-def _finish(future: Future[Any], value: Any, error: Exception | None) -> None:
+def _set_outcome(future: Future[Any], value: Any, error: Exception | None) -> None:
     if future.done():
         return
     if error is None:

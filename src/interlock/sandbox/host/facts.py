@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from ..workspace.beneath import has_openat2
-from .landlock import abi
+from .landlock import get_abi
 from .seccomp import MACHINES
 
 _SETTINGS = (
@@ -18,10 +18,10 @@ _SETTINGS = (
     "kernel.apparmor_restrict_unprivileged_userns",
 )
 #: Files that container engines make.
-_CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
+_CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
 
 
-class Host(msgspec.Struct, frozen=True, kw_only=True):
+class HostInfo(msgspec.Struct, frozen=True, kw_only=True):
     system: str
     kernel: str
     machine: str
@@ -39,34 +39,34 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     cgroup: str
 
 
-def read_host() -> Host:
-    return Host(
+def read_host_info() -> HostInfo:
+    return HostInfo(
         system=platform.system(),
         kernel=platform.release(),
         machine=platform.machine(),
         user_id=os.geteuid(),
-        container=any(map(os.path.exists, _CONTAINER_MARKS)),
-        settings={name: value for name in _SETTINGS if (value := _setting(name))},
+        container=any(map(os.path.exists, _CONTAINER_FILES)),
+        settings={name: value for name in _SETTINGS if (value := _read_setting(name))},
         openat2=has_openat2(),
-        landlock_abi=abi(),
+        landlock_abi=get_abi(),
         seccomp=os.path.exists("/proc/sys/kernel/seccomp") and platform.machine() in MACHINES,
-        cgroup=_cgroup(),
+        cgroup=_read_cgroup_state(),
     )
 
 
-def _setting(name: str) -> str:
-    return _text(f"/proc/sys/{name.replace('.', '/')}")
+def _read_setting(name: str) -> str:
+    return _read_text(f"/proc/sys/{name.replace('.', '/')}")
 
 
-def _cgroup() -> str:
+def _read_cgroup_state() -> str:
     if not os.path.exists("/sys/fs/cgroup/cgroup.controllers"):
         return "v1" if os.path.isdir("/sys/fs/cgroup") and os.listdir("/sys/fs/cgroup") else "none"
-    own = next((line[3:] for line in _text("/proc/self/cgroup").splitlines() if line.startswith("0::")), "")
+    own = next((line[3:] for line in _read_text("/proc/self/cgroup").splitlines() if line.startswith("0::")), "")
     writable = own != "" and os.access(f"/sys/fs/cgroup{own}/cgroup.procs", os.W_OK)
     return "v2, writable" if writable else "v2"
 
 
-def _text(path: str) -> str:
+def _read_text(path: str) -> str:
     with suppress(OSError, UnicodeDecodeError):
         return Path(path).read_text(encoding="ascii").strip()
     return ""

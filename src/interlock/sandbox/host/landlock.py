@@ -23,39 +23,39 @@ _PATH_BENEATH = 1
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = (1 << bit for bit in range(4))
 REFER, TRUNCATE, IOCTL_DEV = (1 << bit for bit in range(13, 16))
 #: The first version has the rights 0 to 12; what later versions added.
-_FIRST = (1 << 13) - 1
-_ADDED = {2: REFER, 3: TRUNCATE, 5: IOCTL_DEV}
+_FIRST_ABI_RIGHTS = (1 << 13) - 1
+_ADDED_RIGHTS = {2: REFER, 3: TRUNCATE, 5: IOCTL_DEV}
 #: Rights that a file can have; the others are about entries of a folder.
-_OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
+_FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 
-READ = EXECUTE | READ_FILE | READ_DIR
+READ_RIGHTS = EXECUTE | READ_FILE | READ_DIR
 #: All there are: the ruleset takes those that this kernel has.
-WRITE = _FIRST | REFER | TRUNCATE | IOCTL_DEV
+WRITE_RIGHTS = _FIRST_ABI_RIGHTS | REFER | TRUNCATE | IOCTL_DEV
 #: Binding and connecting TCP sockets, since version 4.
 _NETWORK = 3
 #: Abstract Unix sockets and signals of processes that are not restricted by the same ruleset, since version 6.
 _SCOPE = 3
 #: Older ones let any file be emptied that the user could write.
-OLDEST_USEFUL = 3
-SCOPED_SINCE = 6
+MIN_ABI = 3
+MIN_SCOPED_ABI = 6
 
 
-class _Attributes(ctypes.Structure):
+class _RulesetAttributes(ctypes.Structure):
     _fields_ = (("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scope", ctypes.c_uint64))
 
 
-class _Beneath(ctypes.Structure):
+class _PathBeneathRule(ctypes.Structure):
     _pack_ = 1
     _fields_ = (("rights", ctypes.c_uint64), ("fd", ctypes.c_int32))
 
 
 @cache
-def abi() -> int:
+def get_abi() -> int:
     """The version of Landlock that this kernel has; 0: none, or it is switched off."""
     if platform.system() != "Linux":
         return 0  # the number is another call there
     with suppress(OSError):
-        return _call(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION_FLAG))
+        return _syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION_FLAG))
     return 0
 
 
@@ -63,21 +63,21 @@ class Ruleset:
     """`OSError` when the kernel refuses."""
 
     def __init__(self, *, network: bool) -> None:
-        version = abi()
-        self._handled = _FIRST
-        for since, right in _ADDED.items():
+        version = get_abi()
+        self._handled = _FIRST_ABI_RIGHTS
+        for since, right in _ADDED_RIGHTS.items():
             self._handled |= right if version >= since else 0
-        attributes = _Attributes(self._handled, 0 if network else _NETWORK, _SCOPE)
+        attributes = _RulesetAttributes(self._handled, 0 if network else _NETWORK, _SCOPE)
         # Older kernels know only the first fields.
-        size = 8 if version < 4 else 16 if version < SCOPED_SINCE else 24  # noqa: PLR2004 - as in the kernel's table
-        self.fd = _call(_CREATE_RULESET, ctypes.byref(attributes), ctypes.c_size_t(size), ctypes.c_uint32(0))
+        size = 8 if version < 4 else 16 if version < MIN_SCOPED_ABI else 24  # noqa: PLR2004 - as in the kernel's table
+        self.fd = _syscall(_CREATE_RULESET, ctypes.byref(attributes), ctypes.c_size_t(size), ctypes.c_uint32(0))
 
     def allow(self, fd: int, rights: int) -> None:
         """Everything at and below what the descriptor is open for, which may be a folder or a file."""
-        rights &= self._handled if stat.S_ISDIR(os.fstat(fd).st_mode) else self._handled & _OF_FILES
+        rights &= self._handled if stat.S_ISDIR(os.fstat(fd).st_mode) else self._handled & _FILE_RIGHTS
         if rights:
-            beneath = _Beneath(rights, fd)
-            _call(_ADD_RULE, ctypes.c_int(self.fd), ctypes.c_int(_PATH_BENEATH), ctypes.byref(beneath), _NO_FLAGS)
+            beneath = _PathBeneathRule(rights, fd)
+            _syscall(_ADD_RULE, ctypes.c_int(self.fd), ctypes.c_int(_PATH_BENEATH), ctypes.byref(beneath), _NO_FLAGS)
 
     def close(self) -> None:
         os.close(self.fd)
@@ -92,7 +92,7 @@ class Ruleset:
 _NO_FLAGS = ctypes.c_uint32(0)
 
 
-def _call(number: int, *arguments: object) -> int:
+def _syscall(number: int, *arguments: object) -> int:
     result: int = ctypes.CDLL(None, use_errno=True).syscall(ctypes.c_long(number), *arguments)
     if result < 0:
         error = ctypes.get_errno()

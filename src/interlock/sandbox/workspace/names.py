@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable
 
-from .refusals import refused
+from .refusals import make_refusal
 
 _MAX_PATH_BYTES = 4_095
 _MAX_NAME_BYTES = 255
@@ -15,35 +15,35 @@ _MAX_NAMES = 255
 _URI = re.compile(r"file:|[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
-def relative_text(path: str, roots: Iterable[str]) -> str:
+def to_relative_path(path: str, roots: Iterable[str]) -> str:
     """The path from the root, "." for the root itself. An absolute one must begin with one of the root's names."""
-    if problem := _malformed(path):
-        raise refused(path, "malformed", problem)
+    if problem := _find_malformation(path):
+        raise make_refusal(path, "malformed", problem)
     if not path.startswith("/"):
         return path
-    names = parts(path)
+    names = split_names(path)
     for root in roots:
-        above = parts(root)
+        above = split_names(root)
         if names[: len(above)] == above:
             ending = "/." if path.endswith(("/", "/.")) else ""
             return ("/".join(names[len(above) :]) or ".") + ending
-    raise refused(path, "outside")
+    raise make_refusal(path, "outside")
 
 
-def parts(path: str) -> list[str]:
+def split_names(path: str) -> list[str]:
     """The names in a path, without those that say nothing."""
     return [name for name in path.split("/") if name not in ("", ".")]
 
 
-def split_last(path: str, relative: str) -> tuple[str, str]:
+def split_parent(path: str, relative: str) -> tuple[str, str]:
     """The folder of a file and the file's name, for a file that is to be written."""
     folder, _, name = relative.rpartition("/")
     if name in ("", ".", ".."):
-        raise refused(path, "not_a_file", "it names a folder")
+        raise make_refusal(path, "not_a_file", "it names a folder")
     return folder or ".", name
 
 
-def _malformed(path: str) -> str | None:
+def _find_malformation(path: str) -> str | None:
     if not path:
         return "it is empty"
     if "\0" in path:
@@ -52,10 +52,10 @@ def _malformed(path: str) -> str | None:
         return "a home is not part of the workspace; a file whose name begins with ~ is written ./~name"
     if _URI.match(path):
         return "it is a URI"
-    return _unencodable(path)
+    return _find_encoding_problem(path)
 
 
-def _unencodable(path: str) -> str | None:
+def _find_encoding_problem(path: str) -> str | None:
     # No name that takes more characters can take fewer bytes: hostile lengths are not encoded first.
     if len(path) > _MAX_PATH_BYTES:
         return "it is too long"

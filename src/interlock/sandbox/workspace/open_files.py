@@ -6,46 +6,46 @@ from typing import Literal, NamedTuple, Self, TypeAlias
 
 import msgspec
 
-from .beneath import Reached
+from .beneath import OpenedPath
 
-PlaceKind: TypeAlias = Literal["file", "folder", "link", "other", "missing"]
+PathKind: TypeAlias = Literal["file", "folder", "link", "other", "missing"]
 _CLOSED = -1
 
 
-class Place(msgspec.Struct, frozen=True):
+class LocatedPath(msgspec.Struct, frozen=True):
     """Where a path leads, at the time that it was looked at."""
 
     #: The real path from the root, "." for the root itself.
     relative: str
     #: Never a link: that is followed, or refused.
-    kind: PlaceKind
+    kind: PathKind
 
     @property
     def exists(self) -> bool:
         return self.kind != "missing"
 
 
-class Entry(msgspec.Struct, frozen=True):
+class FolderEntry(msgspec.Struct, frozen=True):
     """What a folder holds under one name. A link is not followed."""
 
     #: Bytes that are no UTF-8 stand in here as lone surrogates, as in `os.listdir`.
     name: str
-    kind: PlaceKind
+    kind: PathKind
     size_bytes: int
 
 
-class Listing(msgspec.Struct, frozen=True):
+class FolderContents(msgspec.Struct, frozen=True):
     #: Of the folder.
     relative: str
     #: The first ones by name.
-    entries: tuple[Entry, ...]
+    entries: tuple[FolderEntry, ...]
     #: How many names there are.
     found: int
     #: False when there are so many names that not all were looked at.
     complete: bool
 
 
-class Replaced(NamedTuple):
+class ReplacedFile(NamedTuple):
     relative: str
     #: Of the new file.
     stat: os.stat_result
@@ -53,10 +53,10 @@ class Replaced(NamedTuple):
     created: bool
 
 
-class _Open:
+class _OpenDescriptor:
     """A descriptor and its real path from the root. It is closed at the latest when nobody holds it."""
 
-    def __init__(self, reached: Reached) -> None:
+    def __init__(self, reached: OpenedPath) -> None:
         self.fd, self.relative = reached
 
     def close(self) -> None:
@@ -74,20 +74,20 @@ class _Open:
         self.close()
 
 
-class OpenFile(_Open):
+class OpenFile(_OpenDescriptor):
     """A plain file, open for reading."""
 
-    def __init__(self, reached: Reached) -> None:
+    def __init__(self, reached: OpenedPath) -> None:
         super().__init__(reached)
         #: As it was when the file was opened.
         self.stat = os.fstat(reached.fd)
 
 
-class OpenFolder(_Open):
+class OpenFolder(_OpenDescriptor):
     """A folder, open for listing."""
 
 
-def kind_of(mode: int) -> PlaceKind:
+def classify_mode(mode: int) -> PathKind:
     if S_ISREG(mode):
         return "file"
     if S_ISDIR(mode):

@@ -6,7 +6,7 @@ from hashlib import sha256
 from os.path import expanduser, join
 from stat import S_ISDIR, S_ISREG
 
-from ...domain.payload import FileOperand, Surroundings
+from ...domain.payload import FileOperand, ExecutionEnvironment
 from .beneath import has_fd_links
 
 _MAX_FILES = 64
@@ -19,14 +19,14 @@ def bind_files(paths: Iterable[str], cwd: str) -> tuple[FileOperand, ...]:
     """One operand per path, sorted. What is no file, or too large to read, says why it could not be bound."""
     budget = _Budget(_MAX_BYTES)
     named = sorted(set(paths))
-    bound = [_bind(path, cwd, budget) for path in named[:_MAX_FILES]]
+    bound = [_bind_file(path, cwd, budget) for path in named[:_MAX_FILES]]
     return (*bound, *(FileOperand(path, unbound=f"one of more than {_MAX_FILES}") for path in named[_MAX_FILES:]))
 
 
-def describe_change(bound: Surroundings) -> str:
+def describe_change(expected: ExecutionEnvironment) -> str:
     """Return which of the files is not what it was when a person approved the call; empty when all are."""
-    now = bind_files([file.path for file in bound.files], bound.cwd)
-    changed = [was.path for was, file in zip(bound.files, now, strict=True) if was != file]
+    now = bind_files([file.path for file in expected.files], expected.cwd)
+    changed = [was.path for was, file in zip(expected.files, now, strict=True) if was != file]
     return f"{changed[0]} changed after a person approved the call" if changed else ""
 
 
@@ -35,22 +35,22 @@ class _Budget:
         self.left_bytes = left_bytes
 
 
-def _bind(path: str, cwd: str, budget: _Budget) -> FileOperand:
+def _bind_file(path: str, cwd: str, budget: _Budget) -> FileOperand:
     try:
-        opened = _find(join(cwd, expanduser(path)))
+        opened = _open_operand(join(cwd, expanduser(path)))
     except (FileNotFoundError, NotADirectoryError):
         return FileOperand(path)
     except (OSError, ValueError) as error:
         return FileOperand(path, unbound=f"it cannot be read ({type(error).__name__})")
     try:
-        return _digest(path, opened, budget)
+        return _digest_operand(path, opened, budget)
     except OSError as error:
         return FileOperand(path, unbound=f"it cannot be read ({type(error).__name__})")
     finally:
         os.close(opened)
 
 
-def _find(path: str) -> int:
+def _open_operand(path: str) -> int:
     """A descriptor of what is there. Only a plain file is opened, since opening acts on others: it wakes whoever writes
     to a pipe, rewinds a tape, starts a watchdog.
     """
@@ -67,7 +67,7 @@ def _find(path: str) -> int:
         os.close(place)
 
 
-def _digest(path: str, opened: int, budget: _Budget) -> FileOperand:
+def _digest_operand(path: str, opened: int, budget: _Budget) -> FileOperand:
     status = os.fstat(opened)
     if S_ISDIR(status.st_mode):
         return FileOperand(path, unbound="a folder")

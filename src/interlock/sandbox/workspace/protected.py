@@ -19,7 +19,7 @@ from unicodedata import category, normalize
 
 _Paths: TypeAlias = frozenset[tuple[str, ...]]
 #: `hold`: a command cannot change it. `tell`: it may, and people are told when it comes. Empty: neither.
-Guard: TypeAlias = Literal["", "hold", "tell"]
+GuardAction: TypeAlias = Literal["", "hold", "tell"]
 EntryKind: TypeAlias = Literal["folder", "link", "other"]
 
 
@@ -62,11 +62,11 @@ GUARDED_FILES = _paths(
 GUARDED_PATTERNS = ("*.code-workspace",)
 #: What git obeys in a repository, or what leads it to another one. Modules and worktrees have repositories of their own
 #: inside of `.git`, in folders of any name.
-_GIT_OBEYED = _paths("hooks config config.worktree commondir info/attributes")
+_GIT_ACTIVE_PATHS = _paths("hooks config config.worktree commondir info/attributes")
 _GIT_FOLDERS = frozenset({"hooks"})
 #: `.git` itself. A file leads git to settings elsewhere. So does a link, but to hold it is to hold what it leads to,
 #: which may be a repository that is worked in.
-_GUARD_OF_REPOSITORY: dict[EntryKind, Guard] = {"folder": "", "link": "tell", "other": "hold"}
+_REPOSITORY_GUARD: dict[EntryKind, GuardAction] = {"folder": "", "link": "tell", "other": "hold"}
 #: Below these a name is that of a branch or a tag.
 _GIT_REFS = frozenset({"heads", "tags", "remotes", "notes"})
 
@@ -82,8 +82,8 @@ _IGNORED = frozenset(
 _SEPARATOR = re.compile(r"[/\\]")
 #: What the kernel appends to the name of an open file that is gone.
 _DELETED = " (deleted)"
-_REMEMBERED = 1_024
-_REMEMBERED_NAMES = 16_384
+_CACHED_PATHS = 1_024
+_CACHED_NAMES = 16_384
 
 
 def is_secret(relative_path: str) -> bool:
@@ -96,7 +96,7 @@ def is_guarded(relative_path: str) -> bool:
     return _is_notable(relative_path) and _is_guarded(relative_path)
 
 
-def guard_of(relative_path: str, kind: EntryKind) -> Guard:
+def find_guard(relative_path: str, kind: EntryKind) -> GuardAction:
     """What is done about something that exists, so that no command makes other programs obey it.
 
     What git itself writes in its folder stays writable. A `HEAD` there makes a repository of its folder, so a new one
@@ -104,19 +104,19 @@ def guard_of(relative_path: str, kind: EntryKind) -> Guard:
     """
     if not _is_notable(relative_path):
         return ""
-    names = _folded(relative_path)
+    names = _fold_path(relative_path)
     if names[-1] == ".git":
-        return _GUARD_OF_REPOSITORY[kind]
+        return _REPOSITORY_GUARD[kind]
     if ".git" not in names:
         return "hold" if _is_guarded(relative_path) else ""
-    return _guard_in_git(names[len(names) - names[::-1].index(".git") :], kind)
+    return _find_git_guard(names[len(names) - names[::-1].index(".git") :], kind)
 
 
-def _guard_in_git(inside: Sequence[str], kind: EntryKind) -> Guard:
+def _find_git_guard(inside: Sequence[str], kind: EntryKind) -> GuardAction:
     if kind == "folder" and inside[-1] not in _GIT_FOLDERS:
         return ""
     may_be_branch = any(pair[0] == "refs" and pair[1] in _GIT_REFS for pair in pairwise(inside[:-1]))
-    if _ends_with(inside, _GIT_OBEYED):
+    if _ends_with(inside, _GIT_ACTIVE_PATHS):
         return "tell" if may_be_branch else "hold"
     if inside[-1] != "head" or inside[-2:-1] == ("logs",) or (may_be_branch and inside[-3:-2] == ("remotes",)):
         return ""
@@ -128,11 +128,11 @@ def _is_notable(relative_path: str) -> bool:
     return any(map(_is_notable_name, relative_path.split("/")))
 
 
-@lru_cache(_REMEMBERED_NAMES)
+@lru_cache(_CACHED_NAMES)
 def _is_notable_name(name: str) -> bool:
     if "\\" in name or name.endswith(_DELETED):
         return True
-    folded = _fold(name)
+    folded = _fold_name(name)
     return folded in _table_names() or _matches(folded, (*SECRET_PATTERNS, *GUARDED_PATTERNS))
 
 
@@ -142,40 +142,40 @@ def _table_names() -> frozenset[str]:
     return frozenset(name for table in tables for path in table for name in path)
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_CACHED_PATHS)
 def _is_secret(relative_path: str) -> bool:
-    names = _folded(relative_path)
-    if _holds_folder(names, SECRET_FOLDERS) or _ends_with(names, SECRET_FILES):
+    names = _fold_path(relative_path)
+    if _contains_folder(names, SECRET_FOLDERS) or _ends_with(names, SECRET_FILES):
         return True
     return _matches(names[-1], SECRET_PATTERNS) and not _matches(names[-1], EXAMPLE_PATTERNS)
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_CACHED_PATHS)
 def _is_guarded(relative_path: str) -> bool:
-    names = _folded(relative_path)
+    names = _fold_path(relative_path)
     return (
-        _holds_folder(names, GUARDED_FOLDERS)
+        _contains_folder(names, GUARDED_FOLDERS)
         or _ends_with(names, GUARDED_FILES)
         or _matches(names[-1], GUARDED_PATTERNS)
     )
 
 
-def _folded(relative_path: str) -> tuple[str, ...]:
-    return tuple(map(_fold, _SEPARATOR.split(relative_path.removesuffix(_DELETED).rstrip("/"))))
+def _fold_path(relative_path: str) -> tuple[str, ...]:
+    return tuple(map(_fold_name, _SEPARATOR.split(relative_path.removesuffix(_DELETED).rstrip("/"))))
 
 
-def _fold(name: str) -> str:
+def _fold_name(name: str) -> str:
     if not name.isascii():
-        name = normalize("NFKC", _visible(normalize("NFKC", name)).casefold())
+        name = normalize("NFKC", _drop_ignorable(normalize("NFKC", name)).casefold())
     # A stream of a file is the file: `.env:x`, `.git::$INDEX_ALLOCATION`.
     return name.partition(":")[0].rstrip(" .").casefold()
 
 
-def _visible(name: str) -> str:
+def _drop_ignorable(name: str) -> str:
     return "".join(letter for letter in name if ord(letter) not in _IGNORED and category(letter) != "Cf")
 
 
-def _holds_folder(names: Sequence[str], folders: _Paths) -> bool:
+def _contains_folder(names: Sequence[str], folders: _Paths) -> bool:
     return any(
         tuple(names[start : start + length]) in folders for length in _lengths(folders) for start in range(len(names))
     )

@@ -24,7 +24,7 @@ RefusalKind: TypeAlias = Literal[
 _MAX_SHOWN_CHARS = 200
 
 
-class PathRefused(SandboxDeniedError):
+class PathRefusedError(SandboxDeniedError):
     """A path was refused, and nothing was read or changed."""
 
     nothing_done = True
@@ -39,7 +39,7 @@ class PathRefused(SandboxDeniedError):
 
 
 #: Of each kind, what is the matter with the path, and what to do now. `hidden` is for the rules of a policy.
-_WORDS: dict[RefusalKind, tuple[str, str]] = {
+_MESSAGES: dict[RefusalKind, tuple[str, str]] = {
     "malformed": ("is not a path that can be used", "Write it differently"),
     "outside": ("leads outside the workspace", "Use a path inside of it, from its root on"),
     "secret": ("is kept for credentials, which tools neither read nor write", "Go on without it"),
@@ -77,24 +77,24 @@ _DETAILS: dict[int, str] = {
 }
 
 
-def refused(path: str, kind: RefusalKind, detail: str = "", *, why: str = "") -> PathRefused:
+def make_refusal(path: str, kind: RefusalKind, detail: str = "", *, message: str = "") -> PathRefusedError:
     """Return the refusal of a path. `why` replaces what is usually said of its kind."""
-    told = f" ({detail})" if detail else ""
-    matter, advice = _WORDS[kind]
-    return PathRefused(f"{shown(path)} {why or matter}{told}. {advice}.", kind)
+    parenthesis = f" ({detail})" if detail else ""
+    matter, advice = _MESSAGES[kind]
+    return PathRefusedError(f"{quote_path(path)} {message or matter}{parenthesis}. {advice}.", kind)
 
 
-def shown(path: str) -> str:
+def quote_path(path: str) -> str:
     """Quoted on one line, with nothing invisible in it, and not too long."""
     return repr(path if len(path) <= _MAX_SHOWN_CHARS else path[: _MAX_SHOWN_CHARS - 1] + "…")
 
 
 @contextmanager
-def in_words(path: str) -> Generator[None]:
+def translate_os_errors(path: str) -> Generator[None]:
     """Turn what the system says about a path into a refusal of it."""
     try:
         yield
     except OSError as error:
         number = error.errno or EINVAL
         detail = _DETAILS.get(number, os.strerror(number))
-        raise refused(path, _KINDS.get(number, "unreadable"), detail) from error
+        raise make_refusal(path, _KINDS.get(number, "unreadable"), detail) from error

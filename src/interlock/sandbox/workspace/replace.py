@@ -12,7 +12,7 @@ from errno import EACCES, ELOOP, EMLINK, ENOENT, ENOTDIR, ENXIO
 from secrets import token_hex
 from stat import S_ISREG
 
-from .refusals import refused
+from .refusals import make_refusal
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -26,41 +26,41 @@ _SECOND_NS = 1_000_000_000
 
 
 @contextmanager
-def folders_below(base: int, names: Sequence[str], path: str) -> Generator[int]:
+def create_folders(base: int, names: Sequence[str], path: str) -> Generator[int]:
     """Make the folders, each in the one before, and give the last. Those that are new go again when the block fails."""
     if len(names) > _MAX_NEW_FOLDERS:
-        raise refused(path, "malformed", f"it needs more than {_MAX_NEW_FOLDERS} new folders")
+        raise make_refusal(path, "malformed", f"it needs more than {_MAX_NEW_FOLDERS} new folders")
     with ExitStack() as opened, ExitStack() as undo:
         here = base
         for name in names:
             if _make_folder(here, name):
                 undo.callback(_remove_folder, here, name)
-            here = _enter(here, name, path)
+            here = _open_folder(here, name, path)
             opened.callback(os.close, here)
         yield here
         undo.pop_all()
 
 
-def replace_in(
-    folder: int, name: str, content: bytes, ready: Callable[[int | None], None], path: str
+def replace_in_folder(
+    folder: int, name: str, content: bytes, before_replace: Callable[[int | None], None], path: str
 ) -> tuple[os.stat_result, bool]:
     """Give the name to the new content. `ready` sees what has the name now, right before, and may raise to stop it.
 
     The result is the new file's status, and whether there was none before.
     """
     temporary = f".interlock-{token_hex(8)}.tmp"
-    with _present(folder, name, path) as old:
+    with _open_present(folder, name, path) as old:
         new = os.open(temporary, _NEW, 0o666 if old is None else 0o600, dir_fd=folder)
         try:
             _write(new, content)
             if old is not None:
-                _take_after(new, old)
-                _look_newer(new, old)
+                _copy_metadata(new, old)
+                _advance_mtime(new, old)
             os.fsync(new)
-            with _present(folder, name, path) as now:
-                ready(now)
+            with _open_present(folder, name, path) as now:
+                before_replace(now)
             os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-            _flush_folder(folder)
+            _sync_folder(folder)
             return os.fstat(new), old is None
         except BaseException:
             with suppress(OSError):
@@ -71,22 +71,22 @@ def replace_in(
 
 
 @contextmanager
-def _present(folder: int, name: str, path: str) -> Generator[int | None]:
+def _open_present(folder: int, name: str, path: str) -> Generator[int | None]:
     """What has the name now, to read from. A link is not followed, and what is no plain file is not replaced."""
     try:
-        present = _open_if_there(folder, name)
+        present = _open_if_exists(folder, name)
     except OSError as error:
         if error.errno in (ELOOP, EMLINK):
-            raise refused(path, "link") from None
+            raise make_refusal(path, "link") from None
         if error.errno == ENXIO:
-            raise refused(path, "not_a_file", "it is a socket or a device") from None
+            raise make_refusal(path, "not_a_file", "it is a socket or a device") from None
         raise
     if present is None:
         yield None
         return
     try:
         if not S_ISREG(os.fstat(present).st_mode):
-            raise refused(path, "not_a_file")
+            raise make_refusal(path, "not_a_file")
         # Taking the name over needs no right to the file itself, but who made it read-only meant it.
         if not os.access(name, os.W_OK, dir_fd=folder, follow_symlinks=False):
             raise PermissionError(EACCES, os.strerror(EACCES), path)
@@ -95,7 +95,7 @@ def _present(folder: int, name: str, path: str) -> Generator[int | None]:
         os.close(present)
 
 
-def _open_if_there(folder: int, name: str) -> int | None:
+def _open_if_exists(folder: int, name: str) -> int | None:
     try:
         return os.open(name, _READ, dir_fd=folder)
     except FileNotFoundError:
@@ -108,7 +108,7 @@ def _write(file: int, content: bytes) -> None:
         rest = rest[os.write(file, rest) :]
 
 
-def _take_after(new: int, old: int) -> None:
+def _copy_metadata(new: int, old: int) -> None:
     """Owner, mode and attributes of the old file, as far as they may be given."""
     status, own = os.fstat(old), os.fstat(new)
     if (status.st_uid, status.st_gid) != (own.st_uid, own.st_gid):
@@ -123,7 +123,7 @@ def _take_after(new: int, old: int) -> None:
                 _copy_attribute(new, old, attribute)
 
 
-def _look_newer(new: int, old: int) -> None:
+def _advance_mtime(new: int, old: int) -> None:
     """Many programs know a change by size and second: Python would run what it compiled of the old content."""
     was, now = os.fstat(old), os.fstat(new)
     if was.st_size == now.st_size and now.st_mtime_ns // _SECOND_NS <= was.st_mtime_ns // _SECOND_NS:
@@ -142,16 +142,16 @@ def _make_folder(parent: int, name: str) -> bool:
         os.mkdir(name, dir_fd=parent)
     except FileExistsError:
         return False
-    _flush_folder(parent)
+    _sync_folder(parent)
     return True
 
 
-def _enter(parent: int, name: str, path: str) -> int:
+def _open_folder(parent: int, name: str, path: str) -> int:
     try:
         return os.open(name, _FOLDER, dir_fd=parent)
     except OSError as error:
         if error.errno in (ELOOP, EMLINK, ENOTDIR, ENOENT):
-            raise refused(path, "link", "a folder of it was replaced meanwhile") from None
+            raise make_refusal(path, "link", "a folder of it was replaced meanwhile") from None
         raise
 
 
@@ -160,7 +160,7 @@ def _remove_folder(parent: int, name: str) -> None:
         os.rmdir(name, dir_fd=parent)
 
 
-def _flush_folder(folder: int) -> None:
+def _sync_folder(folder: int) -> None:
     """Best effort: some file systems cannot, and what was done stays done."""
     with suppress(OSError):
         os.fsync(folder)

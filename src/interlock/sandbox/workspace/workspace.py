@@ -21,26 +21,35 @@ from os.path import abspath, dirname, realpath
 from typing import Self
 
 from ...domain.errors import ConfigurationError, SandboxSetupError
-from ...domain.tool import Judged
+from ...domain.tool import EvaluatedPaths
 from . import beneath
-from .beneath import LOOK, Reach, Reached
-from .frozen import ALIAS, FrozenPlaces
-from .names import parts, relative_text, split_last
-from .open_files import Entry, Listing, OpenFile, OpenFolder, Place, PlaceKind, Replaced, kind_of
+from .beneath import PATH_ONLY, PathOpener, OpenedPath
+from .frozen import ALIAS_REASON, FrozenPaths
+from .names import split_names, to_relative_path, split_parent
+from .open_files import (
+    FolderEntry,
+    FolderContents,
+    OpenFile,
+    OpenFolder,
+    LocatedPath,
+    PathKind,
+    ReplacedFile,
+    classify_mode,
+)
 from .protected import is_guarded, is_secret
-from .refusals import PathRefused, RefusalKind, in_words, refused, shown
-from .replace import folders_below, replace_in
+from .refusals import PathRefusedError, RefusalKind, translate_os_errors, make_refusal, quote_path
+from .replace import create_folders, replace_in_folder
 
 __all__ = [
-    "Entry",
-    "Listing",
+    "FolderEntry",
+    "FolderContents",
     "OpenFile",
     "OpenFolder",
-    "PathRefused",
-    "Place",
-    "PlaceKind",
+    "PathRefusedError",
+    "LocatedPath",
+    "PathKind",
     "RefusalKind",
-    "Replaced",
+    "ReplacedFile",
     "Workspace",
 ]
 
@@ -58,20 +67,20 @@ class Workspace:
         root: str | os.PathLike[str],
         *,
         extra_hidden: Callable[[str, bool], bool] | None = None,
-        frozen: FrozenPlaces | None = None,
-        reach: Reach = beneath.reach,
+        frozen: FrozenPaths | None = None,
+        opener: PathOpener = beneath.open_real_path,
     ) -> None:
         """`extra_hidden` may refuse more. It gets a path, as written and as it really is, and whether to write it."""
         if not os.fspath(root) or "\0" in os.fspath(root):
             raise ConfigurationError(f"A workspace is a folder; {os.fspath(root)!r} cannot name one.")
         #: The real, absolute path.
         self.root = realpath(root)
-        self._names = tuple(dict.fromkeys((self.root, abspath(root))))
+        self._root_names = tuple(dict.fromkeys((self.root, abspath(root))))
         self._extra_hidden = extra_hidden
         self._frozen = frozen
-        self._way = reach
+        self._opener = opener
         try:
-            self._folder = OpenFolder(Reached(os.open(self.root, _FOLDER | os.O_CLOEXEC), "."))
+            self._folder = OpenFolder(OpenedPath(os.open(self.root, _FOLDER | os.O_CLOEXEC), "."))
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"The workspace {self.root!r} cannot be opened: {error}") from error
 
@@ -84,50 +93,52 @@ class Workspace:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def locate(self, path: str, *, writing: bool = False, judged: Judged = None, below: bool = False) -> Place:
+    def locate(
+        self, path: str, *, writing: bool = False, judged: EvaluatedPaths = None, below: bool = False
+    ) -> LocatedPath:
         """Return where a path leads now. What does not exist yet has a place, too.
 
         Args:
             judged: What the gate judged; `below`: a place inside of that is fine, too.
         """
-        text = self._text(path, writing)
+        text = self._relative_path(path, writing)
         linked = False
-        with in_words(path):
+        with translate_os_errors(path):
             try:
-                reached = self._reach(text, LOOK | (os.O_NOFOLLOW if writing else 0))
+                reached = self._open_path(text, PATH_ONLY | (os.O_NOFOLLOW if writing else 0))
             except FileNotFoundError:
                 place = self._locate_missing(path, text, writing)
             else:
                 with OpenFile(reached) as file:
-                    place = Place(file.relative, kind_of(file.stat.st_mode))
-                    linked = writing and place.kind == "file" and self._is_linked(file.stat)
+                    place = LocatedPath(file.relative, classify_mode(file.stat.st_mode))
+                    linked = writing and place.kind == "file" and self._is_frozen_link(file.stat)
         if place.kind == "link":
-            raise refused(path, "link")
-        self._check(path, place.relative, writing)
+            raise make_refusal(path, "link")
+        self._check_allowed(path, place.relative, writing)
         if linked:
-            raise refused(path, "guarded", why=ALIAS)
+            raise make_refusal(path, "guarded", message=ALIAS_REASON)
         if writing:
-            self._check_folder_of(path, place.relative)
-        _check_judged(path, place.relative, judged, below=below)
+            self._check_parent_not_frozen(path, place.relative)
+        _check_location(path, place.relative, judged, below=below)
         return place
 
-    def open_file(self, path: str, judged: Judged) -> OpenFile:
+    def open_file(self, path: str, judged: EvaluatedPaths) -> OpenFile:
         """Open a plain file for reading. Nothing else is read, and nothing is waited for."""
-        text = self._text(path)
-        with in_words(path):
-            file = OpenFile(self._reach(text, _READ))
+        text = self._relative_path(path)
+        with translate_os_errors(path):
+            file = OpenFile(self._open_path(text, _READ))
         with ExitStack() as stack:
             stack.enter_context(file)
-            self._check(path, file.relative)
-            _check_judged(path, file.relative, judged)
-            if (kind := kind_of(file.stat.st_mode)) != "file":
-                raise refused(path, "not_a_file", _NOT_A_FILE.get(kind, ""))
+            self._check_allowed(path, file.relative)
+            _check_location(path, file.relative, judged)
+            if (kind := classify_mode(file.stat.st_mode)) != "file":
+                raise make_refusal(path, "not_a_file", _NOT_A_FILE.get(kind, ""))
             stack.pop_all()
         return file
 
     def open_root(self) -> OpenFolder:
         """The root itself, for the runtime's own looking around: nothing is asked or refused."""
-        return OpenFolder(Reached(os.dup(self._folder.fd), "."))
+        return OpenFolder(OpenedPath(os.dup(self._folder.fd), "."))
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -135,7 +146,7 @@ class Workspace:
         found = os.fstat(self._folder.fd)
         return found.st_dev, found.st_ino
 
-    def check_unmoved(self) -> None:
+    def check_not_replaced(self) -> None:
         """Commands and searches reach it by its path, and all else by a descriptor: both must be the same folder."""
         try:
             now = os.lstat(self.root)
@@ -147,53 +158,58 @@ class Workspace:
                 "Nothing can run in it any more: a new run has to be started for the new folder."
             )
 
-    def open_folder(self, path: str, judged: Judged) -> OpenFolder:
+    def open_folder(self, path: str, judged: EvaluatedPaths) -> OpenFolder:
         """Open a folder, for listing and searching."""
-        text = self._text(path)
-        with in_words(path):
+        text = self._relative_path(path)
+        with translate_os_errors(path):
             try:
-                folder = OpenFolder(self._reach(text, _FOLDER))
+                folder = OpenFolder(self._open_path(text, _FOLDER))
             except NotADirectoryError:
-                raise refused(path, "not_a_folder") from None
+                raise make_refusal(path, "not_a_folder") from None
         with ExitStack() as stack:
             stack.enter_context(folder)
-            self._check(path, folder.relative)
-            _check_judged(path, folder.relative, judged)
+            self._check_allowed(path, folder.relative)
+            _check_location(path, folder.relative, judged)
             stack.pop_all()
         return folder
 
-    def entries(self, path: str, *, limit: int = 1_000) -> Listing:
+    def list_entries(self, path: str, *, limit: int = 1_000) -> FolderContents:
         """List the first names in a folder, with what they are, for the runtime itself. Nothing in there is opened."""
         with self.open_folder(path, None) as folder, os.scandir(folder.fd) as scan:
             scanned = sorted(islice(scan, _MAX_SCANNED), key=lambda entry: entry.name)
             complete = next(scan, None) is None
-            entries = tuple(entry for one in scanned[:limit] if (entry := _entry(one)))
-            return Listing(folder.relative, entries, len(scanned), complete)
+            entries = tuple(entry for one in scanned[:limit] if (entry := _make_entry(one)))
+            return FolderContents(folder.relative, entries, len(scanned), complete)
 
     def replace_file(
-        self, path: str, content: bytes, judged: Judged, *, still: Callable[[int | None], None] | None = None
-    ) -> Replaced:
+        self,
+        path: str,
+        content: bytes,
+        judged: EvaluatedPaths,
+        *,
+        precondition: Callable[[int | None], None] | None = None,
+    ) -> ReplacedFile:
         """Write a whole file, with the folders that it needs. The file that it replaces gives its mode and owner.
 
         Right before the replacement `still` gets the present file, open for reading, or None where there is none, and
         may raise to leave it as it is.
         """
-        folder_text, name = split_last(path, self._text(path, writing=True))
+        folder_text, name = split_parent(path, self._relative_path(path, writing=True))
         with self._folder_to_write(path, folder_text, name, judged) as (folder, relative):
 
             def ready(present: int | None) -> None:
                 # The folder may have been moved since it was opened.
-                place = self._place_in(path, folder, name) or relative
-                self._check(path, place, writing=True)
-                _check_judged(path, place, judged)
-                if present is not None and self._is_linked(os.fstat(present)):
-                    raise refused(path, "guarded", why=ALIAS)
-                if still is not None:
-                    still(present)
+                place = self._find_real_path(path, folder, name) or relative
+                self._check_allowed(path, place, writing=True)
+                _check_location(path, place, judged)
+                if present is not None and self._is_frozen_link(os.fstat(present)):
+                    raise make_refusal(path, "guarded", message=ALIAS_REASON)
+                if precondition is not None:
+                    precondition(present)
 
-            return Replaced(relative, *replace_in(folder, name, content, ready, path))
+            return ReplacedFile(relative, *replace_in_folder(folder, name, content, ready, path))
 
-    def refusal(self, relative: str, *, writing: bool = False) -> RefusalKind | None:
+    def find_refusal(self, relative: str, *, writing: bool = False) -> RefusalKind | None:
         """Is a real path closed to tools by its name? For tools that find files themselves."""
         if is_secret(relative):
             return "secret"
@@ -201,122 +217,122 @@ class Workspace:
             return "guarded"
         return "hidden" if self._extra_hidden and self._extra_hidden(relative, writing) else None
 
-    def _check(self, path: str, relative: str, writing: bool = False) -> None:
-        if kind := self.refusal(relative, writing=writing):
-            raise refused(path, kind, why=self._frozen_reason(relative) if kind == "guarded" else "")
+    def _check_allowed(self, path: str, relative: str, writing: bool = False) -> None:
+        if kind := self.find_refusal(relative, writing=writing):
+            raise make_refusal(path, kind, message=self._frozen_reason(relative) if kind == "guarded" else "")
 
     def _frozen_reason(self, relative: str) -> str:
-        return self._frozen.reason(relative) if self._frozen is not None else ""
+        return self._frozen.find_reason(relative) if self._frozen is not None else ""
 
-    def _is_linked(self, status: os.stat_result) -> bool:
-        return self._frozen is not None and self._frozen.has_linked_file(status)
+    def _is_frozen_link(self, status: os.stat_result) -> bool:
+        return self._frozen is not None and self._frozen.is_file_linked(status)
 
-    def _check_folder(self, path: str, folder: int) -> None:
+    def _check_folder_not_frozen(self, path: str, folder: int) -> None:
         """Refuse a folder to write in that is a frozen one by another name."""
         if self._frozen is None:
             return
-        with in_words(path):
-            if self._frozen.has_frozen_folder(folder, self._folder.fd):
-                raise refused(path, "guarded", why=ALIAS)
+        with translate_os_errors(path):
+            if self._frozen.is_folder_frozen(folder, self._folder.fd):
+                raise make_refusal(path, "guarded", message=ALIAS_REASON)
 
-    def _check_folder_of(self, path: str, relative: str) -> None:
+    def _check_parent_not_frozen(self, path: str, relative: str) -> None:
         """The same for the folder, or the last one on the way that exists, of a file by its real path."""
         if self._frozen is not None:
-            with in_words(path):
-                reached, _ = self._deepest(path, dirname(relative) or ".", LOOK | os.O_DIRECTORY)
+            with translate_os_errors(path):
+                reached, _ = self._open_deepest(path, dirname(relative) or ".", PATH_ONLY | os.O_DIRECTORY)
             with OpenFolder(reached) as folder:
-                self._check_folder(path, folder.fd)
+                self._check_folder_not_frozen(path, folder.fd)
 
-    def _text(self, path: str, writing: bool = False) -> str:
+    def _relative_path(self, path: str, writing: bool = False) -> str:
         """The path from the root. Its names as they are written may be refused already."""
-        text = relative_text(path, self._names)
-        self._check(path, "/".join(parts(text)) or ".", writing)
+        text = to_relative_path(path, self._root_names)
+        self._check_allowed(path, "/".join(split_names(text)) or ".", writing)
         return text
 
-    def _reach(self, text: str, flags: int) -> Reached:
-        return self._way(self._folder.fd, text, flags, 0)
+    def _open_path(self, text: str, flags: int) -> OpenedPath:
+        return self._opener(self._folder.fd, text, flags, 0)
 
-    def _locate_missing(self, path: str, text: str, writing: bool) -> Place:
+    def _locate_missing(self, path: str, text: str, writing: bool) -> LocatedPath:
         if writing:
-            split_last(path, text)
-        reached, missing = self._deepest(path, text, LOOK | os.O_DIRECTORY)
+            split_parent(path, text)
+        reached, missing = self._open_deepest(path, text, PATH_ONLY | os.O_DIRECTORY)
         with OpenFolder(reached) as folder:
             if missing and _is_link(folder.fd, missing[0]):
-                raise refused(path, "link", "it leads to nothing")
-        return Place(_joined(reached.relative, *missing), "missing")
+                raise make_refusal(path, "link", "it leads to nothing")
+        return LocatedPath(_join_names(reached.relative, *missing), "missing")
 
-    def _deepest(self, path: str, text: str, flags: int) -> tuple[Reached, list[str]]:
+    def _open_deepest(self, path: str, text: str, flags: int) -> tuple[OpenedPath, list[str]]:
         """The last folder on the way that exists, and the names after it."""
         try:
-            return self._reach(text, flags), []
+            return self._open_path(text, flags), []
         except FileNotFoundError:
-            names = parts(text)
+            names = split_names(text)
         # When a folder on the way is missing, so is everything after it.
         there = bisect_left(range(1, len(names)), True, key=lambda count: self._is_missing(names[:count]))
         if ".." in names[there:]:
-            raise refused(path, "not_found")
-        return self._reach(_joined(*names[:there]), flags), names[there:]
+            raise make_refusal(path, "not_found")
+        return self._open_path(_join_names(*names[:there]), flags), names[there:]
 
     def _is_missing(self, names: list[str]) -> bool:
         try:
-            os.close(self._reach(_joined(*names), LOOK).fd)
+            os.close(self._open_path(_join_names(*names), PATH_ONLY).fd)
         except FileNotFoundError:
             return True
         return False
 
     @contextmanager
-    def _folder_to_write(self, path: str, text: str, name: str, judged: Judged) -> Generator[tuple[int, str]]:
+    def _folder_to_write(self, path: str, text: str, name: str, judged: EvaluatedPaths) -> Generator[tuple[int, str]]:
         """The folder, made where it is missing, and the file's real path."""
-        with in_words(path):
-            reached, missing = self._deepest(path, text, _FOLDER)
+        with translate_os_errors(path):
+            reached, missing = self._open_deepest(path, text, _FOLDER)
         with OpenFolder(reached) as base:
-            relative = _joined(base.relative, *missing, name)
-            self._check(path, relative, writing=True)
-            _check_judged(path, relative, judged)
-            self._check_folder(path, base.fd)
-            if not missing and self._is_linked_name(base.fd, name):
-                raise refused(path, "guarded", why=ALIAS)
-            with folders_below(base.fd, missing, path) as folder:
+            relative = _join_names(base.relative, *missing, name)
+            self._check_allowed(path, relative, writing=True)
+            _check_location(path, relative, judged)
+            self._check_folder_not_frozen(path, base.fd)
+            if not missing and self._is_frozen_link_name(base.fd, name):
+                raise make_refusal(path, "guarded", message=ALIAS_REASON)
+            with create_folders(base.fd, missing, path) as folder:
                 yield folder, relative
 
-    def _is_linked_name(self, folder: int, name: str) -> bool:
+    def _is_frozen_link_name(self, folder: int, name: str) -> bool:
         try:
-            return self._is_linked(os.stat(name, dir_fd=folder, follow_symlinks=False))
+            return self._is_frozen_link(os.stat(name, dir_fd=folder, follow_symlinks=False))
         except FileNotFoundError:
             return False
 
-    def _place_in(self, path: str, folder: int, name: str) -> str | None:
+    def _find_real_path(self, path: str, folder: int, name: str) -> str | None:
         """Where a file of this name would be now, when that can be known."""
         if not beneath.has_fd_links():
             return None
-        with in_words(path):
-            return _joined(beneath.real_path(self._folder.fd, folder), name)
+        with translate_os_errors(path):
+            return _join_names(beneath.find_real_path(self._folder.fd, folder), name)
 
 
-def _check_judged(path: str, relative: str, judged: Judged, *, below: bool = False) -> None:
+def _check_location(path: str, relative: str, judged: EvaluatedPaths, *, below: bool = False) -> None:
     """Refuse a place that is none of those that the gate judged."""
     if judged is None or relative in judged:
         return
     if below and ("." in judged or any(relative.startswith(f"{place}/") for place in judged)):
         return
-    raise refused(path, "moved", f"to {shown(relative)}")
+    raise make_refusal(path, "moved", f"to {quote_path(relative)}")
 
 
-def _joined(*names: str) -> str:
+def _join_names(*names: str) -> str:
     return "/".join(name for name in names if name != ".") or "."
 
 
 def _is_link(folder: int, name: str) -> bool:
     try:
-        return kind_of(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode) == "link"
+        return classify_mode(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode) == "link"
     except FileNotFoundError:
         return False
 
 
-def _entry(found: os.DirEntry[str]) -> Entry | None:
+def _make_entry(found: os.DirEntry[str]) -> FolderEntry | None:
     """None when it is gone meanwhile."""
     try:
         stat = found.stat(follow_symlinks=False)
     except OSError:
         return None
-    return Entry(found.name, kind_of(stat.st_mode), stat.st_size)
+    return FolderEntry(found.name, classify_mode(stat.st_mode), stat.st_size)

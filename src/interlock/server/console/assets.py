@@ -15,10 +15,10 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-_FOLDER = Path(__file__).parent / "static"
-_KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
-_IMPORT = re.compile(r'(\bfrom\s+"\./)([\w.-]+\.js)(")')
-_FOR_EVER = "public, max-age=31536000, immutable"
+_STATIC_FOLDER = Path(__file__).parent / "static"
+_MEDIA_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+_IMPORT_STATEMENT = re.compile(r'(\bfrom\s+"\./)([\w.-]+\.js)(")')
+_IMMUTABLE = "public, max-age=31536000, immutable"
 
 
 class Asset(msgspec.Struct, frozen=True):
@@ -28,9 +28,9 @@ class Asset(msgspec.Struct, frozen=True):
 
 
 class Assets:
-    def __init__(self, prefix: str, folder: Path = _FOLDER) -> None:
+    def __init__(self, prefix: str, folder: Path = _STATIC_FOLDER) -> None:
         self._prefix = prefix
-        self._assets = _assets({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
+        self._assets = _build_assets({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
 
     def url(self, name: str) -> Markup:
         """Changes with the file."""
@@ -41,29 +41,31 @@ class Assets:
         if asset is None:
             return Response("There is no such file.", 404, media_type="text/plain")
         tag = f'"{asset.digest}"'
-        is_named = request.query_params.get("v") == asset.digest
-        headers = {"ETag": tag, "Cache-Control": _FOR_EVER if is_named else "no-cache"}
+        is_versioned = request.query_params.get("v") == asset.digest
+        headers = {"ETag": tag, "Cache-Control": _IMMUTABLE if is_versioned else "no-cache"}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
         return Response(asset.body, media_type=asset.kind, headers=headers)
 
 
-def _assets(bodies: dict[str, bytes]) -> dict[str, Asset]:
-    made: dict[str, Asset] = {}
+def _build_assets(bodies: dict[str, bytes]) -> dict[str, Asset]:
+    built: dict[str, Asset] = {}
 
     def addressed(match: re.Match[str]) -> str:
-        return f"{match[1]}{match[2]}?v={made[match[2]].digest}{match[3]}"
+        return f"{match[1]}{match[2]}?v={built[match[2]].digest}{match[3]}"
 
-    for name in TopologicalSorter({name: _imported(name, body) for name, body in bodies.items()}).static_order():
+    for name in TopologicalSorter({name: _list_imports(name, body) for name, body in bodies.items()}).static_order():
         body = bodies[name]
-        made[name] = _asset(name, _IMPORT.sub(addressed, body.decode()).encode() if name.endswith(".js") else body)
-    return made
+        built[name] = _build_asset(
+            name, _IMPORT_STATEMENT.sub(addressed, body.decode()).encode() if name.endswith(".js") else body
+        )
+    return built
 
 
-def _imported(name: str, body: bytes) -> list[str]:
-    return [match[2] for match in _IMPORT.finditer(body.decode())] if name.endswith(".js") else []
+def _list_imports(name: str, body: bytes) -> list[str]:
+    return [match[2] for match in _IMPORT_STATEMENT.finditer(body.decode())] if name.endswith(".js") else []
 
 
-def _asset(name: str, body: bytes) -> Asset:
-    kind = _KINDS.get(Path(name).suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
-    return Asset(body, kind, sha256(body).hexdigest()[:16])
+def _build_asset(name: str, body: bytes) -> Asset:
+    media_type = _MEDIA_TYPES.get(Path(name).suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
+    return Asset(body, media_type, sha256(body).hexdigest()[:16])

@@ -5,12 +5,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..rest.body import read_body
 from ..rest.caller import SAFE_METHODS
-from ..rest.errors import ApiError, answer_error
+from ..rest.errors import ApiError, error_response
 
 MAX_FORM_BYTES = 512 << 10
 
 
-class BoundedBodies:
+class FormBodyLimiter:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
@@ -21,20 +21,20 @@ class BoundedBodies:
         try:
             body = await read_body(Request(scope, receive), MAX_FORM_BYTES)
         except ApiError as error:
-            await answer_error(error)(scope, receive, send)
+            await error_response(error)(scope, receive, send)
             return
-        await self._app(scope, _again(body, receive), send)
+        await self._app(scope, _replay_body(body, receive), send)
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
+def _replay_body(body: bytes, receive: Receive) -> Receive:
     """What was read, and then whatever comes."""
-    is_given = False
+    is_replayed = False
 
     async def given() -> Message:
-        nonlocal is_given
-        if is_given:
+        nonlocal is_replayed
+        if is_replayed:
             return await receive()
-        is_given = True
+        is_replayed = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return given

@@ -15,11 +15,11 @@ from markupsafe import Markup, escape
 from ...domain.tool import JsonObject
 from ...rendering import arguments as display_arguments
 from ...rendering.arguments import MAX_TEXT_INDENT
-from ...rendering.visible import pieces, visible
+from ...rendering.visible import visible_pieces, escape_invisible
 
 #: No line of an outline is broken here: that is the browser's to do, behind the mark at its beginning.
-_UNBROKEN = 10_000_000
-_WRITTEN_OUT = re.compile(r"(\\u\{[0-9a-f]{1,6}\}|\\[\\ntr]|\[[0-9]{1,7} spaces\])")
+_NO_WRAP_WIDTH = 10_000_000
+_ESCAPED = re.compile(r"(\\u\{[0-9a-f]{1,6}\}|\\[\\ntr]|\[[0-9]{1,7} spaces\])")
 _ENTRY = re.compile(r'((?:@[0-9]+ )?(?:[A-Za-z_][A-Za-z0-9_.-]*|"[^"]*"|\[[0-9]+\]))( = | \| |: )(.*)')
 #: Deeper levels stand where this one does, and say how deep they are.
 _MAX_DEPTH = display_arguments.MAX_INDENT
@@ -42,63 +42,63 @@ class OutlineLine(msgspec.Struct, frozen=True, gc=False):
         return self.mark in (" | ", "| ")
 
 
-def shown(text: object) -> Markup:
+def render_text(text: object) -> Markup:
     """One line, with what is written out marked."""
-    return _marked(visible(str(text)))
+    return _mark_escapes(escape_invisible(str(text)))
 
 
-def shown_line(text: str) -> Markup:
+def render_line(text: str) -> Markup:
     """A line of a longer text: what it is indented by stands for itself."""
-    return _marked("".join(pieces(text, MAX_TEXT_INDENT)))
+    return _mark_escapes("".join(visible_pieces(text, MAX_TEXT_INDENT)))
 
 
-def shown_lines(text: str) -> list[Markup]:
-    return [shown_line(line) for line in text.split("\n")]
+def render_lines(text: str) -> list[Markup]:
+    return [render_line(line) for line in text.split("\n")]
 
 
-def marked(text: str) -> Markup:
+def mark_escapes(text: str) -> Markup:
     """Text that was made visible before."""
-    return _marked(text)
+    return _mark_escapes(text)
 
 
-def outline(arguments: JsonObject) -> list[OutlineLine]:
+def build_outline(arguments: JsonObject) -> list[OutlineLine]:
     """All of the arguments; `display_arguments.read` makes the same arguments of it again."""
-    return [_outline_line(line) for line in display_arguments.write(arguments, _UNBROKEN)]
+    return [_parse_outline_line(line) for line in display_arguments.write_outline(arguments, _NO_WRAP_WIDTH)]
 
 
-def as_read(lines: Iterable[tuple[int, str]]) -> JsonObject:
+def parse_outline(lines: Iterable[tuple[int, str]]) -> JsonObject:
     """The arguments of an outline, given each line's depth and text as somebody sees them."""
-    return display_arguments.read(f"{'  ' * depth}{text}" for depth, text in lines)
+    return display_arguments.read_outline(f"{'  ' * depth}{text}" for depth, text in lines)
 
 
-def finalized(value: Any) -> Any:
+def finalize_value(value: Any) -> Any:
     """What a template shows without saying how: text is made visible, whoever wrote it."""
-    return value if isinstance(value, Markup) or not isinstance(value, str) else visible(value)
+    return value if isinstance(value, Markup) or not isinstance(value, str) else escape_invisible(value)
 
 
-def exact(text: object) -> Markup:
+def escape_exact(text: object) -> Markup:
     """For attributes that a browser sends back as they are."""
     return escape(str(text))
 
 
-def segment(text: object) -> str:
+def quote_segment(text: object) -> str:
     """One part of an address, whatever is in it."""
     return quote(str(text), safe="", errors="replace")
 
 
-def _marked(text: str) -> Markup:
-    split = _WRITTEN_OUT.split(text)
+def _mark_escapes(text: str) -> Markup:
+    split = _ESCAPED.split(text)
     return Markup("").join(_PIECES[at % 2](piece) for at, piece in enumerate(split) if piece)
 
 
-def _written_out(text: str) -> Markup:
+def _wrap_escape(text: str) -> Markup:
     return Markup('<span class="unseen">{}</span>').format(text)
 
 
-_PIECES: tuple[Callable[[str], Markup], ...] = (escape, _written_out)
+_PIECES: tuple[Callable[[str], Markup], ...] = (escape, _wrap_escape)
 
 
-def _outline_line(line: str) -> OutlineLine:
+def _parse_outline_line(line: str) -> OutlineLine:
     body = line.lstrip(" ")
     depth = min((len(line) - len(body)) // 2, _MAX_DEPTH + 2)
     if body.startswith("|"):

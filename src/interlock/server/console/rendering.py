@@ -13,22 +13,22 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from ..core.identity.permissions import Operation, may, visible
+from ..core.identity.permissions import Operation, is_allowed, get_visibility
 from ..core.identity.principal import Principal, Role
-from ..core.identity.sessions import SignedIn
+from ..core.identity.sessions import AuthenticatedSession
 from ..core.service import Service
 from . import markup, times
 from .assets import Assets
 
-_FOLDER = Path(__file__).parent / "templates"
+_TEMPLATE_FOLDER = Path(__file__).parent / "templates"
 
 #: Scripts, styles and connections are ours only; nothing inline, no plugin, no frame, no text that becomes script.
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "font-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'; require-trusted-types-for 'script'"
 )
-HEADERS = {
-    "Content-Security-Policy": POLICY,
+PAGE_HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -46,7 +46,7 @@ class NavEntry(msgspec.Struct, frozen=True):
     roles: frozenset[Role] | None = None
 
 
-NAV = (
+NAV_ENTRIES = (
     NavEntry("Dashboard", "/console/", "home"),
     NavEntry("Runs", "/console/runs", "runs"),
     NavEntry("Inbox", "/console/inbox", "inbox"),
@@ -57,67 +57,67 @@ NAV = (
 )
 
 
-class Pages:
+class PageRenderer:
     def __init__(self, service: Service, assets: Assets) -> None:
         self._service = service
         self._environment = Environment(
-            loader=FileSystemLoader(_FOLDER),
+            loader=FileSystemLoader(_TEMPLATE_FOLDER),
             autoescape=True,
             undefined=StrictUndefined,
-            finalize=markup.finalized,
+            finalize=markup.finalize_value,
             auto_reload=False,
             trim_blocks=True,
             lstrip_blocks=True,
         )
         cast(dict[str, Any], self._environment.globals)["asset"] = assets.url
         self._environment.filters |= {
-            "shown": markup.shown,
-            "line": markup.shown_line,
-            "marked": markup.marked,
-            "exact": markup.exact,
-            "segment": markup.segment,
-            "iso": times.iso,
-            "clock": times.clock,
+            "shown": markup.render_text,
+            "line": markup.render_line,
+            "marked": markup.mark_escapes,
+            "exact": markup.escape_exact,
+            "segment": markup.quote_segment,
+            "iso": times.format_iso,
+            "clock": times.format_utc,
         }
 
-    async def page(
-        self, request: Request, visitor: SignedIn, template: str, *, status: int = 200, **values: Any
+    async def render_page(
+        self, request: Request, visitor: AuthenticatedSession, template: str, *, status: int = 200, **values: Any
     ) -> HTMLResponse:
         """A page for somebody who is signed in."""
-        who = visitor.principal
-        seen = visible(who)
-        waiting = await self._service.index.open_questions(seen.agents, seen.person)
+        principal = visitor.principal
+        visibility = get_visibility(principal)
+        pending = await self._service.index.count_open_questions(visibility.agents, visibility.person)
         frame: dict[str, Any] = {
-            "me": who,
+            "me": principal,
             "csrf": visitor.csrf,
-            "nav": [entry for entry in NAV if _sees(who, entry)],
-            "here": _here(request.url.path),
-            "waiting": waiting["approval"] + waiting["input"],
+            "nav": [entry for entry in NAV_ENTRIES if _can_see(principal, entry)],
+            "here": _find_active_path(request.url.path),
+            "waiting": pending["approval"] + pending["input"],
             "position": getattr(request.state, "live_after", self._service.index.position),
             "now": self._service.now(),
         }
-        if taken := frame.keys() & values.keys():
-            raise ValueError(f"{template} is given what its frame has: {', '.join(sorted(taken))}")
+        if reserved := frame.keys() & values.keys():
+            raise ValueError(f"{template} is given what its frame has: {', '.join(sorted(reserved))}")
         # In a thread: what a page shows may be long, and everybody else would wait.
-        return await asyncio.to_thread(self._made, template, status, frame | values)
+        return await asyncio.to_thread(self._render, template, status, frame | values)
 
-    def open_page(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+    def render_public_page(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
         """A page for anybody."""
-        return self._made(template, status, {"me": None, **values})
+        return self._render(template, status, {"me": None, **values})
 
-    def _made(self, template: str, status: int, values: dict[str, Any]) -> HTMLResponse:
+    def _render(self, template: str, status: int, values: dict[str, Any]) -> HTMLResponse:
         html = self._environment.get_template(template).render(values)
         # What is half a character can be asked for in an address; it must not keep a page from being sent.
-        return HTMLResponse(html.encode("utf-8", "replace"), status, HEADERS)
+        return HTMLResponse(html.encode("utf-8", "replace"), status, PAGE_HEADERS)
 
 
-def _sees(who: Principal, entry: NavEntry) -> bool:
+def _can_see(principal: Principal, entry: NavEntry) -> bool:
     if entry.name == "Admin":
-        return may(who, Operation.READ_ACCOUNTS)
-    return entry.roles is None or not entry.roles.isdisjoint(who.roles)
+        return is_allowed(principal, Operation.READ_ACCOUNTS)
+    return entry.roles is None or not entry.roles.isdisjoint(principal.roles)
 
 
-def _here(path: str) -> str:
+def _find_active_path(path: str) -> str:
     """The entry that a page belongs to."""
-    inside = [entry.path for entry in NAV if entry.path != NAV[0].path and path.startswith(entry.path)]
-    return inside[0] if inside else NAV[0].path
+    inside = [entry.path for entry in NAV_ENTRIES if entry.path != NAV_ENTRIES[0].path and path.startswith(entry.path)]
+    return inside[0] if inside else NAV_ENTRIES[0].path

@@ -11,14 +11,14 @@ from starlette.responses import RedirectResponse, Response
 from ...domain.errors import ArtifactError, IllegalTransitionError, LogCorruptError, LogError
 from ..core.errors import ServiceError
 from ..core.service import Service
-from ..rest.concurrency import Crowd
-from ..rest.errors import RETRY_SECONDS, STATUS_OF, ApiError
-from ..rest.rate_limit import Rates
+from ..rest.concurrency import ConcurrencyLimiter
+from ..rest.errors import RETRY_AFTER_SECONDS, STATUS_BY_ERROR, ApiError
+from ..rest.rate_limit import RateLimiter
 from .assets import Assets
-from .forms import BoundedBodies
+from .forms import FormBodyLimiter
 from .pages import admin, audit, consents, dashboard, inbox, login, policy, run, runs
-from .rendering import Pages
-from .session import HOME, ForgedFormError, NotSignedInError, maybe_signed_in, to_sign_in
+from .rendering import PageRenderer
+from .session import HOME_PATH, ForgedFormError, NotSignedInError, find_session, redirect_to_sign_in
 
 _TITLES = {
     403: "Not allowed",
@@ -29,15 +29,15 @@ _TITLES = {
     429: "Too many requests",
     503: "Not now",
 }
-_LATER = (429, 503)
-_DAMAGED = "{}. It is not what was written, and is not shown; the audit page can verify it."
+_RETRYABLE_STATUSES = (429, 503)
+_DAMAGED_MESSAGE = "{}. It is not what was written, and is not shown; the audit page can verify it."
 #: In this order: the first that fits.
-_TOLD: tuple[tuple[type[Exception], tuple[int, str]], ...] = (
+_ERROR_MESSAGES: tuple[tuple[type[Exception], tuple[int, str]], ...] = (
     (ForgedFormError, (403, "{}")),
     (RequestValidationError, (422, "Something in the address or the form cannot be understood. Nothing was done.")),
-    (LogCorruptError, (409, _DAMAGED)),
-    (IllegalTransitionError, (409, _DAMAGED)),
-    (ArtifactError, (409, _DAMAGED)),
+    (LogCorruptError, (409, _DAMAGED_MESSAGE)),
+    (IllegalTransitionError, (409, _DAMAGED_MESSAGE)),
+    (ArtifactError, (409, _DAMAGED_MESSAGE)),
     (LogError, (503, "{}. Nothing is known to be done. Try again.")),
 )
 
@@ -45,29 +45,29 @@ _TOLD: tuple[tuple[type[Exception], tuple[int, str]], ...] = (
 def mount_console(app: FastAPI, service: Service) -> None:
     """Put it beside the API, whose limits it shares."""
     for path in ("/", "/console"):
-        app.add_api_route(path, _home, methods=["GET"], include_in_schema=False)
-    app.mount("/console", make_console(service, app.state.rates, app.state.crowd))
+        app.add_api_route(path, _redirect_home, methods=["GET"], include_in_schema=False)
+    app.mount("/console", create_console(service, app.state.rates, app.state.crowd))
 
 
-def make_console(service: Service, rates: Rates, crowd: Crowd) -> FastAPI:
+def create_console(service: Service, rate_limiter: RateLimiter, concurrency_limiter: ConcurrencyLimiter) -> FastAPI:
     """By itself, with answers of its own to what goes wrong: pages, where the API has JSON."""
     console = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    console.state.service, console.state.rates, console.state.crowd = service, rates, crowd
-    console.add_middleware(BoundedBodies)
+    console.state.service, console.state.rates, console.state.crowd = service, rate_limiter, concurrency_limiter
+    console.add_middleware(FormBodyLimiter)
     assets = Assets("/console/static")
-    pages = Pages(service, assets)
-    for router in _routers(service, pages):
+    pages = PageRenderer(service, assets)
+    for router in _build_routers(service, pages):
         console.include_router(router)
 
     async def static(request: Request, name: str) -> Response:
         return assets.respond(request, name)
 
     console.add_api_route("/static/{name}", static, methods=["GET"])
-    _answer_problems(console, pages)
+    _install_error_pages(console, pages)
     return console
 
 
-def _routers(service: Service, pages: Pages) -> list[APIRouter]:
+def _build_routers(service: Service, pages: PageRenderer) -> list[APIRouter]:
     modules = (
         login,
         dashboard,
@@ -82,46 +82,46 @@ def _routers(service: Service, pages: Pages) -> list[APIRouter]:
     return [module.routes(service, pages) for module in modules]
 
 
-async def _home() -> RedirectResponse:
-    return RedirectResponse(HOME, 303)
+async def _redirect_home() -> RedirectResponse:
+    return RedirectResponse(HOME_PATH, 303)
 
 
-def _answer_problems(console: FastAPI, pages: Pages) -> None:
+def _install_error_pages(console: FastAPI, pages: PageRenderer) -> None:
     async def not_signed_in(_: Request, error: Exception) -> Response:
-        was_sending = isinstance(error, NotSignedInError) and error.was_sending
-        return to_sign_in(str(error), "ended" if was_sending else "")
+        was_sending = isinstance(error, NotSignedInError) and error.lost_form
+        return redirect_to_sign_in(str(error), "ended" if was_sending else "")
 
     async def problem(request: Request, error: Exception) -> Response:
-        visitor = await maybe_signed_in(request)
+        visitor = await find_session(request)
         if visitor is None:
-            return to_sign_in("")
-        status, words = _said(error)
+            return redirect_to_sign_in("")
+        status, words = _describe_error(error)
         title = _TITLES.get(status, "That did not work")
-        page = await pages.page(request, visitor, "base_problem.html", status=status, title=title, words=words)
-        page.headers.update(_headers(error, status))
+        page = await pages.render_page(request, visitor, "base_problem.html", status=status, title=title, words=words)
+        page.headers.update(_error_headers(error, status))
         return page
 
     console.add_exception_handler(NotSignedInError, not_signed_in)
-    for kind in (ServiceError, ApiError, HTTPException, *(kind for kind, _ in _TOLD)):
+    for kind in (ServiceError, ApiError, HTTPException, *(kind for kind, _ in _ERROR_MESSAGES)):
         console.add_exception_handler(kind, problem)
 
 
-def _headers(error: Exception, status: int) -> Mapping[str, str]:
+def _error_headers(error: Exception, status: int) -> Mapping[str, str]:
     """When to come again, for whoever has to wait."""
     if isinstance(error, ApiError):
         return error.headers
-    return {"Retry-After": RETRY_SECONDS} if status in _LATER else {}
+    return {"Retry-After": RETRY_AFTER_SECONDS} if status in _RETRYABLE_STATUSES else {}
 
 
-def _said(error: Exception) -> tuple[int, str]:
+def _describe_error(error: Exception) -> tuple[int, str]:
     """The status, and the words for a person."""
     match error:
         case ServiceError():
-            return next((status for kind, status in STATUS_OF if isinstance(error, kind)), 400), str(error)
+            return next((status for kind, status in STATUS_BY_ERROR if isinstance(error, kind)), 400), str(error)
         case ApiError():
             return error.status, error.message
         case HTTPException():
             return error.status_code, "There is no such page, or it cannot be asked for in this way."
         case _:
-            status, words = next(told for kind, told in _TOLD if isinstance(error, kind))
-            return status, words.format(error)
+            status, message = next(entry for kind, entry in _ERROR_MESSAGES if isinstance(error, kind))
+            return status, message.format(error)

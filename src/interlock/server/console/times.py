@@ -5,17 +5,17 @@ from datetime import UTC, datetime
 _SECOND_NS = 1_000_000_000
 
 
-def iso(at: int) -> str:
-    moment = _moment(at)
-    return "" if moment is None else f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+def format_iso(at: int) -> str:
+    time = _to_datetime(at)
+    return "" if time is None else f"{time:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def clock(at: int) -> str:
-    moment = _moment(at)
-    return f"{at} nanoseconds after 1970" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+def format_utc(at: int) -> str:
+    time = _to_datetime(at)
+    return f"{at} nanoseconds after 1970" if time is None else f"{time:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _moment(at: int) -> datetime | None:
+def _to_datetime(at: int) -> datetime | None:
     try:
         return datetime.fromtimestamp(at // _SECOND_NS, UTC)
     except (OverflowError, ValueError, OSError):

@@ -17,13 +17,13 @@ import msgspec
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 #: The addresses of a name. `OSError` when it has none.
-Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 
 MAX_HOST_CHARS = 253
 RESOLVE_SECONDS = 10.0
 
 
-class Reach(msgspec.Struct, frozen=True, kw_only=True):
+class NetworkAccess(msgspec.Struct, frozen=True, kw_only=True):
     """How far the server may go for one purpose, as somebody wrote it down."""
 
     #: Also http, without TLS.
@@ -32,23 +32,23 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     allow_private: bool = False
 
 
-class Refused(msgspec.Struct, frozen=True):
+class AddressRefusal(msgspec.Struct, frozen=True):
     """It may not be called; nothing was sent."""
 
     problem: str
 
 
-def _networks(*texts: str) -> tuple[Network, ...]:
+def _parse_networks(*texts: str) -> tuple[Network, ...]:
     return tuple(ip_network(text) for text in texts)
 
 
-_Words: TypeAlias = tuple[tuple[str, tuple[Network, ...]], ...]
+_NetworkTable: TypeAlias = tuple[tuple[str, tuple[Network, ...]], ...]
 
 #: Services that hand out credentials to whoever asks from this machine. Some have private or public addresses.
-_METADATA: _Words = (
+_METADATA_NETWORKS: _NetworkTable = (
     (
         "an address of metadata services",
-        _networks(
+        _parse_networks(
             "169.254.0.0/16",
             "100.100.100.200/32",
             "168.63.129.16/32",
@@ -59,102 +59,106 @@ _METADATA: _Words = (
     ),
 )
 #: What `allow_private` opens.
-_PRIVATE: _Words = (
-    ("a loopback address", _networks("127.0.0.0/8", "::1/128")),
-    ("a private address", _networks("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")),
-    ("a shared address behind a carrier's NAT", _networks("100.64.0.0/10")),
+_PRIVATE_NETWORKS: _NetworkTable = (
+    ("a loopback address", _parse_networks("127.0.0.0/8", "::1/128")),
+    ("a private address", _parse_networks("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")),
+    ("a shared address behind a carrier's NAT", _parse_networks("100.64.0.0/10")),
 )
 #: What nothing opens, from the IANA registries of special-purpose addresses.
-_NEVER: _Words = (
-    ("the address of no host", _networks("0.0.0.0/8", "::/128")),
-    ("a link-local address", _networks("fe80::/10", "fec0::/10")),
-    ("a multicast address", _networks("224.0.0.0/4", "ff00::/8")),
-    ("a 6to4 tunnel", _networks("2002::/16", "192.88.99.0/24")),
-    ("a Teredo tunnel", _networks("2001::/32")),
-    ("an address of a local translator (NAT64)", _networks("64:ff9b:1::/48")),
+_BLOCKED_NETWORKS: _NetworkTable = (
+    ("the address of no host", _parse_networks("0.0.0.0/8", "::/128")),
+    ("a link-local address", _parse_networks("fe80::/10", "fec0::/10")),
+    ("a multicast address", _parse_networks("224.0.0.0/4", "ff00::/8")),
+    ("a 6to4 tunnel", _parse_networks("2002::/16", "192.88.99.0/24")),
+    ("a Teredo tunnel", _parse_networks("2001::/32")),
+    ("an address of a local translator (NAT64)", _parse_networks("64:ff9b:1::/48")),
     (
         "an address for documentation or tests",
-        _networks("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "198.18.0.0/15", "2001:db8::/32", "3fff::/20"),
+        _parse_networks(
+            "192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "198.18.0.0/15", "2001:db8::/32", "3fff::/20"
+        ),
     ),
     # Of IPv6 only 2000::/3 is in use; the other seven eighths are named here.
     (
         "a reserved address",
-        _networks("192.0.0.0/24", "240.0.0.0/4", "2001::/23", "::/3", "4000::/2", "8000::/1"),
+        _parse_networks("192.0.0.0/24", "240.0.0.0/4", "2001::/23", "::/3", "4000::/2", "8000::/1"),
     ),
 )
-_NAT64 = ip_network("64:ff9b::/96")
+_NAT64_NETWORK = ip_network("64:ff9b::/96")
 
 _ends_in_number = re.compile(r"(?:\A|\.)(?:0[xX][0-9a-fA-F]*|[0-9]+)\.?\Z").search
 
 
-def why_not(address: Address, reach: Reach) -> str:
+def find_address_problem(address: Address, access: NetworkAccess) -> str:
     """What speaks against calling this address; empty: nothing."""
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
-            return why_not(address.ipv4_mapped, reach)
-        if address in _NAT64:
+            return find_address_problem(address.ipv4_mapped, access)
+        if address in _NAT64_NETWORK:
             # A translator brings us to the public network; one that leads to a private one is a way around this check.
-            return why_not(IPv4Address(int(address) & 0xFFFF_FFFF), Reach())
-    private = _words_for(address, _PRIVATE)
-    words = _words_for(address, _METADATA) or ("" if private and reach.allow_private else private)
-    if not words and not private:
-        words = _words_for(address, _NEVER)
-    return f"{address} is {words}" if words else ""
+            return find_address_problem(IPv4Address(int(address) & 0xFFFF_FFFF), NetworkAccess())
+    private = _describe_network(address, _PRIVATE_NETWORKS)
+    description = _describe_network(address, _METADATA_NETWORKS) or (
+        "" if private and access.allow_private else private
+    )
+    if not description and not private:
+        description = _describe_network(address, _BLOCKED_NETWORKS)
+    return f"{address} is {description}" if description else ""
 
 
-def host_problem(host: str) -> str:
+def find_host_problem(host: str) -> str:
     """What is wrong with a host as it is written; empty: nothing. Numbers that only some readers take for an address
     (`2130706433`, `0x7f.1`, `127.1`) are refused, wherever they lead."""
     if not host or len(host) > MAX_HOST_CHARS:
         return "it names no host"
     if not host.isascii() or not host.isprintable() or "%" in host or " " in host:
         return "its host has characters that no host has"
-    if _ends_in_number(host) and _literal(host) is None:
+    if _ends_in_number(host) and _parse_literal(host) is None:
         return "its host is a number that is not an IP address as it is usually written"
     return ""
 
 
-async def system_addresses(host: str, port: int) -> Sequence[str]:
+async def resolve_with_system(host: str, port: int) -> Sequence[str]:
     """What this machine resolves the name to."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
-async def checked_addresses(
-    host: str, port: int, reach: Reach, resolve: Resolve = system_addresses
-) -> tuple[str, ...] | Refused:
+async def resolve_allowed_addresses(
+    host: str, port: int, access: NetworkAccess, resolve: Resolver = resolve_with_system
+) -> tuple[str, ...] | AddressRefusal:
     """The addresses to connect to, resolved once; whoever resolves the name again has checked nothing. `OSError` when
     it cannot be resolved."""
-    if problem := host_problem(host):
-        return Refused(f"The address cannot be called: {problem}. Nothing was sent.")
-    literal = _literal(host)
+    if problem := find_host_problem(host):
+        return AddressRefusal(f"The address cannot be called: {problem}. Nothing was sent.")
+    literal = _parse_literal(host)
     async with asyncio.timeout(RESOLVE_SECONDS):
         texts = [str(literal)] if literal else await resolve(host, port)
-    found = tuple(_parsed(text) for text in texts)
+    found = tuple(_parse_resolved(text) for text in texts)
     if not found:
         raise OSError(f"{host} has no address")
     for address in found:
-        problem = why_not(address, reach)
+        problem = find_address_problem(address, access)
         if problem:
-            return Refused(
+            return AddressRefusal(
                 f"{host} may not be called: {problem}. Nothing was sent. If it is meant to be called, the "
                 "configuration has to say `allow_private = true` for it, which opens loopback and private networks."
             )
     return tuple(str(address) for address in found)
 
 
-def _words_for(address: Address, table: _Words) -> str:
-    return next((words for words, networks in table if any(address in network for network in networks)), "")
+def _describe_network(address: Address, table: _NetworkTable) -> str:
+    return next((description for description, networks in table if any(address in network for network in networks)), "")
 
 
-def _literal(host: str) -> Address | None:
+def _parse_literal(host: str) -> Address | None:
     try:
         return ip_address(host)
     except ValueError:
         return None
 
 
-def _parsed(text: str) -> Address:
+def _parse_resolved(text: str) -> Address:
     """An address that a resolver gave, without the IPv6 form around an IPv4 one."""
     try:
         address = ip_address(text)

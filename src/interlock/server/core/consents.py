@@ -24,29 +24,29 @@ from ...domain.errors import (
 from ...domain.state.lifecycle import ActionState
 from ...domain.tool import Consent, ConsentBinding
 from ...oauth.consents import ConsentRequest, OAuthConsents
-from ...oauth.flow import Callback, Refused
-from ...oauth.grants import Given
-from ...oauth.providers import url_problem
-from .audit.audit_log import Journal, Outcome
+from ...oauth.flow import Callback, FlowRefusal
+from ...oauth.grants import GrantSummary
+from ...oauth.providers import find_url_problem
+from .audit.audit_log import AuditLog, AuditOutcome
 from .identity.principal import Principal
 from .index.rows import ActionQuery, ActionRow, Page
 
-_PAGE = 100
+_PAGE_SIZE = 100
 _MAX_LISTED = 1_000
 _OPEN = ActionState.PENDING
-_GIVEN = "Consent was given at {}."
-_REFUSED = "Consent was refused."
+_GIVEN_REASON = "Consent was given at {}."
+_REFUSED_REASON = "Consent was refused."
 
 
-class Questions(Protocol):
+class QuestionIndex(Protocol):
     """What the index knows about questions."""
 
-    async def action(self, action_id: str) -> ActionRow | None: ...
+    async def get_action(self, action_id: str) -> ActionRow | None: ...
 
-    async def actions(self, query: ActionQuery) -> Page[ActionRow]: ...
+    async def list_actions(self, query: ActionQuery) -> Page[ActionRow]: ...
 
 
-class WaitingConsent(msgspec.Struct, frozen=True, kw_only=True):
+class PendingConsent(msgspec.Struct, frozen=True, kw_only=True):
     """A question that somebody is asked, and what it asks for."""
 
     question: ActionRow
@@ -58,13 +58,13 @@ class WaitingConsent(msgspec.Struct, frozen=True, kw_only=True):
     earlier_since: int = 0
 
 
-class Goto(msgspec.Struct, frozen=True, kw_only=True):
+class ConsentRedirect(msgspec.Struct, frozen=True, kw_only=True):
     """Where the person's browser goes next."""
 
     url: str
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
+class ConsentDecision(msgspec.Struct, frozen=True, kw_only=True):
     """The question is answered, and with it the others that are named, in whichever run."""
 
     run_id: str
@@ -74,30 +74,30 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: `unknown` 404, `not_yours` 403, `closed` 409, `refused` 400, `unavailable` 503.
-ProblemCode: TypeAlias = Literal["unknown", "not_yours", "closed", "refused", "unavailable"]
+ConsentProblemCode: TypeAlias = Literal["unknown", "not_yours", "closed", "refused", "unavailable"]
 
 
 class ConsentProblem(msgspec.Struct, frozen=True, kw_only=True):
     """It cannot be done. With `closed` the details say what was decided, and what was attempted."""
 
-    code: ProblemCode
+    code: ConsentProblemCode
     message: str
     details: dict[str, str] = {}
 
 
-Decide: TypeAlias = Callable[[str, str, Answer], Awaitable[Any]]
+DecisionHandler: TypeAlias = Callable[[str, str, Answer], Awaitable[Any]]
 
 
-class Consenting:
+class ConsentService:
     def __init__(  # noqa: PLR0913 - what it joins
         self,
         *,
         consents: OAuthConsents,
-        questions: Questions,
-        consent_of: Callable[[ActionRow], Awaitable[ConsentRequest | None]],
-        decide: Decide,
-        journal: Journal,
-        redirect: str,
+        questions: QuestionIndex,
+        read_request: Callable[[ActionRow], Awaitable[ConsentRequest | None]],
+        decide: DecisionHandler,
+        audit_log: AuditLog,
+        redirect_url: str,
     ) -> None:
         """
         Args:
@@ -105,153 +105,169 @@ class Consenting:
             decide: Answers a question: run id, action id, answer.
             redirect: Where providers send people back to, as it is registered there.
         """
-        if problem := url_problem(redirect):
+        if problem := find_url_problem(redirect_url):
             raise ConfigurationError(
-                f"Providers send people back to {redirect}, which {problem} Set `public_url`. Nothing was started."
+                f"Providers send people back to {redirect_url}, which {problem} Set `public_url`. Nothing was started."
             )
         self._consents = consents
         self._questions = questions
-        self._consent_of = consent_of
+        self._read_request = read_request
         self._decide = decide
-        self._journal = journal
-        self._redirect = redirect
+        self._audit_log = audit_log
+        self._redirect_url = redirect_url
 
-    async def waiting(self, who: Principal) -> tuple[WaitingConsent, ...]:
+    async def list_pending(self, principal: Principal) -> tuple[PendingConsent, ...]:
         """Return what the person is asked for, oldest first."""
-        found: list[WaitingConsent] = []
-        given = await self.given(who)
-        async with aclosing(self._open_questions(who.name)) as rows:
+        found: list[PendingConsent] = []
+        given = await self.list_granted(principal)
+        async with aclosing(self._iterate_open_questions(principal.name)) as rows:
             async for row in rows:
-                if request := await self._asks_for(row):
-                    found.append(_waiting(row, request, given))
+                if request := await self._try_read_request(row):
+                    found.append(_to_pending_consent(row, request, given))
         return tuple(found)
 
-    async def given(self, who: Principal) -> tuple[Given, ...]:
+    async def list_granted(self, principal: Principal) -> tuple[GrantSummary, ...]:
         """What the person gave. No tokens."""
-        return await self._consents.given(who.name)
+        return await self._consents.list_grants(principal.name)
 
-    async def start(self, who: Principal, action_id: str, session_id: str) -> Goto | Answered | ConsentProblem:
+    async def start(
+        self, principal: Principal, action_id: str, session_id: str
+    ) -> ConsentRedirect | ConsentDecision | ConsentProblem:
         """Set out for the provider. Where the person consented meanwhile, the question is answered at once."""
-        row = await self._own(who, action_id)
+        row = await self._find_own_question(principal, action_id)
         if isinstance(row, ConsentProblem):
             return row
         if row.state is not _OPEN:
-            return _closed(row, "consent")
-        request = await self._asks_for(row)
+            return _build_closed_problem(row, "consent")
+        request = await self._try_read_request(row)
         if request is None:
-            return _DAMAGED
+            return _DAMAGED_RUN
         try:
-            if not await self._consents.needs(request.binding, request.consent):
-                return await self._answer_covered(who, row)
-            begun = await self._consents.begin(request, self._redirect, session_id)
+            if not await self._consents.needs_consent(request.binding, request.consent):
+                return await self._approve_all_covered(principal, row)
+            flow = await self._consents.begin(request, self._redirect_url, session_id)
         except ConsentError as error:
             return ConsentProblem(code="unavailable", message=f"{error} Nothing was changed; try again later.")
-        return Goto(url=begun.url)
+        return ConsentRedirect(url=flow.url)
 
-    async def callback(self, params: Mapping[str, str], who: Principal, session_id: str) -> Answered | ConsentProblem:
+    async def handle_callback(
+        self, params: Mapping[str, str], principal: Principal, session_id: str
+    ) -> ConsentDecision | ConsentProblem:
         """Come back from the provider."""
         callback = Callback(**{name: params.get(name, "") for name in ("state", "code", "error", "iss")})
-        came = await self._consents.finish(callback, who.name, session_id)
-        if isinstance(came, Refused):
-            return await self._came_back_in_vain(came, who)
-        given = came.binding
+        result = await self._consents.finish(callback, principal.name, session_id)
+        if isinstance(result, FlowRefusal):
+            return await self._handle_failed_callback(result, principal)
+        given = result.binding
         await self._record(
-            who,
+            principal,
             "consent.given",
             given.tool,
             "done",
-            provider=came.provider,
+            provider=result.provider,
             agent=given.agent,
             definition=given.definition,
         )
-        row = await self._questions.action(came.action_id)
+        row = await self._questions.get_action(result.action_id)
         if row is None:
             return ConsentProblem(code="unknown", message="Access was given, but its question is gone.")
-        return await self._answer_covered(who, row)
+        return await self._approve_all_covered(principal, row)
 
-    async def refuse(self, who: Principal, action_id: str, reason: str = "") -> Answered | ConsentProblem:
-        row = await self._own(who, action_id)
+    async def refuse(self, principal: Principal, action_id: str, reason: str = "") -> ConsentDecision | ConsentProblem:
+        row = await self._find_own_question(principal, action_id)
         if isinstance(row, ConsentProblem):
             return row
-        return await self._say_no(who, row, reason or _REFUSED)
+        return await self._reject(principal, row, reason or _REFUSED_REASON)
 
-    async def revoke(self, who: Principal, provider: str, tool: str, agent: str | None = None) -> bool | ConsentProblem:
+    async def revoke(
+        self, principal: Principal, provider: str, tool: str, agent: str | None = None
+    ) -> bool | ConsentProblem:
         """Take back what was given to a tool of one agent or (None) of all. False: it is forgotten here, and the
         provider did not confirm it."""
-        confirmed = await self._consents.revoke(who.name, tool, provider, agent)
+        confirmed = await self._consents.revoke(principal.name, tool, provider, agent)
         if confirmed is None:
             return ConsentProblem(code="unknown", message="You have given no such access.")
         at_provider = "taken back" if confirmed else "not confirmed"
         detail = {"provider": provider, "at_provider": at_provider} | ({} if agent is None else {"agent": agent})
-        await self._record(who, "consent.revoked", tool, "done", **detail)
+        await self._record(principal, "consent.revoked", tool, "done", **detail)
         return confirmed
 
-    async def catch_up(self) -> int:
+    async def answer_covered_questions(self) -> int:
         """After a restart: answer the questions whose person had consented before that was recorded. How many."""
         answered = 0
-        async with aclosing(self._open_questions(None)) as rows:
+        async with aclosing(self._iterate_open_questions(None)) as rows:
             async for row in rows:
                 with suppress(LogError):
-                    answered += bool(row.requester) and await self._say_yes(row)
+                    answered += bool(row.requester) and await self._approve_if_covered(row)
         return answered
 
-    async def _own(self, who: Principal, action_id: str) -> ActionRow | ConsentProblem:
-        row = await self._questions.action(action_id)
+    async def _find_own_question(self, principal: Principal, action_id: str) -> ActionRow | ConsentProblem:
+        row = await self._questions.get_action(action_id)
         if row is None or row.kind != "consent":
             return ConsentProblem(code="unknown", message="There is no such question for consent.")
-        if who.kind != "person" or not row.requester or row.requester != who.name:
-            await self._record(who, "consent.refused", action_id, "refused", why="not the person the run acts for")
+        if principal.kind != "person" or not row.requester or row.requester != principal.name:
+            await self._record(
+                principal, "consent.refused", action_id, "refused", why="not the person the run acts for"
+            )
             return ConsentProblem(
                 code="not_yours", message="Only the person that the run acts for can answer this. Nothing was changed."
             )
         return row
 
-    async def _came_back_in_vain(self, came: Refused, who: Principal) -> Answered | ConsentProblem:
-        outcome: Outcome = "failed" if came.code in {"failed", "unavailable", "insufficient", "denied"} else "refused"
-        await self._record(who, "consent.returned", came.action_id, outcome, why=came.code, begun_by=came.user)
-        if came.code != "denied":
-            code: ProblemCode = "unavailable" if came.code == "unavailable" else "refused"
-            return ConsentProblem(code=code, message=came.reason)
-        return await self.refuse(who, came.action_id, came.reason)
+    async def _handle_failed_callback(
+        self, refusal: FlowRefusal, principal: Principal
+    ) -> ConsentDecision | ConsentProblem:
+        outcome: AuditOutcome = (
+            "failed" if refusal.code in {"failed", "unavailable", "insufficient", "denied"} else "refused"
+        )
+        await self._record(
+            principal, "consent.returned", refusal.action_id, outcome, why=refusal.code, begun_by=refusal.user
+        )
+        if refusal.code != "denied":
+            code: ConsentProblemCode = "unavailable" if refusal.code == "unavailable" else "refused"
+            return ConsentProblem(code=code, message=refusal.reason)
+        return await self.refuse(principal, refusal.action_id, refusal.reason)
 
-    async def _say_no(self, who: Principal, row: ActionRow, reason: str) -> Answered | ConsentProblem:
+    async def _reject(self, principal: Principal, row: ActionRow, reason: str) -> ConsentDecision | ConsentProblem:
         """Saying it twice is saying it."""
-        no = Answered(run_id=row.run_id, action_id=row.action_id, approved=False)
-        if row.state is ActionState.REJECTED and row.decided_by == who.name:
-            return no
+        rejection = ConsentDecision(run_id=row.run_id, action_id=row.action_id, approved=False)
+        if row.state is ActionState.REJECTED and row.decided_by == principal.name:
+            return rejection
         if row.state is not _OPEN:
-            return _closed(row, "refusal")
-        if await self._answer(row, Answer(approved=False, by=who.name, reason=reason)):
-            return no
-        return _closed(await self._questions.action(row.action_id) or row, "refusal")
+            return _build_closed_problem(row, "refusal")
+        if await self._answer(row, Answer(approved=False, by=principal.name, reason=reason)):
+            return rejection
+        return _build_closed_problem(await self._questions.get_action(row.action_id) or row, "refusal")
 
-    async def _answer_covered(self, who: Principal, row: ActionRow) -> Answered | ConsentProblem:
+    async def _approve_all_covered(self, principal: Principal, row: ActionRow) -> ConsentDecision | ConsentProblem:
         """Answer the question, and each other one of this person about the tool that what they gave is enough for."""
-        if not await self._say_yes(row):
-            now = await self._questions.action(row.action_id) or row
-            if now.state not in {ActionState.APPROVED, ActionState.EXECUTED}:
-                return _closed(now, "consent")
+        if not await self._approve_if_covered(row):
+            current = await self._questions.get_action(row.action_id) or row
+            if current.state not in {ActionState.APPROVED, ActionState.EXECUTED}:
+                return _build_closed_problem(current, "consent")
         also: list[str] = []
-        async with aclosing(self._open_questions(who.name)) as rows:
+        async with aclosing(self._iterate_open_questions(principal.name)) as rows:
             async for other in rows:
                 is_alike = other.tool == row.tool and other.action_id != row.action_id
-                if is_alike and await self._say_yes(other):
+                if is_alike and await self._approve_if_covered(other):
                     also.append(other.action_id)
-        return Answered(run_id=row.run_id, action_id=row.action_id, approved=True, also=tuple(also))
+        return ConsentDecision(run_id=row.run_id, action_id=row.action_id, approved=True, also=tuple(also))
 
-    async def _say_yes(self, row: ActionRow) -> bool:
+    async def _approve_if_covered(self, row: ActionRow) -> bool:
         """For the person that it asks, if it is open and what they gave is enough for it."""
-        request = await self._asks_for(row) if row.state is _OPEN else None
+        request = await self._try_read_request(row) if row.state is _OPEN else None
         with suppress(ConsentError):
-            if request and not await self._consents.needs(request.binding, request.consent):
-                yes = Answer(approved=True, by=row.requester, reason=_GIVEN.format(request.consent.provider))
-                return await self._answer(row, yes)
+            if request and not await self._consents.needs_consent(request.binding, request.consent):
+                approval = Answer(
+                    approved=True, by=row.requester, reason=_GIVEN_REASON.format(request.consent.provider)
+                )
+                return await self._answer(row, approval)
         return False
 
-    async def _asks_for(self, row: ActionRow) -> ConsentRequest | None:
+    async def _try_read_request(self, row: ActionRow) -> ConsentRequest | None:
         """None: its run is damaged, so nobody knows."""
         with suppress(LogCorruptError):
-            return await self._consent_of(row)
+            return await self._read_request(row)
         return None
 
     async def _answer(self, row: ActionRow, answer: Answer) -> bool:
@@ -261,16 +277,16 @@ class Consenting:
             return True
         return False
 
-    async def _open_questions(self, person: str | None) -> AsyncGenerator[ActionRow]:
+    async def _iterate_open_questions(self, person: str | None) -> AsyncGenerator[ActionRow]:
         """Of one person, within bounds, or of everybody."""
         cursor, listed = "", 0
         while person is None or listed < _MAX_LISTED:
-            page = await self._questions.actions(
+            page = await self._questions.list_actions(
                 ActionQuery(
                     statuses=frozenset({_OPEN.name}),
                     kinds=frozenset({"consent"}),
                     person=person,
-                    limit=_PAGE,
+                    limit=_PAGE_SIZE,
                     cursor=cursor,
                 )
             )
@@ -281,16 +297,18 @@ class Consenting:
             if not cursor:
                 return
 
-    async def _record(self, who: Principal, action: str, target: str, outcome: Outcome, **detail: str) -> None:
-        await self._journal.add(who.name, action, target, outcome=outcome, detail=detail)
+    async def _record(
+        self, principal: Principal, action: str, target: str, outcome: AuditOutcome, **detail: str
+    ) -> None:
+        await self._audit_log.add(principal.name, action, target, outcome=outcome, detail=detail)
 
 
-_DAMAGED = ConsentProblem(
+_DAMAGED_RUN = ConsentProblem(
     code="unavailable", message="The run's events are damaged, so its question cannot be answered. Nothing was changed."
 )
 
 
-def _waiting(row: ActionRow, request: ConsentRequest, given: tuple[Given, ...]) -> WaitingConsent:
+def _to_pending_consent(row: ActionRow, request: ConsentRequest, given: tuple[GrantSummary, ...]) -> PendingConsent:
     binding, provider = request.binding, request.consent.provider
     earlier = [
         each.since
@@ -298,10 +316,10 @@ def _waiting(row: ActionRow, request: ConsentRequest, given: tuple[Given, ...]) 
         if (each.agent, each.tool, each.provider) == (binding.agent, binding.tool, provider)
         and each.definition != binding.definition
     ]
-    return WaitingConsent(question=row, consent=request.consent, binding=binding, earlier_since=max(earlier, default=0))
+    return PendingConsent(question=row, consent=request.consent, binding=binding, earlier_since=max(earlier, default=0))
 
 
-def _closed(row: ActionRow, attempted: str) -> ConsentProblem:
+def _build_closed_problem(row: ActionRow, attempted: str) -> ConsentProblem:
     return ConsentProblem(
         code="closed",
         message=f"The question is {row.status} already. Nothing was changed.",

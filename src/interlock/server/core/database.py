@@ -15,16 +15,16 @@ from threading import Lock
 from typing import TypeVar
 
 from ...domain.errors import ConfigurationError
-from .errors import BusyError
+from .errors import UnavailableError
 
 T = TypeVar("T")
 
 #: Of the tables of all modules together.
-VERSION = 1
+DATABASE_VERSION = 1
 #: Requests wait for each other here, so nobody waits long for another process.
 _BUSY_SECONDS = 5.0
 #: Not a mistake in a statement but the state of the machine, which may pass.
-_MAY_PASS = frozenset(
+_TRANSIENT_ERRORS = frozenset(
     {
         sqlite3.SQLITE_BUSY,
         sqlite3.SQLITE_LOCKED,
@@ -40,7 +40,7 @@ class Database:
     def __init__(self, path: str | os.PathLike[str], tables: Iterable[str]) -> None:
         """Opening makes the file if there is none, for its owner only. `:memory:` is one that is gone on `close`."""
         self.path = str(path)
-        self._using = Lock()
+        self._lock = Lock()
         try:
             if self.path != ":memory:":
                 with suppress(FileExistsError):
@@ -48,7 +48,7 @@ class Database:
             self._connection = sqlite3.connect(
                 self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
-            self._make(tables)
+            self._create_tables(tables)
         except (OSError, sqlite3.Error) as error:
             raise ConfigurationError(f"The server's database {self.path} cannot be opened: {error}.") from error
 
@@ -67,20 +67,20 @@ class Database:
             return self._run(change)
         except sqlite3.Error as error:
             # The low byte: the rest says more about the same.
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _MAY_PASS:
-                raise BusyError(
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _TRANSIENT_ERRORS:
+                raise UnavailableError(
                     "database_unavailable",
                     f"The server's database cannot be used right now: {error}. Nothing was changed. Try again.",
                 ) from error
             raise
 
-    def _make(self, tables: Iterable[str]) -> None:
+    def _create_tables(self, tables: Iterable[str]) -> None:
         connection = self._connection
         try:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version > VERSION:
+            if version > DATABASE_VERSION:
                 raise ConfigurationError(
-                    f"The server's database {self.path} has version {version}, newer than {VERSION}: use a newer "
+                    f"The server's database {self.path} has version {version}, newer than {DATABASE_VERSION}: use a newer "
                     "Interlock. Nothing was changed."
                 )
             connection.execute("PRAGMA journal_mode = WAL")
@@ -88,14 +88,14 @@ class Database:
             connection.execute("PRAGMA foreign_keys = ON")
             for statement in tables:
                 connection.execute(statement)
-            if version < VERSION:
-                connection.execute(f"PRAGMA user_version = {VERSION}")
+            if version < DATABASE_VERSION:
+                connection.execute(f"PRAGMA user_version = {DATABASE_VERSION}")
         except BaseException:
             connection.close()
             raise
 
     def _run(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        with self._using:
+        with self._lock:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 result = change(self._connection)
@@ -107,5 +107,5 @@ class Database:
         return result
 
     def close(self) -> None:
-        with self._using:
+        with self._lock:
             self._connection.close()

@@ -5,13 +5,13 @@ from typing import Any
 
 from ...domain.errors import InterlockError
 
-_NOTHING: Mapping[str, Any] = {}
+_NO_DETAILS: Mapping[str, Any] = {}
 
 
 class ServiceError(InterlockError):
     """`code` is for programs, the message for people, `details` for both."""
 
-    def __init__(self, code: str, message: str, details: Mapping[str, Any] = _NOTHING) -> None:
+    def __init__(self, code: str, message: str, details: Mapping[str, Any] = _NO_DETAILS) -> None:
         super().__init__(message)
         self.code = code
         self.details = dict(details)
@@ -21,7 +21,7 @@ class NotFoundError(ServiceError):
     """There is no such thing, or none that they may see."""
 
 
-class RefusedError(ServiceError):
+class ForbiddenError(ServiceError):
     """They may not do this."""
 
 
@@ -29,16 +29,16 @@ class ConflictError(ServiceError):
     """It was done otherwise before, or cannot be done in this state. Details name both sides."""
 
 
-class InvalidError(ServiceError):
+class InvalidRequestError(ServiceError):
     """What was sent cannot be that. `details["fields"]` says which field, and why."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__("invalid_request", f"{field}: {problem}", {"fields": [{"field": field, "problem": problem}]})
 
 
-class BusyError(ServiceError):
+class UnavailableError(ServiceError):
     """Not now: too many at once."""
 
 
-def unknown(kind: str, name: str) -> NotFoundError:
+def not_found_error(kind: str, name: str) -> NotFoundError:
     return NotFoundError(f"unknown_{kind}", f"There is no {kind} {name[:80]!r} that you may see.", {kind: name[:200]})

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 logger = logging.getLogger("interlock.server")
 
 
-class Troubles:
+class HealthReporter:
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
-    def tell(self, now: Mapping[str, str]) -> None:
+    def report(self, problems: Mapping[str, str]) -> None:
         """`now`: what does not work, and why. What is not in it works."""
-        for what in now.keys() - self._told:
-            logger.warning("%s does not work, and is tried again: %s", what, now[what])
-        for what in self._told - now.keys():
-            logger.warning("%s works again.", what)
-        self._told = set(now)
+        for component in problems.keys() - self._reported:
+            logger.warning("%s does not work, and is tried again: %s", component, problems[component])
+        for component in self._reported - problems.keys():
+            logger.warning("%s works again.", component)
+        self._reported = set(problems)

@@ -15,76 +15,80 @@ from pydantic import BaseModel, ValidationError
 
 from ...audit.verify import verify
 from ...domain import json
-from ...domain.chain import Entry, decode_event
+from ...domain.chain import LogEntry, decode_event
 from ...domain.decision import Decision
 from ...domain.event import Event
 from ...domain.json import JsonObject
-from ...domain.tool import Mode, Situation, ToolDefinition
+from ...domain.tool import PermissionMode, CallContext, ToolDefinition
 from ...policy.analysis.backtest import Backtest, backtest
 from ...policy.analysis.describe import about
 from ...policy.analysis.example_event import hypothetical
 from ...policy.analysis.explain import Explanation, explain
-from ...policy.analysis.recorded import RecordedCall, recorded_calls
+from ...policy.analysis.recorded import RecordedCall, read_recorded_calls
 from ...policy.engine.rule_policy import RulePolicy
 from ...policy.files.places import PolicyFileError
 from ...policy.files.policy_files import PolicyFiles, read_layer
 from ...policy.interface import PolicyEngine, PolicyEvent
 from ...runs.runner import Runner
-from .errors import BusyError, InvalidError, unknown
-from .identity.guard import Guard
-from .identity.permissions import Operation, RunFacts
+from .errors import UnavailableError, InvalidRequestError, not_found_error
+from .identity.guard import AccessGuard
+from .identity.permissions import Operation, RunOwnershipData
 from .identity.principal import Principal
-from .index.index import Index
+from .index.index import RunIndex
 from .index.rows import RunQuery, RunRow
-from .runs.runners import Fleet
+from .runs.runners import AgentRunners
 
 MAX_EVENTS = 100_000
-_PAGE = 100
+_PAGE_SIZE = 100
 
 #: Which bound was reached; empty: none.
-Stopped: TypeAlias = Literal["", "runs", "events", "time"]
+BacktestLimit: TypeAlias = Literal["", "runs", "events", "time"]
 
 
-class Newest(msgspec.Struct):
+class RecentEvents(msgspec.Struct):
     events: list[Event] = []
     runs: int = 0
     left_out: list[str] = []
-    stopped: Stopped = ""
+    stopped: BacktestLimit = ""
 
 
-async def read_newest(index: Index, agent: str, most: int, is_late: Callable[[], bool]) -> Newest:
-    read, cursor = Newest(), ""
+async def read_recent_events(
+    index: RunIndex, agent: str, max_runs: int, is_timed_out: Callable[[], bool]
+) -> RecentEvents:
+    recent, cursor = RecentEvents(), ""
     while True:
-        page = await index.runs(RunQuery(agent=agent, inside=True, limit=_PAGE, cursor=cursor))
+        page = await index.list_runs(RunQuery(agent=agent, include_child_runs=True, limit=_PAGE_SIZE, cursor=cursor))
         for row in page.rows:
-            read.stopped = _bound(read, row, most, is_late)
-            if read.stopped:
-                return read
-            await _add(index, row, read)
+            recent.stopped = _find_reached_limit(recent, row, max_runs, is_timed_out)
+            if recent.stopped:
+                return recent
+            await _add_events_of_run(index, row, recent)
         cursor = page.next_cursor
         if not cursor:
-            return read
+            return recent
 
 
-def _bound(read: Newest, row: RunRow, most: int, is_late: Callable[[], bool]) -> Stopped:
-    if read.runs + len(read.left_out) >= most:
+def _find_reached_limit(
+    recent: RecentEvents, row: RunRow, max_runs: int, is_timed_out: Callable[[], bool]
+) -> BacktestLimit:
+    if recent.runs + len(recent.left_out) >= max_runs:
         return "runs"
-    if row.last_seq + 1 > MAX_EVENTS - len(read.events):
+    if row.last_seq + 1 > MAX_EVENTS - len(recent.events):
         return "events"
-    return "time" if is_late() else ""
+    return "time" if is_timed_out() else ""
 
 
-async def _add(index: Index, row: RunRow, read: Newest) -> None:
+async def _add_events_of_run(index: RunIndex, row: RunRow, recent: RecentEvents) -> None:
     entries = await index.log.read(row.run_id, -1, MAX_EVENTS)
-    found = await asyncio.to_thread(_sound, row.run_id, entries)
+    found = await asyncio.to_thread(_verify_and_decode, row.run_id, entries)
     if isinstance(found, str):
-        read.left_out.append(found)
+        recent.left_out.append(found)
     else:
-        read.events += found
-        read.runs += 1
+        recent.events += found
+        recent.runs += 1
 
 
-def _sound(run_id: str, entries: Sequence[Entry]) -> list[Event] | str:
+def _verify_and_decode(run_id: str, entries: Sequence[LogEntry]) -> list[Event] | str:
     flaw = verify(entries, run_id).flaw
     return f"{run_id}: {flaw.message}" if flaw else [decode_event(entry) for entry in entries]
 
@@ -95,7 +99,7 @@ MAX_RUNS = 500
 MAX_SECONDS = 10.0
 _MAX_ERRORS = 10
 
-Known: TypeAlias = RulePolicy | PolicyFiles
+RuleBasedPolicy: TypeAlias = RulePolicy | PolicyFiles
 #: `files`: read from policy files. `code`: rules that the agent brings. `custom`: an engine without rules to list.
 PolicyKind: TypeAlias = Literal["files", "code", "custom"]
 
@@ -113,7 +117,7 @@ class RuleRow(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: int = 0
 
 
-class PolicyShown(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyDetails(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     kind: PolicyKind
     #: Where no rule speaks: `risk`, `allow`, `ask` or `deny`; empty where that is not known.
@@ -128,17 +132,17 @@ class PolicyShown(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] = ()
 
 
-class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
+class ExampleCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call that nobody made."""
 
     tool: str
     arguments: JsonObject
-    mode: Mode | None = None
+    mode: PermissionMode | None = None
     interactive: bool = False
     requester: str = ""
 
 
-class Explained(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyExplanation(msgspec.Struct, frozen=True, kw_only=True):
     decision: Decision
     #: Part by part; None where the policy cannot say why.
     explanation: Explanation | None = None
@@ -146,35 +150,37 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     known_tool: bool = True
 
 
-class Backtested(msgspec.Struct, frozen=True, kw_only=True):
+class BacktestReport(msgspec.Struct, frozen=True, kw_only=True):
     result: Backtest
     #: How many runs and calls were looked at.
     runs: int
     calls: int
     #: Runs that are not what was written, each with the reason.
     left_out: tuple[str, ...] = ()
-    stopped: Stopped = ""
+    stopped: BacktestLimit = ""
     warnings: tuple[str, ...] = ()
 
 
-class Policies:
-    def __init__(self, fleet: Fleet, index: Index, guard: Guard, clock: Callable[[], float] = monotonic) -> None:
-        self._fleet = fleet
+class PolicyService:
+    def __init__(
+        self, runners: AgentRunners, index: RunIndex, guard: AccessGuard, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._runners = runners
         self._index = index
         self._guard = guard
         self._clock = clock
-        self._testing = asyncio.Lock()
+        self._backtest_lock = asyncio.Lock()
 
-    async def show(self, who: Principal, agent: str) -> PolicyShown:
-        runner = await self._runner(who, agent)
+    async def show(self, principal: Principal, agent: str) -> PolicyDetails:
+        runner = await self._get_runner(principal, agent)
         policy = runner.app.parts.policy
-        tools = tuple(sorted(tool.name for tool in runner.app.registry.visible(Situation(run_id="run_policy"))))
-        known = _known(policy)
-        if known is None:
-            return PolicyShown(agent=agent, kind="custom", tools=tools)
-        rules = known.policy if isinstance(known, PolicyFiles) else known
-        files = known if isinstance(known, PolicyFiles) else None
-        return PolicyShown(
+        tools = tuple(sorted(tool.name for tool in runner.app.registry.list_visible(CallContext(run_id="run_policy"))))
+        rule_based = _as_rule_based(policy)
+        if rule_based is None:
+            return PolicyDetails(agent=agent, kind="custom", tools=tools)
+        rules = rule_based.policy if isinstance(rule_based, PolicyFiles) else rule_based
+        files = rule_based if isinstance(rule_based, PolicyFiles) else None
+        return PolicyDetails(
             agent=agent,
             kind="code" if files is None else "files",
             default=rules.default,
@@ -197,129 +203,133 @@ class Policies:
             tools=tools,
         )
 
-    async def explain(self, who: Principal, agent: str, wish: WhatIf) -> Explained:
+    async def explain(self, principal: Principal, agent: str, call: ExampleCall) -> PolicyExplanation:
         """`InvalidError` when these cannot be arguments of the tool."""
-        runner = await self._runner(who, agent)
-        if len(json.encode(wish.arguments)) > MAX_ARGUMENTS_CHARS:
-            raise InvalidError("arguments", f"have to have at most {MAX_ARGUMENTS_CHARS:,} bytes")
-        tool = runner.app.registry.find(wish.tool)
-        event = _event(self._situation(agent, wish), tool, wish)
+        runner = await self._get_runner(principal, agent)
+        if len(json.encode(call.arguments)) > MAX_ARGUMENTS_CHARS:
+            raise InvalidRequestError("arguments", f"have to have at most {MAX_ARGUMENTS_CHARS:,} bytes")
+        tool = runner.app.registry.find(call.tool)
+        event = _build_event(self._build_call_context(agent, call), tool, call)
         policy = runner.app.parts.policy
-        known = _known(policy)
-        if known is None:
-            return Explained(decision=await _asked(policy, event), known_tool=tool is not None)
-        rules = known.policy if isinstance(known, PolicyFiles) else known
+        rule_based = _as_rule_based(policy)
+        if rule_based is None:
+            return PolicyExplanation(decision=await _evaluate_custom_policy(policy, event), known_tool=tool is not None)
+        rules = rule_based.policy if isinstance(rule_based, PolicyFiles) else rule_based
         found = await asyncio.to_thread(explain, rules, event)
-        return Explained(decision=found.decision, explanation=found, known_tool=tool is not None)
+        return PolicyExplanation(decision=found.decision, explanation=found, known_tool=tool is not None)
 
-    async def backtest(self, who: Principal, agent: str, text: str = "", runs: int = MAX_RUNS) -> Backtested:
+    async def backtest(self, principal: Principal, agent: str, text: str = "", runs: int = MAX_RUNS) -> BacktestReport:
         """What the policy in `text` (YAML) would have said about recorded calls of this agent; without text, what the
         one in force would say today. `InvalidError` with what is wrong, line by line."""
-        runner = await self._runner(who, agent)
+        runner = await self._get_runner(principal, agent)
         if len(text) > MAX_POLICY_CHARS:
-            raise InvalidError("policy", f"has to have at most {MAX_POLICY_CHARS:,} characters")
-        if self._testing.locked():
-            raise BusyError(
+            raise InvalidRequestError("policy", f"has to have at most {MAX_POLICY_CHARS:,} characters")
+        if self._backtest_lock.locked():
+            raise UnavailableError(
                 "backtest_under_way", "Another backtest is under way. Nothing was tried. Try again in a moment."
             )
-        async with self._testing:
-            policy, warnings = await self._candidate(runner, text)
-            return await self._tried(runner, policy, warnings, max(1, min(runs, MAX_RUNS)))
+        async with self._backtest_lock:
+            policy, warnings = await self._load_candidate(runner, text)
+            return await self._run_backtest(runner, policy, warnings, max(1, min(runs, MAX_RUNS)))
 
-    async def _candidate(self, runner: Runner, text: str) -> tuple[Known, tuple[str, ...]]:
+    async def _load_candidate(self, runner: Runner, text: str) -> tuple[RuleBasedPolicy, tuple[str, ...]]:
         if text.strip():
-            return await asyncio.to_thread(_pasted, text)
-        known = _known(runner.app.parts.policy)
-        if known is None:
-            raise InvalidError("policy", "the policy in force is none of rules; paste one")
-        return known, ()
+            return await asyncio.to_thread(_parse_policy_text, text)
+        rule_based = _as_rule_based(runner.app.parts.policy)
+        if rule_based is None:
+            raise InvalidRequestError("policy", "the policy in force is none of rules; paste one")
+        return rule_based, ()
 
-    async def _tried(self, runner: Runner, policy: Known, warnings: tuple[str, ...], most: int) -> Backtested:
-        until = self._clock() + MAX_SECONDS
-        read = await read_newest(self._index, runner.agent.name, most, lambda: self._clock() > until)
-        tools = {tool.name: tool for tool in runner.app.registry.visible(Situation(run_id="run_backtest"))}
-        calls = await asyncio.to_thread(recorded_calls, read.events, tools)
-        timed = _Timed(calls, until, self._clock)
-        result = await asyncio.to_thread(backtest, policy, timed)
-        return Backtested(
+    async def _run_backtest(
+        self, runner: Runner, policy: RuleBasedPolicy, warnings: tuple[str, ...], max_runs: int
+    ) -> BacktestReport:
+        deadline = self._clock() + MAX_SECONDS
+        recent = await read_recent_events(self._index, runner.agent.name, max_runs, lambda: self._clock() > deadline)
+        tools = {tool.name: tool for tool in runner.app.registry.list_visible(CallContext(run_id="run_backtest"))}
+        calls = await asyncio.to_thread(read_recorded_calls, recent.events, tools)
+        calls_in_time = _CallsUntilDeadline(calls, deadline, self._clock)
+        result = await asyncio.to_thread(backtest, policy, calls_in_time)
+        return BacktestReport(
             result=result,
-            runs=read.runs,
-            calls=timed.taken,
-            left_out=tuple(read.left_out),
-            stopped="time" if timed.taken < len(calls) else read.stopped,
+            runs=recent.runs,
+            calls=calls_in_time.yielded_count,
+            left_out=tuple(recent.left_out),
+            stopped="time" if calls_in_time.yielded_count < len(calls) else recent.stopped,
             warnings=warnings,
         )
 
-    async def _runner(self, who: Principal, agent: str) -> Runner:
-        await self._guard.check(who, Operation.READ_POLICY, RunFacts(agent=agent), agent)
-        runner = self._fleet.runners.get(agent)
+    async def _get_runner(self, principal: Principal, agent: str) -> Runner:
+        await self._guard.check(principal, Operation.READ_POLICY, RunOwnershipData(agent=agent), agent)
+        runner = self._runners.by_agent.get(agent)
         if runner is None:
-            raise unknown("agent", agent)
+            raise not_found_error("agent", agent)
         return runner
 
-    def _situation(self, agent: str, wish: WhatIf) -> Situation:
-        served = self._fleet.served[agent]
-        return Situation(
+    def _build_call_context(self, agent: str, call: ExampleCall) -> CallContext:
+        served = self._runners.served_agents[agent]
+        return CallContext(
             run_id="run_explain",
             agent=agent,
-            mode=wish.mode or served.mode,
+            mode=call.mode or served.mode,
             workspace=served.workspace,
-            interactive=wish.interactive,
-            requester=wish.requester,
+            interactive=call.interactive,
+            requester=call.requester,
         )
 
 
-class _Timed:
+class _CallsUntilDeadline:
     """The calls, until the time is over."""
 
-    def __init__(self, calls: Sequence[RecordedCall], until: float, clock: Callable[[], float]) -> None:
-        self.taken = 0
-        self._calls, self._until, self._clock = calls, until, clock
+    def __init__(self, calls: Sequence[RecordedCall], deadline: float, clock: Callable[[], float]) -> None:
+        self.yielded_count = 0
+        self._calls, self._deadline, self._clock = calls, deadline, clock
 
     def __iter__(self) -> Iterator[RecordedCall]:
         for call in self._calls:
-            if self._clock() > self._until:
+            if self._clock() > self._deadline:
                 return
-            self.taken += 1
+            self.yielded_count += 1
             yield call
 
 
-def _known(policy: PolicyEngine) -> Known | None:
+def _as_rule_based(policy: PolicyEngine) -> RuleBasedPolicy | None:
     return policy if isinstance(policy, RulePolicy | PolicyFiles) else None
 
 
-def _pasted(text: str) -> tuple[RulePolicy, tuple[str, ...]]:
+def _parse_policy_text(text: str) -> tuple[RulePolicy, tuple[str, ...]]:
     try:
         read = read_layer("policy", "user", text.encode(errors="surrogatepass"))
         policy = RulePolicy(read.rules, read.default or "risk", read.resources)
     except PolicyFileError as error:
-        raise InvalidError("policy", str(error)) from None
+        raise InvalidRequestError("policy", str(error)) from None
     return policy, tuple(map(str, read.warnings))
 
 
-def _event(situation: Situation, tool: ToolDefinition | None, wish: WhatIf) -> PolicyEvent:
+def _build_event(context: CallContext, tool: ToolDefinition | None, call: ExampleCall) -> PolicyEvent:
     if tool is None:
-        return hypothetical(wish.tool, wish.arguments, situation)
-    return PolicyEvent("call_explain", tool, _checked(tool, wish.arguments), situation)
+        return hypothetical(call.tool, call.arguments, context)
+    return PolicyEvent("call_explain", tool, _validate_arguments(tool, call.arguments), context)
 
 
-def _checked(tool: ToolDefinition, arguments: JsonObject) -> BaseModel:
+def _validate_arguments(tool: ToolDefinition, arguments: JsonObject) -> BaseModel:
     try:
         return tool.args_model.__pydantic_validator__.validate_json(json.encode(arguments))
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_ERRORS]
         problems = [f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg']}" for each in found]
-        raise InvalidError("arguments", f"do not fit {tool.name}: {'; '.join(problems)}") from None
+        raise InvalidRequestError("arguments", f"do not fit {tool.name}: {'; '.join(problems)}") from None
     except Exception as error:
-        raise InvalidError("arguments", f"a validator of {tool.name} failed: {type(error).__name__}") from None
+        raise InvalidRequestError("arguments", f"a validator of {tool.name} failed: {type(error).__name__}") from None
 
 
-async def _asked(policy: PolicyEngine, event: PolicyEvent) -> Decision:
+async def _evaluate_custom_policy(policy: PolicyEngine, event: PolicyEvent) -> Decision:
     """An engine of somebody else: it is asked, for as long as anybody would wait."""
     try:
-        said = policy.evaluate(event)
-        if isinstance(said, Awaitable):
-            said = await asyncio.wait_for(said, MAX_SECONDS)
+        decision = policy.evaluate(event)
+        if isinstance(decision, Awaitable):
+            decision = await asyncio.wait_for(decision, MAX_SECONDS)
     except Exception as error:
-        raise InvalidError("policy", f"the policy of this agent gave no answer: {type(error).__name__}") from None
-    return said
+        raise InvalidRequestError(
+            "policy", f"the policy of this agent gave no answer: {type(error).__name__}"
+        ) from None
+    return decision

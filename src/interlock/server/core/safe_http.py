@@ -16,14 +16,21 @@ import httpx2
 import msgspec
 
 from ...domain.errors import ConfigurationError
-from .addresses import Reach, Refused, Resolve, checked_addresses, host_problem, system_addresses
+from .addresses import (
+    NetworkAccess,
+    AddressRefusal,
+    Resolver,
+    resolve_allowed_addresses,
+    find_host_problem,
+    resolve_with_system,
+)
 
 MAX_REPLY_BYTES = 256 * 1024
 MAX_URL_CHARS = 8192
 _MAX_PROBLEM_CHARS = 200
 
 
-class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+class HttpTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     connect_seconds: float = 10.0
     #: Between two pieces of what is sent or received.
     idle_seconds: float = 30.0
@@ -31,26 +38,26 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     total_seconds: float = 60.0
 
 
-class Reply(msgspec.Struct, frozen=True):
+class HttpReply(msgspec.Struct, frozen=True):
     status: int
     #: Names in lower case.
     headers: dict[str, str]
     body: bytes
 
 
-class NoReply(msgspec.Struct, frozen=True):
+class HttpFailure(msgspec.Struct, frozen=True):
     """Nobody answered. Whether the request arrived is not known, unless it was refused here."""
 
     problem: str
     #: It was not sent, and sending it again changes nothing.
-    refused: bool = False
+    is_refused: bool = False
 
 
 class RequestRefusedError(httpx2.RequestError):
     """Nothing was sent: the URL or the address is not one that may be called."""
 
 
-def trust(ca_file: str = "") -> ssl.SSLContext:
+def create_ssl_context(ca_file: str = "") -> ssl.SSLContext:
     """Whom to trust: those whom the system trusts, or only those in the file. Certificates are always checked."""
     if not ca_file:
         return httpx2.create_ssl_context(trust_env=False)
@@ -60,16 +67,16 @@ def trust(ca_file: str = "") -> ssl.SSLContext:
         raise ConfigurationError(f"The certificates in {ca_file} cannot be read: {error}.") from error
 
 
-def url_problem(url: str, reach: Reach) -> str:
+def find_url_problem(url: str, access: NetworkAccess) -> str:
     """What is wrong with a URL as it is written; empty: nothing. What its name leads to is not looked at."""
     try:
-        return _problem_of(httpx2.URL(url), reach) if len(url) <= MAX_URL_CHARS else "it is too long"
+        return _find_problem(httpx2.URL(url), access) if len(url) <= MAX_URL_CHARS else "it is too long"
     except (httpx2.InvalidURL, ValueError):
         return "it is not a URL"
 
 
-def _problem_of(url: httpx2.URL, reach: Reach) -> str:
-    if url.scheme != "https" and not (url.scheme == "http" and reach.allow_plain):
+def _find_problem(url: httpx2.URL, access: NetworkAccess) -> str:
+    if url.scheme != "https" and not (url.scheme == "http" and access.allow_plain):
         return "it has to begin with https://" + (
             " (http only with `allow_plain = true`)" if url.scheme == "http" else ""
         )
@@ -77,40 +84,44 @@ def _problem_of(url: httpx2.URL, reach: Reach) -> str:
         return "it has a user or a password in it"
     if url.port is not None and not 0 < url.port < 1 << 16:
         return "its port is none"
-    return host_problem(url.raw_host.decode("ascii"))
+    return find_host_problem(url.raw_host.decode("ascii"))
 
 
 class SafeTransport(httpx2.AsyncBaseTransport):
     """Every request of a client goes through these checks. Raises `RequestRefusedError` for what may not be called."""
 
     def __init__(
-        self, reach: Reach | None = None, *, verify: ssl.SSLContext | None = None, resolve: Resolve = system_addresses
+        self,
+        access: NetworkAccess | None = None,
+        *,
+        verify: ssl.SSLContext | None = None,
+        resolve: Resolver = resolve_with_system,
     ) -> None:
-        self._reach = reach or Reach()
+        self._access = access or NetworkAccess()
         self._resolve = resolve
         self._inner = httpx2.AsyncHTTPTransport(
-            verify=verify or trust(), trust_env=False, limits=httpx2.Limits(max_keepalive_connections=0)
+            verify=verify or create_ssl_context(), trust_env=False, limits=httpx2.Limits(max_keepalive_connections=0)
         )
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        if problem := _problem_of(request.url, self._reach):
+        if problem := _find_problem(request.url, self._access):
             raise RequestRefusedError(f"The URL cannot be called: {problem}. Nothing was sent.", request=request)
-        addresses = await self._addresses(request)
+        addresses = await self._resolve_addresses(request)
         for address in addresses[:-1]:
             try:
-                return await self._inner.handle_async_request(_pinned(request, address))
+                return await self._inner.handle_async_request(_pin_to_address(request, address))
             except (httpx2.ConnectError, httpx2.ConnectTimeout):
                 continue  # nothing was sent; the name has another address
-        return await self._inner.handle_async_request(_pinned(request, addresses[-1]))
+        return await self._inner.handle_async_request(_pin_to_address(request, addresses[-1]))
 
-    async def _addresses(self, request: httpx2.Request) -> tuple[str, ...]:
+    async def _resolve_addresses(self, request: httpx2.Request) -> tuple[str, ...]:
         host = request.url.raw_host.decode("ascii")
         port = request.url.port or (443 if request.url.scheme == "https" else 80)
         try:
-            addresses = await checked_addresses(host, port, self._reach, self._resolve)
+            addresses = await resolve_allowed_addresses(host, port, self._access, self._resolve)
         except (OSError, UnicodeError) as error:
             raise httpx2.ConnectError(f"{host} cannot be resolved: {error}", request=request) from error
-        if isinstance(addresses, Refused):
+        if isinstance(addresses, AddressRefusal):
             raise RequestRefusedError(addresses.problem, request=request)
         return addresses
 
@@ -118,7 +129,7 @@ class SafeTransport(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
 
-def _pinned(request: httpx2.Request, address: str) -> httpx2.Request:
+def _pin_to_address(request: httpx2.Request, address: str) -> httpx2.Request:
     """The same request to that address. `Host` is among the headers already."""
     name = request.url.raw_host.decode("ascii")
     return httpx2.Request(
@@ -135,27 +146,27 @@ class SafeClient:
 
     def __init__(
         self,
-        reach: Reach | None = None,
+        access: NetworkAccess | None = None,
         *,
         ca_file: str = "",
-        resolve: Resolve = system_addresses,
-        timeouts: Timeouts | None = None,
+        resolve: Resolver = resolve_with_system,
+        timeouts: HttpTimeouts | None = None,
         max_reply_bytes: int = MAX_REPLY_BYTES,
     ) -> None:
-        self._timeouts = timeouts or Timeouts()
+        self._timeouts = timeouts or HttpTimeouts()
         self._max_reply_bytes = max_reply_bytes
         self._client = httpx2.AsyncClient(
-            transport=SafeTransport(reach, verify=trust(ca_file), resolve=resolve),
+            transport=SafeTransport(access, verify=create_ssl_context(ca_file), resolve=resolve),
             trust_env=False,
             follow_redirects=False,
             timeout=httpx2.Timeout(self._timeouts.idle_seconds, connect=self._timeouts.connect_seconds),
             headers={"accept-encoding": "identity", "user-agent": "interlock"},
         )
 
-    async def post(self, url: str, content: bytes, headers: Mapping[str, str] | None = None) -> Reply | NoReply:
+    async def post(self, url: str, content: bytes, headers: Mapping[str, str] | None = None) -> HttpReply | HttpFailure:
         return await self._request("POST", url, content, headers)
 
-    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> Reply | NoReply:
+    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> HttpReply | HttpFailure:
         return await self._request("GET", url, b"", headers)
 
     async def close(self) -> None:
@@ -163,35 +174,37 @@ class SafeClient:
 
     async def _request(
         self, method: str, url: str, content: bytes, headers: Mapping[str, str] | None
-    ) -> Reply | NoReply:
+    ) -> HttpReply | HttpFailure:
         try:
             async with asyncio.timeout(self._timeouts.total_seconds):
                 return await self._exchange(method, url, content, headers)
         except TimeoutError:
-            return NoReply(f"There was no answer within {self._timeouts.total_seconds:g} s.")
+            return HttpFailure(f"There was no answer within {self._timeouts.total_seconds:g} s.")
         except RequestRefusedError as error:
-            return NoReply(str(error), refused=True)
+            return HttpFailure(str(error), is_refused=True)
         except (httpx2.InvalidURL, UnicodeError, ValueError):
-            return NoReply("The URL or a header is not one that can be sent. Nothing was sent.", refused=True)
+            return HttpFailure("The URL or a header is not one that can be sent. Nothing was sent.", is_refused=True)
         except httpx2.HTTPError as error:
-            return NoReply(_words(error))
+            return HttpFailure(_describe_error(error))
 
     async def _exchange(
         self, method: str, url: str, content: bytes, headers: Mapping[str, str] | None
-    ) -> Reply | NoReply:
+    ) -> HttpReply | HttpFailure:
         async with self._client.stream(method, url, content=content, headers=dict(headers or {})) as response:
             body = bytearray()
             # Raw, so that nothing that was sent compressed grows in here.
             async for piece in response.aiter_raw():
                 body += piece
                 if len(body) > self._max_reply_bytes:
-                    return NoReply(f"The answer ({response.status_code}) is longer than {self._max_reply_bytes} bytes.")
-            return Reply(
+                    return HttpFailure(
+                        f"The answer ({response.status_code}) is longer than {self._max_reply_bytes} bytes."
+                    )
+            return HttpReply(
                 response.status_code, {name.lower(): value for name, value in response.headers.items()}, bytes(body)
             )
 
 
-def _words(error: httpx2.HTTPError) -> str:
+def _describe_error(error: httpx2.HTTPError) -> str:
     """What went wrong, without the URL: its query may be a secret."""
-    said = " ".join(str(error).split())[:_MAX_PROBLEM_CHARS]
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    message = " ".join(str(error).split())[:_MAX_PROBLEM_CHARS]
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__

@@ -26,7 +26,7 @@ _ID_BYTES = 8
 _NONCE_BYTES = 12
 _HEAD_BYTES = len(_VERSION) + _ID_BYTES + _NONCE_BYTES
 _MAX_FILE_BYTES = 4096
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class SealingKeys:
@@ -36,8 +36,8 @@ class SealingKeys:
         """The first one seals."""
         if not keys or any(len(key) != _KEY_BYTES for key in keys):
             raise ConfigurationError(f"A sealing key is {_KEY_BYTES} bytes, and there has to be one.")
-        self._keys = {_id_of(key): AESGCM(key) for key in keys}
-        self._current = _id_of(keys[0])
+        self._keys = {_compute_key_id(key): AESGCM(key) for key in keys}
+        self._current = _compute_key_id(keys[0])
 
     def __repr__(self) -> str:
         return f"SealingKeys({', '.join(key.hex() for key in self._keys)})"
@@ -45,7 +45,7 @@ class SealingKeys:
     def seal(self, plain: bytes, bound: Sequence[str]) -> bytes:
         nonce = token_bytes(_NONCE_BYTES)
         head = _VERSION + self._current + nonce
-        return head + self._keys[self._current].encrypt(nonce, plain, _bound(head, bound))
+        return head + self._keys[self._current].encrypt(nonce, plain, _encode_associated_data(head, bound))
 
     def unseal(self, sealed: bytes, bound: Sequence[str]) -> bytes | None:
         head, body = sealed[:_HEAD_BYTES], sealed[_HEAD_BYTES:]
@@ -53,40 +53,40 @@ class SealingKeys:
         if len(head) < _HEAD_BYTES or not head.startswith(_VERSION) or key is None:
             return None
         try:
-            return key.decrypt(head[-_NONCE_BYTES:], body, _bound(head, bound))
+            return key.decrypt(head[-_NONCE_BYTES:], body, _encode_associated_data(head, bound))
         except InvalidTag:
             return None
 
 
-def sealing_keys(path: str | os.PathLike[str], environment: Mapping[str, str] | None = None) -> SealingKeys:
+def load_sealing_keys(path: str | os.PathLike[str], environment: Mapping[str, str] | None = None) -> SealingKeys:
     """From `INTERLOCK_SEALING_KEY`, or else from the file, which is made with a new key where there is none."""
-    said = (os.environ if environment is None else environment).get(SEALING_KEY_ENV, "")
-    if said.strip():
-        return SealingKeys(_parse(said, SEALING_KEY_ENV))
+    configured = (os.environ if environment is None else environment).get(SEALING_KEY_ENV, "")
+    if configured.strip():
+        return SealingKeys(_parse_keys(configured, SEALING_KEY_ENV))
     try:
         if not os.path.lexists(path):
-            _make(Path(path))
-        return SealingKeys(_parse(_read(path), str(path)))
+            _create_key_file(Path(path))
+        return SealingKeys(_parse_keys(_read_key_file(path), str(path)))
     except OSError as error:
         raise ConfigurationError(f"The sealing key {path} cannot be used: {error.strerror}.") from error
 
 
-def new_sealing_key() -> str:
+def generate_sealing_key() -> str:
     """As the variable and the file have it."""
     return urlsafe_b64encode(token_bytes(_KEY_BYTES)).decode().rstrip("=")
 
 
-def _parse(text: str, where: str) -> list[bytes]:
+def _parse_keys(text: str, source: str) -> list[bytes]:
     """Keys in base64, with white space or commas between them. What cannot be read is not repeated."""
     try:
-        return [_decoded(word) for word in text.replace(",", " ").split()]
+        return [_decode_key(word) for word in text.replace(",", " ").split()]
     except ValueError:
         raise ConfigurationError(
-            f"{where} has to be {_KEY_BYTES} random bytes in base64, or several of those with commas between them."
+            f"{source} has to be {_KEY_BYTES} random bytes in base64, or several of those with commas between them."
         ) from None
 
 
-def _decoded(word: str) -> bytes:
+def _decode_key(word: str) -> bytes:
     plain = word.rstrip("=").replace("+", "-").replace("/", "_")
     key = urlsafe_b64decode(plain + "=" * (-len(plain) % 4))
     if len(key) != _KEY_BYTES or urlsafe_b64encode(key).decode().rstrip("=") != plain:
@@ -94,21 +94,21 @@ def _decoded(word: str) -> bytes:
     return key
 
 
-def _make(path: Path) -> None:
+def _create_key_file(path: Path) -> None:
     """Whole or not at all, and by one process only, however many start at once."""
-    half = path.with_name(f"{path.name}.{token_hex(8)}.new")
-    file = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    temporary = path.with_name(f"{path.name}.{token_hex(8)}.new")
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         with os.fdopen(file, "w") as writing:
-            writing.write(new_sealing_key() + "\n")
+            writing.write(generate_sealing_key() + "\n")
             writing.flush()
             os.fsync(writing.fileno())
         try:
-            os.link(half, path)
+            os.link(temporary, path)
         except FileExistsError:
             return
     finally:
-        half.unlink()
+        temporary.unlink()
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
@@ -116,20 +116,20 @@ def _make(path: Path) -> None:
         os.close(folder)
 
 
-def _read(path: str | os.PathLike[str]) -> str:
+def _read_key_file(path: str | os.PathLike[str]) -> str:
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(file, "rb") as reading:
         found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode) or found.st_mode & _OTHERS or found.st_uid != os.geteuid():
+        if not stat.S_ISREG(found.st_mode) or found.st_mode & _GROUP_AND_OTHERS or found.st_uid != os.geteuid():
             raise ConfigurationError(f"{path} has to be a file of this user's that nobody else can read (mode 0600).")
         return reading.read(_MAX_FILE_BYTES).decode("ascii", errors="replace")
 
 
-def _id_of(key: bytes) -> bytes:
+def _compute_key_id(key: bytes) -> bytes:
     return sha256(b"interlock sealing key\n" + key).digest()[:_ID_BYTES]
 
 
-def _bound(head: bytes, words: Sequence[str]) -> bytes:
+def _encode_associated_data(head: bytes, words: Sequence[str]) -> bytes:
     """The words with their lengths, so that no two lists of words are the same bytes."""
     parts = (word.encode(errors="backslashreplace") for word in words)
     return head + b"".join(len(part).to_bytes(8, "big") + part for part in parts)

@@ -10,51 +10,51 @@ from pathlib import Path
 from time import time_ns
 from types import TracebackType
 
-from ...audit.schemas import renderers
+from ...audit.schemas import build_renderers
 from ...domain.errors import ConfigurationError, InterlockError
 from ...domain.tool import Consent, ConsentBinding
-from ...history.fold import load
+from ...history.fold import load_run
 from ...oauth.consents import ConsentRequest, OAuthConsents
-from ...oauth.interface import Consents, NoConsents
+from ...oauth.interface import ConsentProvider, NoConsents
 from ...pipeline.parts import Clock, Limits, RuleChange
-from ...storage.artifacts import Artifacts
+from ...storage.artifacts import ArtifactStore
 from ...storage.event_log import EventLog
 from . import token_table
 from .audit import audit_log, checkpoints
-from .audit.audit_log import Journal
+from .audit.audit_log import AuditLog
 from .audit.checkpoints import Checkpoints
-from .audit.service import Auditing
+from .audit.service import AuditService
 from .audit.signing import Signer
 from .audit_sinks import positions
 from .audit_sinks.forwarders import Forwarders
-from .consents import Consenting
+from .consents import ConsentService
 from .database import Database
-from .health import Troubles
+from .health import HealthReporter
 from .identity import account_rows, api_keys, sessions
 from .identity.accounts import Accounts
 from .identity.api_keys import ApiKeys
-from .identity.attempts import Attempts
-from .identity.guard import Guard
+from .identity.attempts import LoginThrottle
+from .identity.guard import AccessGuard
 from .identity.oidc import OidcSignIn, SignInSettings
 from .identity.principal import Principal, Role
 from .identity.sessions import Sessions
-from .index.index import Index
+from .index.index import RunIndex
 from .index.rows import ActionRow
-from .live.hub import Hub
-from .policies import Policies
+from .live.hub import EventHub
+from .policies import PolicyService
 from .runs.agents import ServedAgent
-from .runs.approvals import Deciding
-from .runs.kept_rules import RuleKeeping
-from .runs.queries import Reading
-from .runs.runners import Fleet
-from .runs.starting import NewRun, Starting
-from .runs.worker import Worker
-from .sealing import SealingKeys, sealing_keys
+from .runs.approvals import ApprovalService
+from .runs.kept_rules import RuleKeeper
+from .runs.queries import RunQueries
+from .runs.runners import AgentRunners
+from .runs.starting import NewRun, RunService
+from .runs.worker import RunWorker
+from .sealing import SealingKeys, load_sealing_keys
 from .settings import ServerSettings
 from .token_table import TokenTable
 from .triggers import schedules
-from .triggers.schedules import Due, Schedules
-from .triggers.webhooks import Triggered, Webhooks
+from .triggers.schedules import DueRun, Schedules
+from .triggers.webhooks import WebhookTrigger, Webhooks
 
 logger = logging.getLogger("interlock.server")
 
@@ -68,21 +68,21 @@ _TABLES = (
     *positions.TABLES,
     *checkpoints.TABLES,
 )
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 #: After something of the background failed.
-_REST_SECONDS = 10.0
-_TROUBLES_SECONDS = 20.0
+_RETRY_SECONDS = 10.0
+_HEALTH_SECONDS = 20.0
 
 
 class Service:
     def __init__(  # noqa: PLR0913 - what it joins
         self,
         settings: ServerSettings,
-        served: Sequence[ServedAgent],
+        served_agents: Sequence[ServedAgent],
         *,
         log: EventLog,
-        artifacts: Artifacts,
-        state: Path,
+        artifacts: ArtifactStore,
+        state_folder: Path,
         own_paths: Iterable[str] = (),
         environ: Mapping[str, str] = os.environ,
         now: Callable[[], int] = time_ns,
@@ -90,53 +90,55 @@ class Service:
         """`state` is the folder of the server's own files; `own_paths` are more that no tool may touch, such as the
         configuration. The log and the artifacts are their owner's to close."""
         self.settings = settings
-        self._own_paths = (str(state), *own_paths, *settings.own_paths)
-        self.state = state
+        self._own_paths = (str(state_folder), *own_paths, *settings.own_paths)
+        self.state_folder = state_folder
         self.log = log
         self.artifacts = artifacts
         self.now = now
-        self.started = False
+        self.is_started = False
         self._tasks: list[asyncio.Task[None]] = []
-        self._deaf: Callable[[], None] = lambda: None
-        self._troubles = Troubles()
-        self.database = Database(state / "server.db", _TABLES)
+        self._unsubscribe: Callable[[], None] = lambda: None
+        self._health = HealthReporter()
+        self.database = Database(state_folder / "server.db", _TABLES)
         try:
-            self._join(served, environ)
+            self._create_components(served_agents, environ)
         except BaseException:
             self.database.close()
             raise
 
-    def _join(self, served: Sequence[ServedAgent], environ: Mapping[str, str]) -> None:
-        settings, state, now = self.settings, self.state, self.now
-        self.journal = Journal(self.database, now)
+    def _create_components(self, served_agents: Sequence[ServedAgent], environ: Mapping[str, str]) -> None:
+        settings, state_folder, now = self.settings, self.state_folder, self.now
+        self.audit_log = AuditLog(self.database, now)
         self.accounts = Accounts(self.database, now)
-        self.keys = ApiKeys(self.database, now)
+        self.api_keys = ApiKeys(self.database, now)
         self.sessions = Sessions(self.database, now)
-        self.attempts = Attempts()
-        self.index = Index(state / "index.db", self.log)
-        self.hub = Hub(self.index, max_readers=settings.server.max_readers)
-        tokens, seal = TokenTable(self.database), sealing_keys(state / "sealing.key", environ)
+        self.login_throttle = LoginThrottle()
+        self.index = RunIndex(state_folder / "index.db", self.log)
+        self.hub = EventHub(self.index, max_readers=settings.server.max_readers)
+        tokens, seal = TokenTable(self.database), load_sealing_keys(state_folder / "sealing.key", environ)
         self._oauth = OAuthConsents(settings.providers, tokens, seal, now, environ) if settings.providers else None
-        self.fleet = self._fleet(served)
-        self.guard = Guard(self.index, self.journal, settings.server.four_eyes)
-        self.worker = Worker(self.fleet, self.index, self.hub, now)
-        self.starting = Starting(self.fleet, self.index, self.guard, self.worker, settings.server.max_live_runs)
-        self.keeping = RuleKeeping(self.fleet, self.guard)
-        self.deciding = Deciding(self.fleet, self.guard, self.keeping)
-        self.reading = Reading(self.fleet, self.index, self.guard, self.keeping)
-        self.policies = Policies(self.fleet, self.index, self.guard)
-        self.consenting = None if self._oauth is None else self._consenting(self._oauth)
-        self.sign_in = None if settings.sign_in is None else self._sign_in(settings.sign_in, tokens, seal, environ)
+        self.runners = self._create_runners(served_agents)
+        self.guard = AccessGuard(self.index, self.audit_log, settings.server.four_eyes)
+        self.worker = RunWorker(self.runners, self.index, self.hub, now)
+        self.run_service = RunService(self.runners, self.index, self.guard, self.worker, settings.server.max_live_runs)
+        self.rule_keeper = RuleKeeper(self.runners, self.guard)
+        self.approval_service = ApprovalService(self.runners, self.guard, self.rule_keeper)
+        self.run_queries = RunQueries(self.runners, self.index, self.guard, self.rule_keeper)
+        self.policy_service = PolicyService(self.runners, self.index, self.guard)
+        self.consent_service = None if self._oauth is None else self._create_consent_service(self._oauth)
+        self.sign_in = (
+            None if settings.sign_in is None else self._create_oidc_sign_in(settings.sign_in, tokens, seal, environ)
+        )
         self._check_triggers()
-        self.schedules = Schedules(self.database, settings.schedules, self._fire, now)
+        self.schedules = Schedules(self.database, settings.schedules, self._start_scheduled_run, now)
         self.webhooks = Webhooks(settings.webhooks, environ)
-        self.forwarders = Forwarders(self.log, self.database, settings.forward, renderers(), environ=environ)
-        self.signer = Signer(state / "signing.key", now=now)
-        self.checkpoints = self._checkpoints()
-        self.auditing = Auditing(
+        self.forwarders = Forwarders(self.log, self.database, settings.forward, build_renderers(), environ=environ)
+        self.signer = Signer(state_folder / "signing.key", now=now)
+        self.checkpoints = self._create_checkpoints()
+        self.audit_service = AuditService(
             guard=self.guard,
             log=self.log,
-            journal=self.journal,
+            audit_log=self.audit_log,
             checkpoints=self.checkpoints,
             signer=self.signer,
             forwarders=self.forwarders,
@@ -154,21 +156,21 @@ class Service:
         await self.index.catch_up()
         await self.schedules.open()
         await self.worker.start()
-        if self.consenting is not None:
-            await self.consenting.catch_up()
+        if self.consent_service is not None:
+            await self.consent_service.answer_covered_questions()
         self.forwarders.start()
-        self._deaf = self.hub.on_change(lambda page: self.forwarders.wake())
-        chores = {
-            "Schedules": self._fire_schedules,
+        self._unsubscribe = self.hub.subscribe(lambda page: self.forwarders.wake())
+        jobs = {
+            "Schedules": self._start_due_runs,
             "Checkpoints": self._take_checkpoint,
-            "Reports of troubles": self._tell_troubles,
+            "Reports of troubles": self._report_health,
         }
-        self._tasks = [asyncio.create_task(_for_ever(name, chore)) for name, chore in chores.items()]
-        self.started = True
+        self._tasks = [asyncio.create_task(_run_periodically(name, job)) for name, job in jobs.items()]
+        self.is_started = True
 
     async def stop(self) -> None:
         """What runs is given a moment to end, and everything is kept as it is."""
-        was_started, self.started = self.started, False
+        was_started, self.is_started = self.is_started, False
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -176,29 +178,31 @@ class Service:
         if was_started:
             with suppress(Exception):  # the next start signs it
                 await self.checkpoints.take()
-        self._deaf()
+        self._unsubscribe()
         await self.forwarders.stop()
         await self.hub.close()
-        await self.fleet.close()
+        await self.runners.close()
         if self._oauth is not None:
             await self._oauth.close()
         await self.index.close()
         await asyncio.to_thread(self.database.close)
 
-    async def trouble(self) -> list[str]:
+    async def find_readiness_problems(self) -> list[str]:
         """Why it is not ready; empty: it is."""
-        found = [] if self.started else ["The server is starting or stopping."]
-        if self.hub.trouble:
-            found.append(f"Events are not followed: {self.hub.trouble}")
+        found = [] if self.is_started else ["The server is starting or stopping."]
+        if self.hub.last_error:
+            found.append(f"Events are not followed: {self.hub.last_error}")
         with suppress(InterlockError, OSError, sqlite3.Error):
-            await self.journal.head()
+            await self.audit_log.read_head()
             return found
         return [*found, "The server's database cannot be read."]
 
-    async def trigger(self, wish: Triggered) -> str:
+    async def start_webhook_run(self, trigger: WebhookTrigger) -> str:
         """Another system said that something happened. The run that this is."""
-        who = Principal(name=f"webhook:{wish.webhook}", kind="system", roles=frozenset((Role.OPERATOR,)))
-        row, _ = await self.starting.create(who, NewRun(agent=wish.agent, task=wish.task), wish.run_id)
+        principal = Principal(name=f"webhook:{trigger.webhook}", kind="system", roles=frozenset((Role.OPERATOR,)))
+        row, _ = await self.run_service.create(
+            principal, NewRun(agent=trigger.agent, task=trigger.task), trigger.run_id
+        )
         return row.run_id
 
     async def __aenter__(self) -> "Service":
@@ -210,44 +214,46 @@ class Service:
     ) -> None:
         await self.stop()
 
-    async def _fire(self, due: Due) -> None:
+    async def _start_scheduled_run(self, due: DueRun) -> None:
         schedule = due.schedule
-        who = Principal(name=f"schedule:{schedule.name}", kind="system", roles=frozenset((Role.OPERATOR,)))
-        await self.starting.create(who, NewRun(agent=schedule.agent, task=schedule.task), due.run_id)
+        principal = Principal(name=f"schedule:{schedule.name}", kind="system", roles=frozenset((Role.OPERATOR,)))
+        await self.run_service.create(principal, NewRun(agent=schedule.agent, task=schedule.task), due.run_id)
 
-    async def _fire_schedules(self) -> float:
-        due = self.schedules.next_due()
+    async def _start_due_runs(self) -> float:
+        due = self.schedules.get_next_due()
         if due is not None and due <= self.now():
-            await self.schedules.fire_due(self.now())
-        return _LOOK_SECONDS if due is None else min(_LOOK_SECONDS, max(0.05, (due - self.now()) / 1e9))
+            await self.schedules.start_due_runs(self.now())
+        return _POLL_SECONDS if due is None else min(_POLL_SECONDS, max(0.05, (due - self.now()) / 1e9))
 
     async def _take_checkpoint(self) -> float:
         await self.checkpoints.take()
         return self.settings.server.checkpoint_seconds
 
-    async def _tell_troubles(self) -> float:
+    async def _report_health(self) -> float:
         found = {
-            f"Forwarding to {each.name}": each.last_error for each in await self.forwarders.statuses() if each.failures
+            f"Forwarding to {each.name}": each.last_error
+            for each in await self.forwarders.list_statuses()
+            if each.failures
         }
-        found |= {f"The schedule {each.name}": each.problem for each in self.schedules.statuses() if each.problem}
+        found |= {f"The schedule {each.name}": each.problem for each in self.schedules.list_statuses() if each.problem}
         if self.checkpoints.copy_problem:
             found["The checkpoint file"] = self.checkpoints.copy_problem
-        self._troubles.tell(found)
-        return _TROUBLES_SECONDS
+        self._health.report(found)
+        return _HEALTH_SECONDS
 
     def _check_triggers(self) -> None:
         triggers = [("schedule", each.name, each.agent) for each in self.settings.schedules if each.enabled]
         triggers += [("webhook", each.name, each.agent) for each in self.settings.webhooks]
         for kind, name, agent in triggers:
-            if agent not in self.fleet.served:
+            if agent not in self.runners.served_agents:
                 raise ConfigurationError(
                     f'The {kind} "{name}" is for the agent "{agent}", which is not served. There are: '
-                    f"{', '.join(self.fleet.served)}."
+                    f"{', '.join(self.runners.served_agents)}."
                 )
 
-    async def _consent_of(self, row: ActionRow) -> ConsentRequest | None:
+    async def _read_consent_request(self, row: ActionRow) -> ConsentRequest | None:
         """Return what a question asks for, as the log has it."""
-        action = (await load(self.log, row.run_id)).ledger.actions.get(row.action_id)
+        action = (await load_run(self.log, row.run_id)).ledger.actions.get(row.action_id)
         if action is None or action.question.kind != "consent":
             return None
         asked = action.question
@@ -256,8 +262,8 @@ class Service:
         )
         return ConsentRequest(binding, Consent(provider=asked.provider, scopes=asked.scopes), row.action_id)
 
-    def _fleet(self, served: Sequence[ServedAgent]) -> Fleet:
-        consents: Consents = self._oauth or NoConsents()
+    def _create_runners(self, served_agents: Sequence[ServedAgent]) -> AgentRunners:
+        consents: ConsentProvider = self._oauth or NoConsents()
         server = self.settings.server
         limits = Limits(
             approval_seconds=server.approval_seconds,
@@ -266,36 +272,36 @@ class Service:
             four_eyes=server.four_eyes,
         )
         options = {"limits": limits, "clock": Clock(now=self.now), "record_rule": self._record_rule}
-        fleet = Fleet(served, self.log, self.artifacts, consents, **options)
-        fleet.keep_off(self._own_paths)
-        return fleet
+        runners = AgentRunners(served_agents, self.log, self.artifacts, consents, **options)
+        runners.protect_paths(self._own_paths)
+        return runners
 
     async def _record_rule(self, change: RuleChange) -> None:
-        await self.keeping.record(self.journal, change)
+        await self.rule_keeper.record_change(self.audit_log, change)
 
-    def _checkpoints(self) -> Checkpoints:
+    def _create_checkpoints(self) -> Checkpoints:
         copy_to = self.settings.server.checkpoint_file or None
         return Checkpoints(
             self.database,
             self.log,
             self.signer,
-            journal=self.journal.head,
-            journal_hash=self.journal.hash_of,
+            read_audit_log_head=self.audit_log.read_head,
+            read_audit_log_hash=self.audit_log.read_hash,
             copy_to=copy_to,
             now=self.now,
         )
 
-    def _consenting(self, oauth: OAuthConsents) -> Consenting:
-        return Consenting(
+    def _create_consent_service(self, oauth: OAuthConsents) -> ConsentService:
+        return ConsentService(
             consents=oauth,
             questions=self.index,
-            consent_of=self._consent_of,
-            decide=self.deciding.consent,
-            journal=self.journal,
-            redirect=f"{self.public_url}/consents/callback",
+            read_request=self._read_consent_request,
+            decide=self.approval_service.record_consent,
+            audit_log=self.audit_log,
+            redirect_url=f"{self.public_url}/consents/callback",
         )
 
-    def _sign_in(
+    def _create_oidc_sign_in(
         self, settings: SignInSettings, tokens: TokenTable, seal: SealingKeys, environ: Mapping[str, str]
     ) -> OidcSignIn:
         return OidcSignIn(
@@ -303,18 +309,18 @@ class Service:
             store=tokens,
             seal=seal,
             accounts=self.accounts,
-            redirect=f"{self.public_url}/session/callback",
+            redirect_url=f"{self.public_url}/session/callback",
             clock=self.now,
             environment=environ,
         )
 
 
-async def _for_ever(name: str, chore: Callable[[], Awaitable[float]]) -> None:
+async def _run_periodically(name: str, job: Callable[[], Awaitable[float]]) -> None:
     """It says how long until the next time. One that failed is tried again."""
     while True:
         try:
-            seconds = await chore()
+            seconds = await job()
         except Exception as error:
             logger.warning("%s failed, and are tried again: %s: %s", name, type(error).__name__, error)
-            seconds = _REST_SECONDS
+            seconds = _RETRY_SECONDS
         await asyncio.sleep(seconds)

@@ -25,7 +25,7 @@ import msgspec
 
 from ...domain.decision import FailurePolicy
 from ...domain.errors import ConfigurationError
-from ...domain.tool import Mode
+from ...domain.tool import PermissionMode
 from ...oauth.providers import OAuthProvider
 from .audit_sinks.destination import Destination, check_destinations
 from .identity.oidc import SignInSettings
@@ -37,7 +37,7 @@ _Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=31_536_000)]
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 _Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 #: How settings are called whose value is the path of a file.
-_NAMES_FILE = ("_file", "path", "tls_certificate", "tls_key")
+_FILE_KEY_SUFFIXES = ("_file", "path", "tls_certificate", "tls_key")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -86,7 +86,7 @@ class AgentTable(_Table, frozen=True, kw_only=True):
     object: str
     description: str = ""
     on_rejection: FailurePolicy | None = None
-    mode: Mode | None = None
+    mode: PermissionMode | None = None
     workspace: str = ""
 
 
@@ -105,7 +105,7 @@ class ServerSettings(_Table, frozen=True, kw_only=True):
         sign_in = () if self.sign_in is None else (self.sign_in.provider,)
         tables = (self.server, *self.webhooks, *self.forward, *self.providers, *sign_in)
         named = ((table, name) for table in tables for name in table.__struct_fields__)
-        paths = (str(getattr(table, name)) for table, name in named if name.endswith(_NAMES_FILE))
+        paths = (str(getattr(table, name)) for table, name in named if name.endswith(_FILE_KEY_SUFFIXES))
         return tuple(filter(None, paths))
 
     def __post_init__(self) -> None:
@@ -141,19 +141,19 @@ def _is_network(text: str) -> bool:
     return True
 
 
-def settings_in(tables: Mapping[str, Any]) -> ServerSettings:
+def parse_settings(tables: Mapping[str, Any]) -> ServerSettings:
     """From the tables of a configuration file."""
     try:
         return msgspec.convert(tables, ServerSettings)
     except msgspec.ValidationError as error:
-        raise ConfigurationError(f"{error}.{_hint(str(error))}") from None
+        raise ConfigurationError(f"{error}.{_hint_at_secrets(str(error))}") from None
 
 
 def read_settings(path: Path) -> ServerSettings:
     """`ConfigurationError`, in words, for what cannot be read or cannot work."""
     try:
         with path.open("rb") as file:
-            return settings_in(tomllib.load(file))
+            return parse_settings(tomllib.load(file))
     except RecursionError:
         raise ConfigurationError(f"{path} is nested too deep (nested_too_deep). Nothing was started.") from None
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -162,7 +162,7 @@ def read_settings(path: Path) -> ServerSettings:
         raise ConfigurationError(f"{path}: {error} Nothing was started.") from None
 
 
-def _hint(problem: str) -> str:
+def _hint_at_secrets(problem: str) -> str:
     if "secret" not in problem and "token" not in problem:
         return ""
     return " Secrets are named by environment variable or file (`secret_env`, `token_file`, ...), never written down."

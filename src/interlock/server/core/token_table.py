@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from ...domain.tool import ConsentBinding
-from ...oauth.tokens import KeptFlow, KeptGrant, NoFlow
+from ...oauth.tokens import SealedFlow, SealedGrant, FlowMiss
 from .database import Database
 
 TABLES = (
@@ -30,16 +30,16 @@ TABLES = (
 
 _COLUMNS = "user, agent, tool, definition, provider, scopes, since, expires_at, sealed"
 _BINDING = "user = ? AND agent = ? AND tool = ? AND definition = ?"
-_LOAD = f"SELECT {_COLUMNS} FROM consent_tokens WHERE {_BINDING}"  # noqa: S608
-_GIVEN = f"SELECT {_COLUMNS} FROM consent_tokens WHERE user = ? ORDER BY agent, tool, since"  # noqa: S608
-_SAVE = f"INSERT OR REPLACE INTO consent_tokens ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
-_FORGET = f"DELETE FROM consent_tokens WHERE {_BINDING}"  # noqa: S608
-_PUT = "INSERT INTO oauth_flows (state_hash, owner, expires_at, sealed) VALUES (?, ?, ?, ?)"
-_OVER = "DELETE FROM oauth_flows WHERE expires_at <= ?"
-_TOO_MANY = """DELETE FROM oauth_flows WHERE owner = ? AND sealed IS NOT NULL AND number NOT IN (
+_SELECT_GRANT = f"SELECT {_COLUMNS} FROM consent_tokens WHERE {_BINDING}"  # noqa: S608
+_SELECT_GRANTS_OF_USER = f"SELECT {_COLUMNS} FROM consent_tokens WHERE user = ? ORDER BY agent, tool, since"  # noqa: S608
+_UPSERT_GRANT = f"INSERT OR REPLACE INTO consent_tokens ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_DELETE_GRANT = f"DELETE FROM consent_tokens WHERE {_BINDING}"  # noqa: S608
+_INSERT_FLOW = "INSERT INTO oauth_flows (state_hash, owner, expires_at, sealed) VALUES (?, ?, ?, ?)"
+_DELETE_EXPIRED_FLOWS = "DELETE FROM oauth_flows WHERE expires_at <= ?"
+_DELETE_EXCESS_FLOWS = """DELETE FROM oauth_flows WHERE owner = ? AND sealed IS NOT NULL AND number NOT IN (
     SELECT number FROM oauth_flows WHERE owner = ? AND sealed IS NOT NULL ORDER BY number DESC LIMIT ?)"""
-_FIND = "SELECT owner, expires_at, sealed FROM oauth_flows WHERE state_hash = ? AND expires_at > ?"
-_USE = "UPDATE oauth_flows SET sealed = NULL WHERE state_hash = ?"
+_SELECT_FLOW = "SELECT owner, expires_at, sealed FROM oauth_flows WHERE state_hash = ? AND expires_at > ?"
+_MARK_FLOW_USED = "UPDATE oauth_flows SET sealed = NULL WHERE state_hash = ?"
 
 
 class TokenTable:
@@ -48,49 +48,51 @@ class TokenTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def load(self, binding: ConsentBinding) -> KeptGrant | None:
+    async def load(self, binding: ConsentBinding) -> SealedGrant | None:
         key = astuple(binding)
-        row = await self._database.run(lambda connection: connection.execute(_LOAD, key).fetchone())
-        return _grant(row) if row else None
+        row = await self._database.run(lambda connection: connection.execute(_SELECT_GRANT, key).fetchone())
+        return _to_grant(row) if row else None
 
-    async def save(self, grant: KeptGrant) -> None:
+    async def save(self, grant: SealedGrant) -> None:
         scopes = msgspec.json.encode(grant.scopes).decode()
         row = (*astuple(grant.binding), grant.provider, scopes, grant.since, grant.expires_at, grant.sealed)
-        await self._database.run(lambda connection: connection.execute(_SAVE, row))
+        await self._database.run(lambda connection: connection.execute(_UPSERT_GRANT, row))
 
     async def forget(self, binding: ConsentBinding) -> bool:
         key = astuple(binding)
-        return await self._database.run(lambda connection: connection.execute(_FORGET, key).rowcount > 0)
+        return await self._database.run(lambda connection: connection.execute(_DELETE_GRANT, key).rowcount > 0)
 
-    async def given(self, user: str) -> tuple[KeptGrant, ...]:
-        rows = await self._database.run(lambda connection: connection.execute(_GIVEN, (user,)).fetchall())
-        return tuple(map(_grant, rows))
+    async def list_grants(self, user: str) -> tuple[SealedGrant, ...]:
+        rows = await self._database.run(
+            lambda connection: connection.execute(_SELECT_GRANTS_OF_USER, (user,)).fetchall()
+        )
+        return tuple(map(_to_grant, rows))
 
-    async def put_flow(self, flow: KeptFlow, now: int, at_most: int) -> None:
+    async def put_flow(self, flow: SealedFlow, now: int, at_most: int) -> None:
         def put(connection: sqlite3.Connection) -> None:
-            connection.execute(_OVER, (now,))
-            connection.execute(_PUT, (flow.state_hash, flow.owner, flow.expires_at, flow.sealed))
-            connection.execute(_TOO_MANY, (flow.owner, flow.owner, at_most))
+            connection.execute(_DELETE_EXPIRED_FLOWS, (now,))
+            connection.execute(_INSERT_FLOW, (flow.state_hash, flow.owner, flow.expires_at, flow.sealed))
+            connection.execute(_DELETE_EXCESS_FLOWS, (flow.owner, flow.owner, at_most))
 
         await self._database.run(put)
 
-    async def take_flow(self, state_hash: str, now: int) -> KeptFlow | NoFlow:
-        def take(connection: sqlite3.Connection) -> KeptFlow | NoFlow:
-            row = connection.execute(_FIND, (state_hash, now)).fetchone()
+    async def take_flow(self, state_hash: str, now: int) -> SealedFlow | FlowMiss:
+        def take(connection: sqlite3.Connection) -> SealedFlow | FlowMiss:
+            row = connection.execute(_SELECT_FLOW, (state_hash, now)).fetchone()
             if row is None:
                 return "unknown"
             owner, expires_at, sealed = row
             if sealed is None:
                 return "used"
-            connection.execute(_USE, (state_hash,))
-            return KeptFlow(state_hash=state_hash, owner=owner, expires_at=expires_at, sealed=sealed)
+            connection.execute(_MARK_FLOW_USED, (state_hash,))
+            return SealedFlow(state_hash=state_hash, owner=owner, expires_at=expires_at, sealed=sealed)
 
         return await self._database.run(take)
 
 
-def _grant(row: tuple[Any, ...]) -> KeptGrant:
+def _to_grant(row: tuple[Any, ...]) -> SealedGrant:
     user, agent, tool, definition, provider, scopes, since, expires_at, sealed = row
-    return KeptGrant(
+    return SealedGrant(
         binding=ConsentBinding(user=user, agent=agent, tool=tool, definition=definition),
         provider=provider,
         scopes=msgspec.json.decode(scopes, type=tuple[str, ...]),

@@ -6,11 +6,11 @@ from fastapi.routing import APIRoute
 from ... import __version__
 from ..core.service import Service
 from . import errors
-from .concurrency import Crowd
-from .openapi import describe
-from .rate_limit import Rates
+from .concurrency import ConcurrencyLimiter
+from .openapi import install_openapi
+from .rate_limit import RateLimiter
 from .routes import accounts, approvals, audit, consents, policy, public, run_contents, runs, session, streams
-from .security import Safety
+from .security import SecurityMiddleware
 
 ROUTERS = (
     public.router,
@@ -26,12 +26,12 @@ ROUTERS = (
 )
 
 
-def api_routes() -> list[APIRoute]:
+def list_api_routes() -> list[APIRoute]:
     """Every address that the API has."""
     return [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
 
 
-def make_api(service: Service) -> FastAPI:
+def create_api(service: Service) -> FastAPI:
     """The application for a service that its owner starts and stops."""
     app = FastAPI(
         title="Interlock",
@@ -44,11 +44,11 @@ def make_api(service: Service) -> FastAPI:
     )
     server = service.settings.server
     app.state.service = service
-    app.state.rates = Rates(server.requests_per_second, server.request_burst)
-    app.state.crowd = Crowd()
+    app.state.rates = RateLimiter(server.requests_per_second, server.request_burst)
+    app.state.crowd = ConcurrencyLimiter()
     for router in ROUTERS:
         app.include_router(router)
-    errors.install(app)
-    app.add_middleware(Safety, service=service, crowd=app.state.crowd)
-    describe(app, api_routes())
+    errors.install_error_handlers(app)
+    app.add_middleware(SecurityMiddleware, service=service, crowd=app.state.crowd)
+    install_openapi(app, list_api_routes())
     return app

@@ -8,20 +8,20 @@ from fastapi import Depends, Request
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import ClientDisconnect
 
-from ...domain.json import BadJson, parse
-from .errors import ApiError, FieldProblem, fields_of, invalid
+from ...domain.json import InvalidJsonError, parse
+from .errors import ApiError, FieldProblem, to_field_problems, invalid_request
 
 MAX_BODY_BYTES = 1 << 20
 BODY_SECONDS = 30.0
 _JSON = "application/json"
 _REF = "#/components/schemas/{model}"
 
-_Model = TypeVar("_Model", bound="Wish")
+_Model = TypeVar("_Model", bound="RequestBody")
 #: The types that bodies have, collected while routes are declared.
-_taken: dict[str, type["Wish"]] = {}
+_body_models: dict[str, type["RequestBody"]] = {}
 
 
-class Wish(BaseModel):
+class RequestBody(BaseModel):
     """The body of a request."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -29,22 +29,22 @@ class Wish(BaseModel):
 
 async def read_body(request: Request, max_bytes: int = MAX_BODY_BYTES) -> bytes:
     """What is said about its length is not believed: bytes are counted as they come."""
-    found, size = list[bytes](), 0
+    chunks, size = list[bytes](), 0
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > max_bytes:
-                    raise too_large(max_bytes)
-                found.append(chunk)
+                    raise body_too_large_error(max_bytes)
+                chunks.append(chunk)
     except TimeoutError:
-        raise too_slow() from None
+        raise body_timeout_error() from None
     except ClientDisconnect:
         raise ApiError(400, "disconnected", "The request broke off. Nothing was done.") from None
-    return b"".join(found)
+    return b"".join(chunks)
 
 
-def too_slow() -> ApiError:
+def body_timeout_error() -> ApiError:
     return ApiError(
         408,
         "too_slow",
@@ -53,7 +53,7 @@ def too_slow() -> ApiError:
     )
 
 
-def too_large(max_bytes: int) -> ApiError:
+def body_too_large_error(max_bytes: int) -> ApiError:
     return ApiError(
         413,
         "body_too_large",
@@ -63,63 +63,65 @@ def too_large(max_bytes: int) -> ApiError:
     )
 
 
-class Body:
+class JsonBody:
     """The dependency of one route: its body, as that model."""
 
-    def __init__(self, model: type["Wish"]) -> None:
+    def __init__(self, model: type["RequestBody"]) -> None:
         self.model = model
 
     async def __call__(self, request: Request) -> Any:
-        check_media_type(request)
+        require_json(request)
         raw = await read_body(request)
-        return read_wish(self.model, raw or b"{}")
+        return parse_body(self.model, raw or b"{}")
 
 
-def body(model: type[_Model]) -> Any:
+def json_body(model: type[_Model]) -> Any:
     """For the annotation of a parameter. It comes after the caller: who may not, is not read."""
-    return Depends(Body(model))
+    return Depends(JsonBody(model))
 
 
-def check_media_type(request: Request) -> None:
-    given = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    if given != _JSON and (given or _has_body(request)):
+def require_json(request: Request) -> None:
+    media_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if media_type != _JSON and (media_type or _has_body(request)):
         raise ApiError(
             415,
             "not_json",
-            f"The body has to be {_JSON}, and this is {given[:80] or 'not said to be anything'}. Nothing was done.",
-            {"expected": _JSON, "actual": given[:80]},
+            f"The body has to be {_JSON}, and this is {media_type[:80] or 'not said to be anything'}. Nothing was done.",
+            {"expected": _JSON, "actual": media_type[:80]},
         )
 
 
-def read_wish(model: type[_Model], raw: bytes) -> _Model:
+def parse_body(model: type[_Model], raw: bytes) -> _Model:
     try:
         value = parse(raw)
-    except BadJson as error:
-        raise invalid(FieldProblem(field="body", problem=f"is not JSON as it is allowed here: {error}")) from None
+    except InvalidJsonError as error:
+        raise invalid_request(
+            FieldProblem(field="body", problem=f"is not JSON as it is allowed here: {error}")
+        ) from None
     if not isinstance(value, dict):
-        raise invalid(FieldProblem(field="body", problem="has to be a JSON object"))
+        raise invalid_request(FieldProblem(field="body", problem="has to be a JSON object"))
     try:
         return model.model_validate(cast(dict[str, Any], value))
     except ValidationError as error:
-        found = fields_of(error.errors(include_url=False, include_input=False, include_context=False))
-        raise invalid(*found) from None
+        found = to_field_problems(error.errors(include_url=False, include_input=False, include_context=False))
+        raise invalid_request(*found) from None
 
 
-def takes(model: type["Wish"], *, required: bool = True) -> dict[str, Any]:
+def declare_body(model: type["RequestBody"], *, required: bool = True) -> dict[str, Any]:
     """For the declaration of a route: the body that it takes."""
-    _taken[model.__name__] = model
+    _body_models[model.__name__] = model
     content = {_JSON: {"schema": {"$ref": _REF.format(model=model.__name__)}}}
     return {"openapi_extra": {"requestBody": {"required": required, "content": content}}}
 
 
-def components() -> dict[str, Any]:
+def build_components() -> dict[str, Any]:
     """The schemas of all bodies that routes take."""
-    found: dict[str, Any] = {}
-    for name, model in _taken.items():
+    schemas: dict[str, Any] = {}
+    for name, model in _body_models.items():
         schema = model.model_json_schema(ref_template=_REF)
-        found |= schema.pop("$defs", {})
-        found[name] = schema
-    return found
+        schemas |= schema.pop("$defs", {})
+        schemas[name] = schema
+    return schemas
 
 
 def _has_body(request: Request) -> bool:

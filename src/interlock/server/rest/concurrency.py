@@ -10,47 +10,47 @@ from starlette.types import Scope
 
 from .errors import ApiError
 
-MAX_AT_ONCE = 500
-_SHARES = 5
-_PRESENT = "interlock.present"
+MAX_CONCURRENT_REQUESTS = 500
+_CALLER_SHARES = 5
+_SCOPE_KEY = "interlock.present"
 
 
-class Crowd:
-    def __init__(self, most: int = MAX_AT_ONCE) -> None:
-        self._most = most
-        self._share = max(1, most // _SHARES)
-        self._now = 0
-        self._present: Counter[str] = Counter()
+class ConcurrencyLimiter:
+    def __init__(self, limit: int = MAX_CONCURRENT_REQUESTS) -> None:
+        self._limit = limit
+        self._caller_limit = max(1, limit // _CALLER_SHARES)
+        self._active = 0
+        self._active_by_caller: Counter[str] = Counter()
 
-    def arrive(self, scope: Scope) -> bool:
+    def begin(self, scope: Scope) -> bool:
         """False: there are too many. Whoever arrived leaves, too, either way."""
-        self._now += 1
-        scope[_PRESENT] = []
-        return self._now <= self._most
+        self._active += 1
+        scope[_SCOPE_KEY] = []
+        return self._active <= self._limit
 
-    def known(self, scope: Scope, name: str) -> None:
+    def acquire(self, scope: Scope, name: str) -> None:
         """It turned out whose request it is. `ApiError` 429 when they have as many as one may."""
-        if self._present[name] >= self._share:
+        if self._active_by_caller[name] >= self._caller_limit:
             raise ApiError(
                 429,
                 "too_many_at_once",
-                f"{self._share} requests of {name} are under way. Nothing was done; try again when one has ended.",
+                f"{self._caller_limit} requests of {name} are under way. Nothing was done; try again when one has ended.",
                 headers={"Retry-After": "1"},
             )
-        self._present[name] += 1
-        scope[_PRESENT].append(name)
+        self._active_by_caller[name] += 1
+        scope[_SCOPE_KEY].append(name)
 
-    def gone(self, scope: Scope, name: str) -> None:
+    def release(self, scope: Scope, name: str) -> None:
         """It no longer counts for that name."""
-        scope[_PRESENT].remove(name)
-        self._less(name)
+        scope[_SCOPE_KEY].remove(name)
+        self._decrement(name)
 
-    def leave(self, scope: Scope) -> None:
-        self._now -= 1
-        for name in scope[_PRESENT]:
-            self._less(name)
+    def finish(self, scope: Scope) -> None:
+        self._active -= 1
+        for name in scope[_SCOPE_KEY]:
+            self._decrement(name)
 
-    def _less(self, name: str) -> None:
-        self._present[name] -= 1
-        if not self._present[name]:
-            del self._present[name]
+    def _decrement(self, name: str) -> None:
+        self._active_by_caller[name] -= 1
+        if not self._active_by_caller[name]:
+            del self._active_by_caller[name]

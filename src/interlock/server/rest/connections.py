@@ -15,12 +15,12 @@ HEAD_SECONDS = 10.0
 MAX_CONNECTIONS = 800
 
 
-class Connection(H11Protocol):
+class BoundedHttpProtocol(H11Protocol):
     """For uvicorn: `Config(..., http=Connection)`."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._late: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
         #: Since when no request is under way.
         self.idle_since = self.loop.time()
 
@@ -30,32 +30,32 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
-        self._wait()
-        everybody = cast(set[object], self.connections)
-        if len(everybody) > MAX_CONNECTIONS:
-            idle = [each for each in everybody if isinstance(each, Connection) and each.is_idle]
+        self._start_idle_timer()
+        connections = cast(set[object], self.connections)
+        if len(connections) > MAX_CONNECTIONS:
+            idle = [each for each in connections if isinstance(each, BoundedHttpProtocol) and each.is_idle]
             min(idle, key=lambda each: each.idle_since).transport.abort()
 
     def handle_events(self) -> None:
         super().handle_events()
         if not self.is_idle:
-            self._stop_waiting()
+            self._cancel_idle_timer()
 
     def on_response_complete(self) -> None:
         if not self.transport.is_closing():
-            self._wait()
+            self._start_idle_timer()
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
+        self._cancel_idle_timer()
         super().connection_lost(exc)
 
-    def _wait(self) -> None:
-        self._stop_waiting()
+    def _start_idle_timer(self) -> None:
+        self._cancel_idle_timer()
         self.idle_since = self.loop.time()
-        self._late = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+        self._idle_timer = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
 
-    def _stop_waiting(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+    def _cancel_idle_timer(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None

@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from ...domain.json import without_surrogates
-from .errors import ErrorAnswer
+from ...domain.json import escape_surrogates
+from .errors import ErrorResponse
 
-JSON = "application/json"
+JSON_MEDIA_TYPE = "application/json"
 _encode = msgspec.json.Encoder().encode
 _REF = "#/components/schemas/{name}"
 
 #: What may go wrong with nearly everything, in words.
-_PROBLEMS: Mapping[int, str] = {
+_ERROR_DESCRIPTIONS: Mapping[int, str] = {
     400: "The request makes no sense as HTTP.",
     401: "No credentials, or none that count.",
     403: "You may not do this. Nothing was done.",
@@ -36,48 +36,50 @@ _PROBLEMS: Mapping[int, str] = {
 
 
 #: The types that answers have, collected while routes are declared.
-_described: dict[str, Any] = {}
+_response_types: dict[str, Any] = {}
 
 
-def ref(kind: Any) -> dict[str, Any]:
+def register_schema(response_type: Any) -> dict[str, Any]:
     """The type in a description."""
-    (schema,), _ = msgspec.json.schema_components([kind], ref_template=_REF)
-    _described[repr(kind)] = kind
+    (schema,), _ = msgspec.json.schema_components([response_type], ref_template=_REF)
+    _response_types[repr(response_type)] = response_type
     return schema
 
 
-def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     try:
         body = _encode(value)
     except UnicodeEncodeError:
-        body = _encode(without_surrogates(msgspec.to_builtins(value)))
-    return Response(body, status, dict(headers or {}), JSON)
+        body = _encode(escape_surrogates(msgspec.to_builtins(value)))
+    return Response(body, status, dict(headers or {}), JSON_MEDIA_TYPE)
 
 
-def no_content() -> Response:
+def no_content_response() -> Response:
     return Response(status_code=204)
 
 
-def answers(kind: Any, *, status: int = 200, more: Mapping[int | str, dict[str, Any]] | None = None) -> dict[str, Any]:
+def declare_responses(
+    response_type: Any, *, status: int = 200, extra: Mapping[int | str, dict[str, Any]] | None = None
+) -> dict[str, Any]:
     """For the declaration of a route: what it answers with, and how it fails."""
     failures: dict[int | str, dict[str, Any]] = {
-        code: described(ErrorAnswer, words) for code, words in _PROBLEMS.items()
+        code: describe_response(ErrorResponse, description) for code, description in _ERROR_DESCRIPTIONS.items()
     }
-    success = {"description": "Done."} if kind is None else described(kind, "Done.")
+    success = {"description": "Done."} if response_type is None else describe_response(response_type, "Done.")
     return {
         "status_code": status,
         "response_model": None,
         "response_class": Response,
-        "responses": {status: success, **failures, **(more or {})},
+        "responses": {status: success, **failures, **(extra or {})},
     }
 
 
-def described(kind: Any, words: str) -> dict[str, Any]:
+def describe_response(response_type: Any, description: str) -> dict[str, Any]:
     """One answer in a description."""
-    return {"description": words, "content": {JSON: {"schema": ref(kind)}}}
+    return {"description": description, "content": {JSON_MEDIA_TYPE: {"schema": register_schema(response_type)}}}
 
 
-def components() -> dict[str, Any]:
+def build_components() -> dict[str, Any]:
     """The schemas of all types that were described."""
-    _, found = msgspec.json.schema_components(list(_described.values()), ref_template=_REF)
-    return found
+    _, schemas = msgspec.json.schema_components(list(_response_types.values()), ref_template=_REF)
+    return schemas

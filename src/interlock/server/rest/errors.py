@@ -15,8 +15,15 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ...domain.errors import ArtifactError, IllegalTransitionError, LogCorruptError, LogError
-from ..core.errors import BusyError, ConflictError, InvalidError, NotFoundError, RefusedError, ServiceError
-from ..core.index.index import BadCursorError, IndexFailedError
+from ..core.errors import (
+    UnavailableError,
+    ConflictError,
+    InvalidRequestError,
+    NotFoundError,
+    ForbiddenError,
+    ServiceError,
+)
+from ..core.index.index import BadCursorError, IndexUnavailableError
 from ..core.live.hub import TooManyReadersError
 
 _encode = msgspec.json.Encoder().encode
@@ -24,7 +31,7 @@ _MAX_FIELDS = 20
 _MAX_PROBLEM_CHARS = 300
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
+class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
     #: For programs; it does not change.
     code: str
     #: For people: what happened, whether anything was done, what to do next.
@@ -32,8 +39,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     details: dict[str, Any] = {}
 
 
-class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    error: Failure
+class ErrorResponse(msgspec.Struct, frozen=True, kw_only=True):
+    error: ErrorBody
 
 
 class ApiError(Exception):
@@ -58,23 +65,23 @@ class FieldProblem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: In this order: the first that fits.
-STATUS_OF: tuple[tuple[type[ServiceError], int], ...] = (
+STATUS_BY_ERROR: tuple[tuple[type[ServiceError], int], ...] = (
     (NotFoundError, 404),
-    (RefusedError, 403),
+    (ForbiddenError, 403),
     (ConflictError, 409),
-    (InvalidError, 422),
-    (BusyError, 429),
+    (InvalidRequestError, 422),
+    (UnavailableError, 429),
 )
-RETRY_SECONDS = "1"
-_PLACES = frozenset({"body", "query", "path", "header", "cookie"})
+RETRY_AFTER_SECONDS = "1"
+_FIELD_LOCATIONS = frozenset({"body", "query", "path", "header", "cookie"})
 
-_HTTP: Mapping[int, tuple[str, str]] = {
+_HTTP_ERRORS: Mapping[int, tuple[str, str]] = {
     404: ("unknown_path", "There is nothing at this address. The addresses are in /openapi.json."),
     405: ("wrong_method", "This address is not for this method. Nothing was done."),
 }
 
 
-def invalid(*problems: FieldProblem) -> ApiError:
+def invalid_request(*problems: FieldProblem) -> ApiError:
     first = problems[0]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return ApiError(
@@ -85,69 +92,71 @@ def invalid(*problems: FieldProblem) -> ApiError:
     )
 
 
-def fields_of(errors: Sequence[Any]) -> list[FieldProblem]:
+def to_field_problems(errors: Sequence[Any]) -> list[FieldProblem]:
     """What pydantic found, by the name of the field as it was sent."""
     return [
         FieldProblem(
-            field=".".join(str(part) for part in error["loc"] if part not in _PLACES)[:100] or "body",
+            field=".".join(str(part) for part in error["loc"] if part not in _FIELD_LOCATIONS)[:100] or "body",
             problem=str(error["msg"])[:_MAX_PROBLEM_CHARS],
         )
         for error in errors
     ]
 
 
-def answer_error(error: ApiError) -> Response:
-    body = ErrorAnswer(error=Failure(code=error.code, message=error.message, details=error.details))
+def error_response(error: ApiError) -> Response:
+    body = ErrorResponse(error=ErrorBody(code=error.code, message=error.message, details=error.details))
     return Response(_encode(body), error.status, error.headers, "application/json")
 
 
-def of_service(error: ServiceError) -> ApiError:
-    status = next((status for kind, status in STATUS_OF if isinstance(error, kind)), 409)
-    headers = {"Retry-After": RETRY_SECONDS} if status == 429 else {}  # noqa: PLR2004
+def from_service_error(error: ServiceError) -> ApiError:
+    status = next((status for kind, status in STATUS_BY_ERROR if isinstance(error, kind)), 409)
+    headers = {"Retry-After": RETRY_AFTER_SECONDS} if status == 429 else {}  # noqa: PLR2004
     return ApiError(status, error.code, str(error), error.details, headers)
 
 
-def install(app: FastAPI) -> None:
+def install_error_handlers(app: FastAPI) -> None:
     """Have everything that may be raised on the way answered in that shape."""
-    for kind, told in _TOLD.items():
-        app.add_exception_handler(kind, partial(_answered, told))
+    for kind, convert in _CONVERTERS.items():
+        app.add_exception_handler(kind, partial(_handle, convert))
 
 
-async def _answered(told: Callable[[Any], ApiError], _: Request, error: Exception) -> Response:
-    return answer_error(told(error))
+async def _handle(convert: Callable[[Any], ApiError], _: Request, error: Exception) -> Response:
+    return error_response(convert(error))
 
 
-def _itself(error: ApiError) -> ApiError:
+def _from_api_error(error: ApiError) -> ApiError:
     return error
 
 
-def _of_validation(error: RequestValidationError) -> ApiError:
-    return invalid(*(fields_of(error.errors()) or [FieldProblem(field="body", problem="cannot be that")]))
+def _from_validation_error(error: RequestValidationError) -> ApiError:
+    return invalid_request(
+        *(to_field_problems(error.errors()) or [FieldProblem(field="body", problem="cannot be that")])
+    )
 
 
-def _of_http(error: HTTPException) -> ApiError:
-    code, message = _HTTP.get(error.status_code, ("refused", str(error.detail)[:_MAX_PROBLEM_CHARS]))
+def _from_http_exception(error: HTTPException) -> ApiError:
+    code, message = _HTTP_ERRORS.get(error.status_code, ("refused", str(error.detail)[:_MAX_PROBLEM_CHARS]))
     return ApiError(error.status_code, code, message, headers=error.headers)
 
 
-def _of_cursor(error: BadCursorError) -> ApiError:
-    return invalid(FieldProblem(field="cursor", problem=str(error).rstrip(".")))
+def _from_cursor_error(error: BadCursorError) -> ApiError:
+    return invalid_request(FieldProblem(field="cursor", problem=str(error).rstrip(".")))
 
 
-def _of_readers(error: TooManyReadersError) -> ApiError:
+def _from_reader_limit(error: TooManyReadersError) -> ApiError:
     return ApiError(429, "too_many_readers", str(error), headers={"Retry-After": "5"})
 
 
-def _of_damage(error: Exception) -> ApiError:
+def _from_log_damage(error: Exception) -> ApiError:
     """The request was right, and the run cannot be shown or moved for what its log or its store holds."""
     return ApiError(409, "log_damaged", f"{error}. Nothing was done; /runs/{{run_id}}/audit/verify says more.")
 
 
-def _of_log(error: LogError) -> ApiError:
+def _from_log_error(error: LogError) -> ApiError:
     return ApiError(503, "log_unavailable", f"{error}. Try again.", headers={"Retry-After": "1"})
 
 
-def _of_index(error: IndexFailedError) -> ApiError:
+def _from_index_error(error: IndexUnavailableError) -> ApiError:
     return ApiError(
         503,
         "index_unavailable",
@@ -157,16 +166,16 @@ def _of_index(error: IndexFailedError) -> ApiError:
     )
 
 
-_TOLD: Mapping[type[Exception], Callable[[Any], ApiError]] = {
-    ApiError: _itself,
-    ServiceError: of_service,
-    RequestValidationError: _of_validation,
-    HTTPException: _of_http,
-    BadCursorError: _of_cursor,
-    IndexFailedError: _of_index,
-    TooManyReadersError: _of_readers,
-    LogCorruptError: _of_damage,
-    IllegalTransitionError: _of_damage,
-    ArtifactError: _of_damage,
-    LogError: _of_log,
+_CONVERTERS: Mapping[type[Exception], Callable[[Any], ApiError]] = {
+    ApiError: _from_api_error,
+    ServiceError: from_service_error,
+    RequestValidationError: _from_validation_error,
+    HTTPException: _from_http_exception,
+    BadCursorError: _from_cursor_error,
+    IndexUnavailableError: _from_index_error,
+    TooManyReadersError: _from_reader_limit,
+    LogCorruptError: _from_log_damage,
+    IllegalTransitionError: _from_log_damage,
+    ArtifactError: _from_log_damage,
+    LogError: _from_log_error,
 }

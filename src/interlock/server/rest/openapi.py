@@ -9,9 +9,9 @@ from fastapi.routing import APIRoute
 
 from ..core.identity.permissions import Operation
 from . import body, encoding
-from .caller import CSRF_HEADER, ForOperation
+from .caller import CSRF_HEADER, PermissionCheck
 
-_SECURITY = {
+_SECURITY_SCHEMES = {
     "key": {"type": "http", "scheme": "bearer", "description": "`Authorization: Bearer ik_...`"},
     "session": {
         "type": "apiKey",
@@ -20,37 +20,37 @@ _SECURITY = {
         "description": f"A sign-in of a browser; changes need `{CSRF_HEADER}`, too. `__Host-interlock` over TLS.",
     },
 }
-_ANY: list[dict[str, list[str]]] = [{"key": []}, {"session": []}]
+_ANY_CREDENTIAL: list[dict[str, list[str]]] = [{"key": []}, {"session": []}]
 
 
-def operation_of(route: APIRoute) -> Operation | None:
+def get_operation(route: APIRoute) -> Operation | None:
     """What a route is for; None: it is open to everybody, or proves itself in its own way."""
     found = (each.call for each in route.dependant.dependencies)
-    return next((call.operation for call in found if isinstance(call, ForOperation)), None)
+    return next((call.operation for call in found if isinstance(call, PermissionCheck)), None)
 
 
-def describe(app: FastAPI, routes: Sequence[APIRoute]) -> None:
+def install_openapi(app: FastAPI, routes: Sequence[APIRoute]) -> None:
     """Have `app.openapi` give it, made once."""
-    made: dict[str, Any] = {}
+    cached: dict[str, Any] = {}
 
     def openapi() -> dict[str, Any]:
-        if not made:
-            made.update(_described(app, routes))
-        return made
+        if not cached:
+            cached.update(_build_openapi(app, routes))
+        return cached
 
     app.openapi = openapi
 
 
-def _described(app: FastAPI, routes: Sequence[APIRoute]) -> dict[str, Any]:
-    found = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-    components: dict[str, Any] = found.setdefault("components", {})
+def _build_openapi(app: FastAPI, routes: Sequence[APIRoute]) -> dict[str, Any]:
+    document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    components: dict[str, Any] = document.setdefault("components", {})
     schemas: dict[str, Any] = components.setdefault("schemas", {})
-    schemas.update(encoding.components(), **body.components())
-    components["securitySchemes"] = _SECURITY
+    schemas.update(encoding.build_components(), **body.build_components())
+    components["securitySchemes"] = _SECURITY_SCHEMES
     for route in routes:
-        if route.include_in_schema and (operation := operation_of(route)):
+        if route.include_in_schema and (operation := get_operation(route)):
             for method in route.methods or ():
-                told = cast(dict[str, Any], found["paths"][route.path_format][method.lower()])
-                told["security"] = _ANY
-                told["x-interlock-operation"] = operation.value
-    return found
+                path_item = cast(dict[str, Any], document["paths"][route.path_format][method.lower()])
+                path_item["security"] = _ANY_CREDENTIAL
+                path_item["x-interlock-operation"] = operation.value
+    return document

@@ -5,36 +5,36 @@ from typing import NamedTuple
 
 from .errors import ApiError
 
-_is_range = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII).fullmatch
+_match_range = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII).fullmatch
 
 
-class Span(NamedTuple):
+class ByteRange(NamedTuple):
     start: int
     end: int
-    is_part: bool
+    is_partial: bool
 
     @property
     def length(self) -> int:
         return self.end - self.start
 
 
-def read_range(header: str, size: int) -> Span:
+def parse_range(header: str, size: int) -> ByteRange:
     """`ApiError` 416 where nothing of it is there."""
     if size < 0:
         raise ApiError(409, "artifact_lost", "The store does not have it any more.")
-    match = _is_range(header.strip().replace(" ", ""))
-    whole = Span(0, size, is_part=False)
+    match = _match_range(header.strip().replace(" ", ""))
+    whole = ByteRange(0, size, is_partial=False)
     if match is None or match[0] == "bytes=-":
         return whole
     first, last = match[1], match[2]
     if not first:  # so many at the end
-        span = Span(max(0, size - int(last)), size, is_part=True)
+        byte_range = ByteRange(max(0, size - int(last)), size, is_partial=True)
     else:
         end = min(size, int(last) + 1) if last else size
         if last and int(last) < int(first):
             return whole
-        span = Span(int(first), end, is_part=True)
-    if span.length <= 0:
+        byte_range = ByteRange(int(first), end, is_partial=True)
+    if byte_range.length <= 0:
         raise ApiError(
             416,
             "range_outside",
@@ -42,4 +42,4 @@ def read_range(header: str, size: int) -> Span:
             {"size": size},
             {"Content-Range": f"bytes */{size}"},
         )
-    return span
+    return byte_range

@@ -18,7 +18,7 @@ class _Bucket:
         self.at = at
 
 
-class Rates:
+class RateLimiter:
     """In memory. The one that asked longest ago is forgotten when there are too many, which only does it good."""
 
     def __init__(self, per_second: float, burst: int, now: Callable[[], float] = monotonic) -> None:
@@ -30,10 +30,10 @@ class Rates:
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def take(self, name: str) -> None:
+    def acquire(self, name: str) -> None:
         """`ApiError` 429 when there is none left."""
         now = self._now()
-        bucket = self._of(name, now)
+        bucket = self._get_bucket(name, now)
         bucket.left = min(self._burst, bucket.left + max(0.0, now - bucket.at) * self._per_second)
         bucket.at = now
         if bucket.left < 1:
@@ -48,7 +48,7 @@ class Rates:
             )
         bucket.left -= 1
 
-    def _of(self, name: str, now: float) -> _Bucket:
+    def _get_bucket(self, name: str, now: float) -> _Bucket:
         bucket = self._buckets.get(name)
         if bucket is None:
             if len(self._buckets) >= MAX_BUCKETS:

@@ -18,22 +18,22 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..core.service import Service
-from .body import MAX_BODY_BYTES, too_large
-from .body_limits import Incoming
+from .body import MAX_BODY_BYTES, body_too_large_error
+from .body_limits import LimitedReceive
 from .caller import SAFE_METHODS
-from .concurrency import Crowd
-from .errors import ApiError, answer_error
+from .concurrency import ConcurrencyLimiter
+from .errors import ApiError, error_response
 
 logger = logging.getLogger("interlock.server")
 
 #: How long somebody may take to accept one piece of an answer.
 SEND_SECONDS = 30.0
-_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-_SAME_SITE = frozenset({"same-origin", "none"})
+_LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+_SAME_SITE_VALUES = frozenset({"same-origin", "none"})
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 #: On every answer that does not say otherwise itself. The console has a policy of its own.
-HEADERS: Mapping[str, str] = {
+SECURITY_HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -45,17 +45,17 @@ HEADERS: Mapping[str, str] = {
 }
 _HSTS = "max-age=31536000"
 #: A browser would keep to it for every port of this machine.
-_THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
+_NO_HSTS_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-class Safety:
-    def __init__(self, app: ASGIApp, service: Service, crowd: Crowd) -> None:
+class SecurityMiddleware:
+    def __init__(self, app: ASGIApp, service: Service, limiter: ConcurrencyLimiter) -> None:
         self._app = app
-        self._hosts = hosts_of(service)
-        self._headers = dict(HEADERS)
-        if service.public_url.startswith("https://") and urlsplit(service.public_url).hostname not in _THIS_MACHINE:
+        self._hosts = get_allowed_hosts(service)
+        self._headers = dict(SECURITY_HEADERS)
+        if service.public_url.startswith("https://") and urlsplit(service.public_url).hostname not in _NO_HSTS_HOSTS:
             self._headers["Strict-Transport-Security"] = _HSTS
-        self._crowd = crowd
+        self._limiter = limiter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -64,28 +64,28 @@ class Safety:
             elif scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008})
             return
-        request_id, is_begun = token_hex(8), False
+        request_id, has_started = token_hex(8), False
 
         async def sending(message: Message) -> None:
-            nonlocal is_begun
+            nonlocal has_started
             if message["type"] == "http.response.start":
-                is_begun = True
-                self._dress(message, request_id)
+                has_started = True
+                self._add_headers(message, request_id)
             async with asyncio.timeout(SEND_SECONDS):
                 await send(message)
 
-        has_room = self._crowd.arrive(scope)
+        has_room = self._limiter.begin(scope)
         try:
             await self._serve(scope, receive, sending, has_room)
         except (ClientDisconnect, TimeoutError) as error:
             logger.info("Request %s was not taken: %s", request_id, type(error).__name__)
         except Exception:
-            logger.exception("Request %s failed: %s %s", request_id, scope["method"], _shown(scope["path"]))
-            if is_begun:  # nothing true can be said any more: the connection is cut
+            logger.exception("Request %s failed: %s %s", request_id, scope["method"], _to_printable(scope["path"]))
+            if has_started:  # nothing true can be said any more: the connection is cut
                 raise
-            await answer_error(_unexpected(request_id))(scope, receive, sending)
+            await error_response(_internal_error(request_id))(scope, receive, sending)
         finally:
-            self._crowd.leave(scope)
+            self._limiter.finish(scope)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, has_room: bool) -> None:
         try:
@@ -99,18 +99,18 @@ class Safety:
                     503, "busy", "Too many requests at once. Nothing was done.", headers={"Retry-After": "1"}
                 )
         except ApiError as error:
-            await answer_error(error)(scope, receive, send)
+            await error_response(error)(scope, receive, send)
             return
-        await self._app(scope, Incoming(scope, headers, receive, self._crowd), send)
+        await self._app(scope, LimitedReceive(scope, headers, receive, self._limiter), send)
 
-    def _dress(self, message: Message, request_id: str) -> None:
+    def _add_headers(self, message: Message, request_id: str) -> None:
         headers = MutableHeaders(scope=message)
         for name, value in self._headers.items():
             headers.setdefault(name, value)
         headers["X-Request-Id"] = request_id
 
 
-class Hosts:
+class AllowedHosts:
     """The names that this server has. With a port, that port; without one, any."""
 
     def __init__(self, names: Iterable[str], own_origin: str) -> None:
@@ -118,10 +118,10 @@ class Hosts:
         self._own_origin = own_origin.lower()
 
     def check(self, headers: Headers) -> None:
-        given = headers.getlist("host")
-        if len(given) != 1:
+        hosts = headers.getlist("host")
+        if len(hosts) != 1:
             raise ApiError(400, "bad_host", "A request has one Host. Nothing was done.")
-        if not self._is_own(given[0]):
+        if not self._is_allowed(hosts[0]):
             raise ApiError(
                 421, "unknown_host", "The Host is none of this server's names ([server] hosts). Nothing was done."
             )
@@ -130,30 +130,30 @@ class Hosts:
         """Programs send neither; browsers send both, and pages cannot change them."""
         origins, sites = headers.getlist("origin"), headers.getlist("sec-fetch-site")
         host = headers.get("host", "").lower()
-        is_own = all(self._is_own_origin(origin.lower(), host) for origin in origins)
-        if is_own and len(origins) <= 1 and set(sites) <= _SAME_SITE:
+        is_same_origin = all(self._is_same_origin(origin.lower(), host) for origin in origins)
+        if is_same_origin and len(origins) <= 1 and set(sites) <= _SAME_SITE_VALUES:
             return
         raise ApiError(403, "foreign_origin", "This comes from a page of another site. Nothing was done.")
 
-    def _is_own(self, host: str) -> bool:
+    def _is_allowed(self, host: str) -> bool:
         host = host.lower()
         return host in self._names or _without_port(host) in self._names
 
-    def _is_own_origin(self, origin: str, host: str) -> bool:
+    def _is_same_origin(self, origin: str, host: str) -> bool:
         """The address that people know, or the very one that this request went to: another port is another site. Where
         people come by TLS, a page that came without it is one, too."""
         schemes = ("https",) if self._own_origin.startswith("https:") else ("http", "https")
         return origin in (self._own_origin, *(f"{scheme}://{host}" for scheme in schemes))
 
 
-def hosts_of(service: Service) -> Hosts:
-    server, own = service.settings.server, urlsplit(service.public_url)
-    names = {*server.hosts, own.netloc if server.port or server.public_url else own.hostname or ""}
-    if own.port == _DEFAULT_PORTS.get(own.scheme):
-        names.add(own.hostname or "")
+def get_allowed_hosts(service: Service) -> AllowedHosts:
+    server, public_url = service.settings.server, urlsplit(service.public_url)
+    names = {*server.hosts, public_url.netloc if server.port or server.public_url else public_url.hostname or ""}
+    if public_url.port == _DEFAULT_PORTS.get(public_url.scheme):
+        names.add(public_url.hostname or "")
     if server.is_loopback:
-        names |= {f"{name}:{server.port}" if server.port else name for name in _LOOPBACK}
-    return Hosts(names, f"{own.scheme}://{own.netloc}")
+        names |= {f"{name}:{server.port}" if server.port else name for name in _LOOPBACK_HOSTS}
+    return AllowedHosts(names, f"{public_url.scheme}://{public_url.netloc}")
 
 
 def _without_port(host: str) -> str:
@@ -162,18 +162,18 @@ def _without_port(host: str) -> str:
 
 
 def _check_length(headers: Headers) -> None:
-    given = headers.get("content-length", "0")
+    length = headers.get("content-length", "0")
     if (
         "content-length" in headers and "transfer-encoding" in headers
     ):  # a proxy in front may have believed the other one
         raise ApiError(400, "bad_length", "A body has one length. Nothing was done.", headers={"Connection": "close"})
-    if not (given.isascii() and given.isdigit()):
+    if not (length.isascii() and length.isdigit()):
         raise ApiError(400, "bad_length", "Content-Length is not a number. Nothing was done.")
-    if len(given) > 18 or int(given) > MAX_BODY_BYTES:  # noqa: PLR2004 - digits; more are no length
-        raise too_large(MAX_BODY_BYTES)
+    if len(length) > 18 or int(length) > MAX_BODY_BYTES:  # noqa: PLR2004 - digits; more are no length
+        raise body_too_large_error(MAX_BODY_BYTES)
 
 
-def _unexpected(request_id: str) -> ApiError:
+def _internal_error(request_id: str) -> ApiError:
     return ApiError(
         500,
         "unexpected",
@@ -182,5 +182,5 @@ def _unexpected(request_id: str) -> ApiError:
     )
 
 
-def _shown(path: str) -> str:
+def _to_printable(path: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in path[:200])

@@ -17,102 +17,102 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ...domain.json import without_surrogates
+from ...domain.json import escape_surrogates
 from ..core.live.event import LiveEvent
-from ..core.live.reader import Reader
+from ..core.live.reader import EventReader
 
 MEDIA_TYPE = "text/event-stream"
 HEARTBEAT_SECONDS = 15.0
 RETRY_MS = 1_000
-_HEARTBEAT = b": still here\n\n"
+_HEARTBEAT_MESSAGE = b": still here\n\n"
 
 _encode = msgspec.json.Encoder().encode
 
 
-class Follow(msgspec.Struct, frozen=True, kw_only=True):
+class StreamSource(msgspec.Struct, frozen=True, kw_only=True):
     """What a stream follows."""
 
-    reader: AbstractAsyncContextManager[Reader]
+    reader: AbstractAsyncContextManager[EventReader]
     #: The bytes for one event; empty: it is not shown here.
-    show: Callable[[LiveEvent], bytes]
+    encode: Callable[[LiveEvent], bytes]
     #: Why it is over, as data of its last event, looked at after each page; None: it goes on.
-    over: Callable[[Sequence[LiveEvent]], Awaitable[dict[str, Any] | None]]
+    find_end: Callable[[Sequence[LiveEvent]], Awaitable[dict[str, Any] | None]]
     #: May the reader still read? Asked at every heartbeat.
-    allowed: Callable[[], Awaitable[bool]]
+    check_access: Callable[[], Awaitable[bool]]
     heartbeat_seconds: float = HEARTBEAT_SECONDS
 
 
-def message(event: str, data: Any, event_id: int | None = None) -> bytes:
+def encode_message(event: str, data: Any, event_id: int | None = None) -> bytes:
     """One event. Its data is JSON, so it is one line whatever texts are in it."""
     try:
         text = _encode(data)
     except UnicodeEncodeError:
-        text = _encode(without_surrogates(msgspec.to_builtins(data)))
-    named = b"" if event_id is None else b"id: %d\n" % event_id
-    return named + b"event: %s\ndata: %s\n\n" % (event.encode(), text)
+        text = _encode(escape_surrogates(msgspec.to_builtins(data)))
+    id_line = b"" if event_id is None else b"id: %d\n" % event_id
+    return id_line + b"event: %s\ndata: %s\n\n" % (event.encode(), text)
 
 
 class EventStream(Response):
     """Answers until the stream is over, the reader goes away or is too slow, or may not read any more."""
 
-    def __init__(self, follow: Follow, reader: Reader) -> None:
+    def __init__(self, source: StreamSource, reader: EventReader) -> None:
         super().__init__(None, 200, {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, MEDIA_TYPE)
         del self.headers["content-length"]
-        self._follow = follow
+        self._source = source
         self._reader = reader
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         streaming = asyncio.ensure_future(self._stream(send))
-        leaving = asyncio.ensure_future(_left(receive))
+        leaving = asyncio.ensure_future(_wait_for_disconnect(receive))
         try:
             await asyncio.wait((streaming, leaving), return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in (streaming, leaving):
                 task.cancel()
             results = await asyncio.gather(streaming, leaving, return_exceptions=True)
-            await self._follow.reader.__aexit__(None, None, None)
+            await self._source.reader.__aexit__(None, None, None)
         failed = results[0]
         if isinstance(failed, Exception) and not isinstance(failed, ClientDisconnect):
             raise failed
 
     async def _stream(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async with aclosing(self._pieces()) as pieces:
-            async for piece in pieces:
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        async with aclosing(self._chunks()) as chunks:
+            async for chunk in chunks:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _pieces(self) -> AsyncGenerator[bytes]:
-        follow, heartbeat = self._follow, self._follow.heartbeat_seconds
+    async def _chunks(self) -> AsyncGenerator[bytes]:
+        source, heartbeat = self._source, self._source.heartbeat_seconds
         yield b"retry: %d\n\n" % RETRY_MS
-        look_at, page = monotonic() + heartbeat, list[LiveEvent]()
+        next_check, page = monotonic() + heartbeat, list[LiveEvent]()
         while True:
-            if shown := b"".join(map(follow.show, page)):
-                yield shown
-            ended = await follow.over(page)
-            if ended is not None:
-                yield message("end", ended)
+            if chunk := b"".join(map(source.encode, page)):
+                yield chunk
+            end_data = await source.find_end(page)
+            if end_data is not None:
+                yield encode_message("end", end_data)
                 return
-            if monotonic() >= look_at:
-                if not await follow.allowed():
-                    yield message("end", {"reason": "not_allowed"})
+            if monotonic() >= next_check:
+                if not await source.check_access():
+                    yield encode_message("end", {"reason": "not_allowed"})
                     return
-                yield _HEARTBEAT
-                look_at = monotonic() + heartbeat
+                yield _HEARTBEAT_MESSAGE
+                next_check = monotonic() + heartbeat
             page = []
             with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, look_at - monotonic())):
+                async with asyncio.timeout(max(0.0, next_check - monotonic())):
                     page = await anext(self._reader, None)
             if page is None:
-                yield message("end", {"reason": "stopping"})
+                yield encode_message("end", {"reason": "stopping"})
                 return
 
 
-async def event_stream(follow: Follow) -> EventStream:
+async def open_event_stream(source: StreamSource) -> EventStream:
     """Its place among the readers is taken now, so that there being none is an answer and not a broken stream."""
-    return EventStream(follow, await follow.reader.__aenter__())
+    return EventStream(source, await source.reader.__aenter__())
 
 
-async def _left(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

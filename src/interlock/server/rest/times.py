@@ -3,7 +3,7 @@
 from datetime import datetime
 from functools import lru_cache
 
-from ...audit.times import sane, utc
+from ...audit.times import clamp_time, format_rfc3339
 
 _NS_PER_US = 1_000
 #: Later ones are more nanoseconds than the log and the database count.
@@ -11,23 +11,23 @@ _LAST_SECOND = 2**63 // 10**9 - 1
 _US_PER_SECOND = 1_000_000
 
 
-def when(at: int) -> str | None:
-    return moment(at) if at else None
+def format_optional_time(at: int) -> str | None:
+    return format_time(at) if at else None
 
 
-def moment(at: int) -> str:
+def format_time(at: int) -> str:
     """Of something that has happened."""
-    seconds, microseconds = divmod(sane(at) // _NS_PER_US, _US_PER_SECOND)
-    return f"{_second(seconds)}.{microseconds:06d}Z"
+    seconds, microseconds = divmod(clamp_time(at) // _NS_PER_US, _US_PER_SECOND)
+    return f"{_format_seconds(seconds)}.{microseconds:06d}Z"
 
 
 @lru_cache(maxsize=1_000)
-def _second(seconds: int) -> str:
+def _format_seconds(seconds: int) -> str:
     """A list is full of times that are close to each other, and the calendar is the slow part."""
-    return utc(seconds * _US_PER_SECOND * _NS_PER_US, 0)[:19]
+    return format_rfc3339(seconds * _US_PER_SECOND * _NS_PER_US, 0)[:19]
 
 
-def nanoseconds(at: datetime) -> int:
+def to_nanoseconds(at: datetime) -> int:
     """`ValueError` for one without a time zone: it would be another one elsewhere."""
     if at.tzinfo is None:
         raise ValueError("has to say its time zone, as in 2030-01-31T12:00:00Z")

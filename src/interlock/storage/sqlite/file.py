@@ -12,9 +12,9 @@ from threading import Lock
 from typing import NamedTuple
 
 from ...domain.errors import LogError
-from .writer import BUSY_SECONDS, execute_when_free
+from .writer import BUSY_SECONDS, execute_with_retry
 
-_STEPS = (
+_MIGRATIONS = (
     (
         "CREATE TABLE runs (number INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE)",
         """CREATE TABLE events (
@@ -33,7 +33,7 @@ _STEPS = (
     ),
 )
 
-SCHEMA_VERSION = len(_STEPS)
+SCHEMA_VERSION = len(_MIGRATIONS)
 
 _FULL = 2
 
@@ -49,14 +49,14 @@ class Connections(NamedTuple):
     watching: sqlite3.Connection
 
 
-def open_file(path: Path, factory: type[sqlite3.Connection]) -> Connections:
+def open_database(path: Path, factory: type[sqlite3.Connection]) -> Connections:
     try:
         _create(path)
         with ExitStack() as opened:
             writing, reading, watching = (opened.enter_context(closing(_connect(path, factory))) for _ in range(3))
-            _look_at(path, writing)  # before anything is written: it may be somebody else's file
-            _make_durable(path, writing)
-            _make_schema(path, writing)
+            _check_before_writing(path, writing)  # before anything is written: it may be somebody else's file
+            _enable_wal(path, writing)
+            _migrate(path, writing)
             writing.execute("PRAGMA busy_timeout = 0")  # `execute_when_free` waits instead
             reading.execute("PRAGMA query_only = ON")
             watching.execute("PRAGMA query_only = ON")
@@ -77,8 +77,8 @@ def _connect(path: Path, factory: type[sqlite3.Connection]) -> sqlite3.Connectio
     return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=factory)
 
 
-def _make_durable(path: Path, connection: sqlite3.Connection) -> None:
-    (mode,) = execute_when_free(connection, "PRAGMA journal_mode = WAL").fetchone()
+def _enable_wal(path: Path, connection: sqlite3.Connection) -> None:
+    (mode,) = execute_with_retry(connection, "PRAGMA journal_mode = WAL").fetchone()
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA fullfsync = ON")  # for systems where fsync alone does not reach the disk
     (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
@@ -89,32 +89,32 @@ def _make_durable(path: Path, connection: sqlite3.Connection) -> None:
         )
 
 
-def _make_schema(path: Path, connection: sqlite3.Connection) -> None:
-    if _version(connection) == SCHEMA_VERSION:
+def _migrate(path: Path, connection: sqlite3.Connection) -> None:
+    if _read_version(connection) == SCHEMA_VERSION:
         return
-    execute_when_free(connection, "BEGIN IMMEDIATE")
-    _check_own(path, connection)
-    for step in _STEPS[_version(connection) :]:
+    execute_with_retry(connection, "BEGIN IMMEDIATE")
+    _check_is_log(path, connection)
+    for step in _MIGRATIONS[_read_version(connection) :]:
         for statement in step:
             connection.execute(statement)
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     connection.execute("COMMIT")
 
 
-def _look_at(path: Path, connection: sqlite3.Connection) -> None:
+def _check_before_writing(path: Path, connection: sqlite3.Connection) -> None:
     """In a transaction, so that the version and the tables are of one moment: somebody may be making the log now."""
-    execute_when_free(connection, "BEGIN")
-    _check_own(path, connection)
+    execute_with_retry(connection, "BEGIN")
+    _check_is_log(path, connection)
     connection.execute("COMMIT")
 
 
-def _check_own(path: Path, connection: sqlite3.Connection) -> None:
-    version = _version(connection)
+def _check_is_log(path: Path, connection: sqlite3.Connection) -> None:
+    version = _read_version(connection)
     if version > SCHEMA_VERSION:
         raise LogError(f"the log {path} has schema {version}, newer than {SCHEMA_VERSION}: use a newer Interlock")
     if version == 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone():
         raise LogError(f"{path} is an SQLite file, but not a log")
 
 
-def _version(connection: sqlite3.Connection) -> int:
+def _read_version(connection: sqlite3.Connection) -> int:
     return connection.execute("PRAGMA user_version").fetchone()[0]

@@ -22,13 +22,13 @@ from types import TracebackType
 from typing import Any, TypeVar
 from weakref import finalize
 
-from ...domain.chain import Entry
+from ...domain.chain import LogEntry
 from ...domain.errors import LogError, LogWriteError
-from ..event_log import Claim, Ends, Note, Placed, Snapshot
-from ..leases import token_for
-from ..process import Process, this_process
-from .file import open_file
-from .leases import Holding, give_back, post, take, take_away
+from ..event_log import Lease, RunSummary, QueuedCommand, FeedEntry, Snapshot
+from ..leases import lease_token
+from ..process import ProcessIdentity, this_process
+from .file import open_database
+from .leases import OpenLeases, release, enqueue, acquire, ack
 from .writer import SqliteWriter, is_busy
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ _READ = """
     WHERE run = (SELECT number FROM runs WHERE run_id = ?) AND seq > ? ORDER BY seq LIMIT ?
 """
 _RUN_IDS = "SELECT run_id FROM runs ORDER BY number"
-_ENDS = """
+_LIST_RUNS = """
     SELECT run_id, first.seq, CAST(first.body AS BLOB), CAST(first.hash AS BLOB),
         CAST(last.seq AS INTEGER), CAST(last.body AS BLOB), CAST(last.hash AS BLOB)
     FROM runs
@@ -52,7 +52,7 @@ _FEED = """
     SELECT events.rowid, run_id, seq, CAST(body AS BLOB), CAST(hash AS BLOB)
     FROM events CROSS JOIN runs ON number = run WHERE events.rowid > ? ORDER BY events.rowid LIMIT ?
 """
-_NOTES = (
+_QUEUED_COMMANDS = (
     "SELECT key, CAST(body AS BLOB) FROM notes WHERE run = (SELECT number FROM runs WHERE run_id = ?) ORDER BY rowid"
 )
 _HOLDERS = "SELECT run_id, token, host, boot, pid, started FROM claims WHERE pid != 0"
@@ -67,62 +67,66 @@ class SqliteLog:
 
     def __init__(self, path: str | os.PathLike[str], *, factory: type[sqlite3.Connection] = sqlite3.Connection) -> None:
         self._path = Path(path).resolve()
-        writing, self._reader, self._watcher = open_file(self._path, factory)
+        writing, self._reader, self._watcher = open_database(self._path, factory)
         self._reading = Lock()
         self._watching = Lock()
         self._version = 0
-        self._holding = Holding(self._path)
-        self._writer = SqliteWriter(writing, self._holding.end)
+        self._leases = OpenLeases(self._path)
+        self._writer = SqliteWriter(writing, self._leases.close)
         # Runs once: on `close`, when the log is dropped, or when the interpreter exits.
-        self._shut = finalize(self, _shut, self._writer, (self._watching, self._watcher), (self._reading, self._reader))
+        self._finalizer = finalize(
+            self, _close_connections, self._writer, (self._watching, self._watcher), (self._reading, self._reader)
+        )
 
     @property
     def own_paths(self) -> tuple[str, ...]:
         """Where its files are, which no tool may touch."""
         return tuple(f"{self._path}{ending}" for ending in ("", "-wal", "-shm", "-journal"))
 
-    def append(self, run_id: str, entries: Sequence[Entry], claim: Claim | None = None) -> asyncio.Future[None] | None:
-        return self._writer.append(run_id, tuple(entries), token_for(run_id, claim)) if entries else None
+    def append(
+        self, run_id: str, entries: Sequence[LogEntry], lease: Lease | None = None
+    ) -> asyncio.Future[None] | None:
+        return self._writer.append(run_id, tuple(entries), lease_token(run_id, lease)) if entries else None
 
-    async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[Entry]:
-        return await self._query(partial(Entry, run_id), _READ, run_id, after_seq, -1 if limit is None else limit)
+    async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[LogEntry]:
+        return await self._query(partial(LogEntry, run_id), _READ, run_id, after_seq, -1 if limit is None else limit)
 
     async def run_ids(self) -> list[str]:
         return await self._query(str, _RUN_IDS)
 
-    async def ends(self, limit: int | None = None) -> list[Ends]:
-        return await self._query(_make_ends, _ENDS, -1 if limit is None else limit)
+    async def list_runs(self, limit: int | None = None) -> list[RunSummary]:
+        return await self._query(_make_run_summary, _LIST_RUNS, -1 if limit is None else limit)
 
-    async def feed(self, after: int = 0, limit: int | None = None) -> list[Placed]:
-        return await self._query(_placed, _FEED, after, -1 if limit is None else limit)
+    async def feed(self, after: int = 0, limit: int | None = None) -> list[FeedEntry]:
+        return await self._query(_make_feed_entry, _FEED, after, -1 if limit is None else limit)
 
-    async def claim(self, run_id: str, *, force: bool = False) -> Claim:
-        made: list[Claim] = []
+    async def acquire(self, run_id: str, *, force: bool = False) -> Lease:
+        made: list[Lease] = []
         try:
             return await self._change(
-                run_id, partial(take, run_id=run_id, force=force, made=made, holding=self._holding)
+                run_id, partial(acquire, run_id=run_id, force=force, made=made, holding=self._leases)
             )
         except asyncio.CancelledError:  # it is made all the same, and nobody would give it back
             with suppress(LogWriteError):
-                self._writer.change(run_id, partial(give_back, claims=made, holding=self._holding)).cancel()
+                self._writer.run_operation(run_id, partial(release, claims=made, holding=self._leases)).cancel()
             raise
 
-    async def release(self, claim: Claim) -> None:
-        await self._change(claim.run_id, partial(give_back, claims=[claim], holding=self._holding))
+    async def release(self, lease: Lease) -> None:
+        await self._change(lease.run_id, partial(release, claims=[lease], holding=self._leases))
 
-    async def holders(self) -> dict[str, str]:
+    async def lease_holders(self) -> dict[str, str]:
         here = this_process()
-        claims = await self._query(_holder, _HOLDERS)
-        return {claim.run_id: str(process) for claim, process in claims if self._holding.has(claim, process, here)}
+        claims = await self._query(_make_holder, _HOLDERS)
+        return {lease.run_id: str(process) for lease, process in claims if self._leases.is_held(lease, process, here)}
 
-    async def post(self, run_id: str, note: Note) -> bool:
-        return await self._change(run_id, partial(post, run_id=run_id, note=note))
+    async def enqueue(self, run_id: str, command: QueuedCommand) -> bool:
+        return await self._change(run_id, partial(enqueue, run_id=run_id, note=command))
 
-    async def notes(self, run_id: str) -> list[Note]:
-        return await self._query(Note, _NOTES, run_id)
+    async def queued_commands(self, run_id: str) -> list[QueuedCommand]:
+        return await self._query(QueuedCommand, _QUEUED_COMMANDS, run_id)
 
-    async def take_away(self, run_id: str, key: str) -> None:
-        await self._change(run_id, partial(take_away, run_id=run_id, key=key))
+    async def ack(self, run_id: str, key: str) -> None:
+        await self._change(run_id, partial(ack, run_id=run_id, key=key))
 
     def version(self) -> int:
         """Never waits: while the file is being recovered, it is what it was."""
@@ -143,7 +147,7 @@ class SqliteLog:
         return found[0] if found else None
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._shut)
+        await asyncio.to_thread(self._finalizer)
 
     async def __aenter__(self) -> "SqliteLog":
         return self
@@ -154,7 +158,7 @@ class SqliteLog:
         await self.close()
 
     async def _change(self, run_id: str, change: Callable[[sqlite3.Connection], T | LogError]) -> T:
-        return await self._writer.change(run_id, change)
+        return await self._writer.run_operation(run_id, change)
 
     async def _query(self, make: Callable[..., T], sql: str, *parameters: str | int) -> list[T]:
         return await asyncio.to_thread(self._query_now, make, sql, parameters)
@@ -173,20 +177,20 @@ def _save_snapshot(connection: sqlite3.Connection, row: tuple[str, int, bytes, b
     connection.execute(_SAVE_SNAPSHOT, row)
 
 
-def _make_ends(run_id: str, *row: Any) -> Ends:
-    return Ends(Entry(str(run_id), *row[:3]), Entry(str(run_id), *row[3:]))
+def _make_run_summary(run_id: str, *row: Any) -> RunSummary:
+    return RunSummary(LogEntry(str(run_id), *row[:3]), LogEntry(str(run_id), *row[3:]))
 
 
-def _placed(position: int, *row: Any) -> Placed:
-    return Placed(position, Entry(*row))
+def _make_feed_entry(position: int, *row: Any) -> FeedEntry:
+    return FeedEntry(position, LogEntry(*row))
 
 
-def _shut(writer: SqliteWriter, *connections: tuple[Lock, sqlite3.Connection]) -> None:
+def _close_connections(writer: SqliteWriter, *connections: tuple[Lock, sqlite3.Connection]) -> None:
     writer.stop()
     for using, connection in connections:
         with using:
             connection.close()
 
 
-def _holder(run_id: str, token: int, *process: Any) -> tuple[Claim, Process]:
-    return Claim(run_id, token), Process(*process)
+def _make_holder(run_id: str, token: int, *process: Any) -> tuple[Lease, ProcessIdentity]:
+    return Lease(run_id, token), ProcessIdentity(*process)

@@ -25,10 +25,10 @@ from threading import Thread, current_thread
 from time import monotonic, sleep
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from ...domain.chain import Entry
+from ...domain.chain import LogEntry
 from ...domain.errors import LogError, LogFencedError, LogWriteError
 from ..leases import NO_TOKEN
-from .leases import refuse_append
+from .leases import build_fenced_error
 
 T = TypeVar("T")
 
@@ -53,18 +53,18 @@ _ADD_RUN = "INSERT INTO runs (run_id) VALUES (?)"
 _ADD_EVENT = "INSERT INTO events (run, seq, body, hash) VALUES (?, ?, ?, ?)"
 
 _Row: TypeAlias = tuple[int, int, bytes, bytes]
-_Change: TypeAlias = Callable[[sqlite3.Connection], object]
+_Operation: TypeAlias = Callable[[sqlite3.Connection], object]
 
 
-class _Pending(NamedTuple):
+class _PendingWrite(NamedTuple):
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
     run_id: str
-    work: tuple[Entry, ...] | _Change
+    work: tuple[LogEntry, ...] | _Operation
     token: int
 
 
-class _Head(NamedTuple):
+class _RunHead(NamedTuple):
     """Where a run stands: its number, 0 for a new one, its next `seq`, and the token that is needed to append."""
 
     number: int
@@ -75,31 +75,33 @@ class _Head(NamedTuple):
 class SqliteWriter:
     """Takes over `connection`; nobody else may use it. `at_end` is told when nothing is accepted any more."""
 
-    def __init__(self, connection: sqlite3.Connection, at_end: Callable[[], None]) -> None:
+    def __init__(self, connection: sqlite3.Connection, on_stop: Callable[[], None]) -> None:
         #: Why nothing is accepted any more; empty as long as all is well.
         self.refusal = ""
         self._connection = connection
-        self._at_end = at_end
-        self._queue: SimpleQueue[_Pending | None] = SimpleQueue()
-        self._heads: dict[str, _Head] = {}
+        self._on_stop = on_stop
+        self._queue: SimpleQueue[_PendingWrite | None] = SimpleQueue()
+        self._heads: dict[str, _RunHead] = {}
         self._version = -1
         # A daemon, because the interpreter would wait for another thread before it runs the exit hook that stops it.
         self._thread = Thread(target=self._run, name="interlock-log", daemon=True)
         self._thread.start()
 
-    def append(self, run_id: str, entries: tuple[Entry, ...], token: int) -> asyncio.Future[None]:
+    def append(self, run_id: str, entries: tuple[LogEntry, ...], token: int) -> asyncio.Future[None]:
         """Hand in. It will be written even if the caller stops waiting."""
         return self._submit(run_id, entries, token)
 
-    def change(self, run_id: str, change: Callable[[sqlite3.Connection], T | LogError]) -> "asyncio.Future[T]":
+    def run_operation(
+        self, run_id: str, operation: Callable[[sqlite3.Connection], T | LogError]
+    ) -> "asyncio.Future[T]":
         """Hand in something else about the run. What it returns is the answer, or set as the exception."""
-        return self._submit(run_id, change, NO_TOKEN)
+        return self._submit(run_id, operation, NO_TOKEN)
 
-    def _submit(self, run_id: str, work: tuple[Entry, ...] | _Change, token: int) -> asyncio.Future[Any]:
+    def _submit(self, run_id: str, work: tuple[LogEntry, ...] | _Operation, token: int) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         if not self.refusal:
-            self._queue.put(_Pending(loop, future, run_id, work, token))
+            self._queue.put(_PendingWrite(loop, future, run_id, work, token))
         if self.refusal:
             future.cancel()
             raise LogWriteError(self.refusal)
@@ -126,7 +128,7 @@ class SqliteWriter:
             self._end(group, f"a write failed ({error}): reopen the run, the log decides what was written", error)
             return False
         back_to_back = self._queue.qsize() > 0
-        _tell(group, answers)
+        _deliver_results(group, answers)
         if len(group) < len(taken):
             self._end([], "the log is closed", None)
             return False
@@ -134,9 +136,9 @@ class SqliteWriter:
             sleep(PAUSE_SECONDS)
         return True
 
-    def _write(self, group: list[_Pending]) -> list[object]:
+    def _write(self, group: list[_PendingWrite]) -> list[object]:
         execute = self._connection.execute
-        execute_when_free(self._connection, "BEGIN IMMEDIATE")
+        execute_with_retry(self._connection, "BEGIN IMMEDIATE")
         (version,) = execute("PRAGMA data_version").fetchone()
         if version != self._version or len(self._heads) > MAX_HEADS:
             self._version = version
@@ -147,14 +149,14 @@ class SqliteWriter:
         execute("COMMIT")
         return answers
 
-    def _stage(self, pending: _Pending, rows: list[_Row]) -> object:
+    def _stage(self, pending: _PendingWrite, rows: list[_Row]) -> object:
         """Add what may be written to the transaction; the answer is for the caller."""
         _, _, run_id, work, token = pending
         if callable(work):
-            return self._change(run_id, work, rows)
+            return self._apply_operation(run_id, work, rows)
         number, seq, needed = self._heads.get(run_id) or self._load_head(run_id)
         if token != needed:
-            return refuse_append(self._connection, run_id, token)
+            return build_fenced_error(self._connection, run_id, token)
         for entry in work:
             if entry.seq != seq or entry.run_id != run_id:
                 return LogFencedError(
@@ -163,36 +165,36 @@ class SqliteWriter:
             seq += 1
         number = number or self._add_run(run_id)
         rows += [(number, entry.seq, entry.body, entry.hash) for entry in work]
-        self._heads[run_id] = _Head(number, seq, needed)
+        self._heads[run_id] = _RunHead(number, seq, needed)
         return None
 
-    def _change(self, run_id: str, change: _Change, rows: list[_Row]) -> object:
+    def _apply_operation(self, run_id: str, operation: _Operation, rows: list[_Row]) -> object:
         """The run is read anew after it, so what is staged has to be in the file."""
         self._connection.executemany(_ADD_EVENT, rows)
         rows.clear()
         self._heads.pop(run_id, None)
         try:
-            return change(self._connection)
+            return operation(self._connection)
         except UnicodeEncodeError as error:  # before the statement was executed
             return LogError(f"this cannot be written in UTF-8: {ascii(error.object)[:80]}. Nothing was written.")
 
-    def _load_head(self, run_id: str) -> _Head:
-        return _Head(*self._connection.execute(_LOAD_HEAD, (run_id,)).fetchone())
+    def _load_head(self, run_id: str) -> _RunHead:
+        return _RunHead(*self._connection.execute(_LOAD_HEAD, (run_id,)).fetchone())
 
     def _add_run(self, run_id: str) -> int:
         return self._connection.execute(_ADD_RUN, (run_id,)).lastrowid or 0
 
-    def _end(self, group: list[_Pending], refusal: str, cause: BaseException | None) -> None:
+    def _end(self, group: list[_PendingWrite], refusal: str, cause: BaseException | None) -> None:
         self.refusal = refusal
         with suppress(sqlite3.Error):
             self._connection.close()
-        self._at_end()
+        self._on_stop()
         left = [self._queue.get() for _ in range(self._queue.qsize())]
         group = group + [pending for pending in left if pending is not None]
-        _tell(group, [_refused(refusal, cause) for _ in group])
+        _deliver_results(group, [_write_error(refusal, cause) for _ in group])
 
 
-def execute_when_free(connection: sqlite3.Connection, sql: str) -> sqlite3.Cursor:
+def execute_with_retry(connection: sqlite3.Connection, sql: str) -> sqlite3.Cursor:
     """Wait for other writers. SQLite's own wait backs off to 100 ms, too seldom to meet a busy writer's pauses."""
     deadline = monotonic() + BUSY_SECONDS
     while True:
@@ -209,23 +211,23 @@ def is_busy(error: sqlite3.Error) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
-def _refused(refusal: str, cause: BaseException | None) -> LogWriteError:
+def _write_error(refusal: str, cause: BaseException | None) -> LogWriteError:
     error = LogWriteError(refusal)
     error.__cause__ = cause
     return error
 
 
-def _tell(group: list[_Pending], answers: Sequence[object]) -> None:
+def _deliver_results(group: list[_PendingWrite], answers: Sequence[object]) -> None:
     by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], object]]] = {}
     for pending, answer in zip(group, answers, strict=True):
         by_loop.setdefault(pending.loop, []).append((pending.future, answer))
-    for loop, told in by_loop.items():
+    for loop, results in by_loop.items():
         with suppress(RuntimeError):  # the loop is closed, nobody waits any more
-            loop.call_soon_threadsafe(_settle, told)
+            loop.call_soon_threadsafe(_set_results, results)
 
 
-def _settle(told: list[tuple[asyncio.Future[Any], object]]) -> None:
-    for future, answer in told:
+def _set_results(results: list[tuple[asyncio.Future[Any], object]]) -> None:
+    for future, answer in results:
         if future.done():  # the caller was cancelled
             continue
         if isinstance(answer, LogError):

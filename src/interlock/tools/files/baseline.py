@@ -11,12 +11,12 @@ import msgspec
 
 from ...domain.tool import JsonObject
 
-_KEY = "file:"
+_STATE_PREFIX = "file:"
 #: Forgetting one costs a second look at some lines, no more.
 _MAX_RANGES = 200
 
 
-class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+class FileBaseline(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     size_bytes: int
     mtime_ns: int
@@ -30,13 +30,13 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     #: Is all of this version known, because it was shown or because the run itself wrote it?
     whole: bool = False
 
-    def has_shown(self, first: int, last: int) -> bool:
+    def has_shown_lines(self, first: int, last: int) -> bool:
         """Were all of these lines shown?"""
         return (self.lines == 0 and self.whole) or any(start <= first and last <= end for start, end in self.ranges)
 
-    def showing(self, first: int, last: int, *, cut: bool = False) -> "Baseline":
+    def with_shown_lines(self, first: int, last: int, *, cut: bool = False) -> "FileBaseline":
         """The same when these lines have been shown, too."""
-        ranges = _merged((*self.ranges, (first, last)) if first <= last else self.ranges)[-_MAX_RANGES:]
+        ranges = _merge_ranges((*self.ranges, (first, last)) if first <= last else self.ranges)[-_MAX_RANGES:]
         cut = cut or self.cut
         whole = self.whole or (not cut and ranges in ((), ((1, self.lines),)) and (self.lines == 0) == (ranges == ()))
         return msgspec.structs.replace(self, ranges=ranges, cut=cut, whole=whole)
@@ -44,27 +44,27 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     def to_state(self, relative: str) -> JsonObject:
         """For `Normalized.state`. Nanoseconds are beyond what a JSON number holds, so they are text."""
         fields = msgspec.to_builtins(self) | {"mtime_ns": str(self.mtime_ns), "ranges": list(map(list, self.ranges))}
-        return {state_key(relative): fields}
+        return {baseline_key(relative): fields}
 
 
-def known(state: Mapping[str, Any], relative: str) -> Baseline | None:
+def load_baseline(state: Mapping[str, Any], relative: str) -> FileBaseline | None:
     """What the run knows of the file. What cannot be understood is not known."""
     try:
-        return msgspec.convert(state.get(state_key(relative)), Baseline, strict=False)
+        return msgspec.convert(state.get(baseline_key(relative)), FileBaseline, strict=False)
     except msgspec.ValidationError:
         return None
 
 
-def state_key(relative: str) -> str:
-    return _KEY + shown_path(relative)
+def baseline_key(relative: str) -> str:
+    return _STATE_PREFIX + display_path(relative)
 
 
-def shown_path(relative: str) -> str:
+def display_path(relative: str) -> str:
     """A real path as text: bytes in it that are no UTF-8 are written as escapes."""
     return relative if relative.isascii() else relative.encode("utf-8", "backslashreplace").decode()
 
 
-def _merged(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+def _merge_ranges(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
     merged: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if merged and first <= merged[-1][1] + 1:

@@ -8,42 +8,44 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from ...domain.decision import Decision, Verdict
-from ...domain.tool import JsonObject, Reach, Situation
-from ...sandbox.workspace.workspace import PathRefused, Workspace
+from ...domain.tool import JsonObject, SandboxScope, CallContext
+from ...sandbox.workspace.workspace import PathRefusedError, Workspace
 
-LAYER = "path boundary"
+PATH_BOUNDARY_LAYER = "path boundary"
 #: Refusals that are for the gate. The others (no such file, not a file) are for the check of the tool.
-_FORBIDDEN = frozenset({"outside", "secret", "guarded", "hidden", "link", "malformed"})
+_DENIED_KINDS = frozenset({"outside", "secret", "guarded", "hidden", "link", "malformed"})
 
-Opinion: TypeAlias = Callable[[JsonObject, Situation], Decision | None]
+Authorizer: TypeAlias = Callable[[JsonObject, CallContext], Decision | None]
 
 
-def path_opinion(workspace: Workspace, *, writing: bool, argument: str = "path") -> Opinion:
+def make_path_authorizer(workspace: Workspace, *, writing: bool, argument: str = "path") -> Authorizer:
     """For `authorize`: None where the boundary has nothing to say."""
 
-    def opinion(arguments: JsonObject, situation: Situation) -> Decision | None:
+    def opinion(arguments: JsonObject, situation: CallContext) -> Decision | None:
         try:
             workspace.locate(arguments[argument], writing=writing)
-        except PathRefused as refused:
-            return _deny(refused) if refused.kind in _FORBIDDEN else None
+        except PathRefusedError as refused:
+            return _deny(refused) if refused.kind in _DENIED_KINDS else None
         return None
 
     return opinion
 
 
-def _deny(refused: PathRefused) -> Decision:
-    return Decision(verdict=Verdict.DENY, reason=str(refused), rule_ids=(f"workspace:{refused.kind}",), layer=LAYER)
+def _deny(refused: PathRefusedError) -> Decision:
+    return Decision(
+        verdict=Verdict.DENY, reason=str(refused), rule_ids=(f"workspace:{refused.kind}",), layer=PATH_BOUNDARY_LAYER
+    )
 
 
-_READS = Reach(sandbox="workspace", profile="read-only")
-_WRITES = Reach(sandbox="workspace", profile="workspace-write")
+_READ_SCOPE = SandboxScope(sandbox="workspace", profile="read-only")
+_WRITE_SCOPE = SandboxScope(sandbox="workspace", profile="workspace-write")
 
 
-def reads_files(arguments: JsonObject, situation: Situation) -> Reach:
+def describe_read_scope(arguments: JsonObject, situation: CallContext) -> SandboxScope:
     """For `reach` of a tool that goes to files through a `Workspace` and changes none."""
-    return _READS
+    return _READ_SCOPE
 
 
-def writes_files(arguments: JsonObject, situation: Situation) -> Reach:
+def describe_write_scope(arguments: JsonObject, situation: CallContext) -> SandboxScope:
     """The same for one that changes them."""
-    return _WRITES
+    return _WRITE_SCOPE

@@ -15,21 +15,28 @@ import msgspec
 
 from ...domain.errors import ArtifactError, PreconditionError
 from ...domain.outcome import ArtifactRef, NextTool, OutputSize, SideEffect
-from ...domain.tool import Normalized, Problem, ToolContext
-from ...sandbox.workspace.workspace import Replaced, Workspace
-from .baseline import Baseline, shown_path
-from .diff import Diff, ShownDiff, shown_diff, unified_diff
-from .file_content import MAX_FILE_BYTES, FileContent, cannot, has_digest, not_now, too_large
-from .text_file import TextFile, line_count, to_bytes
+from ...domain.tool import NormalizedOutput, CheckProblem, ToolContext
+from ...sandbox.workspace.workspace import ReplacedFile, Workspace
+from .baseline import FileBaseline, display_path
+from .diff import Diff, DiffExcerpt, truncate_diff, make_unified_diff
+from .file_content import (
+    MAX_FILE_BYTES,
+    FileContent,
+    make_precondition_error,
+    has_same_content,
+    refusals_as_preconditions,
+    make_too_large_error,
+)
+from .text_file import TextFile, count_lines, encode_text
 
 MAX_DIFF_CHARS = 20_000
 #: Who wrote a new file knows what is in it.
 MAX_NEW_FILE_DIFF_CHARS = 4_000
 _MAX_HUNKS_LOGGED = 100
-_mark = re.compile(r"\[redacted:[^\]\s]*\]")
+_REDACTION_MARK = re.compile(r"\[redacted:[^\]\s]*\]")
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedChange(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be written, and what is there now."""
 
     #: The real path from the root of the workspace, as text.
@@ -46,93 +53,99 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-class FileChanged(msgspec.Struct, frozen=True, kw_only=True):
+class WrittenFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that was written."""
 
-    change: Change
+    change: PlannedChange
     path: str
     created: bool
     old_content: bytes | None
     new_content: bytes
     #: The structured patch is its `hunks`.
     diff: Diff
-    shown: ShownDiff
+    shown: DiffExcerpt
     #: All of the diff, where not all of it is shown.
     diff_artifact: ArtifactRef | None
     mtime_ns: int
-    baseline: Baseline
+    baseline: FileBaseline
     #: Nothing checks the new content.
     diagnostics: Literal["not run"] = "not run"
 
 
-class NotWritten(msgspec.Struct, frozen=True):
+class WriteFailure(msgspec.Struct, frozen=True):
     """The system refused to write; the file is what it was."""
 
     path: str
     reason: str
 
 
-class AlreadyThere(msgspec.Struct, frozen=True):
+class UnchangedFile(msgspec.Struct, frozen=True):
     """The file has this content already."""
 
     path: str
-    baseline: Baseline
+    baseline: FileBaseline
 
 
-def write(workspace: Workspace, path: str, change: Change, context: ToolContext) -> FileChanged | NotWritten:
+def write_change(
+    workspace: Workspace, path: str, change: PlannedChange, context: ToolContext
+) -> WrittenFile | WriteFailure:
     """`path` is the one that the caller gave, so that it is resolved and judged once more."""
     if change.before is not None:
-        _keep(context, change.before.content, change.old, "file_before")
+        _keep_content(context, change.before.content, change.old, "file_before")
     try:
-        with not_now():
-            replaced = workspace.replace_file(path, change.content, context.judged, still=_still(change, context))
+        with refusals_as_preconditions():
+            replaced = workspace.replace_file(
+                path, change.content, context.judged, precondition=_make_precondition(change, context)
+            )
     except OSError as error:
-        return NotWritten(change.path, error.strerror or type(error).__name__)
-    return _evidence(change, replaced, context)
+        return WriteFailure(change.path, error.strerror or type(error).__name__)
+    return _record_evidence(change, replaced, context)
 
 
-def stale(path: str, what: str = "changed since it was read") -> PreconditionError:
-    message = f"{path} {what}. Read it again, then decide anew"
-    return PreconditionError(Problem(code="stale_file_baseline", message=message))
+def stale_file_error(path: str, problem: str = "changed since it was read") -> PreconditionError:
+    message = f"{path} {problem}. Read it again, then decide anew"
+    return PreconditionError(CheckProblem(code="stale_file_baseline", message=message))
 
 
-def encoded(path: str, text: TextFile) -> bytes:
+def encode_content(path: str, text: TextFile) -> bytes:
     """What will be in the file, as far as that can be."""
     if "\0" in text.text:
-        raise cannot(f"the new text for {path} has a NUL character, and only text is written")
+        raise make_precondition_error(f"the new text for {path} has a NUL character, and only text is written")
     try:
-        content = to_bytes(text.text, text.encoding)
+        content = encode_text(text.text, text.encoding)
     except UnicodeEncodeError:
-        raise cannot(f"the new text has characters that {path} cannot hold in {text.encoding}") from None
+        raise make_precondition_error(
+            f"the new text has characters that {path} cannot hold in {text.encoding}"
+        ) from None
     if len(content) > MAX_FILE_BYTES:
-        raise too_large(path, len(content))
+        raise make_too_large_error(path, len(content))
     return content
 
 
-def check_marks(known: FileContent, old: str, new: str, context: ToolContext) -> None:
+def check_redaction_marks(known: FileContent, old: str, new: str, context: ToolContext) -> None:
     """A mark that stands for a secret is not the secret: to write it where the secret was would destroy that."""
-    marks = set(_mark.findall(new)).difference(_mark.findall(old))
-    if marks and marks.intersection(_mark.findall(_as_readers_see(old, context))):
-        raise cannot(
+    marks = set(_REDACTION_MARK.findall(new)).difference(_REDACTION_MARK.findall(old))
+    if marks and marks.intersection(_REDACTION_MARK.findall(_redact_text(old, context))):
+        raise make_precondition_error(
             f"the new text has {min(marks)}, which stands for a secret in {known.path} that is not shown."
             " Edit other lines, and leave that one as it is"
         )
 
 
-def normalized(result: FileChanged | NotWritten | AlreadyThere) -> Normalized:
+def normalize_change(result: WrittenFile | WriteFailure | UnchangedFile) -> NormalizedOutput:
     match result:
-        case FileChanged():
-            return _normalized_changed(result)
-        case NotWritten():
-            return Normalized(
+        case WrittenFile():
+            return _normalize_written(result)
+        case WriteFailure():
+            return NormalizedOutput(
                 ok=False,
                 code="write_failed",
                 summary=f"{result.path} could not be written: {result.reason}. The file is as it was.",
                 side_effects=(),
                 facts={"path": result.path, "reason": result.reason},
             )
-        case AlreadyThere():
-            return Normalized(
+        case UnchangedFile():
+            return NormalizedOutput(
                 summary=f"{result.path} has exactly this content already; nothing was written",
                 text="",
                 user_text=f"{result.path} is unchanged",
@@ -142,33 +155,33 @@ def normalized(result: FileChanged | NotWritten | AlreadyThere) -> Normalized:
             )
 
 
-def _still(change: Change, context: ToolContext) -> Callable[[int | None], None]:
+def _make_precondition(change: PlannedChange, context: ToolContext) -> Callable[[int | None], None]:
     """Right before the new file takes the name: is there still what was looked at, and is it still wanted?"""
 
     def still(file: int | None) -> None:
         before = change.before
         if context.cancelled:
-            raise cannot(f"the call was stopped before {change.path} was written")
+            raise make_precondition_error(f"the call was stopped before {change.path} was written")
         if before is None and file is not None:
-            raise stale(change.path, "was made by somebody else meanwhile")
-        if before is not None and (file is None or not has_digest(file, before)):
-            raise stale(change.path, "was changed by somebody else meanwhile")
+            raise stale_file_error(change.path, "was made by somebody else meanwhile")
+        if before is not None and (file is None or not has_same_content(file, before)):
+            raise stale_file_error(change.path, "was changed by somebody else meanwhile")
 
     return still
 
 
-def _evidence(change: Change, replaced: Replaced, context: ToolContext) -> FileChanged:
+def _record_evidence(change: PlannedChange, replaced: ReplacedFile, context: ToolContext) -> WrittenFile:
     """From here on the file is written, and nothing may fail the call any more."""
-    path = shown_path(replaced.relative)
-    diff = unified_diff(change.old.shown if change.old is not None else None, change.new.shown, path)
-    shown = shown_diff(diff, MAX_NEW_FILE_DIFF_CHARS if change.old is None else MAX_DIFF_CHARS)
+    path = display_path(replaced.relative)
+    diff = make_unified_diff(change.old.display_text if change.old is not None else None, change.new.display_text, path)
+    shown = truncate_diff(diff, MAX_NEW_FILE_DIFF_CHARS if change.old is None else MAX_DIFF_CHARS)
     diff_artifact = None
     try:
-        _keep(context, change.content, change.new, "file_after")
-        diff_artifact = context.keep(_utf8(diff.text), "diff") if shown.omitted else None
+        _keep_content(context, change.content, change.new, "file_after")
+        diff_artifact = context.keep(_to_utf8(diff.text), "diff") if shown.omitted else None
     except (PreconditionError, ArtifactError, OSError) as error:
         context.warn(f"{path} was written, but the evidence of it could not be kept: {error}")
-    return FileChanged(
+    return WrittenFile(
         change=change,
         path=path,
         created=replaced.created,
@@ -178,47 +191,49 @@ def _evidence(change: Change, replaced: Replaced, context: ToolContext) -> FileC
         shown=shown,
         diff_artifact=diff_artifact,
         mtime_ns=replaced.stat.st_mtime_ns,
-        baseline=baseline_of(change.content, change.new, replaced.stat.st_mtime_ns, whole=change.whole),
+        baseline=make_baseline(change.content, change.new, replaced.stat.st_mtime_ns, whole=change.whole),
     )
 
 
-def baseline_of(content: bytes, text: TextFile, mtime_ns: int, *, whole: bool) -> Baseline:
+def make_baseline(content: bytes, text: TextFile, mtime_ns: int, *, whole: bool) -> FileBaseline:
     """Of a version that the run wrote and was not shown."""
-    return Baseline(
+    return FileBaseline(
         sha256=sha256(content).hexdigest(),
         size_bytes=len(content),
         mtime_ns=mtime_ns,
         encoding=text.encoding,
-        lines=line_count(text.text),
+        lines=count_lines(text.text),
         whole=whole,
     )
 
 
-def _keep(context: ToolContext, content: bytes, text: TextFile | None, kind: str) -> None:
+def _keep_content(context: ToolContext, content: bytes, text: TextFile | None, kind: str) -> None:
     """Secrets are looked for in UTF-8, so what is in another encoding is kept as that."""
     if text is not None and text.encoding.startswith("utf-16"):
-        content = _utf8(text.text)
+        content = _to_utf8(text.text)
     try:
         context.keep(content, kind)
     except (ArtifactError, OSError) as error:
-        raise cannot(f"the content before the change could not be kept as evidence: {error}") from error
+        raise make_precondition_error(
+            f"the content before the change could not be kept as evidence: {error}"
+        ) from error
 
 
-def _as_readers_see(text: str, context: ToolContext) -> str:
+def _redact_text(text: str, context: ToolContext) -> str:
     try:
-        secrets_out = context.artifacts.secrets_out()
+        secrets_out = context.artifacts.redaction_filter()
     except ArtifactError:
         return text
-    return (secrets_out.feed(_utf8(text)) + secrets_out.end()).decode("utf-8", "replace")
+    return (secrets_out.feed(_to_utf8(text)) + secrets_out.end()).decode("utf-8", "replace")
 
 
-def _normalized_changed(changed: FileChanged) -> Normalized:
+def _normalize_written(changed: WrittenFile) -> NormalizedOutput:
     change, path, diff = changed.change, changed.path, changed.diff
     kind = "created" if changed.created else "modified"
     done = f"{change.replacements:,} replacements, " if change.replacements > 1 else ""
     notes = "".join(f"; {note}" for note in change.notes)
     artifact = changed.diff_artifact
-    return Normalized(
+    return NormalizedOutput(
         summary=f"{kind} {path} ({done}{diff.counts} lines){notes}",
         text=changed.shown.text.removesuffix("\n"),
         user_text=f"{kind.capitalize()} {path} ({diff.counts})",
@@ -239,14 +254,14 @@ def _normalized_changed(changed: FileChanged) -> Normalized:
             "hunks": [list(hunk[:4]) for hunk in diff.hunks[:_MAX_HUNKS_LOGGED]],
             "diagnostics": changed.diagnostics,
         },
-        size=_size(changed),
+        size=_measure_diff(changed),
         next_hint="The diff was cut. Read the rest with read_artifact." if artifact is not None else "",
         next_tool=NextTool(tool="read_artifact", input_hint={"artifact_id": artifact.id}) if artifact else None,
         state=changed.baseline.to_state(path),
     )
 
 
-def _size(changed: FileChanged) -> OutputSize | None:
+def _measure_diff(changed: WrittenFile) -> OutputSize | None:
     shown, omitted = changed.shown.shown, changed.shown.omitted
     if not omitted:
         return None
@@ -254,5 +269,5 @@ def _size(changed: FileChanged) -> OutputSize | None:
     return OutputSize(produced=shown + omitted, kept=kept, shown=shown, omitted=omitted)
 
 
-def _utf8(text: str) -> bytes:
+def _to_utf8(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")

@@ -17,10 +17,10 @@ CONTEXT_LINES = 3
 _MAX_DEPTH = 8
 _NO_NEWLINE = "\\ No newline at end of file\n"
 
-Lines: TypeAlias = Sequence[str]
+TextLines: TypeAlias = Sequence[str]
 
 
-class Block(NamedTuple):
+class ChangedBlock(NamedTuple):
     """Lines `old_start` to before `old_end` became lines `new_start` to before `new_end`; the first line is 0."""
 
     old_start: int
@@ -36,7 +36,7 @@ class Hunk(NamedTuple):
     old_lines: int
     new_start: int
     new_lines: int
-    blocks: tuple[Block, ...]
+    blocks: tuple[ChangedBlock, ...]
 
 
 class Diff(msgspec.Struct, frozen=True):
@@ -51,34 +51,34 @@ class Diff(msgspec.Struct, frozen=True):
         return f"+{self.added:,} -{self.removed:,}"
 
 
-class ShownDiff(NamedTuple):
+class DiffExcerpt(NamedTuple):
     text: str
     #: In bytes of UTF-8: what is shown, and what of the diff is not.
     shown: int
     omitted: int
 
 
-def unified_diff(old: str | None, new: str, path: str) -> Diff:
+def make_unified_diff(old: str | None, new: str, path: str) -> Diff:
     """From the old text to the new. None: there was no file."""
     before, after = split_lines(old or ""), split_lines(new)
-    blocks = list(changed_blocks(before, after))
-    hunks = tuple(_hunks(blocks, len(before), len(after)))
-    header = f"--- {'/dev/null' if old is None else _name(f'a/{path}')}\n+++ {_name(f'b/{path}')}\n"
-    pieces = chain((header,), chain.from_iterable(_hunk_lines(hunk, before, after) for hunk in hunks))
+    blocks = list(find_changed_blocks(before, after))
+    hunks = tuple(_group_hunks(blocks, len(before), len(after)))
+    header = f"--- {'/dev/null' if old is None else _quote_name(f'a/{path}')}\n+++ {_quote_name(f'b/{path}')}\n"
+    pieces = chain((header,), chain.from_iterable(_format_hunk(hunk, before, after) for hunk in hunks))
     added = sum(block.new_end - block.new_start for block in blocks)
     removed = sum(block.old_end - block.old_start for block in blocks)
     return Diff(hunks, added, removed, "".join(pieces))
 
 
-def shown_diff(diff: Diff, max_chars: int) -> ShownDiff:
+def truncate_diff(diff: Diff, max_chars: int) -> DiffExcerpt:
     """As many whole lines as there is room for, and how much is not shown."""
-    produced = _size(diff.text)
+    produced = _count_bytes(diff.text)
     if len(diff.text) <= max_chars:
-        return ShownDiff(diff.text, produced, 0)
+        return DiffExcerpt(diff.text, produced, 0)
     shown = diff.text[: diff.text.rfind("\n", 0, max_chars) + 1] or diff.text[:max_chars]
-    omitted = produced - _size(shown)
+    omitted = produced - _count_bytes(shown)
     end = "" if shown.endswith("\n") else "\n"
-    return ShownDiff(f"{shown}{end}[... {omitted:,} bytes of the diff omitted ...]", produced - omitted, omitted)
+    return DiffExcerpt(f"{shown}{end}[... {omitted:,} bytes of the diff omitted ...]", produced - omitted, omitted)
 
 
 def split_lines(text: str) -> list[str]:
@@ -88,46 +88,46 @@ def split_lines(text: str) -> list[str]:
     return [*lines, last] if last else lines
 
 
-def changed_blocks(old: Lines, new: Lines) -> Iterator[Block]:
+def find_changed_blocks(old: TextLines, new: TextLines) -> Iterator[ChangedBlock]:
     """What changed, in order. Between two blocks, before the first and after the last the lines are the same."""
-    return _changed(old, new, Block(0, len(old), 0, len(new)), _MAX_DEPTH)
+    return _find_blocks(old, new, ChangedBlock(0, len(old), 0, len(new)), _MAX_DEPTH)
 
 
-def _changed(old: Lines, new: Lines, within: Block, depth: int) -> Iterator[Block]:
-    within = _trimmed(old, new, within)
+def _find_blocks(old: TextLines, new: TextLines, within: ChangedBlock, depth: int) -> Iterator[ChangedBlock]:
+    within = _trim_common(old, new, within)
     old_start, old_end, new_start, new_end = within
     if old_start == old_end and new_start == new_end:
         return
-    anchors = _anchors(old, new, within) if depth and old_start < old_end and new_start < new_end else []
+    anchors = _find_anchors(old, new, within) if depth and old_start < old_end and new_start < new_end else []
     if not anchors:
         yield within
         return
     for old_at, new_at in (*anchors, (old_end, new_end)):
-        yield from _changed(old, new, Block(old_start, old_at, new_start, new_at), depth - 1)
+        yield from _find_blocks(old, new, ChangedBlock(old_start, old_at, new_start, new_at), depth - 1)
         old_start, new_start = old_at + 1, new_at + 1
 
 
-def _trimmed(old: Lines, new: Lines, within: Block) -> Block:
+def _trim_common(old: TextLines, new: TextLines, within: ChangedBlock) -> ChangedBlock:
     """Without the lines at both ends that are the same."""
     old_start, old_end, new_start, new_end = within
     while old_start < old_end and new_start < new_end and old[old_start] == new[new_start]:
         old_start, new_start = old_start + 1, new_start + 1
     while old_start < old_end and new_start < new_end and old[old_end - 1] == new[new_end - 1]:
         old_end, new_end = old_end - 1, new_end - 1
-    return Block(old_start, old_end, new_start, new_end)
+    return ChangedBlock(old_start, old_end, new_start, new_end)
 
 
-def _anchors(old: Lines, new: Lines, within: Block) -> list[tuple[int, int]]:
+def _find_anchors(old: TextLines, new: TextLines, within: ChangedBlock) -> list[tuple[int, int]]:
     """Lines that are once in either part, as many as come in the same order in both."""
     old_part, new_part = old[within.old_start : within.old_end], new[within.new_start : within.new_end]
     in_new = Counter(new_part)
     once = {line for line, count in Counter(old_part).items() if count == 1 and in_new[line] == 1}
     place = {line: at for at, line in enumerate(new_part, within.new_start) if line in once}
     pairs = [(at, place[line]) for at, line in enumerate(old_part, within.old_start) if line in once]
-    return _longest_rising(pairs)
+    return _longest_increasing(pairs)
 
 
-def _longest_rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The longest part of the pairs, in order, whose second numbers rise (patience sorting)."""
     tops: list[int] = []
     top_pairs: list[int] = []
@@ -145,18 +145,18 @@ def _longest_rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return rising[::-1]
 
 
-def _hunks(blocks: Sequence[Block], old_count: int, new_count: int) -> Iterator[Hunk]:
-    group: list[Block] = []
+def _group_hunks(blocks: Sequence[ChangedBlock], old_count: int, new_count: int) -> Iterator[Hunk]:
+    group: list[ChangedBlock] = []
     for block in blocks:
         if group and block.old_start - group[-1].old_end > 2 * CONTEXT_LINES:
-            yield _hunk(group, old_count, new_count)
+            yield _make_hunk(group, old_count, new_count)
             group = []
         group.append(block)
     if group:
-        yield _hunk(group, old_count, new_count)
+        yield _make_hunk(group, old_count, new_count)
 
 
-def _hunk(blocks: Sequence[Block], old_count: int, new_count: int) -> Hunk:
+def _make_hunk(blocks: Sequence[ChangedBlock], old_count: int, new_count: int) -> Hunk:
     lead = min(CONTEXT_LINES, blocks[0].old_start)
     trail = min(CONTEXT_LINES, old_count - blocks[-1].old_end)
     old_start, new_start = blocks[0].old_start - lead, blocks[0].new_start - lead
@@ -165,31 +165,31 @@ def _hunk(blocks: Sequence[Block], old_count: int, new_count: int) -> Hunk:
     return Hunk(old_start + (old_lines > 0), old_lines, new_start + (new_lines > 0), new_lines, tuple(blocks))
 
 
-def _name(path: str) -> str:
+def _quote_name(path: str) -> str:
     """On one line, whatever is in it."""
     return path if path.isprintable() else f'"{path.encode("unicode_escape").decode()}"'
 
 
-def _hunk_lines(hunk: Hunk, old: Lines, new: Lines) -> Iterator[str]:
-    yield f"@@ -{_span(hunk.old_start, hunk.old_lines)} +{_span(hunk.new_start, hunk.new_lines)} @@\n"
+def _format_hunk(hunk: Hunk, old: TextLines, new: TextLines) -> Iterator[str]:
+    yield f"@@ -{_format_range(hunk.old_start, hunk.old_lines)} +{_format_range(hunk.new_start, hunk.new_lines)} @@\n"
     at = hunk.old_start - (hunk.old_lines > 0)
     end = at + hunk.old_lines
     for block in hunk.blocks:
-        yield from _marked(" ", old[at : block.old_start])
-        yield from _marked("-", old[block.old_start : block.old_end])
-        yield from _marked("+", new[block.new_start : block.new_end])
+        yield from _prefix_lines(" ", old[at : block.old_start])
+        yield from _prefix_lines("-", old[block.old_start : block.old_end])
+        yield from _prefix_lines("+", new[block.new_start : block.new_end])
         at = block.old_end
-    yield from _marked(" ", old[at:end])
+    yield from _prefix_lines(" ", old[at:end])
 
 
-def _marked(sign: str, lines: Lines) -> Iterator[str]:
+def _prefix_lines(sign: str, lines: TextLines) -> Iterator[str]:
     for line in lines:
         yield sign + line if line.endswith("\n") else f"{sign}{line}\n{_NO_NEWLINE}"
 
 
-def _span(start: int, lines: int) -> str:
+def _format_range(start: int, lines: int) -> str:
     return str(start) if lines == 1 else f"{start},{lines}"
 
 
-def _size(text: str) -> int:
+def _count_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

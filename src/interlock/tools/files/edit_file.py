@@ -5,15 +5,23 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ...domain.errors import PreconditionError
-from ...domain.tool import JsonObject, Problem, ToolContext, ToolDefinition
+from ...domain.tool import JsonObject, CheckProblem, ToolContext, ToolDefinition
 from ...registry.decorator import tool
 from ...sandbox.workspace.workspace import Workspace
-from .baseline import shown_path
-from .boundary import path_opinion, writes_files
-from .changed_file import Change, FileChanged, NotWritten, check_marks, encoded, normalized, write
-from .edits import Edit, NotEdited, apply_edits, were_made
-from .file_content import cannot, place_to_write
-from .known_file import check_by, known_file, reconcile_by, text_at, write_key
+from .baseline import display_path
+from .boundary import make_path_authorizer, describe_write_scope
+from .changed_file import (
+    PlannedChange,
+    WrittenFile,
+    WriteFailure,
+    check_redaction_marks,
+    encode_content,
+    normalize_change,
+    write_change,
+)
+from .edits import TextEdit, EditFailure, apply_edits, were_edits_applied
+from .file_content import make_precondition_error, locate_for_writing
+from .known_file import make_check, load_known_file, make_reconcile, load_text, make_write_key
 from .text_file import TextFile
 
 MAX_EDITS = 100
@@ -47,7 +55,7 @@ class EditFile(BaseModel):
     ] = []
 
     @model_validator(mode="after")
-    def one_way(self) -> "EditFile":
+    def check_one_form(self) -> "EditFile":
         if self.edits and (self.old_string or self.new_string or self.replace_all):
             raise ValueError("give old_string and new_string, or edits, and not both")
         if not self.edits and not self.old_string:
@@ -55,71 +63,71 @@ class EditFile(BaseModel):
         return self
 
 
-def edit_file(workspace: Workspace) -> ToolDefinition:
+def edit_file_tool(workspace: Workspace) -> ToolDefinition:
     """The tool, for the files of this workspace."""
 
-    def prepare(arguments: JsonObject, context: ToolContext) -> Change:
-        return _prepared(workspace, EditFile.model_validate(arguments), context)
+    def prepare(arguments: JsonObject, context: ToolContext) -> PlannedChange:
+        return _prepare_change(workspace, EditFile.model_validate(arguments), context)
 
     def was_done(arguments: JsonObject) -> bool | None:
         call = EditFile.model_validate(arguments)
-        _, text = text_at(workspace, call.path)
-        return were_made(text.text, _edits(call))
+        _, text = load_text(workspace, call.path)
+        return were_edits_applied(text.text, _to_edits(call))
 
-    def handler(context: ToolContext, call: EditFile) -> FileChanged | NotWritten:
+    def handler(context: ToolContext, call: EditFile) -> WrittenFile | WriteFailure:
         """Replace exact texts in a file that you have read with read_file in this run.
 
         old_string must be the file's text, with its indentation and without line numbers, and must be there once,
         unless replace_all is set. The result is a diff. When the file changed since you read it, read it again.
         """
-        return write(workspace, call.path, _prepared(workspace, call, context), context)
+        return write_change(workspace, call.path, _prepare_change(workspace, call, context), context)
 
     return tool(
         handler,
         name="edit_file",
         args_model=EditFile,
         risk="write",
-        write_keys=write_key(workspace),
+        write_keys=make_write_key(workspace),
         resources={"path": "path"},
-        check=check_by(prepare, workspace),
-        authorize=path_opinion(workspace, writing=True),
-        reach=writes_files,
-        normalize=normalized,
-        reconcile=reconcile_by(was_done),
+        check=make_check(prepare, workspace),
+        authorize=make_path_authorizer(workspace, writing=True),
+        reach=describe_write_scope,
+        normalize=normalize_change,
+        reconcile=make_reconcile(was_done),
     )
 
 
-def _prepared(workspace: Workspace, call: EditFile, context: ToolContext) -> Change:
+def _prepare_change(workspace: Workspace, call: EditFile, context: ToolContext) -> PlannedChange:
     """What the edit comes to now. PreconditionError where it comes to nothing."""
-    place = place_to_write(workspace, call.path, context.judged)
+    place = locate_for_writing(workspace, call.path, context.judged)
     if not place.exists:
-        raise cannot(
-            f"{shown_path(place.relative)} does not exist yet. Make it with write_file, and edit it when that is done"
+        raise make_precondition_error(
+            f"{display_path(place.relative)} does not exist yet. Make it with write_file, and edit it when that is done"
         )
-    before, old, baseline = known_file(workspace, call.path, context)
-    edited = apply_edits(old.text, _edits(call))
-    if isinstance(edited, NotEdited):
-        raise _not_edited(before.path, edited)
-    check_marks(before, old.text, edited.text, context)
+    before, old, baseline = load_known_file(workspace, call.path, context)
+    edited = apply_edits(old.text, _to_edits(call))
+    if isinstance(edited, EditFailure):
+        raise _make_edit_error(before.path, edited)
+    check_redaction_marks(before, old.text, edited.text, context)
     new = TextFile(edited.text, old.encoding)
-    return Change(
+    return PlannedChange(
         path=before.path,
         before=before,
         old=old,
         new=new,
-        content=encoded(before.path, new),
+        content=encode_content(before.path, new),
         whole=baseline.whole,
         replacements=edited.replacements,
         notes=("line endings (CRLF) kept",) if edited.line_endings_kept else (),
     )
 
 
-def _edits(call: EditFile) -> list[Edit]:
+def _to_edits(call: EditFile) -> list[TextEdit]:
     if call.edits:
-        return [Edit(edit.old_string, edit.new_string, edit.replace_all) for edit in call.edits]
-    return [Edit(call.old_string, call.new_string, call.replace_all)]
+        return [TextEdit(edit.old_string, edit.new_string, edit.replace_all) for edit in call.edits]
+    return [TextEdit(call.old_string, call.new_string, call.replace_all)]
 
 
-def _not_edited(path: str, edited: NotEdited) -> PreconditionError:
+def _make_edit_error(path: str, edited: EditFailure) -> PreconditionError:
     code = "ambiguous_target" if edited.reason == "ambiguous" else "runtime_precondition_failed"
-    return PreconditionError(Problem(code=code, message=f"{path}: {edited.message}"))
+    return PreconditionError(CheckProblem(code=code, message=f"{path}: {edited.message}"))

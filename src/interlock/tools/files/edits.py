@@ -16,32 +16,32 @@ from typing import Literal, NamedTuple
 import msgspec
 
 _MAX_SEARCHED_CHARS = 2_000_000
-_line_number = re.compile(r"^[ ]*\d+\t", re.MULTILINE)
-_escape = re.compile(r"\\u\{[0-9a-f]{1,6}\}|\\x[0-9a-f]{2}")
+_LINE_NUMBER = re.compile(r"^[ ]*\d+\t", re.MULTILINE)
+_ESCAPE = re.compile(r"\\u\{[0-9a-f]{1,6}\}|\\x[0-9a-f]{2}")
 
 
-def near_miss(text: str, old: str) -> str:
+def describe_near_miss(text: str, old: str) -> str:
     """What to add to "it was not found", with a separator, or nothing. Lines of both end with a plain line break."""
     if len(text) > _MAX_SEARCHED_CHARS:
         return ""
-    if _all_numbered(old) and _line_number.sub("", old) in text:
+    if _has_line_numbers(old) and _LINE_NUMBER.sub("", old) in text:
         return ": leave out the line numbers that the reading tool puts before each line"
     if "\\n" in old and old.replace("\\n", "\n") in text:
         return ": it has a backslash and an n where the file has a line break"
-    line = _line_without_whitespace(text, old)
+    line = _find_ignoring_whitespace(text, old)
     if line:
         return f": at line {line} there is the same text with other whitespace"
-    line = _line_without_whitespace(text.casefold(), old.casefold())
+    line = _find_ignoring_whitespace(text.casefold(), old.casefold())
     if line:
         return f": at line {line} there is the same text in other upper and lower case"
-    return _by_first_line(text, old)
+    return _describe_by_first_line(text, old)
 
 
-def _all_numbered(old: str) -> bool:
-    return len(_line_number.findall(old)) == old.rstrip("\n").count("\n") + 1
+def _has_line_numbers(old: str) -> bool:
+    return len(_LINE_NUMBER.findall(old)) == old.rstrip("\n").count("\n") + 1
 
 
-def _line_without_whitespace(text: str, old: str) -> int:
+def _find_ignoring_whitespace(text: str, old: str) -> int:
     """The line where the text begins when whitespace counts for nothing; 0 when it is not there."""
     wanted = "".join(old.split())
     if not wanted:
@@ -51,13 +51,13 @@ def _line_without_whitespace(text: str, old: str) -> int:
     return 0 if at < 0 else bisect_right(list(accumulate(map(len, lines))), at) + 1
 
 
-def _by_first_line(text: str, old: str) -> str:
+def _describe_by_first_line(text: str, old: str) -> str:
     first, *others = (line.strip() for line in old.strip().split("\n"))
     if others and first:
         lines = [number for number, line in enumerate(text.split("\n"), 1) if line.strip() == first]
         if len(lines) == 1:
             return f": its first line is at line {lines[0]}, and what follows differs"
-    if _escape.search(old):
+    if _ESCAPE.search(old):
         return ": signs like \\u{200b} or \\xe9 stand for characters that cannot be shown; choose a text without them"
     return ""
 
@@ -67,20 +67,20 @@ _MAX_PLACES = 1_000
 _MAX_LINES_NAMED = 20
 
 
-class Edit(msgspec.Struct, frozen=True):
+class TextEdit(msgspec.Struct, frozen=True):
     old_string: str
     new_string: str
     replace_all: bool = False
 
 
-class Edited(msgspec.Struct, frozen=True):
+class EditResult(msgspec.Struct, frozen=True):
     text: str
     replacements: int
     #: Line breaks of the edits stood for `\r\n`.
     line_endings_kept: bool
 
 
-class NotEdited(msgspec.Struct, frozen=True):
+class EditFailure(msgspec.Struct, frozen=True):
     """Why the text was not changed, in words that follow on the name of the file."""
 
     reason: Literal["not_found", "ambiguous", "overlap", "no_change", "too_many"]
@@ -95,46 +95,48 @@ class _Replacement(NamedTuple):
     number: int
 
 
-def apply_edits(text: str, edits: Sequence[Edit]) -> Edited | NotEdited:
+def apply_edits(text: str, edits: Sequence[TextEdit]) -> EditResult | EditFailure:
     """The edited text, or why it is not."""
-    searched = _Searched(text)
+    searched = _SearchText(text)
     replacements: list[_Replacement] = []
     for number, edit in enumerate(edits, 1):
-        found = _places(searched, edit)
-        if isinstance(found, NotEdited):
-            return _of_several(found, number, len(edits))
-        replacements += (searched.replacement(start, end, edit.new_string, number) for start, end in found)
+        found = _find_places(searched, edit)
+        if isinstance(found, EditFailure):
+            return _add_edit_number(found, number, len(edits))
+        replacements += (searched.make_replacement(start, end, edit.new_string, number) for start, end in found)
         if len(replacements) > MAX_REPLACEMENTS:
-            return NotEdited("too_many", f"there are more than {MAX_REPLACEMENTS:,} places to replace")
+            return EditFailure("too_many", f"there are more than {MAX_REPLACEMENTS:,} places to replace")
     replacements.sort()
-    if clash := _overlap(replacements):
-        return clash
-    edited = "".join(_pieces(text, replacements))
+    if overlap := _find_overlap(replacements):
+        return overlap
+    edited = "".join(_iterate_pieces(text, replacements))
     if edited == text:
-        return NotEdited("no_change", "the edits change nothing: old and new text are the same")
-    return Edited(edited, len(replacements), searched.has_returns)
+        return EditFailure("no_change", "the edits change nothing: old and new text are the same")
+    return EditResult(edited, len(replacements), searched.has_crlf)
 
 
-class _Searched:
+class _SearchText:
     """A text with plain line breaks, and the way from a place in it to the place in the text itself."""
 
     def __init__(self, text: str) -> None:
         self.original = text
-        self.has_returns = "\r\n" in text
-        self.text = text.replace("\r\n", "\n") if self.has_returns else text
+        self.has_crlf = "\r\n" in text
+        self.text = text.replace("\r\n", "\n") if self.has_crlf else text
         #: Where lines begin in the plain text, after each line break that is two characters in the original.
-        self._returns = list(accumulate(len(line) + 1 for line in text.split("\r\n")))[:-1] if self.has_returns else []
+        self._crlf_positions = (
+            list(accumulate(len(line) + 1 for line in text.split("\r\n")))[:-1] if self.has_crlf else []
+        )
 
-    def replacement(self, start: int, end: int, new: str, number: int) -> _Replacement:
-        start, end = self._original(start), self._original(end)
-        if "\n" in new and (line_break := self._line_break(start, end)):
+    def make_replacement(self, start: int, end: int, new: str, number: int) -> _Replacement:
+        start, end = self._to_original(start), self._to_original(end)
+        if "\n" in new and (line_break := self._find_line_break(start, end)):
             new = new.replace("\r\n", "\n").replace("\n", line_break)
         return _Replacement(start, end, new, number)
 
-    def _original(self, at: int) -> int:
-        return at + bisect_right(self._returns, at)
+    def _to_original(self, at: int) -> int:
+        return at + bisect_right(self._crlf_positions, at)
 
-    def _line_break(self, start: int, end: int) -> str:
+    def _find_line_break(self, start: int, end: int) -> str:
         """How do lines end at this place? As the first that ends in it, or else as the next, or the one before; empty
         where none ends at all."""
         at = self.original.find("\n", start)
@@ -145,19 +147,19 @@ class _Searched:
         return "\r\n" if at > 0 and self.original[at - 1] == "\r" else "\n"
 
 
-def _places(searched: _Searched, edit: Edit) -> list[tuple[int, int]] | NotEdited:
+def _find_places(searched: _SearchText, edit: TextEdit) -> list[tuple[int, int]] | EditFailure:
     old = edit.old_string.replace("\r\n", "\n")
     if not old:
-        return NotEdited("not_found", "old_string is empty; give the text to replace")
+        return EditFailure("not_found", "old_string is empty; give the text to replace")
     if old == edit.new_string:
-        return NotEdited("no_change", "old_string and new_string are the same, so there is nothing to change")
+        return EditFailure("no_change", "old_string and new_string are the same, so there is nothing to change")
     step = len(old) if edit.replace_all else 1
     limit = MAX_REPLACEMENTS + 1 if edit.replace_all else _MAX_PLACES
     found = list(_find_all(searched.text, old, step, limit))
     if not found:
-        return NotEdited("not_found", f"old_string was not found{near_miss(searched.text, old)}")
+        return EditFailure("not_found", f"old_string was not found{describe_near_miss(searched.text, old)}")
     if len(found) > 1 and not edit.replace_all:
-        return _ambiguous(searched.text, found)
+        return _make_ambiguity(searched.text, found)
     return [(at, at + len(old)) for at in found]
 
 
@@ -169,18 +171,18 @@ def _find_all(text: str, old: str, step: int, limit: int) -> Iterator[int]:
         at = text.find(old, at + step)
 
 
-def _ambiguous(text: str, found: list[int]) -> NotEdited:
+def _make_ambiguity(text: str, found: list[int]) -> EditFailure:
     many = f"{_MAX_PLACES:,} times or more" if len(found) >= _MAX_PLACES else f"{len(found):,} times"
-    numbers = list(dict.fromkeys(_line_numbers(text, found)))
+    numbers = list(dict.fromkeys(_iterate_line_numbers(text, found)))
     lines = ("line " if len(numbers) == 1 else "lines ") + ", ".join(map(str, numbers[:_MAX_LINES_NAMED]))
     more = ", ..." if len(numbers) > _MAX_LINES_NAMED else ""
-    return NotEdited(
+    return EditFailure(
         "ambiguous",
         f"old_string was found {many}, beginning in {lines}{more}. Give more of the text around it, or set replace_all",
     )
 
 
-def _line_numbers(text: str, found: Sequence[int]) -> Iterator[int]:
+def _iterate_line_numbers(text: str, found: Sequence[int]) -> Iterator[int]:
     line, before = 1, 0
     for at in found:
         line += text.count("\n", before, at)
@@ -188,19 +190,19 @@ def _line_numbers(text: str, found: Sequence[int]) -> Iterator[int]:
         yield line
 
 
-def _overlap(replacements: Sequence[_Replacement]) -> NotEdited | None:
+def _find_overlap(replacements: Sequence[_Replacement]) -> EditFailure | None:
     for first, second in pairwise(replacements):
         if second.start < first.end:
             message = f"edits {first.number} and {second.number} change the same place. Make them one edit"
-            return NotEdited("overlap", message)
+            return EditFailure("overlap", message)
     return None
 
 
-def _of_several(found: NotEdited, number: int, count: int) -> NotEdited:
-    return found if count == 1 else NotEdited(found.reason, f"edit {number} of {count}: {found.message}")
+def _add_edit_number(found: EditFailure, number: int, count: int) -> EditFailure:
+    return found if count == 1 else EditFailure(found.reason, f"edit {number} of {count}: {found.message}")
 
 
-def _pieces(text: str, replacements: Sequence[_Replacement]) -> Iterator[str]:
+def _iterate_pieces(text: str, replacements: Sequence[_Replacement]) -> Iterator[str]:
     end = 0
     for replacement in replacements:
         yield text[end : replacement.start]
@@ -213,48 +215,48 @@ def _pieces(text: str, replacements: Sequence[_Replacement]) -> Iterator[str]:
 _MAX_TRIED = 8
 
 
-def were_made(text: str, edits: Sequence[Edit]) -> bool | None:
-    if isinstance(apply_edits(text, edits), Edited):
-        return None if all(_is_there(text, edit.new_string) for edit in edits) else False
-    return True if any(_makes(before, edits, text) for before in _before(text, edits)) else None
+def were_edits_applied(text: str, edits: Sequence[TextEdit]) -> bool | None:
+    if isinstance(apply_edits(text, edits), EditResult):
+        return None if all(_contains_text(text, edit.new_string) for edit in edits) else False
+    return True if any(_results_in(before, edits, text) for before in _find_candidates_before(text, edits)) else None
 
 
-def _is_there(text: str, new: str) -> bool:
-    return any(written in text for written in _with_line_breaks(new))
+def _contains_text(text: str, new: str) -> bool:
+    return any(written in text for written in _line_break_variants(new))
 
 
-def _makes(before: str, edits: Sequence[Edit], text: str) -> bool:
+def _results_in(before: str, edits: Sequence[TextEdit], text: str) -> bool:
     made = apply_edits(before, edits)
-    return isinstance(made, Edited) and made.text == text
+    return isinstance(made, EditResult) and made.text == text
 
 
-def _before(text: str, edits: Sequence[Edit]) -> Sequence[str]:
+def _find_candidates_before(text: str, edits: Sequence[TextEdit]) -> Sequence[str]:
     """Some texts with the edits taken back: each where it may have been made."""
     texts = [text]
     for edit in edits:
-        texts = list(islice((before for made in texts for before in _taken_back(made, edit)), _MAX_TRIED))
+        texts = list(islice((before for made in texts for before in _revert_edit(made, edit)), _MAX_TRIED))
     return texts
 
 
-def _taken_back(text: str, edit: Edit) -> Iterator[str]:
+def _revert_edit(text: str, edit: TextEdit) -> Iterator[str]:
     if not edit.new_string:
         return
-    for new in _with_line_breaks(edit.new_string):
-        for old in _with_line_breaks(edit.old_string):
+    for new in _line_break_variants(edit.new_string):
+        for old in _line_break_variants(edit.old_string):
             if edit.replace_all and new in text:
                 yield text.replace(new, old)
             elif not edit.replace_all:
-                yield from (text[:at] + old + text[at + len(new) :] for at in _occurrences(text, new))
+                yield from (text[:at] + old + text[at + len(new) :] for at in _find_occurrences(text, new))
 
 
-def _occurrences(text: str, part: str) -> Iterator[int]:
+def _find_occurrences(text: str, part: str) -> Iterator[int]:
     at = text.find(part)
     while at >= 0:
         yield at
         at = text.find(part, at + 1)
 
 
-def _with_line_breaks(part: str) -> tuple[str, ...]:
+def _line_break_variants(part: str) -> tuple[str, ...]:
     r"""As it is, and with each of the line breaks that a place in a file may give to it."""
     plain = part.replace("\r\n", "\n")
     return tuple(dict.fromkeys((part, plain, plain.replace("\n", "\r\n"))))

@@ -12,13 +12,13 @@ from hashlib import sha256
 import msgspec
 
 from ...domain.errors import PreconditionError
-from ...domain.tool import Judged, Problem
-from ...sandbox.workspace.workspace import OpenFile, PathRefused, Place, Workspace
-from .baseline import shown_path
+from ...domain.tool import EvaluatedPaths, CheckProblem
+from ...sandbox.workspace.workspace import OpenFile, PathRefusedError, LocatedPath, Workspace
+from .baseline import display_path
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
 #: Refusals that say that it cannot be done now, and not that it may not be done.
-_NOT_NOW = frozenset({"link", "moved", "not_found", "not_a_file", "not_a_folder", "unreadable"})
+_PRECONDITION_KINDS = frozenset({"link", "moved", "not_found", "not_a_file", "not_a_folder", "unreadable"})
 
 
 class FileContent(msgspec.Struct, frozen=True):
@@ -29,32 +29,32 @@ class FileContent(msgspec.Struct, frozen=True):
     mtime_ns: int
 
 
-def load(workspace: Workspace, path: str, judged: Judged) -> FileContent:
-    with not_now(), workspace.open_file(path, judged) as file:
-        return content_of(file)
+def load_file(workspace: Workspace, path: str, judged: EvaluatedPaths) -> FileContent:
+    with refusals_as_preconditions(), workspace.open_file(path, judged) as file:
+        return read_content(file)
 
 
-def content_of(file: OpenFile) -> FileContent:
+def read_content(file: OpenFile) -> FileContent:
     size_bytes = file.stat.st_size
     if size_bytes > MAX_FILE_BYTES:
-        raise too_large(shown_path(file.relative), size_bytes)
+        raise make_too_large_error(display_path(file.relative), size_bytes)
     content = os.read(file.fd, size_bytes + 1)
     if len(content) != size_bytes:
-        content = _to_the_end(file, content)
-    return FileContent(shown_path(file.relative), content, sha256(content).hexdigest(), file.stat.st_mtime_ns)
+        content = _read_rest(file, content)
+    return FileContent(display_path(file.relative), content, sha256(content).hexdigest(), file.stat.st_mtime_ns)
 
 
-def place_to_write(workspace: Workspace, path: str, judged: Judged) -> Place:
+def locate_for_writing(workspace: Workspace, path: str, judged: EvaluatedPaths) -> LocatedPath:
     """Where a plain file is, or can be made."""
-    with not_now():
+    with refusals_as_preconditions():
         place = workspace.locate(path, writing=True, judged=judged)
     if place.kind not in ("file", "missing"):
         what = "a folder" if place.kind == "folder" else "no plain file"
-        raise cannot(f"{shown_path(place.relative)} is {what}")
+        raise make_precondition_error(f"{display_path(place.relative)} is {what}")
     return place
 
 
-def has_digest(file: int, expected: FileContent) -> bool:
+def has_same_content(file: int, expected: FileContent) -> bool:
     """Does an open file still hold this content?"""
     size_bytes = len(expected.content)
     if os.fstat(file).st_size != size_bytes:
@@ -67,32 +67,32 @@ def has_digest(file: int, expected: FileContent) -> bool:
 
 
 @contextmanager
-def not_now() -> Generator[None]:
+def refusals_as_preconditions() -> Generator[None]:
     try:
         yield
-    except PathRefused as refused:
-        if refused.kind not in _NOT_NOW:
+    except PathRefusedError as refused:
+        if refused.kind not in _PRECONDITION_KINDS:
             raise
-        raise cannot(str(refused)) from refused
+        raise make_precondition_error(str(refused)) from refused
 
 
-def cannot(message: str) -> PreconditionError:
-    return PreconditionError(Problem(message=message))
+def make_precondition_error(message: str) -> PreconditionError:
+    return PreconditionError(CheckProblem(message=message))
 
 
-def too_large(path: str, size_bytes: int) -> PreconditionError:
-    return cannot(
+def make_too_large_error(path: str, size_bytes: int) -> PreconditionError:
+    return make_precondition_error(
         f"{path} has {size_bytes:,} bytes; the file tools take up to {MAX_FILE_BYTES:,}."
         " Look for what you need with grep, or take a part of it with bash (head, tail, sed -n)"
     )
 
 
-def _to_the_end(file: OpenFile, content: bytes) -> bytes:
+def _read_rest(file: OpenFile, content: bytes) -> bytes:
     """A file that is not as long as it was said to be: it is being written, or has no size at all."""
     pieces, size_bytes = [content], len(content)
     while piece := os.read(file.fd, 1024 * 1024):
         pieces.append(piece)
         size_bytes += len(piece)
         if size_bytes > MAX_FILE_BYTES:
-            raise too_large(shown_path(file.relative), size_bytes)
+            raise make_too_large_error(display_path(file.relative), size_bytes)
     return b"".join(pieces)

@@ -6,65 +6,67 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from ...domain.errors import PreconditionError
-from ...domain.tool import Check, JsonObject, Problem, Reconcile, ToolContext
-from ...sandbox.workspace.workspace import PathRefused, Workspace
-from .baseline import Baseline, known, shown_path, state_key
-from .changed_file import stale
-from .file_content import FileContent, cannot, content_of, load, not_now
-from .text_file import Binary, TextFile, read_text
+from ...domain.tool import RuntimeCheck, JsonObject, CheckProblem, Reconcile, ToolContext
+from ...sandbox.workspace.workspace import PathRefusedError, Workspace
+from .baseline import FileBaseline, load_baseline, display_path, baseline_key
+from .changed_file import stale_file_error
+from .file_content import FileContent, make_precondition_error, read_content, load_file, refusals_as_preconditions
+from .text_file import BinaryContent, TextFile, decode_content
 
 #: A check of more than this is made beside the event loop.
 _LARGE_BYTES = 256 * 1024
 
 
-class Known(NamedTuple):
+class KnownFile(NamedTuple):
     """A text file that is what the run knows of it."""
 
     file: FileContent
     text: TextFile
-    baseline: Baseline
+    baseline: FileBaseline
 
 
-def known_file(workspace: Workspace, path: str, context: ToolContext) -> Known:
+def load_known_file(workspace: Workspace, path: str, context: ToolContext) -> KnownFile:
     """PreconditionError when the file was not read, is not what was read, or is no text."""
-    with not_now(), workspace.open_file(path, context.judged) as opened:
-        baseline = known(context.state, opened.relative)
+    with refusals_as_preconditions(), workspace.open_file(path, context.judged) as opened:
+        baseline = load_baseline(context.state, opened.relative)
         if baseline is None:
-            raise cannot(f"{shown_path(opened.relative)} was not read in this run. Read it with read_file first")
+            raise make_precondition_error(
+                f"{display_path(opened.relative)} was not read in this run. Read it with read_file first"
+            )
         if opened.stat.st_size != baseline.size_bytes:
-            raise stale(shown_path(opened.relative))
-        file = content_of(opened)
+            raise stale_file_error(display_path(opened.relative))
+        file = read_content(opened)
     if file.sha256 != baseline.sha256:
-        raise stale(file.path)
-    text = read_text(file.content)
-    if isinstance(text, Binary):
-        raise _no_text(file)
-    return Known(file, text, baseline)
+        raise stale_file_error(file.path)
+    text = decode_content(file.content)
+    if isinstance(text, BinaryContent):
+        raise _make_binary_error(file)
+    return KnownFile(file, text, baseline)
 
 
-def write_key(workspace: Workspace) -> Callable[[JsonObject], str]:
+def make_write_key(workspace: Workspace) -> Callable[[JsonObject], str]:
     """For `write_keys`: two names of one file are one key, and a path that leads nowhere is its own."""
 
     def key(arguments: JsonObject) -> str:
-        return state_key(_relative(workspace, arguments["path"]))
+        return baseline_key(_find_relative_path(workspace, arguments["path"]))
 
     return key
 
 
-def check_by(prepare: Callable[[JsonObject, ToolContext], object], workspace: Workspace) -> Check:
+def make_check(prepare: Callable[[JsonObject, ToolContext], object], workspace: Workspace) -> RuntimeCheck:
     """For `check`: can what the call comes to be worked out now? What it may not do is for the gate to say."""
 
-    def problem(arguments: JsonObject, context: ToolContext) -> Problem | None:
+    def problem(arguments: JsonObject, context: ToolContext) -> CheckProblem | None:
         try:
             prepare(arguments, context)
         except PreconditionError as error:
             return error.problem
-        except PathRefused:
+        except PathRefusedError:
             pass
         return None
 
-    def check(arguments: JsonObject, context: ToolContext) -> Problem | Awaitable[Problem | None] | None:
-        baseline = known(context.state, _relative(workspace, arguments["path"]))
+    def check(arguments: JsonObject, context: ToolContext) -> CheckProblem | Awaitable[CheckProblem | None] | None:
+        baseline = load_baseline(context.state, _find_relative_path(workspace, arguments["path"]))
         # A file that has another size than is known is not read to its end, so this tells how much there is to do.
         if baseline is not None and baseline.size_bytes > _LARGE_BYTES:
             return asyncio.to_thread(problem, arguments, context)
@@ -73,13 +75,13 @@ def check_by(prepare: Callable[[JsonObject, ToolContext], object], workspace: Wo
     return check
 
 
-def reconcile_by(was_done: Callable[[JsonObject], bool | None]) -> Reconcile:
+def make_reconcile(was_done: Callable[[JsonObject], bool | None]) -> Reconcile:
     """For `reconcile`: what the file says. One that cannot be looked at says nothing."""
 
     def look(arguments: JsonObject) -> bool | None:
         try:
             return was_done(arguments)
-        except (PreconditionError, PathRefused, OSError):
+        except (PreconditionError, PathRefusedError, OSError):
             return None
 
     def reconcile(arguments: JsonObject) -> Awaitable[bool | None]:
@@ -88,22 +90,22 @@ def reconcile_by(was_done: Callable[[JsonObject], bool | None]) -> Reconcile:
     return reconcile
 
 
-def text_at(workspace: Workspace, path: str) -> tuple[FileContent, TextFile]:
+def load_text(workspace: Workspace, path: str) -> tuple[FileContent, TextFile]:
     """Whether the run knows it or not. PreconditionError when it is no text. For a look after the call, which no gate
     is about."""
-    file = load(workspace, path, None)
-    text = read_text(file.content)
-    if isinstance(text, Binary):
-        raise _no_text(file)
+    file = load_file(workspace, path, None)
+    text = decode_content(file.content)
+    if isinstance(text, BinaryContent):
+        raise _make_binary_error(file)
     return file, text
 
 
-def _no_text(file: FileContent) -> PreconditionError:
-    return cannot(f"{file.path} is a binary file, and only text is written")
+def _make_binary_error(file: FileContent) -> PreconditionError:
+    return make_precondition_error(f"{file.path} is a binary file, and only text is written")
 
 
-def _relative(workspace: Workspace, path: str) -> str:
+def _find_relative_path(workspace: Workspace, path: str) -> str:
     try:
         return workspace.locate(path, writing=True).relative
-    except PathRefused:
+    except PathRefusedError:
         return path

@@ -10,12 +10,12 @@ from pydantic import Field
 
 from ...domain.errors import PreconditionError
 from ...domain.outcome import NextTool
-from ...domain.tool import JsonObject, Judged, Normalized, Problem, ToolContext, ToolDefinition
+from ...domain.tool import JsonObject, EvaluatedPaths, NormalizedOutput, CheckProblem, ToolContext, ToolDefinition
 from ...registry.decorator import tool
-from ...sandbox.workspace.workspace import OpenFolder, PathRefused, Workspace
-from ..search.output import MAX_OFFSET, line_page, shown_name
-from .boundary import path_opinion, reads_files
-from .file_content import not_now
+from ...sandbox.workspace.workspace import OpenFolder, PathRefusedError, Workspace
+from ..search.output import MAX_OFFSET, build_line_page, display_name
+from .boundary import make_path_authorizer, describe_read_scope
+from .file_content import refusals_as_preconditions
 
 DEFAULT_LIMIT = 500
 MAX_LIMIT = 2_000
@@ -48,20 +48,20 @@ class FolderListing(msgspec.Struct, frozen=True, kw_only=True):
         return after if self.returned and after < self.found else None
 
 
-class _Name(NamedTuple):
+class _SortedName(NamedTuple):
     """Sorted as it is: folders first."""
 
     is_other: bool
     name: str
 
 
-def list_dir(workspace: Workspace) -> ToolDefinition:
+def list_dir_tool(workspace: Workspace) -> ToolDefinition:
     """The tool, for the folders of this workspace."""
 
-    def check(arguments: JsonObject, context: ToolContext) -> Problem | None:
+    def check(arguments: JsonObject, context: ToolContext) -> CheckProblem | None:
         try:
-            _open(workspace, arguments["path"], context.judged).close()
-        except PathRefused:
+            _open_folder(workspace, arguments["path"], context.judged).close()
+        except PathRefusedError:
             return None
         except PreconditionError as error:
             return error.problem
@@ -83,10 +83,10 @@ def list_dir(workspace: Workspace) -> ToolDefinition:
             limit: How many names to show.
             offset: How many to skip, to read on.
         """
-        with _open(workspace, path, context.judged) as folder:
-            names, complete = _names(folder)
-            lines = (_line(workspace, folder, name) for _, name in names)
-            page = line_page(lines, offset, limit, _MAX_TEXT_CHARS)
+        with _open_folder(workspace, path, context.judged) as folder:
+            names, complete = _list_names(folder)
+            lines = (_format_line(workspace, folder, name) for _, name in names)
+            page = build_line_page(lines, offset, limit, _MAX_TEXT_CHARS)
             return FolderListing(
                 folder=folder.relative,
                 text=page.text,
@@ -107,20 +107,20 @@ def list_dir(workspace: Workspace) -> ToolDefinition:
         max_output_chars=_MAX_OUTPUT_CHARS,
         resources={"path": "path"},
         check=check,
-        authorize=path_opinion(workspace, writing=False),
-        reach=reads_files,
-        normalize=normalized,
+        authorize=make_path_authorizer(workspace, writing=False),
+        reach=describe_read_scope,
+        normalize=normalize_listing,
     )
 
 
-def _open(workspace: Workspace, path: str, judged: Judged) -> OpenFolder:
-    with not_now():
+def _open_folder(workspace: Workspace, path: str, judged: EvaluatedPaths) -> OpenFolder:
+    with refusals_as_preconditions():
         return workspace.open_folder(path, judged)
 
 
-def _names(folder: OpenFolder) -> tuple[list[_Name], bool]:
+def _list_names(folder: OpenFolder) -> tuple[list[_SortedName], bool]:
     with os.scandir(folder.fd) as scan:
-        names = sorted(_Name(not _is_folder(entry), entry.name) for entry in islice(scan, MAX_NAMES))
+        names = sorted(_SortedName(not _is_folder(entry), entry.name) for entry in islice(scan, MAX_NAMES))
         return names, next(scan, None) is None
 
 
@@ -131,30 +131,30 @@ def _is_folder(entry: "os.DirEntry[str]") -> bool:
         return False  # gone meanwhile
 
 
-def _line(workspace: Workspace, folder: OpenFolder, name: str) -> str:
-    shown = shown_name(os.fsencode(name))
-    kind = workspace.refusal(name if folder.relative == "." else f"{folder.relative}/{name}")
+def _format_line(workspace: Workspace, folder: OpenFolder, name: str) -> str:
+    shown = display_name(os.fsencode(name))
+    kind = workspace.find_refusal(name if folder.relative == "." else f"{folder.relative}/{name}")
     mark = f"  [{'credentials' if kind == 'secret' else 'hidden'}, closed to tools]" if kind else ""
     try:
         mode, size = (stat := os.stat(name, dir_fd=folder.fd, follow_symlinks=False)).st_mode, stat.st_size
         if S_ISLNK(mode):
-            target = shown_name(os.fsencode(os.readlink(name, dir_fd=folder.fd))[:_MAX_TARGET_CHARS])
+            target = display_name(os.fsencode(os.readlink(name, dir_fd=folder.fd))[:_MAX_TARGET_CHARS])
             return f"{shown} -> {target}{mark}"
     except OSError:
         return f"{shown}  [gone]"
     if S_ISDIR(mode):
         return f"{shown}/{mark}"
-    return f"{shown}  {f'{size:,} bytes' if S_ISREG(mode) else _special(mode)}{mark}"
+    return f"{shown}  {f'{size:,} bytes' if S_ISREG(mode) else _describe_special(mode)}{mark}"
 
 
-def _special(mode: int) -> str:
+def _describe_special(mode: int) -> str:
     if S_ISFIFO(mode):
         return "[pipe]"
     return "[socket]" if S_ISSOCK(mode) else "[device]"
 
 
-def normalized(listing: FolderListing) -> Normalized:
-    following = listing.next_offset
+def normalize_listing(listing: FolderListing) -> NormalizedOutput:
+    next_offset = listing.next_offset
     facts = {
         "folder": listing.folder,
         "folders": listing.folders,
@@ -163,20 +163,20 @@ def normalized(listing: FolderListing) -> Normalized:
         "offset": listing.offset,
         "complete": listing.complete,
     }
-    read_on = {"path": listing.folder, "limit": listing.limit, "offset": following}
-    summary = _summary(listing)
-    return Normalized(
+    next_arguments = {"path": listing.folder, "limit": listing.limit, "offset": next_offset}
+    summary = _summarize(listing)
+    return NormalizedOutput(
         summary=summary,
         text=listing.text,
         user_text=f"Listed {listing.folder}: {summary}",
         side_effects=(),
         facts=facts,
-        next_hint=f"offset={following} shows the next ones." if following else "",
-        next_tool=NextTool(tool="list_dir", input_hint=read_on) if following else None,
+        next_hint=f"offset={next_offset} shows the next ones." if next_offset else "",
+        next_tool=NextTool(tool="list_dir", input_hint=next_arguments) if next_offset else None,
     )
 
 
-def _summary(listing: FolderListing) -> str:
+def _summarize(listing: FolderListing) -> str:
     if not listing.found:
         return "The folder is empty."
     at_least = "" if listing.complete else "At least "

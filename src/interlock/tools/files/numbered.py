@@ -11,7 +11,7 @@ from itertools import accumulate
 import msgspec
 
 from ...domain.outcome import OutputSize
-from .text_file import Encoding, TextFile, has_longer_line, line_count, size_in_file
+from .text_file import Encoding, TextFile, has_longer_line, count_lines, count_encoded_bytes
 
 MAX_LINE_CHARS = 2_000
 #: Of the numbered text.
@@ -19,7 +19,7 @@ MAX_TEXT_CHARS = 120_000
 _USUAL_LINES = 2_000
 
 
-class Numbered(msgspec.Struct, frozen=True):
+class NumberedText(msgspec.Struct, frozen=True):
     text: str
     #: How many lines are shown, how many there are in all, and how many of the shown ones are cut.
     shown: int
@@ -29,7 +29,7 @@ class Numbered(msgspec.Struct, frozen=True):
     size: OutputSize | None
 
 
-class _Lines(msgspec.Struct, frozen=True):
+class _LineRange(msgspec.Struct, frozen=True):
     """Some lines as they are in the file, without their ends, and how many lines there are in all."""
 
     lines: list[str]
@@ -38,81 +38,83 @@ class _Lines(msgspec.Struct, frozen=True):
     start: int
 
 
-def number_lines(text: TextFile, offset: int, limit: int) -> Numbered:
+def number_lines(text: TextFile, offset: int, limit: int) -> NumberedText:
     """Lines from `offset` on, the first line being 1. None are shown when there are fewer."""
-    found = _lines(text.text, offset, limit)
+    found = _split_range(text.text, offset, limit)
     has_long = has_longer_line(text.text, MAX_LINE_CHARS)
-    numbered, count = _numbered(_as_shown(found.lines, text, has_long), offset)
+    numbered, count = _number_and_limit(_display_lines(found.lines, text, has_long), offset)
     cut = [line for line in found.lines[:count] if len(line) > MAX_LINE_CHARS] if has_long else []
-    goes_on = offset + count - 1 < found.total
-    return Numbered(numbered, count, found.total, len(cut), _size(found, count, cut, text) if cut or goes_on else None)
+    has_more = offset + count - 1 < found.total
+    return NumberedText(
+        numbered, count, found.total, len(cut), _measure_output(found, count, cut, text) if cut or has_more else None
+    )
 
 
-def _lines(text: str, offset: int, limit: int) -> _Lines:
+def _split_range(text: str, offset: int, limit: int) -> _LineRange:
     """Only as much is split as is needed; what comes after is counted."""
     end = offset - 1 + limit
     lines = text.split("\n", end)
     rest = lines.pop()
     if len(lines) == end:
-        total = end + line_count(rest)
+        total = end + count_lines(rest)
     else:
         if rest:
             lines.append(rest)
         total = len(lines)
     if offset == 1:
-        return _Lines(lines, total, 0)
+        return _LineRange(lines, total, 0)
     start = sum(map(len, lines[: offset - 1])) + offset - 1
-    return _Lines(lines[offset - 1 :], total, start)
+    return _LineRange(lines[offset - 1 :], total, start)
 
 
-def _as_shown(lines: list[str], text: TextFile, has_long: bool) -> list[str]:
+def _display_lines(lines: list[str], text: TextFile, has_long: bool) -> list[str]:
     """The lines as readers get them. Most are shown as they are."""
     if text.encoding != "unknown-8bit" and "\r" not in text.text and not has_long:
         return lines
-    return [_line_as_shown(line, text.encoding) for line in lines]
+    return [_display_line(line, text.encoding) for line in lines]
 
 
-def _line_as_shown(line: str, encoding: Encoding) -> str:
+def _display_line(line: str, encoding: Encoding) -> str:
     head, omitted = line[:MAX_LINE_CHARS], line[MAX_LINE_CHARS:]
-    shown = TextFile(head if omitted else head.removesuffix("\r"), encoding).shown
+    shown = TextFile(head if omitted else head.removesuffix("\r"), encoding).display_text
     if not omitted:
         return shown
-    return f"{shown} [... {size_in_file(omitted, encoding):,} bytes of this line omitted ...]"
+    return f"{shown} [... {count_encoded_bytes(omitted, encoding):,} bytes of this line omitted ...]"
 
 
-def _numbered(lines: list[str], offset: int) -> tuple[str, int]:
+def _number_and_limit(lines: list[str], offset: int) -> tuple[str, int]:
     """The lines with their numbers, as many as there is room for, and how many those are."""
     count = len(lines)
-    text = _joined(lines, offset)
+    text = _join_numbered(lines, offset)
     if len(text) > MAX_TEXT_CHARS:
-        ends = accumulate(map(len, _with_numbers(lines, offset)))
+        ends = accumulate(map(len, _interleave_numbers(lines, offset)))
         # Number and line come one after the other, so every second end is that of a line.
         count = max(1, bisect_right(list(ends)[1::2], MAX_TEXT_CHARS))
-        text = _joined(lines[:count], offset)
+        text = _join_numbered(lines[:count], offset)
     return text, count
 
 
-def _joined(lines: list[str], offset: int) -> str:
-    return "".join(_with_numbers(lines, offset))[1:]
+def _join_numbered(lines: list[str], offset: int) -> str:
+    return "".join(_interleave_numbers(lines, offset))[1:]
 
 
-def _with_numbers(lines: list[str], offset: int) -> list[str]:
+def _interleave_numbers(lines: list[str], offset: int) -> list[str]:
     pieces = [""] * (2 * len(lines))
-    pieces[::2] = _numbers(offset, max(len(lines), _USUAL_LINES))[: len(lines)]
+    pieces[::2] = _make_prefixes(offset, max(len(lines), _USUAL_LINES))[: len(lines)]
     pieces[1::2] = lines
     return pieces
 
 
 @lru_cache(maxsize=4)
-def _numbers(first: int, count: int) -> list[str]:
+def _make_prefixes(first: int, count: int) -> list[str]:
     """What comes before each line. Most reads begin at the first one."""
     return [f"\n{number}\t" for number in range(first, first + count)]
 
 
-def _size(found: _Lines, count: int, cut: list[str], text: TextFile) -> OutputSize:
+def _measure_output(found: _LineRange, count: int, cut: list[str], text: TextFile) -> OutputSize:
     """In bytes of the file, from the first line that was asked for to its end."""
     end = found.start + sum(map(len, found.lines[:count])) + count
-    produced = size_in_file(text.text[found.start :], text.encoding)
-    shown = size_in_file(text.text[found.start : end], text.encoding)
-    shown -= sum(size_in_file(line[MAX_LINE_CHARS:], text.encoding) for line in cut)
+    produced = count_encoded_bytes(text.text[found.start :], text.encoding)
+    shown = count_encoded_bytes(text.text[found.start : end], text.encoding)
+    shown -= sum(count_encoded_bytes(line[MAX_LINE_CHARS:], text.encoding) for line in cut)
     return OutputSize(produced=produced, kept=0, shown=shown, omitted=produced - shown)

@@ -13,21 +13,21 @@ from pydantic import Field
 
 from ...domain.errors import PreconditionError
 from ...domain.outcome import NextTool, OutputSize
-from ...domain.tool import JsonObject, Normalized, Problem, ToolContext, ToolDefinition
+from ...domain.tool import JsonObject, NormalizedOutput, CheckProblem, ToolContext, ToolDefinition
 from ...registry.decorator import tool
-from ...sandbox.workspace.workspace import PathRefused, PlaceKind, Workspace
-from .baseline import Baseline, known, shown_path
-from .boundary import path_opinion, reads_files
-from .file_content import FileContent, cannot, load, not_now
+from ...sandbox.workspace.workspace import PathRefusedError, PathKind, Workspace
+from .baseline import FileBaseline, load_baseline, display_path
+from .boundary import make_path_authorizer, describe_read_scope
+from .file_content import FileContent, make_precondition_error, load_file, refusals_as_preconditions
 from .numbered import MAX_LINE_CHARS, MAX_TEXT_CHARS, number_lines
-from .text_file import Binary, TextFile, line_endings, read_text
+from .text_file import BinaryContent, TextFile, detect_line_endings, decode_content
 
 DEFAULT_LIMIT = 2_000
 MAX_LIMIT = 20_000
 #: What is shown for a secret may be longer than the secret.
 _MAX_OUTPUT_CHARS = MAX_TEXT_CHARS + 10_000
 #: What is said of a place that is no file to read.
-_NOT_READ: dict[PlaceKind, str] = {
+_UNREADABLE_MESSAGES: dict[PathKind, str] = {
     "missing": "does not exist. Look for the right name with glob or list_dir",
     "folder": "is a folder. See what is in it with list_dir",
     "link": "is a link that leads nowhere",
@@ -35,7 +35,7 @@ _NOT_READ: dict[PlaceKind, str] = {
 }
 
 
-class FileRead(msgspec.Struct, frozen=True, kw_only=True):
+class ReadResult(msgspec.Struct, frozen=True, kw_only=True):
     """Lines `first` to `last` of a file; last is 0 where there are none."""
 
     file: FileContent
@@ -55,7 +55,7 @@ class FileRead(msgspec.Struct, frozen=True, kw_only=True):
     state: Mapping[str, Any]
 
     @property
-    def truncated(self) -> bool:
+    def is_truncated(self) -> bool:
         return self.size is not None
 
     @property
@@ -63,11 +63,11 @@ class FileRead(msgspec.Struct, frozen=True, kw_only=True):
         return self.last + 1 if self.last < self.lines else None
 
 
-class FileUnchanged(msgspec.Struct, frozen=True):
+class UnchangedRead(msgspec.Struct, frozen=True):
     """All that was asked for was shown before, and is as it was."""
 
     path: str
-    baseline: Baseline
+    baseline: FileBaseline
     first: int
     last: int
 
@@ -77,11 +77,11 @@ class BinaryFile(msgspec.Struct, frozen=True):
     kind: str
 
 
-def read_file(workspace: Workspace) -> ToolDefinition:
+def read_file_tool(workspace: Workspace) -> ToolDefinition:
     """The tool, for the files of this workspace."""
 
-    def check(arguments: JsonObject, context: ToolContext) -> Problem | None:
-        return _problem(workspace, arguments["path"])
+    def check(arguments: JsonObject, context: ToolContext) -> CheckProblem | None:
+        return _find_problem(workspace, arguments["path"])
 
     def handler(
         context: ToolContext,
@@ -89,7 +89,7 @@ def read_file(workspace: Workspace) -> ToolDefinition:
         offset: Annotated[int, Field(ge=1)] = 1,
         limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
         again: bool = False,
-    ) -> FileRead | FileUnchanged | BinaryFile:
+    ) -> ReadResult | UnchangedRead | BinaryFile:
         """Read a text file. Each line comes as its number, a tab and its text; the number is not part of the file.
 
         Returns up to 2,000 lines and says where to go on. Lines are cut after 2,000 characters. Lines that were shown
@@ -102,14 +102,14 @@ def read_file(workspace: Workspace) -> ToolDefinition:
             limit: How many lines to read.
             again: Show the lines even if they were shown before, when you can no longer see them.
         """
-        file = load(workspace, path, context.judged)
-        if not again and (unchanged := _unchanged(file, offset, limit, context.state)):
+        file = load_file(workspace, path, context.judged)
+        if not again and (unchanged := _find_unchanged(file, offset, limit, context.state)):
             return unchanged
-        match read_text(file.content):
-            case Binary(kind=kind):
+        match decode_content(file.content):
+            case BinaryContent(kind=kind):
                 return BinaryFile(file, kind)
             case TextFile() as text:
-                return show(file, text, offset, limit, context.state)
+                return show_lines(file, text, offset, limit, context.state)
 
     return tool(
         handler,
@@ -120,44 +120,46 @@ def read_file(workspace: Workspace) -> ToolDefinition:
         max_output_chars=_MAX_OUTPUT_CHARS,
         resources={"path": "path"},
         check=check,
-        authorize=path_opinion(workspace, writing=False),
-        reach=reads_files,
-        normalize=normalized,
+        authorize=make_path_authorizer(workspace, writing=False),
+        reach=describe_read_scope,
+        normalize=normalize_read,
     )
 
 
-def _problem(workspace: Workspace, path: str) -> Problem | None:
+def _find_problem(workspace: Workspace, path: str) -> CheckProblem | None:
     """Why it cannot be read now. What may not be read is for the gate to say."""
     try:
-        with not_now():
+        with refusals_as_preconditions():
             place = workspace.locate(path)
-    except PathRefused:
+    except PathRefusedError:
         return None
     except PreconditionError as error:
         return error.problem
-    words = _NOT_READ.get(place.kind)
-    return Problem(message=f"{shown_path(place.relative)} {words}") if words else None
+    words = _UNREADABLE_MESSAGES.get(place.kind)
+    return CheckProblem(message=f"{display_path(place.relative)} {words}") if words else None
 
 
-def _unchanged(file: FileContent, offset: int, limit: int, state: Mapping[str, Any]) -> FileUnchanged | None:
-    baseline = known(state, file.path)
+def _find_unchanged(file: FileContent, offset: int, limit: int, state: Mapping[str, Any]) -> UnchangedRead | None:
+    baseline = load_baseline(state, file.path)
     if baseline is None or baseline.sha256 != file.sha256:
         return None
     last = min(baseline.lines, offset + limit - 1)
-    if offset > max(last, 1) or not baseline.has_shown(offset, last):
+    if offset > max(last, 1) or not baseline.has_shown_lines(offset, last):
         return None
-    return FileUnchanged(file.path, baseline, offset, last)
+    return UnchangedRead(file.path, baseline, offset, last)
 
 
-def show(file: FileContent, text: TextFile, offset: int, limit: int, state: Mapping[str, Any]) -> FileRead:
+def show_lines(file: FileContent, text: TextFile, offset: int, limit: int, state: Mapping[str, Any]) -> ReadResult:
     found = number_lines(text, offset, limit)
     if offset > max(found.total, 1):
-        raise cannot(f"{file.path} has {found.total:,} lines, so there is none from offset {offset:,} on")
-    return FileRead(
+        raise make_precondition_error(
+            f"{file.path} has {found.total:,} lines, so there is none from offset {offset:,} on"
+        )
+    return ReadResult(
         file=file,
         text=found.text,
         encoding=text.encoding,
-        line_endings=line_endings(text.text),
+        line_endings=detect_line_endings(text.text),
         offset=offset,
         limit=limit,
         last=offset + found.shown - 1,
@@ -168,22 +170,22 @@ def show(file: FileContent, text: TextFile, offset: int, limit: int, state: Mapp
     )
 
 
-def normalized(found: FileRead | FileUnchanged | BinaryFile) -> Normalized:
+def normalize_read(found: ReadResult | UnchangedRead | BinaryFile) -> NormalizedOutput:
     match found:
-        case FileRead():
-            return _normalized_read(found)
-        case FileUnchanged():
-            return _normalized_unchanged(found)
+        case ReadResult():
+            return _normalize_lines(found)
+        case UnchangedRead():
+            return _normalize_unchanged(found)
         case BinaryFile():
-            return _normalized_binary(found)
+            return _normalize_binary(found)
 
 
-def _normalized_read(found: FileRead) -> Normalized:
+def _normalize_lines(found: ReadResult) -> NormalizedOutput:
     file, next_offset = found.file, found.next_offset
     where = f"lines {found.offset:,}-{found.last:,} of {found.lines:,}" if found.lines else "the file is empty"
     cut = f"; {found.cut_lines:,} of them cut after {MAX_LINE_CHARS:,} characters" if found.cut_lines else ""
-    goes_on = next_offset is not None
-    return Normalized(
+    has_more = next_offset is not None
+    return NormalizedOutput(
         summary=f"{file.path}: {where}{cut}",
         text=found.text,
         user_text=f"Read {file.path} ({where})",
@@ -200,26 +202,26 @@ def _normalized_read(found: FileRead) -> Normalized:
             "last_line": found.last,
             "lines": found.lines,
             "cut_lines": found.cut_lines,
-            "truncated": found.truncated,
+            "truncated": found.is_truncated,
         },
         size=found.size,
-        next_hint=f"{where}; next: offset={next_offset} limit={found.limit}" if goes_on else "",
-        next_tool=_next_tool(file.path, next_offset, found.limit) if next_offset is not None else None,
-        state=_seen(found).to_state(file.path),
+        next_hint=f"{where}; next: offset={next_offset} limit={found.limit}" if has_more else "",
+        next_tool=_make_next_tool(file.path, next_offset, found.limit) if next_offset is not None else None,
+        state=_update_baseline(found).to_state(file.path),
     )
 
 
-def _seen(found: FileRead) -> Baseline:
+def _update_baseline(found: ReadResult) -> FileBaseline:
     """What the run knows of the file now that these lines are shown."""
     file = found.file
-    baseline = known(found.state, file.path)
+    baseline = load_baseline(found.state, file.path)
     if baseline is None or baseline.sha256 != file.sha256:
-        baseline = _first_look(file, found.encoding, found.lines)
-    return baseline.showing(found.offset, found.last, cut=found.cut_lines > 0)
+        baseline = _make_baseline(file, found.encoding, found.lines)
+    return baseline.with_shown_lines(found.offset, found.last, cut=found.cut_lines > 0)
 
 
-def _first_look(file: FileContent, encoding: str, lines: int) -> Baseline:
-    return Baseline(
+def _make_baseline(file: FileContent, encoding: str, lines: int) -> FileBaseline:
+    return FileBaseline(
         sha256=file.sha256,
         size_bytes=len(file.content),
         mtime_ns=file.mtime_ns,
@@ -228,9 +230,9 @@ def _first_look(file: FileContent, encoding: str, lines: int) -> Baseline:
     )
 
 
-def _normalized_unchanged(found: FileUnchanged) -> Normalized:
+def _normalize_unchanged(found: UnchangedRead) -> NormalizedOutput:
     where = f"lines {found.first:,}-{found.last:,} of {found.baseline.lines:,}" if found.last else "the empty file"
-    return Normalized(
+    return NormalizedOutput(
         code="file_unchanged",
         summary=f"file_unchanged: {found.path} is as it was when it was shown in this run ({where}); not shown again",
         text="",
@@ -248,10 +250,10 @@ def _normalized_unchanged(found: FileUnchanged) -> Normalized:
     )
 
 
-def _normalized_binary(found: BinaryFile) -> Normalized:
+def _normalize_binary(found: BinaryFile) -> NormalizedOutput:
     file, kind = found.file, found.kind or "unknown kind"
     what = f"{kind}, {len(file.content):,} bytes"
-    return Normalized(
+    return NormalizedOutput(
         summary=f"{file.path} is a binary file ({what}); its content is not shown",
         text="",
         user_text=f"{file.path} is binary ({what})",
@@ -264,9 +266,9 @@ def _normalized_binary(found: BinaryFile) -> Normalized:
             "size_bytes": len(file.content),
             "mtime_ns": str(file.mtime_ns),
         },
-        state=_first_look(file, "binary", 0).to_state(file.path),
+        state=_make_baseline(file, "binary", 0).to_state(file.path),
     )
 
 
-def _next_tool(path: str, offset: int, limit: int) -> NextTool:
+def _make_next_tool(path: str, offset: int, limit: int) -> NextTool:
     return NextTool(tool="read_file", input_hint={"path": path, "offset": offset, "limit": limit})

@@ -13,7 +13,7 @@ import msgspec
 Encoding: TypeAlias = Literal["utf-8", "utf-8-bom", "utf-16-le", "utf-16-be", "unknown-8bit"]
 LineEndings: TypeAlias = Literal["none", "lf", "crlf", "mixed"]
 
-_MARKS: dict[Encoding, bytes] = {"utf-8-bom": BOM_UTF8, "utf-16-le": BOM_UTF16_LE, "utf-16-be": BOM_UTF16_BE}
+_BYTE_ORDER_MARKS: dict[Encoding, bytes] = {"utf-8-bom": BOM_UTF8, "utf-16-le": BOM_UTF16_LE, "utf-16-be": BOM_UTF16_BE}
 _CODECS: dict[Encoding, tuple[str, str]] = {
     "utf-8": ("utf-8", "strict"),
     "utf-8-bom": ("utf-8", "strict"),
@@ -50,8 +50,8 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
 )
 #: Controls that text has: tab, the line breaks, backspace, bell, escape.
 _TEXT_CONTROLS = b"\t\n\r\f\v\b\a\x1b"
-_NO_TEXT = bytes(byte for byte in (*range(32), 127) if byte not in _TEXT_CONTROLS)
-_HIGH = bytes(range(128, 256))
+_NON_TEXT_BYTES = bytes(byte for byte in (*range(32), 127) if byte not in _TEXT_CONTROLS)
+_HIGH_BYTES = bytes(range(128, 256))
 #: Spaces and line breaks alone are that much of a text, whichever its letters are.
 _MIN_ASCII_PART = 0.1
 
@@ -62,53 +62,53 @@ class TextFile(msgspec.Struct, frozen=True):
     encoding: Encoding
 
     @property
-    def shown(self) -> str:
+    def display_text(self) -> str:
         r"""The same for a reader: bytes that are no UTF-8 are written `\xe9`."""
         if self.encoding != "unknown-8bit":
             return self.text
-        return to_bytes(self.text, self.encoding).decode("utf-8", "backslashreplace")
+        return encode_text(self.text, self.encoding).decode("utf-8", "backslashreplace")
 
 
-class Binary(msgspec.Struct, frozen=True):
+class BinaryContent(msgspec.Struct, frozen=True):
     #: By how it begins; empty when that says nothing.
     kind: str
 
 
-def read_text(content: bytes) -> TextFile | Binary:
-    encoding = _marked(content)
-    mark = _MARKS.get(encoding, b"")
+def decode_content(content: bytes) -> TextFile | BinaryContent:
+    encoding = _detect_encoding(content)
+    mark = _BYTE_ORDER_MARKS.get(encoding, b"")
     try:
         text = (content[len(mark) :] if mark else content).decode(_CODECS[encoding][0])
     except UnicodeDecodeError:
-        return _read_unknown(content) if encoding == "utf-8" else Binary(kind_of(content))
-    return Binary(kind_of(content)) if "\0" in text else TextFile(text, encoding)
+        return _decode_unknown(content) if encoding == "utf-8" else BinaryContent(detect_file_kind(content))
+    return BinaryContent(detect_file_kind(content)) if "\0" in text else TextFile(text, encoding)
 
 
-def to_bytes(text: str, encoding: Encoding) -> bytes:
+def encode_text(text: str, encoding: Encoding) -> bytes:
     """The reverse of `read_text`. UnicodeEncodeError when the text has what no file can hold."""
     codec, errors = _CODECS[encoding]
-    return _MARKS.get(encoding, b"") + text.encode(codec, errors)
+    return _BYTE_ORDER_MARKS.get(encoding, b"") + text.encode(codec, errors)
 
 
-def marked_text(text: str, encoding: Encoding) -> TextFile:
+def parse_byte_order_mark(text: str, encoding: Encoding) -> TextFile:
     """A text that somebody wrote: a byte order mark in it is the file's, and is there once."""
     if not text.startswith("\ufeff"):
         return TextFile(text, encoding)
     return TextFile(text[1:], "utf-8-bom" if encoding == "utf-8" else encoding)
 
 
-def size_in_file(text: str, encoding: Encoding) -> int:
+def count_encoded_bytes(text: str, encoding: Encoding) -> int:
     """How many bytes of the file a part of its text is."""
     if encoding in ("utf-16-le", "utf-16-be"):
         return len(text.encode("utf-16-le"))
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogateescape"))
 
 
-def line_count(text: str) -> int:
+def count_lines(text: str) -> int:
     return text.count("\n") + (not text.endswith("\n") and text != "")
 
 
-def line_endings(text: str) -> LineEndings:
+def detect_line_endings(text: str) -> LineEndings:
     if "\n" not in text:
         return "none"
     with_return = text.count("\r\n") if "\r" in text else 0
@@ -127,22 +127,22 @@ def has_longer_line(text: str, max_chars: int) -> bool:
     return False
 
 
-def kind_of(content: bytes) -> str:
+def detect_file_kind(content: bytes) -> str:
     """By how it begins; empty when that says nothing."""
     return next((kind for at, magic, kind in _MAGIC if content.startswith(magic, at)), "")
 
 
-def _marked(content: bytes) -> Encoding:
-    for encoding, mark in _MARKS.items():
+def _detect_encoding(content: bytes) -> Encoding:
+    for encoding, mark in _BYTE_ORDER_MARKS.items():
         if content.startswith(mark):
             return encoding
     return "utf-8"
 
 
-def _read_unknown(content: bytes) -> TextFile | Binary:
+def _decode_unknown(content: bytes) -> TextFile | BinaryContent:
     """Text in an encoding that nobody named, or no text at all."""
-    kind = kind_of(content)
-    plain = content.translate(None, _HIGH)
-    if kind or len(plain) < _MIN_ASCII_PART * len(content) or len(plain.translate(None, _NO_TEXT)) < len(plain):
-        return Binary(kind)
+    kind = detect_file_kind(content)
+    plain = content.translate(None, _HIGH_BYTES)
+    if kind or len(plain) < _MIN_ASCII_PART * len(content) or len(plain.translate(None, _NON_TEXT_BYTES)) < len(plain):
+        return BinaryContent(kind)
     return TextFile(content.decode("utf-8", "surrogateescape"), "unknown-8bit")

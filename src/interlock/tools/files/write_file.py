@@ -3,24 +3,33 @@
 from ...domain.tool import JsonObject, ToolContext, ToolDefinition
 from ...registry.decorator import tool
 from ...sandbox.workspace.workspace import Workspace
-from .baseline import Baseline, shown_path
-from .boundary import path_opinion, writes_files
-from .changed_file import AlreadyThere, Change, FileChanged, NotWritten, check_marks, encoded, normalized, write
-from .file_content import cannot, place_to_write
-from .known_file import check_by, known_file, reconcile_by, text_at, write_key
-from .text_file import TextFile, line_endings, marked_text
+from .baseline import FileBaseline, display_path
+from .boundary import make_path_authorizer, describe_write_scope
+from .changed_file import (
+    UnchangedFile,
+    PlannedChange,
+    WrittenFile,
+    WriteFailure,
+    check_redaction_marks,
+    encode_content,
+    normalize_change,
+    write_change,
+)
+from .file_content import make_precondition_error, locate_for_writing
+from .known_file import make_check, load_known_file, make_reconcile, load_text, make_write_key
+from .text_file import TextFile, detect_line_endings, parse_byte_order_mark
 
 
-def write_file(workspace: Workspace) -> ToolDefinition:
+def write_file_tool(workspace: Workspace) -> ToolDefinition:
     """The tool, for the files of this workspace."""
 
-    def prepare(arguments: JsonObject, context: ToolContext) -> Change | AlreadyThere:
-        return _prepared(workspace, arguments["path"], arguments["content"], context)
+    def prepare(arguments: JsonObject, context: ToolContext) -> PlannedChange | UnchangedFile:
+        return _prepare_change(workspace, arguments["path"], arguments["content"], context)
 
     def was_done(arguments: JsonObject) -> bool | None:
         return _was_written(workspace, arguments["path"], arguments["content"])
 
-    def handler(context: ToolContext, path: str, content: str) -> FileChanged | NotWritten | AlreadyThere:
+    def handler(context: ToolContext, path: str, content: str) -> WrittenFile | WriteFailure | UnchangedFile:
         """Write a whole text file. Makes the file and its folders, or replaces all that is in it.
 
         A file that exists must have been read from its first to its last line, or written, in this run, and be
@@ -30,72 +39,78 @@ def write_file(workspace: Workspace) -> ToolDefinition:
             path: From the root of the workspace on.
             content: All of the new content.
         """
-        prepared = _prepared(workspace, path, content, context)
-        return prepared if isinstance(prepared, AlreadyThere) else write(workspace, path, prepared, context)
+        prepared = _prepare_change(workspace, path, content, context)
+        return prepared if isinstance(prepared, UnchangedFile) else write_change(workspace, path, prepared, context)
 
     return tool(
         handler,
         name="write_file",
         risk="write",
-        write_keys=write_key(workspace),
+        write_keys=make_write_key(workspace),
         resources={"path": "path"},
-        check=check_by(prepare, workspace),
-        authorize=path_opinion(workspace, writing=True),
-        reach=writes_files,
-        normalize=normalized,
-        reconcile=reconcile_by(was_done),
+        check=make_check(prepare, workspace),
+        authorize=make_path_authorizer(workspace, writing=True),
+        reach=describe_write_scope,
+        normalize=normalize_change,
+        reconcile=make_reconcile(was_done),
     )
 
 
-def _prepared(workspace: Workspace, path: str, content: str, context: ToolContext) -> Change | AlreadyThere:
+def _prepare_change(
+    workspace: Workspace, path: str, content: str, context: ToolContext
+) -> PlannedChange | UnchangedFile:
     """What the call comes to now. PreconditionError where it cannot be done."""
-    place = place_to_write(workspace, path, context.judged)
-    relative = shown_path(place.relative)
+    place = locate_for_writing(workspace, path, context.judged)
+    relative = display_path(place.relative)
     if place.exists:
-        return _overwriting(workspace, path, content, context)
-    new = marked_text(content, "utf-8")
-    written = encoded(relative, new)
-    return Change(path=relative, before=None, old=None, new=new, content=written, whole=True)
+        return _prepare_overwrite(workspace, path, content, context)
+    new = parse_byte_order_mark(content, "utf-8")
+    written = encode_content(relative, new)
+    return PlannedChange(path=relative, before=None, old=None, new=new, content=written, whole=True)
 
 
-def _overwriting(workspace: Workspace, path: str, content: str, context: ToolContext) -> Change | AlreadyThere:
-    before, old, baseline = known_file(workspace, path, context)
+def _prepare_overwrite(
+    workspace: Workspace, path: str, content: str, context: ToolContext
+) -> PlannedChange | UnchangedFile:
+    before, old, baseline = load_known_file(workspace, path, context)
     if not baseline.whole:
-        raise cannot(_not_all_read(before.path, baseline))
+        raise make_precondition_error(_unread_message(before.path, baseline))
     if old.encoding == "unknown-8bit":
-        raise cannot(f"{before.path} has bytes that are no UTF-8, and they would be lost. Change it with edit_file")
-    new, notes = _like(old, content)
-    check_marks(before, old.text, new.text, context)
-    written = encoded(before.path, new)
+        raise make_precondition_error(
+            f"{before.path} has bytes that are no UTF-8, and they would be lost. Change it with edit_file"
+        )
+    new, notes = _match_format(old, content)
+    check_redaction_marks(before, old.text, new.text, context)
+    written = encode_content(before.path, new)
     if written == before.content:
-        return AlreadyThere(before.path, baseline)
-    return Change(path=before.path, before=before, old=old, new=new, content=written, whole=True, notes=notes)
+        return UnchangedFile(before.path, baseline)
+    return PlannedChange(path=before.path, before=before, old=old, new=new, content=written, whole=True, notes=notes)
 
 
 def _was_written(workspace: Workspace, path: str, content: str) -> bool | None:
     """A file comes with all that is in it. So it has this content, or there is none yet; any other content may be what
     was there before, or what somebody wrote later."""
-    if not place_to_write(workspace, path, None).exists:
+    if not locate_for_writing(workspace, path, None).exists:
         return False
-    file, text = text_at(workspace, path)
+    file, text = load_text(workspace, path)
     if text.encoding == "unknown-8bit":
         return None
-    written, _ = _like(text, content)
-    return True if encoded(file.path, written) == file.content else None
+    written, _ = _match_format(text, content)
+    return True if encode_content(file.path, written) == file.content else None
 
 
-def _like(old: TextFile, content: str) -> tuple[TextFile, tuple[str, ...]]:
+def _match_format(old: TextFile, content: str) -> tuple[TextFile, tuple[str, ...]]:
     """The new content in the encoding and with the line endings of the old, which readers are not shown."""
     notes: list[str] = []
-    if line_endings(old.text) == "crlf" and line_endings(content) == "lf":
+    if detect_line_endings(old.text) == "crlf" and detect_line_endings(content) == "lf":
         content = content.replace("\n", "\r\n")
         notes.append("line endings (CRLF) kept")
     if old.encoding != "utf-8":
         notes.append(f"encoding ({old.encoding}) kept")
-    return marked_text(content, old.encoding), tuple(notes)
+    return parse_byte_order_mark(content, old.encoding), tuple(notes)
 
 
-def _not_all_read(path: str, baseline: Baseline) -> str:
+def _unread_message(path: str, baseline: FileBaseline) -> str:
     if baseline.cut:
         return f"{path} has lines that are too long to be shown, so not all of it is known. Change it with edit_file"
     shown = ", ".join(f"{first:,}-{last:,}" for first, last in baseline.ranges[:10]) or "none"

@@ -15,9 +15,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .diagnostics import Diagnostic, first_place
-from .output import Output
-from .report import Findings, Location, location
+from .diagnostics import Diagnostic, find_first_location
+from .output import CommandOutput
+from .report import Findings, FailureLocation, make_location
 
 _RUNNING = re.compile(r"running ([0-9]{1,9}) tests?")
 _NUMBERS = r"([0-9]{1,9}) passed; ([0-9]{1,9}) failed; ([0-9]{1,9}) ignored; ([0-9]{1,9}) measured;"
@@ -42,17 +42,17 @@ class _Target(NamedTuple):
     ignored: int = 0
 
 
-def read(output: Output, exit_code: int | None) -> Findings | None:
+def read_cargo(output: CommandOutput, exit_code: int | None) -> Findings | None:
     del exit_code
     lines = output.lines
-    targets = _targets(lines)
-    if _last(_NOT_COMPILED, lines) > max(
+    targets = _find_targets(lines)
+    if _find_last(_NOT_COMPILED, lines) > max(
         (len(lines) if target.at is None else target.at for target in targets), default=-1
     ):
-        return _not_compiled(output)
+        return _make_compile_findings(output)
     if targets:
-        return _tested(output, targets)
-    at = _last(_FINISHED, lines)
+        return _make_test_findings(output, targets)
+    at = _find_last(_FINISHED, lines)
     if at < 0:
         return None
     # What the tests printed may have gone elsewhere.
@@ -60,11 +60,11 @@ def read(output: Output, exit_code: int | None) -> Findings | None:
     return Findings(program="cargo", at=at, clean=not failed, errors=None if failed else 0)
 
 
-def _last(pattern: re.Pattern[str], lines: list[str]) -> int:
+def _find_last(pattern: re.Pattern[str], lines: list[str]) -> int:
     return next((at for at in range(len(lines) - 1, -1, -1) if pattern.fullmatch(lines[at])), -1)
 
 
-def _targets(lines: list[str]) -> list[_Target]:
+def _find_targets(lines: list[str]) -> list[_Target]:
     targets: list[_Target] = []
     for at, line in enumerate(lines):
         if match := _RUNNING.fullmatch(line):
@@ -77,10 +77,10 @@ def _targets(lines: list[str]) -> list[_Target]:
     return targets
 
 
-def _tested(output: Output, targets: list[_Target]) -> Findings:
+def _make_test_findings(output: CommandOutput, targets: list[_Target]) -> Findings:
     lines = output.lines
-    failing = [name for target in targets for name in _failing(lines, target)]
-    known = output.whole and all(target.at is not None for target in targets)
+    failing = [name for target in targets for name in _list_failing(lines, target)]
+    known = output.is_complete and all(target.at is not None for target in targets)
     said_failed = any(_TESTS_FAILED.fullmatch(line) for line in lines)
     clean = not said_failed and all(target.at is not None and not target.failed for target in targets)
     return Findings(
@@ -91,11 +91,11 @@ def _tested(output: Output, targets: list[_Target]) -> Findings:
         failed=sum(target.failed for target in targets) if known else None,
         skipped=sum(target.ignored for target in targets) if known else None,
         failing=tuple(failing),
-        first_failure=None if clean else _first_panic(lines),
+        first_failure=None if clean else _find_first_panic(lines),
     )
 
 
-def _failing(lines: list[str], target: _Target) -> list[str]:
+def _list_failing(lines: list[str], target: _Target) -> list[str]:
     """The names listed right above the result."""
     if target.at is None or not target.failed:
         return []
@@ -108,26 +108,26 @@ def _failing(lines: list[str], target: _Target) -> list[str]:
     return names[::-1]
 
 
-def _first_panic(lines: list[str]) -> Location | None:
+def _find_first_panic(lines: list[str]) -> FailureLocation | None:
     for line, message in zip(lines, [*lines[1:], ""], strict=True):
         if match := _PANICKED.fullmatch(line):
-            return location(match[1], match[2], message)
+            return make_location(match[1], match[2], message)
     return None
 
 
-def _not_compiled(output: Output) -> Findings:
-    errors = list(dict.fromkeys(_errors(output.lines)))
+def _make_compile_findings(output: CommandOutput) -> Findings:
+    errors = list(dict.fromkeys(_find_errors(output.lines)))
     return Findings(
         program="cargo",
         at=len(output.lines) - 1,
         clean=False,
-        errors=len(errors) if output.whole and errors else None,
+        errors=len(errors) if output.is_complete and errors else None,
         failing=tuple(error.name for error in errors),
-        first_failure=first_place(errors),
+        first_failure=find_first_location(errors),
     )
 
 
-def _errors(lines: list[str]) -> Iterator[Diagnostic]:
+def _find_errors(lines: list[str]) -> Iterator[Diagnostic]:
     for line, after in zip(lines, [*lines[1:], ""], strict=True):
         if match := _SHORT_ERROR.fullmatch(line):
             yield Diagnostic(match[1], match[2], match[3])

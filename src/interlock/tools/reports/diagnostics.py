@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .output import Output
-from .report import Findings, Location, location
+from .output import CommandOutput
+from .report import Findings, FailureLocation, make_location
 
 
 class Diagnostic(NamedTuple):
@@ -20,8 +20,8 @@ class Diagnostic(NamedTuple):
         return f"{self.file}:{self.line}" if self.line else self.file
 
 
-def checked(
-    program: str, output: Output, stated: tuple[int, int] | None, found: Sequence[Diagnostic]
+def make_findings(
+    program: str, output: CommandOutput, stated: tuple[int, int] | None, found: Sequence[Diagnostic]
 ) -> Findings | None:
     """`stated` is the line that gives the number of errors, and the number; without one they are counted."""
     if stated is None and not found:
@@ -29,7 +29,7 @@ def checked(
     at, count = stated or (len(output.lines) - 1, None)
     if count == 0:
         found = ()
-    if count is None and output.whole:
+    if count is None and output.is_complete:
         count = len(found)
     return Findings(
         program=program,
@@ -38,10 +38,10 @@ def checked(
         sure=stated is not None,
         errors=count,
         failing=tuple(diagnostic.name for diagnostic in found),
-        first_failure=first_place(found),
+        first_failure=find_first_location(found),
     )
 
 
-def first_place(found: Sequence[Diagnostic]) -> Location | None:
-    placed = (location(each.file, each.line, each.message) for each in found if each.file and each.line)
+def find_first_location(found: Sequence[Diagnostic]) -> FailureLocation | None:
+    placed = (make_location(each.file, each.line, each.message) for each in found if each.file and each.line)
     return next(placed, None)

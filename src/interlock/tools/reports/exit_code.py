@@ -10,51 +10,51 @@ import shlex
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-from .recognise import recognise
+from .recognise import detect_program
 
 #: What tells how a program ended: the exit code of the script; only its report; nothing that is known for sure.
-Evidence: TypeAlias = Literal["exit_code", "report", "none"]
+ExitEvidence: TypeAlias = Literal["exit_code", "report", "none"]
 
 #: A join, or a part of a word: quoted, escaped, a redirection with `&` or `|` in it, or a letter that joins nothing.
 _PIECE = re.compile(
     r"""(?P<join>&&|\|&?)|'[^']*'|"(?:[^"\\$`]|\\.|\$\w+|\$\{\w+\})*"|\\.|>&|&>|>\||[^'"\\;&|()`$!#>\n\r]+|>"""
 )
 #: Words that make a script end or go on in another way. Without `;` most of them cannot even be used.
-_DIVERTING = frozenset(
+_CONTROL_WORDS = frozenset(
     ("exit", "exec", "trap", "eval", "return", "logout", "coproc", "if", "while", "until", "for", "case", "{", "[[")
 )
 #: Commands that print nothing, so that a report is not theirs.
-_QUIET = frozenset(("cd", "export", "set", "unset", "source", ".", "true", "ulimit", "umask"))
-_PASS_ON = frozenset(("tail", "head", "cat", "tee"))
-_OF_STDIN = re.compile(r"-.*|\+?[0-9]+[a-zA-Z]*|2>.*")
+_SILENT_COMMANDS = frozenset(("cd", "export", "set", "unset", "source", ".", "true", "ulimit", "umask"))
+_FORWARDING_COMMANDS = frozenset(("tail", "head", "cat", "tee"))
+_STDIN_OPTION = re.compile(r"-.*|\+?[0-9]+[a-zA-Z]*|2>.*")
 #: Their last lines tell; of the others a first part may look as if all had passed.
-_TOLD_AT_THE_END = frozenset(("pytest", "unittest", "jest", "vitest", "node", "mypy", "ruff"))
+_SUMMARY_AT_END = frozenset(("pytest", "unittest", "jest", "vitest", "node", "mypy", "ruff"))
 #: They run what a project chose, so any report may be theirs.
-_RUN_ANYTHING = frozenset(("npm", "make"))
+_SCRIPT_RUNNERS = frozenset(("npm", "make"))
 
 _Words: TypeAlias = list[str]
 _Pipeline: TypeAlias = list[_Words]
 
 
-def evidence(script: str, argvs: Sequence[Sequence[str]], program: str) -> Evidence:
+def classify_evidence(script: str, argvs: Sequence[Sequence[str]], program: str) -> ExitEvidence:
     """`argvs` are the words of all commands in the script; one of them runs the program."""
-    chain = _chain(script.replace("\\\n", " ").strip())
+    chain = _split_chain(script.replace("\\\n", " ").strip())
     if chain is None:
         return "none"
-    ran = [name for argv in argvs if (name := recognise(argv)) is not None]
-    if ran != [name for pipeline in chain if (name := recognise(pipeline[0])) is not None]:
+    ran = [name for argv in argvs if (name := detect_program(argv)) is not None]
+    if ran != [name for pipeline in chain if (name := detect_program(pipeline[0])) is not None]:
         return "none"  # one is inside of another command, or reads from one
-    tests = [pipeline for pipeline in chain if recognise(pipeline[0]) == program]
-    others = [pipeline for pipeline in chain if recognise(pipeline[0]) != program]
-    if any(not _DIVERTING.isdisjoint(words) for pipeline in others for words in pipeline):
+    tests = [pipeline for pipeline in chain if detect_program(pipeline[0]) == program]
+    others = [pipeline for pipeline in chain if detect_program(pipeline[0]) != program]
+    if any(not _CONTROL_WORDS.isdisjoint(words) for pipeline in others for words in pipeline):
         return "none"
     if all(len(pipeline) == 1 for pipeline in tests):
         return "exit_code"
-    alone = len(tests) == 1 and all(_prints_no_such_report(pipeline) for pipeline in others)
-    return "report" if alone and _passes_on(tests[0], program) else "none"
+    alone = len(tests) == 1 and all(_is_report_excluded(pipeline) for pipeline in others)
+    return "report" if alone and _is_output_forwarded(tests[0], program) else "none"
 
 
-def _chain(script: str) -> list[_Pipeline] | None:
+def _split_chain(script: str) -> list[_Pipeline] | None:
     """The pipelines of a script with only `&&` between them; None for every other."""
     chain: list[list[str]] = [[]]
     start = at = 0
@@ -75,20 +75,20 @@ def _chain(script: str) -> list[_Pipeline] | None:
     return words if all(all(pipeline) for pipeline in words) else None
 
 
-def _prints_no_such_report(pipeline: _Pipeline) -> bool:
+def _is_report_excluded(pipeline: _Pipeline) -> bool:
     words = pipeline[0]
-    other = recognise(words)
-    return len(pipeline) == 1 and (words[0] in _QUIET or (other is not None and other not in _RUN_ANYTHING))
+    other = detect_program(words)
+    return len(pipeline) == 1 and (words[0] in _SILENT_COMMANDS or (other is not None and other not in _SCRIPT_RUNNERS))
 
 
-def _passes_on(pipeline: _Pipeline, program: str) -> bool:
+def _is_output_forwarded(pipeline: _Pipeline, program: str) -> bool:
     """Does what the first command prints come out of the pipeline, as far as that tells how it ended?"""
     test, *others = pipeline
     if any(">" in word and not word.startswith("2>") for word in test):
         return False
     for name, *words in others:
-        if name not in _PASS_ON or (name == "head" and program not in _TOLD_AT_THE_END):
+        if name not in _FORWARDING_COMMANDS or (name == "head" and program not in _SUMMARY_AT_END):
             return False
-        if not all(_OF_STDIN.fullmatch(word) or (name == "tee" and not set("<>") & set(word)) for word in words):
+        if not all(_STDIN_OPTION.fullmatch(word) or (name == "tee" and not set("<>") & set(word)) for word in words):
             return False
     return True

@@ -6,40 +6,42 @@ Found 3 errors in 2 files (checked 2 source files)
 
 import re
 
-from .diagnostics import Diagnostic, checked
-from .output import Output
+from .diagnostics import Diagnostic, make_findings
+from .output import CommandOutput
 from .report import Findings
 
-_PLACE = re.compile(r"(\S.*?):([0-9]{1,9})(?::[0-9]{1,9}){0,3}")
-_FOUND = re.compile(r"Found ([0-9]{1,9}) errors? in [0-9]{1,9} files? \((?:checked|errors prevented) .*\)")
-_SUCCESS = re.compile(r"Success: no issues found in [0-9]{1,9} source files?")
-_ERROR = ": error: "
-_CODE = re.compile(r"  \[[a-z-]{1,60}\]$")
+_MYPY_PLACE = re.compile(r"(\S.*?):([0-9]{1,9})(?::[0-9]{1,9}){0,3}")
+_MYPY_FOUND = re.compile(r"Found ([0-9]{1,9}) errors? in [0-9]{1,9} files? \((?:checked|errors prevented) .*\)")
+_MYPY_SUCCESS = re.compile(r"Success: no issues found in [0-9]{1,9} source files?")
+_MYPY_ERROR = ": error: "
+_MYPY_CODE = re.compile(r"  \[[a-z-]{1,60}\]$")
 
 
-def read(output: Output, exit_code: int | None) -> Findings | None:
+def read_mypy(output: CommandOutput, exit_code: int | None) -> Findings | None:
     del exit_code
-    stated = _stated(output.lines)
-    return checked("mypy", output, stated, [_error(line) for line in output.lines if _is_error(line, stated)])
+    stated = _find_mypy_total(output.lines)
+    return make_findings(
+        "mypy", output, stated, [_parse_mypy_error(line) for line in output.lines if _is_mypy_error(line, stated)]
+    )
 
 
-def _is_error(line: str, stated: tuple[int, int] | None) -> bool:
+def _is_mypy_error(line: str, stated: tuple[int, int] | None) -> bool:
     """Compilers print such lines too: without the last line only those with a code of mypy's at the end count."""
-    if _ERROR not in line or line.startswith(" "):
+    if _MYPY_ERROR not in line or line.startswith(" "):
         return False
-    return stated is not None or _CODE.search(line) is not None
+    return stated is not None or _MYPY_CODE.search(line) is not None
 
 
-def _error(line: str) -> Diagnostic:
-    place, _, message = line.partition(_ERROR)
-    match = _PLACE.fullmatch(place)
+def _parse_mypy_error(line: str) -> Diagnostic:
+    place, _, message = line.partition(_MYPY_ERROR)
+    match = _MYPY_PLACE.fullmatch(place)
     return Diagnostic(match[1], match[2], message) if match else Diagnostic(place, "", message)
 
 
-def _stated(lines: list[str]) -> tuple[int, int] | None:
+def _find_mypy_total(lines: list[str]) -> tuple[int, int] | None:
     for at in range(len(lines) - 1, -1, -1):
-        if match := _FOUND.fullmatch(lines[at]):
+        if match := _MYPY_FOUND.fullmatch(lines[at]):
             return at, int(match[1])
-        if _SUCCESS.fullmatch(lines[at]):
+        if _MYPY_SUCCESS.fullmatch(lines[at]):
             return at, 0
     return None

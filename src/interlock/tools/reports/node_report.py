@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .output import Output
-from .report import Findings, Location, location
+from .output import CommandOutput
+from .report import Findings, FailureLocation, make_location
 
 _TESTS = re.compile(r"[#\u2139] tests [0-9]{1,9}")
 _COUNT = re.compile(r"[#\u2139] ([a-z]+) ([0-9]{1,9})")
@@ -24,18 +24,18 @@ _PLACE = re.compile(r"'?(.+?):([0-9]{1,9}):[0-9]{1,9}'?")
 _SPEC_PLACE = re.compile(r"test at (.+)")
 _SPEC_NAME = re.compile(r"✖ (.*?)(?: \([0-9.]+ms\))?")
 #: A suite fails when a test of it does; the test is the one to name.
-_OF_ITS_TESTS = "'subtestsFailed'"
+_SUBTESTS_FAILED = "'subtestsFailed'"
 _UNDECIDED_TODO = " # TODO"
 _FIELDS_END = "..."
 
 
-class _Failing(NamedTuple):
+class _FailedTest(NamedTuple):
     name: str
     place: str
     message: str
 
 
-def read(output: Output, exit_code: int | None) -> Findings | None:
+def read_node(output: CommandOutput, exit_code: int | None) -> Findings | None:
     del exit_code
     lines = output.lines
     at = next((at for at in range(len(lines) - 1, -1, -1) if _TESTS.fullmatch(lines[at])), None)
@@ -47,7 +47,7 @@ def read(output: Output, exit_code: int | None) -> Findings | None:
     if not {"pass", "fail"} <= counts.keys():
         return None
     failed = counts["fail"] + counts.get("cancelled", 0)
-    failing = list(_from_tap(lines[:at]) if lines[at].startswith("#") else _from_spec(lines[at:])) if failed else []
+    failing = list(_parse_tap(lines[:at]) if lines[at].startswith("#") else _parse_spec(lines[at:])) if failed else []
     return Findings(
         program="node",
         at=at,
@@ -56,18 +56,18 @@ def read(output: Output, exit_code: int | None) -> Findings | None:
         failed=failed,
         skipped=counts.get("skipped", 0),
         failing=tuple(test.name for test in failing),
-        first_failure=_location(failing[0]) if failing else None,
+        first_failure=_to_location(failing[0]) if failing else None,
     )
 
 
-def _from_tap(lines: list[str]) -> Iterator[_Failing]:
+def _parse_tap(lines: list[str]) -> Iterator[_FailedTest]:
     name, fields, wants_text = "", dict[str, str](), False
     for line in lines:
         if match := _NOT_OK.fullmatch(line):
             name, fields, wants_text = match[1].replace("\\#", "#"), {}, False
         elif name and line.strip() == _FIELDS_END:
-            if fields.get("failureType") != _OF_ITS_TESTS and not name.endswith(_UNDECIDED_TODO):
-                yield _Failing(name, fields.get("location", ""), fields.get("error", "").strip("'"))
+            if fields.get("failureType") != _SUBTESTS_FAILED and not name.endswith(_UNDECIDED_TODO):
+                yield _FailedTest(name, fields.get("location", ""), fields.get("error", "").strip("'"))
             name = ""
         elif wants_text:
             fields["error"], wants_text = line.strip(), False
@@ -75,13 +75,13 @@ def _from_tap(lines: list[str]) -> Iterator[_Failing]:
             fields[match[1]], wants_text = match[2], match[2].startswith("|")
 
 
-def _from_spec(lines: list[str]) -> Iterator[_Failing]:
+def _parse_spec(lines: list[str]) -> Iterator[_FailedTest]:
     for place, title, text in zip(lines, lines[1:], lines[2:], strict=False):
         where, name = _SPEC_PLACE.fullmatch(place), _SPEC_NAME.fullmatch(title)
         if where and name:
-            yield _Failing(name[1], where[1], text)
+            yield _FailedTest(name[1], where[1], text)
 
 
-def _location(test: _Failing) -> Location | None:
+def _to_location(test: _FailedTest) -> FailureLocation | None:
     place = _PLACE.fullmatch(test.place)
-    return location(place[1], place[2], test.message) if place else None
+    return make_location(place[1], place[2], test.message) if place else None

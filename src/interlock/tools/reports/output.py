@@ -20,13 +20,13 @@ _ESCAPES = re.compile(
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
-class Output(NamedTuple):
+class CommandOutput(NamedTuple):
     lines: list[str]
     #: These are all lines: what is counted in them is the number there was.
-    whole: bool
+    is_complete: bool
 
 
-def read_output(text: str, *, whole: bool) -> Output:
+def parse_output(text: str, *, whole: bool) -> CommandOutput:
     if len(text) > MAX_CHARS:
         whole = False
         text = f"{text[: MAX_CHARS // 4]}\n{text[-(MAX_CHARS - MAX_CHARS // 4) :]}"
@@ -35,4 +35,4 @@ def read_output(text: str, *, whole: bool) -> Output:
     if len(lines) > MAX_HEAD_LINES + MAX_TAIL_LINES:
         whole = False
         lines = lines[:MAX_HEAD_LINES] + lines[-MAX_TAIL_LINES:]
-    return Output([line[:MAX_LINE_CHARS].rstrip() for line in lines], whole)
+    return CommandOutput([line[:MAX_LINE_CHARS].rstrip() for line in lines], whole)

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .output import Output
-from .report import Findings, Location, location
+from .output import CommandOutput
+from .report import Findings, FailureLocation, make_location
 
 _OUTCOMES = "failed|passed|skipped|deselected|xfailed|xpassed|warnings?|errors?|rerun|subtests (?:passed|skipped)"
 _TIME = r"in [0-9.]+s(?: \([0-9:, a-z]+\))?(?: =+)?"
@@ -39,40 +39,40 @@ _TESTS_FAILED = 1
 
 class _Counts(NamedTuple):
     at: int
-    of: dict[str, int]
+    by_outcome: dict[str, int]
 
     @property
     def failed(self) -> int:
-        return self.of.get("failed", 0)
+        return self.by_outcome.get("failed", 0)
 
     @property
     def errors(self) -> int:
-        return self.of.get("error", 0) + self.of.get("errors", 0)
+        return self.by_outcome.get("error", 0) + self.by_outcome.get("errors", 0)
 
 
-def read(output: Output, exit_code: int | None) -> Findings | None:
+def read_pytest(output: CommandOutput, exit_code: int | None) -> Findings | None:
     lines = output.lines
-    counts = _last_counts(lines, exit_code)
+    counts = _find_last_counts(lines, exit_code)
     if counts is None:
-        return _without_counts(lines)
+        return _make_findings_without_counts(lines)
     clean = not counts.failed and not counts.errors
     return Findings(
         program="pytest",
         at=counts.at,
         clean=clean,
-        passed=counts.of.get("passed", 0),
+        passed=counts.by_outcome.get("passed", 0),
         failed=counts.failed,
         errors=counts.errors,
-        skipped=counts.of.get("skipped", 0),
-        failing=() if clean else _failing(lines[: counts.at]),
-        first_failure=None if clean else _first_failure(lines[: counts.at]),
+        skipped=counts.by_outcome.get("skipped", 0),
+        failing=() if clean else _list_failing(lines[: counts.at]),
+        first_failure=None if clean else _find_first_failure(lines[: counts.at]),
     )
 
 
-def _last_counts(lines: list[str], exit_code: int | None) -> _Counts | None:
+def _find_last_counts(lines: list[str], exit_code: int | None) -> _Counts | None:
     last: _Counts | None = None
     for at in range(len(lines) - 1, -1, -1):
-        if (counts := _counts(at, lines[at])) is None:
+        if (counts := _parse_counts(at, lines[at])) is None:
             continue
         if exit_code != _TESTS_FAILED or counts.failed or counts.errors:
             return counts
@@ -80,7 +80,7 @@ def _last_counts(lines: list[str], exit_code: int | None) -> _Counts | None:
     return last
 
 
-def _counts(at: int, line: str) -> _Counts | None:
+def _parse_counts(at: int, line: str) -> _Counts | None:
     if not line.endswith(("s", ")", "=")):
         return None
     if match := _COUNTS.fullmatch(line):
@@ -88,36 +88,36 @@ def _counts(at: int, line: str) -> _Counts | None:
     return _Counts(at, {}) if _NO_TESTS.fullmatch(line) else None
 
 
-def _without_counts(lines: list[str]) -> Findings | None:
+def _make_findings_without_counts(lines: list[str]) -> Findings | None:
     """A very quiet run, or one that broke off; a run that only lists the tests is no report."""
     progress = [match[1] for line in lines if (match := _PROGRESS.fullmatch(line))]
-    summary = _last(_SUMMARY, lines)
-    started = _last(_SESSION, lines)
-    if (started is None and summary is None and not progress) or _last(_ONLY_COLLECTED, lines) is not None:
+    summary = _find_last(_SUMMARY, lines)
+    started = _find_last(_SESSION, lines)
+    if (started is None and summary is None and not progress) or _find_last(_ONLY_COLLECTED, lines) is not None:
         return None
     return Findings(
         program="pytest",
         at=len(lines) - 1,
         sure=started is not None or summary is not None,
         clean=started is None and summary is None and not any("F" in marks or "E" in marks for marks in progress),
-        failing=_failing(lines),
-        first_failure=_first_failure(lines),
+        failing=_list_failing(lines),
+        first_failure=_find_first_failure(lines),
     )
 
 
-def _last(pattern: re.Pattern[str], lines: list[str]) -> int | None:
+def _find_last(pattern: re.Pattern[str], lines: list[str]) -> int | None:
     return next((at for at in range(len(lines) - 1, -1, -1) if pattern.match(lines[at])), None)
 
 
-def _failing(lines: list[str]) -> tuple[str, ...]:
-    summary = _last(_SUMMARY, lines)
+def _list_failing(lines: list[str]) -> tuple[str, ...]:
+    summary = _find_last(_SUMMARY, lines)
     if summary is None:
         return ()
     matches = (_FAILING.fullmatch(line) for line in lines[summary + 1 :])
-    return tuple(_test_id(match[1]) for match in matches if match)
+    return tuple(_parse_test_id(match[1]) for match in matches if match)
 
 
-def _test_id(text: str) -> str:
+def _parse_test_id(text: str) -> str:
     """The text up to the ` - ` before the message; one within the brackets of a parameter belongs to the id."""
     start = text.find(" - ")
     while start >= 0:
@@ -127,12 +127,12 @@ def _test_id(text: str) -> str:
     return text
 
 
-def _first_failure(lines: list[str]) -> Location | None:
-    started = _last(_SESSION, lines) or 0
-    return next((place for block in _blocks(lines[started:]) if (place := _place(block))), None)
+def _find_first_failure(lines: list[str]) -> FailureLocation | None:
+    started = _find_last(_SESSION, lines) or 0
+    return next((place for block in _iterate_blocks(lines[started:]) if (place := _find_location(block))), None)
 
 
-def _blocks(lines: list[str]) -> Iterator[list[str]]:
+def _iterate_blocks(lines: list[str]) -> Iterator[list[str]]:
     """The parts of the sections of errors and failures, without what tests printed."""
     block: list[str] | None = None
     shown = False
@@ -152,7 +152,7 @@ def _blocks(lines: list[str]) -> Iterator[list[str]]:
         yield block
 
 
-def _place(block: list[str]) -> Location | None:
+def _find_location(block: list[str]) -> FailureLocation | None:
     """The last place of a traceback is where it was raised. `--tb=line` has no blocks: there it is the first."""
     message, found = "", None
     for line in block[1:]:
@@ -166,4 +166,4 @@ def _place(block: list[str]) -> Location | None:
     if found is None:
         return None
     raised = next((line for line in reversed(block) if _RAISED.fullmatch(line)), "")
-    return location(found[1], found[2], message or raised or found[found.re.groups])
+    return make_location(found[1], found[2], message or raised or found[found.re.groups])

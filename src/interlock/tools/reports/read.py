@@ -9,48 +9,48 @@ from collections.abc import Callable, Mapping
 
 from . import cargo_report, go_report, mypy_report, node_report, pytest_report, ruff_report, tsc_report, unittest_report
 from .jest_report import read_jest, read_vitest
-from .output import Output, read_output
-from .report import Findings, Report, report
+from .output import CommandOutput, parse_output
+from .report import Findings, CheckReport, build_report
 
-_Reader = Callable[[Output, int | None], Findings | None]
+_Reader = Callable[[CommandOutput, int | None], Findings | None]
 
 _READERS: Mapping[str, _Reader] = {
-    "pytest": pytest_report.read,
-    "unittest": unittest_report.read,
+    "pytest": pytest_report.read_pytest,
+    "unittest": unittest_report.read_unittest,
     "jest": read_jest,
     "vitest": read_vitest,
-    "node": node_report.read,
-    "tsc": tsc_report.read,
-    "go": go_report.read,
-    "cargo": cargo_report.read,
-    "mypy": mypy_report.read,
-    "ruff": ruff_report.read,
+    "node": node_report.read_node,
+    "tsc": tsc_report.read_tsc,
+    "go": go_report.read_go,
+    "cargo": cargo_report.read_cargo,
+    "mypy": mypy_report.read_mypy,
+    "ruff": ruff_report.read_ruff,
 }
-_BY_SHAPE: Mapping[str, tuple[str, ...]] = {"npm": ("jest", "vitest", "node", "tsc"), "make": tuple(_READERS)}
+_PROGRAMS_BY_RUNNER: Mapping[str, tuple[str, ...]] = {"npm": ("jest", "vitest", "node", "tsc"), "make": tuple(_READERS)}
 #: Programs that print nothing, or can be told to, where there is nothing wrong.
 _SILENT = frozenset(("tsc", "cargo", "mypy", "ruff"))
 
 
-def is_verification(program: str) -> bool:
+def is_check_program(program: str) -> bool:
     """Whether a run of the program is evidence about the code: tests, types, lint."""
-    return program in _READERS or program in _BY_SHAPE
+    return program in _READERS or program in _PROGRAMS_BY_RUNNER
 
 
-def read_report(program: str, text: str, exit_code: int | None, *, whole: bool = True) -> Report | None:
+def read_report(program: str, text: str, exit_code: int | None, *, whole: bool = True) -> CheckReport | None:
     """None where the text is not the output of a run of the program. `whole` is False for the ends of a longer text.
 
     `exit_code` is None where there is none, as after a signal; a run without exit code 0 is never `ok`.
     """
-    if not is_verification(program):
+    if not is_check_program(program):
         return None
-    output = read_output(text, whole=whole)
+    output = parse_output(text, whole=whole)
     if program in _SILENT and exit_code == 0 and whole and not any(output.lines):
-        return report(Findings(program=program, at=0, clean=True, errors=0), exit_code)
-    names = _BY_SHAPE.get(program, (program,))
+        return build_report(Findings(program=program, at=0, clean=True, errors=0), exit_code)
+    names = _PROGRAMS_BY_RUNNER.get(program, (program,))
     read = (_READERS[name](output, exit_code) for name in names)
     found = [findings for findings in read if findings is not None and (findings.sure or program in _READERS)]
-    return report(max(found, key=_weight), exit_code) if found else None
+    return build_report(max(found, key=_rank_findings), exit_code) if found else None
 
 
-def _weight(findings: Findings) -> tuple[bool, int]:
+def _rank_findings(findings: Findings) -> tuple[bool, int]:
     return (not findings.clean, findings.at)

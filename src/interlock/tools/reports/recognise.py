@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 #: How many programs may stand before the one meant: `timeout 60 uv run coverage run -m pytest` has three.
-_MAX_BEFORE = 6
+_MAX_WRAPPERS = 6
 _MAX_WORDS = 1_000
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _TEST_SCRIPT = re.compile(r"test(?:[:_-].*)?|typecheck|type-check|tsc")
 _TEST_TARGET = re.compile(r"tests?(?:[:_-].*)?|check|lint|typecheck|verify")
-_QUESTIONS = frozenset(("--help", "--version"))
+_HELP_OPTIONS = frozenset(("--help", "--version"))
 #: Words with which a program only tells something or makes something, and tests nothing.
-_ONLY_ASKED: Mapping[str, re.Pattern[str]] = {
+_INFORMATIONAL_OPTIONS: Mapping[str, re.Pattern[str]] = {
     program: re.compile(words)
     for program, words in {
         "pytest": "-[qvxsl]*[hV]+|--co|--collect-?only|--fixtures(?:-per-test)?|--funcargs|--markers"
@@ -36,10 +36,12 @@ _ONLY_ASKED: Mapping[str, re.Pattern[str]] = {
     }.items()
 }
 #: The same as a subcommand.
-_ASKING = frozenset((("vitest", "list"), ("vitest", "init"), ("nextest", "list"), ("nextest", "show-config")))
+_INFORMATIONAL_SUBCOMMANDS = frozenset(
+    (("vitest", "list"), ("vitest", "init"), ("nextest", "list"), ("nextest", "show-config"))
+)
 
 #: Programs that a word names whole. `unittest` is one only after `python -m`, but no program has that name.
-_ITSELF: Mapping[str, str] = {
+_DIRECT_PROGRAMS: Mapping[str, str] = {
     "pytest": "pytest",
     "py.test": "pytest",
     "unittest": "unittest",
@@ -56,14 +58,14 @@ _RUNNERS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("npm", "pnpm", "yarn"), ("exec", "x")),
 }
 #: `yarn jest` runs the project's script of that name, or else its program.
-_RUNS_PROGRAMS = frozenset(("yarn", "pnpm"))
+_SCRIPT_OR_PROGRAM_RUNNERS = frozenset(("yarn", "pnpm"))
 _SUBCOMMANDS: Mapping[str, frozenset[str]] = {
     "go": frozenset(("test",)),
     "cargo": frozenset(("test", "t", "nextest", "build", "b", "check", "c", "clippy")),
     "ruff": frozenset(("check",)),
 }
 #: Options whose value is the next word.
-_VALUED: Mapping[str, frozenset[str]] = {
+_VALUED_OPTIONS: Mapping[str, frozenset[str]] = {
     name: frozenset(options.split())
     for name, options in {
         "env": "-u --unset -C --chdir",
@@ -88,40 +90,44 @@ _VALUED: Mapping[str, frozenset[str]] = {
 }
 
 
-def recognise(argv: Sequence[str]) -> str | None:
+def detect_program(argv: Sequence[str]) -> str | None:
     """The program that the words of a simple command run, as `read_report` knows it."""
     words = list(argv[:_MAX_WORDS])
-    if not _QUESTIONS.isdisjoint(words):
+    if not _HELP_OPTIONS.isdisjoint(words):
         return None
-    for _ in range(_MAX_BEFORE):
+    for _ in range(_MAX_WRAPPERS):
         while words and _ASSIGNMENT.fullmatch(words[0]):
             words = words[1:]
         if not words:
             return None
         name = words[0].rpartition("/")[2]
-        if (program := _program(name, words[1:])) is not None:
-            return None if _is_only_asked(program, words) else program
-        words = _inner(name, words[1:])
+        if (program := _match_program(name, words[1:])) is not None:
+            return None if _is_informational(program, words) else program
+        words = _find_inner_command(name, words[1:])
     return None
 
 
-def _is_only_asked(program: str, words: list[str]) -> bool:
+def _is_informational(program: str, words: list[str]) -> bool:
     """What follows `-args` is for the tests themselves, and what stands after an option may be its value."""
     if program == "go" and "-args" in words:
         words = words[: words.index("-args")]
-    valued = _VALUED.get(program, frozenset[str]())
-    asked = (_ONLY_ASKED[program].fullmatch(word) for before, word in pairwise(words) if before not in valued)
-    return any(asked) or any(pair in _ASKING for pair in pairwise(word.rpartition("/")[2] for word in words))
+    valued = _VALUED_OPTIONS.get(program, frozenset[str]())
+    asked = (
+        _INFORMATIONAL_OPTIONS[program].fullmatch(word) for before, word in pairwise(words) if before not in valued
+    )
+    return any(asked) or any(
+        pair in _INFORMATIONAL_SUBCOMMANDS for pair in pairwise(word.rpartition("/")[2] for word in words)
+    )
 
 
-def _program(name: str, words: list[str]) -> str | None:
-    if name in _ITSELF:
-        return _ITSELF[name]
+def _match_program(name: str, words: list[str]) -> str | None:
+    if name in _DIRECT_PROGRAMS:
+        return _DIRECT_PROGRAMS[name]
     if name == "node":
         return "node" if "--test" in words else None
     if name in ("make", "gmake"):
-        return "make" if any(_TEST_TARGET.fullmatch(word) for word in _operands("make", words)) else None
-    operands = _operands(name, words)
+        return "make" if any(_TEST_TARGET.fullmatch(word) for word in _list_operands("make", words)) else None
+    operands = _list_operands(name, words)
     if name in _SUBCOMMANDS:
         operands = [word for word in operands if not word.startswith("+")]
         return name if operands and operands[0] in _SUBCOMMANDS[name] else None
@@ -135,34 +141,34 @@ def _is_test_script(name: str, operands: list[str]) -> bool:
         case ["test" | "t" | "tst", *_]:
             return True
         case [script, *_]:
-            is_script = script not in _ITSELF and _TEST_SCRIPT.fullmatch(script) is not None
-            return name in _RUNS_PROGRAMS and is_script
+            is_script = script not in _DIRECT_PROGRAMS and _TEST_SCRIPT.fullmatch(script) is not None
+            return name in _SCRIPT_OR_PROGRAM_RUNNERS and is_script
         case _:
             return False
 
 
-def _inner(name: str, words: list[str]) -> list[str]:
+def _find_inner_command(name: str, words: list[str]) -> list[str]:
     """The words of the command that this one runs; none where it runs none that is known."""
     if _PYTHON.fullmatch(name):
-        return _module("python", words)
+        return _find_module_command("python", words)
     if name not in _RUNNERS:
         return []
     words = _skip_options(name, words)
     if subcommands := _RUNNERS[name]:
         if not words or words[0] not in subcommands:
-            return words if name in _RUNS_PROGRAMS else []
+            return words if name in _SCRIPT_OR_PROGRAM_RUNNERS else []
         words = words[1:] if name == "coverage" else _skip_options(name, words[1:])
     if name == "coverage":
-        return _module(name, words)
+        return _find_module_command(name, words)
     return words[1:] if name == "timeout" else words
 
 
-def _module(name: str, words: list[str]) -> list[str]:
+def _find_module_command(name: str, words: list[str]) -> list[str]:
     """What `-m` names, with its words. Only options may stand before it."""
     while len(words) > 1 and words[0].startswith("-") and words[0] != "-c":
         if words[0] == "-m":
             return words[1:] if words[1] in _MODULES else []
-        words = words[2 if words[0] in _VALUED[name] else 1 :]
+        words = words[2 if words[0] in _VALUED_OPTIONS[name] else 1 :]
     return []
 
 
@@ -171,11 +177,11 @@ def _skip_options(name: str, words: list[str]) -> list[str]:
     while at < len(words) and words[at].startswith("-"):
         if words[at] == "--":
             return words[at + 1 :]
-        at += 2 if words[at] in _VALUED.get(name, frozenset()) else 1
+        at += 2 if words[at] in _VALUED_OPTIONS.get(name, frozenset()) else 1
     return words[at:]
 
 
-def _operands(name: str, words: list[str]) -> list[str]:
+def _list_operands(name: str, words: list[str]) -> list[str]:
     operands: list[str] = []
     while words := _skip_options(name, words):
         operands.append(words[0])

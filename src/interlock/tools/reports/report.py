@@ -12,7 +12,7 @@ MAX_NAME_CHARS = 200
 MAX_MESSAGE_CHARS = 300
 
 
-class Location(msgspec.Struct, frozen=True, kw_only=True):
+class FailureLocation(msgspec.Struct, frozen=True, kw_only=True):
     """Where a failure was, as the program printed it."""
 
     file: str
@@ -20,7 +20,7 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     program: str
     #: The exit code was 0 and the output speaks of no failure. One of the two is not enough: a command may end in
     #: `| tail` or `|| true`, and a test may print what it likes.
@@ -32,7 +32,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     #: Test ids, or `file:line` of an error.
     failing: tuple[str, ...] = ()
     more_failing: int = 0
-    first_failure: Location | None = None
+    first_failure: FailureLocation | None = None
     #: One line, such as `pytest: 1 failed, 3 passed`.
     summary: str
 
@@ -54,15 +54,15 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     #: Where a program says only how many tests it ran.
     ran: int | None = None
     failing: tuple[str, ...] = ()
-    first_failure: Location | None = None
+    first_failure: FailureLocation | None = None
 
 
-def report(found: Findings, exit_code: int | None) -> Report:
+def build_report(found: Findings, exit_code: int | None) -> CheckReport:
     ok = exit_code == 0 and found.clean
     names = [name[:MAX_NAME_CHARS] for name in found.failing]
     shown = tuple(dict.fromkeys(names))[:MAX_FAILING]
     failing = max(len(names), (found.failed or 0) + (found.errors or 0))
-    return Report(
+    return CheckReport(
         program=found.program,
         ok=ok,
         passed=found.passed,
@@ -72,16 +72,18 @@ def report(found: Findings, exit_code: int | None) -> Report:
         failing=shown,
         more_failing=failing - sum(name in shown for name in names),
         first_failure=found.first_failure,
-        summary=f"{found.program}: {_summary(found, exit_code, ok)}",
+        summary=f"{found.program}: {_summarize(found, exit_code, ok)}",
     )
 
 
-def location(file: str, line: str, message: str) -> Location:
-    return Location(file=file.strip()[:MAX_NAME_CHARS], line=int(line), message=message.strip()[:MAX_MESSAGE_CHARS])
+def make_location(file: str, line: str, message: str) -> FailureLocation:
+    return FailureLocation(
+        file=file.strip()[:MAX_NAME_CHARS], line=int(line), message=message.strip()[:MAX_MESSAGE_CHARS]
+    )
 
 
-def _summary(found: Findings, exit_code: int | None, ok: bool) -> str:
-    counts = _counts(found)
+def _summarize(found: Findings, exit_code: int | None, ok: bool) -> str:
+    counts = _format_counts(found)
     if ok:
         return counts or "passed"
     if counts and found.clean is not (exit_code == 0):
@@ -89,7 +91,7 @@ def _summary(found: Findings, exit_code: int | None, ok: bool) -> str:
     return counts or ("no result" if exit_code is None else f"failed, exit code {exit_code}")
 
 
-def _counts(found: Findings) -> str:
+def _format_counts(found: Findings) -> str:
     named = (
         (found.ran, "run"),
         (found.failed, "failed"),

@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .output import Output
-from .report import Findings, Location, location
+from .output import CommandOutput
+from .report import Findings, FailureLocation, make_location
 
 _RAN = re.compile(r"Ran ([0-9]{1,9}) tests? in [0-9.]+s")
 _VERDICT = re.compile(r"(OK|FAILED|NO TESTS RAN)(?: \(([a-z= ,0-9]+)\))?")
@@ -43,9 +43,9 @@ class _Verdict(NamedTuple):
         return self.ran if self.word != "FAILED" and not self.counts else None
 
 
-def read(output: Output, exit_code: int | None) -> Findings | None:
+def read_unittest(output: CommandOutput, exit_code: int | None) -> Findings | None:
     lines = output.lines
-    verdict = _last_verdict(lines, exit_code)
+    verdict = _find_last_verdict(lines, exit_code)
     if verdict is None:
         return None
     clean = verdict.word != "FAILED"
@@ -58,17 +58,17 @@ def read(output: Output, exit_code: int | None) -> Findings | None:
         failed=verdict.failed,
         errors=verdict.counts.get("errors", 0),
         skipped=verdict.counts.get("skipped", 0),
-        failing=() if clean else tuple(_names(lines[: verdict.at])),
-        first_failure=None if clean else _first_failure(lines[: verdict.at]),
+        failing=() if clean else tuple(_list_failing(lines[: verdict.at])),
+        first_failure=None if clean else _find_first_failure(lines[: verdict.at]),
     )
 
 
-def _last_verdict(lines: list[str], exit_code: int | None) -> _Verdict | None:
+def _find_last_verdict(lines: list[str], exit_code: int | None) -> _Verdict | None:
     """The last one, but where the exit code says that it failed the last one that says so too."""
     last: _Verdict | None = None
     for at in range(len(lines) - 1, -1, -1):
         ran = _RAN.fullmatch(lines[at])
-        if ran is None or (verdict := _verdict(at, int(ran[1]), lines[at + 1 : at + _LINES_TO_VERDICT])) is None:
+        if ran is None or (verdict := _parse_verdict(at, int(ran[1]), lines[at + 1 : at + _LINES_TO_VERDICT])) is None:
             continue
         if exit_code != 1 or verdict.word == "FAILED":
             return verdict
@@ -76,7 +76,7 @@ def _last_verdict(lines: list[str], exit_code: int | None) -> _Verdict | None:
     return last
 
 
-def _verdict(at: int, ran: int, following: list[str]) -> _Verdict | None:
+def _parse_verdict(at: int, ran: int, following: list[str]) -> _Verdict | None:
     match = next((match for line in following if (match := _VERDICT.fullmatch(line))), None)
     if match is None:
         return None
@@ -84,14 +84,14 @@ def _verdict(at: int, ran: int, following: list[str]) -> _Verdict | None:
     return _Verdict(at, ran, match[1], {count[1]: int(count[2]) for count in counts if count})
 
 
-def _headings(lines: list[str]) -> Iterator[tuple[int, str]]:
+def _find_headings(lines: list[str]) -> Iterator[tuple[int, str]]:
     for at, line in enumerate(lines[1:], start=1):
         if lines[at - 1] == _RULE and (match := _BLOCK.fullmatch(line)):
             yield at, match[1]
 
 
-def _names(lines: list[str]) -> Iterator[str]:
-    for _, text in _headings(lines):
+def _list_failing(lines: list[str]) -> Iterator[str]:
+    for _, text in _find_headings(lines):
         match = _NAME.fullmatch(text)
         if match is None:
             yield text
@@ -100,8 +100,8 @@ def _names(lines: list[str]) -> Iterator[str]:
             yield (place if place.endswith(f".{method}") else f"{place}.{method}") + rest
 
 
-def _first_failure(lines: list[str]) -> Location | None:
-    headings = [at for at, _ in _headings(lines)]
+def _find_first_failure(lines: list[str]) -> FailureLocation | None:
+    headings = [at for at, _ in _find_headings(lines)]
     if not headings:
         return None
     end = headings[1] - 1 if len(headings) > 1 else len(lines)
@@ -111,4 +111,4 @@ def _first_failure(lines: list[str]) -> Location | None:
             frame, message = match, ""
         elif frame is not None and not message and not line.startswith(" "):
             message = line
-    return location(frame[1], frame[2], message) if frame else None
+    return make_location(frame[1], frame[2], message) if frame else None

@@ -7,24 +7,24 @@ from pydantic import Field
 
 from ...domain.decision import Decision
 from ...domain.outcome import NextTool
-from ...domain.tool import JsonObject, Normalized, Problem, Situation, ToolContext, ToolDefinition
+from ...domain.tool import JsonObject, NormalizedOutput, CheckProblem, CallContext, ToolContext, ToolDefinition
 from ...registry.decorator import tool
 from ...sandbox.interface import CommandSandbox
 from ...sandbox.workspace.workspace import Workspace
 from .glob_pattern import MAX_PATTERN_CHARS
-from .output import MAX_OFFSET, NameReader, Page, line_page, shown_name
-from .place import SearchPlace, search_opinion, search_place, search_problem
-from .ripgrep import STOPPED, TOO_MUCH, Ripgrep, name_options, unfinished
+from .output import MAX_OFFSET, NameReader, Page, build_line_page, display_name
+from .place import SearchRoot, authorize_search, find_search_root, check_search
+from .ripgrep import STOP_REASONS, TOO_MUCH_REASONS, Ripgrep, build_name_options, make_unfinished_error
 
 DEFAULT_LIMIT = 200
 MAX_LIMIT = 2_000
 _MAX_TEXT_CHARS = 60_000
 _MAX_OUTPUT_CHARS = 64_000
 #: So many names are asked about one by one. Of more only those on the page are: it takes longer than to list them.
-_FEW = 500
+_MAX_CHECKED_SINGLY = 500
 
 
-class Paths(msgspec.Struct, frozen=True, kw_only=True):
+class GlobResult(msgspec.Struct, frozen=True, kw_only=True):
     """The files that fit, and the page of them that is shown."""
 
     pattern: str
@@ -47,15 +47,15 @@ class Paths(msgspec.Struct, frozen=True, kw_only=True):
         return after if self.page.returned and (after < self.found or self.stopped) else None
 
 
-def glob(workspace: Workspace, commands: CommandSandbox, rg: str) -> ToolDefinition:
+def glob_tool(workspace: Workspace, commands: CommandSandbox, rg: str) -> ToolDefinition:
     """The tool, for the files of this workspace. Only names are looked at, so nothing has to be hidden from ripgrep."""
     ripgrep = Ripgrep(workspace, commands, rg)
 
-    def check(arguments: JsonObject, context: ToolContext) -> Problem | None:
-        return search_problem(workspace, arguments["path"], arguments["pattern"])
+    def check(arguments: JsonObject, context: ToolContext) -> CheckProblem | None:
+        return check_search(workspace, arguments["path"], arguments["pattern"])
 
-    def authorize(arguments: JsonObject, situation: Situation) -> Decision | None:
-        return search_opinion(workspace, arguments["path"], arguments["pattern"]) or ripgrep.opinion()
+    def authorize(arguments: JsonObject, situation: CallContext) -> Decision | None:
+        return authorize_search(workspace, arguments["path"], arguments["pattern"]) or ripgrep.authorize()
 
     async def handler(
         context: ToolContext,
@@ -63,7 +63,7 @@ def glob(workspace: Workspace, commands: CommandSandbox, rg: str) -> ToolDefinit
         path: str = ".",
         limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
         offset: Annotated[int, Field(ge=0, le=MAX_OFFSET)] = 0,
-    ) -> Paths:
+    ) -> GlobResult:
         """Find files by their names. Returns paths from the root of the workspace on, sorted.
 
         Files that .gitignore leaves out are listed only when path, or the start of the pattern, is a folder of them.
@@ -75,8 +75,8 @@ def glob(workspace: Workspace, commands: CommandSandbox, rg: str) -> ToolDefinit
             limit: How many paths to show.
             offset: How many to skip, to read on.
         """
-        asked = Paths(pattern=pattern, path=path, offset=offset, limit=limit)
-        return await _listed(ripgrep, search_place(workspace, path, pattern, context.judged), asked)
+        asked = GlobResult(pattern=pattern, path=path, offset=offset, limit=limit)
+        return await _find_paths(ripgrep, find_search_root(workspace, path, pattern, context.judged), asked)
 
     return tool(
         handler,
@@ -87,32 +87,32 @@ def glob(workspace: Workspace, commands: CommandSandbox, rg: str) -> ToolDefinit
         timeout_seconds=60,
         max_output_chars=_MAX_OUTPUT_CHARS,
         resources={"path": "path"},
-        reach=ripgrep.reach,
+        reach=ripgrep.describe_scope,
         check=check,
         authorize=authorize,
-        normalize=normalized,
+        normalize=normalize_paths,
     )
 
 
-async def _listed(ripgrep: Ripgrep, place: SearchPlace, asked: Paths) -> Paths:
+async def _find_paths(ripgrep: Ripgrep, place: SearchRoot, result: GlobResult) -> GlobResult:
     if place.is_missing:
-        return asked
-    options = ("--files", *name_options(place.pattern))
+        return result
+    options = ("--files", *build_name_options(place.pattern))
     reader, done = await ripgrep.run(options, place.relative, NameReader)
-    order = sorted(place.meant(reader.names()))
-    allowed = done.closed.open_among(order)
-    if len(order) <= _FEW:
-        allowed = [path for path in allowed if not done.closed.forbids(path)]
-    if done.stopped and done.stopped not in TOO_MUCH and not allowed:
-        raise unfinished(done.stopped)
+    order = sorted(place.filter_paths(reader.names()))
+    allowed = done.closed.filter_open(order)
+    if len(order) <= _MAX_CHECKED_SINGLY:
+        allowed = [path for path in allowed if not done.closed.is_closed(path)]
+    if done.stopped and done.stopped not in TOO_MUCH_REASONS and not allowed:
+        raise make_unfinished_error(done.stopped)
     found, closed, order = len(allowed), len(order) - len(allowed), allowed
     if done.stopped == "output_limit":
         reader, _ = await ripgrep.run((*options, "--sort=path"), place.relative, NameReader)
-        order = place.meant(reader.names())
-    shown = (shown_name(path) for path in order if not done.closed.forbids(path))
+        order = place.filter_paths(reader.names())
+    shown = (display_name(path) for path in order if not done.closed.is_closed(path))
     return msgspec.structs.replace(
-        asked,
-        page=line_page(shown, asked.offset, asked.limit, _MAX_TEXT_CHARS),
+        result,
+        page=build_line_page(shown, result.offset, result.limit, _MAX_TEXT_CHARS),
         found=found,
         closed=closed,
         unreadable=done.unreadable,
@@ -121,8 +121,8 @@ async def _listed(ripgrep: Ripgrep, place: SearchPlace, asked: Paths) -> Paths:
     )
 
 
-def normalized(found: Paths) -> Normalized:
-    following = found.next_offset
+def normalize_paths(found: GlobResult) -> NormalizedOutput:
+    next_offset = found.next_offset
     facts = {
         "pattern": found.pattern,
         "path": found.path,
@@ -134,31 +134,31 @@ def normalized(found: Paths) -> Normalized:
         "unreadable": found.unreadable,
         "ignore_files_obeyed": not found.why_all,
     }
-    read_on = {"pattern": found.pattern, "path": found.path, "limit": found.limit, "offset": following}
-    summary = _summary(found)
-    return Normalized(
+    next_arguments = {"pattern": found.pattern, "path": found.path, "limit": found.limit, "offset": next_offset}
+    summary = _summarize(found)
+    return NormalizedOutput(
         summary=summary,
         text="\n".join(filter(None, (found.page.text, found.why_all))),
         user_text=f"Looked in {found.path} for {found.pattern}: {summary}",
         side_effects=(),
         facts=facts,
-        next_hint=f"offset={following} shows the next ones. A narrower pattern finds fewer." if following else "",
-        next_tool=NextTool(tool="glob", input_hint=read_on) if following else None,
+        next_hint=f"offset={next_offset} shows the next ones. A narrower pattern finds fewer." if next_offset else "",
+        next_tool=NextTool(tool="glob", input_hint=next_arguments) if next_offset else None,
     )
 
 
-def _summary(found: Paths) -> str:
+def _summarize(found: GlobResult) -> str:
     closed = f" Not listed, since closed to tools: {found.closed:,}." if found.closed else ""
-    why = f" ({STOPPED[found.stopped]})" if found.stopped else ""
+    why = f" ({STOP_REASONS[found.stopped]})" if found.stopped else ""
     missed = f" Could not be read: {found.unreadable:,}." if found.unreadable else ""
     if not found.found:
         return f"No file fits{why}.{closed}{missed}"
     at_least = "At least " if found.stopped else ""
     files = f"{found.found:,} file{'' if found.found == 1 else 's'}"
-    return f"{at_least}{files}{why}; {_shown(found)}.{closed}{missed}"
+    return f"{at_least}{files}{why}; {_describe_page(found)}.{closed}{missed}"
 
 
-def _shown(found: Paths) -> str:
+def _describe_page(found: GlobResult) -> str:
     returned = found.page.returned
     if not returned:
         return f"none after the first {found.offset:,}"

@@ -14,8 +14,8 @@ from fnmatch import translate
 from typing import NamedTuple
 
 from ...domain.errors import PreconditionError
-from ...sandbox.workspace.workspace import PathRefused
-from ..files.file_content import cannot
+from ...sandbox.workspace.workspace import PathRefusedError
+from ..files.file_content import make_precondition_error
 
 MAX_PATTERN_CHARS = 1_000
 _MAX_ALTERNATIVES = 64
@@ -39,15 +39,15 @@ class GlobPattern(NamedTuple):
     matches: Callable[[bytes], bool] | None
 
 
-def read_pattern(text: str) -> GlobPattern:
+def parse_pattern(text: str) -> GlobPattern:
     """`PathRefused` when it leads up, `PreconditionError` when it is no pattern."""
     if "\0" in text:
-        raise _unusable("it holds a NUL character")
+        raise _make_pattern_error("it holds a NUL character")
     anywhere = "/" not in text
-    alternatives = [_components(pattern, anywhere) for pattern in _expanded(text)]
+    alternatives = [_split_components(pattern, anywhere) for pattern in _expand_braces(text)]
     if any(".." in each for each in alternatives):
-        raise PathRefused("The pattern leads upwards by `..`. Begin it at a folder.", "outside")
-    shared = _literal_start(alternatives)
+        raise PathRefusedError("The pattern leads upwards by `..`. Begin it at a folder.", "outside")
+    shared = _count_literal_names(alternatives)
     rests = [each[shared:] for each in alternatives]
     folder = "/".join(alternatives[0][:shared])
     lasts = tuple(dict.fromkeys(each[-1] for each in rests))
@@ -57,15 +57,15 @@ def read_pattern(text: str) -> GlobPattern:
         folder="/" + folder if text.startswith("/") else folder,
         names=lasts if by_name and "*" not in lasts else (),
         depth=None if any(_ANY_FOLDERS in each for each in rests) else max(map(len, rests)),
-        matches=None if by_name and all(each[:-1] == [_ANY_FOLDERS] for each in rests) else _matcher(rests),
+        matches=None if by_name and all(each[:-1] == [_ANY_FOLDERS] for each in rests) else _compile_matcher(rests),
     )
 
 
-def _unusable(why: str) -> PreconditionError:
-    return cannot(f"The glob pattern cannot be used: {why}")
+def _make_pattern_error(why: str) -> PreconditionError:
+    return make_precondition_error(f"The glob pattern cannot be used: {why}")
 
 
-def _components(pattern: str, anywhere: bool) -> list[str]:
+def _split_components(pattern: str, anywhere: bool) -> list[str]:
     names = [name for name in pattern.split("/") if name not in ("", ".")]
     if anywhere:
         names.insert(0, _ANY_FOLDERS)
@@ -77,7 +77,7 @@ def _components(pattern: str, anywhere: bool) -> list[str]:
     return once or ["*"]
 
 
-def _literal_start(alternatives: Sequence[list[str]]) -> int:
+def _count_literal_names(alternatives: Sequence[list[str]]) -> int:
     """How many names, without the last one, are the same in all and mean themselves."""
     count = 0
     for names in zip(*(each[:-1] for each in alternatives), strict=False):
@@ -87,23 +87,23 @@ def _literal_start(alternatives: Sequence[list[str]]) -> int:
     return count
 
 
-def _expanded(text: str) -> list[str]:
+def _expand_braces(text: str) -> list[str]:
     """Every pattern without braces that it stands for."""
     done: list[str] = []
     waiting = [text]
     while waiting:
         pattern = waiting.pop()
-        choices = _first_choices(pattern)
+        choices = _expand_first_braces(pattern)
         if choices is None:
             done.append(pattern)
         else:
             waiting += choices
         if len(done) + len(waiting) > _MAX_ALTERNATIVES:
-            raise _unusable(f"its braces stand for more than {_MAX_ALTERNATIVES} patterns")
+            raise _make_pattern_error(f"its braces stand for more than {_MAX_ALTERNATIVES} patterns")
     return done
 
 
-def _first_choices(pattern: str) -> list[str] | None:
+def _expand_first_braces(pattern: str) -> list[str] | None:
     """The pattern with its first braces replaced by each of the alternatives in them; None when there are none."""
     depth = start = 0
     cuts: list[int] = []
@@ -121,11 +121,11 @@ def _first_choices(pattern: str) -> list[str] | None:
                 pieces = [pattern[edges[n] + 1 : edges[n + 1]] for n in range(len(edges) - 1)]
                 return [pattern[:start] + piece + pattern[at + 1 :] for piece in pieces]
     if depth:
-        raise _unusable("a `{` is not closed; `[{]` means the character")
+        raise _make_pattern_error("a `{` is not closed; `[{]` means the character")
     return None
 
 
-def _matcher(alternatives: Sequence[Sequence[str]]) -> Callable[[bytes], bool]:
+def _compile_matcher(alternatives: Sequence[Sequence[str]]) -> Callable[[bytes], bool]:
     fits = re.compile("|".join(map(_path_regex, alternatives))).fullmatch
 
     def matches(path: bytes) -> bool:
@@ -138,7 +138,7 @@ def _path_regex(components: Sequence[str]) -> str:
     """What stands between two `**` is taken at its first place, and never given back: a later one would leave less for
     the rest. So no pattern takes long. The same holds for `*` in a name.
     """
-    first, *others = _split(components, _ANY_FOLDERS)
+    first, *others = _split_at(components, _ANY_FOLDERS)
     if not others:
         return "/".join(map(_name_regex, first))
     *between, last = ["/".join(map(_name_regex, names)) for names in others]
@@ -147,7 +147,7 @@ def _path_regex(components: Sequence[str]) -> str:
 
 
 def _name_regex(glob: str) -> str:
-    first, *others = _split(_TOKEN.findall(glob), "*")
+    first, *others = _split_at(_TOKEN.findall(glob), "*")
     start = "".join(map(_letter_regex, first))
     if not others:
         return start
@@ -165,7 +165,7 @@ def _letter_regex(letter: str) -> str:
     return re.escape(letter[-1])
 
 
-def _split(parts: Sequence[str], mark: str) -> list[list[str]]:
+def _split_at(parts: Sequence[str], mark: str) -> list[list[str]]:
     """The parts between the marks."""
     groups: list[list[str]] = [[]]
     for part in parts:

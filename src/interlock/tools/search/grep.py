@@ -7,33 +7,33 @@ from collections.abc import Callable
 
 from ...domain.decision import Decision
 from ...domain.outcome import NextTool
-from ...domain.tool import JsonObject, Normalized, Problem, Situation, ToolContext, ToolDefinition
+from ...domain.tool import JsonObject, NormalizedOutput, CheckProblem, CallContext, ToolContext, ToolDefinition
 from ...registry.decorator import tool
 from ...sandbox.interface import CommandSandbox
 from ...sandbox.workspace.workspace import Workspace
-from ..files.file_content import cannot
-from .place import search_opinion, search_place, search_problem
-from .query import Matches, Query, search
-from .ripgrep import STOPPED, Ripgrep
+from ..files.file_content import make_precondition_error
+from .place import authorize_search, find_search_root, check_search
+from .query import SearchMatches, Query, run_search
+from .ripgrep import STOP_REASONS, Ripgrep
 
 #: Wider than what a page holds: what is shown for a secret may be longer than the secret.
 _MAX_OUTPUT_CHARS = 34_000
 _MAX_NAMED = 10
 
 
-def grep(
+def grep_tool(
     workspace: Workspace, commands: CommandSandbox, rg: str, hidden: Callable[[], tuple[str, ...]]
 ) -> ToolDefinition:
     """The tool, for the files of this workspace. `hidden` gives the absolute paths of all that is closed to tools."""
     ripgrep = Ripgrep(workspace, commands, rg, hidden)
 
-    def check(arguments: JsonObject, context: ToolContext) -> Problem | None:
-        return search_problem(workspace, arguments["path"], arguments["glob"])
+    def check(arguments: JsonObject, context: ToolContext) -> CheckProblem | None:
+        return check_search(workspace, arguments["path"], arguments["glob"])
 
-    def authorize(arguments: JsonObject, situation: Situation) -> Decision | None:
-        return search_opinion(workspace, arguments["path"], arguments["glob"]) or ripgrep.opinion()
+    def authorize(arguments: JsonObject, situation: CallContext) -> Decision | None:
+        return authorize_search(workspace, arguments["path"], arguments["glob"]) or ripgrep.authorize()
 
-    async def handler(context: ToolContext, query: Query) -> Matches:
+    async def handler(context: ToolContext, query: Query) -> SearchMatches:
         """Search the contents of files for a regular expression. Returns lines as `path:line: text`, sorted by path.
 
         Files that .gitignore leaves out are searched only when path names them or a folder of them. Links are not
@@ -52,8 +52,8 @@ def grep(
             offset: How many to skip, to read on.
         """
         if "\0" in query.pattern:
-            raise cannot(r"The pattern holds a NUL character. `\x00` stands for one")
-        return await search(ripgrep, query, search_place(workspace, query.path, query.glob, context.judged))
+            raise make_precondition_error(r"The pattern holds a NUL character. `\x00` stands for one")
+        return await run_search(ripgrep, query, find_search_root(workspace, query.path, query.glob, context.judged))
 
     return tool(
         handler,
@@ -65,17 +65,17 @@ def grep(
         timeout_seconds=60,
         max_output_chars=_MAX_OUTPUT_CHARS,
         resources={"path": "path"},
-        reach=ripgrep.reach,
+        reach=ripgrep.describe_scope,
         check=check,
         authorize=authorize,
-        normalize=normalized,
+        normalize=normalize_matches,
     )
 
 
-def normalized(found: Matches) -> Normalized:
+def normalize_matches(found: SearchMatches) -> NormalizedOutput:
     query = found.query
-    summary = _summary(found)
-    following = found.next_offset
+    summary = _summarize(found)
+    next_offset = found.next_offset
     facts = {
         "query": query.model_dump(exclude_defaults=True),
         "matched_lines": found.lines,
@@ -87,35 +87,35 @@ def normalized(found: Matches) -> Normalized:
         "unreadable": found.unreadable,
         "ignore_files_obeyed": not found.why_all,
     }
-    read_on = query.model_dump(exclude_defaults=True) | {"offset": following}
+    next_arguments = query.model_dump(exclude_defaults=True) | {"offset": next_offset}
     fewer = "A narrower pattern, path or glob finds fewer."
-    return Normalized(
+    return NormalizedOutput(
         summary=summary,
-        text=_text(found),
+        text=_format_text(found),
         user_text=f"Searched {query.path} for {query.pattern}: {summary}",
         side_effects=(),
         facts=facts,
-        next_hint=f"offset={following} shows the next ones. {fewer}" if following else "",
-        next_tool=NextTool(tool="grep", input_hint=read_on) if following else None,
+        next_hint=f"offset={next_offset} shows the next ones. {fewer}" if next_offset else "",
+        next_tool=NextTool(tool="grep", input_hint=next_arguments) if next_offset else None,
     )
 
 
-def _summary(found: Matches) -> str:
+def _summarize(found: SearchMatches) -> str:
     query, returned = found.query, found.page.returned
     at_least = "At least " if found.stopped else ""
     if not found.files and found.binary:
-        return f"{at_least}{_counted(len(found.binary), 'binary file')} with a match, and no other file."
+        return f"{at_least}{_pluralize(len(found.binary), 'binary file')} with a match, and no other file."
     if not found.files and found.stopped:
-        return f"No match so far: {STOPPED[found.stopped]}."
+        return f"No match so far: {STOP_REASONS[found.stopped]}."
     if not found.files:
         return "No match in what could be read." if found.unreadable else "No match."
-    files = _counted(found.files, "file")
-    matched = files if query.output == "files" else f"{_counted(found.lines, 'matching line')} in {files}"
-    why = f" ({STOPPED[found.stopped]})" if found.stopped else ""
-    return f"{at_least}{matched}{why}; {_shown(query.offset, returned, found.total)}."
+    files = _pluralize(found.files, "file")
+    matched = files if query.output == "files" else f"{_pluralize(found.lines, 'matching line')} in {files}"
+    why = f" ({STOP_REASONS[found.stopped]})" if found.stopped else ""
+    return f"{at_least}{matched}{why}; {_describe_page(query.offset, returned, found.total)}."
 
 
-def _shown(offset: int, returned: int, total: int) -> str:
+def _describe_page(offset: int, returned: int, total: int) -> str:
     if not returned:
         return f"none after the first {offset:,}"
     if returned == total:
@@ -123,11 +123,11 @@ def _shown(offset: int, returned: int, total: int) -> str:
     return f"{offset + 1:,} to {offset + returned:,} shown"
 
 
-def _counted(number: int, what: str) -> str:
+def _pluralize(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def _text(found: Matches) -> str:
+def _format_text(found: SearchMatches) -> str:
     """The lines, then what else a reader should know."""
     notes: list[str] = []
     if found.binary:

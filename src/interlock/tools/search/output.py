@@ -13,13 +13,13 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from .ripgrep import Enough
+from .ripgrep import EnoughOutputError
 
 #: More than any search finds.
 MAX_OFFSET = 1_000_000_000
 #: What is kept of one line while searching, and what is shown of it.
-_KEPT_BYTES = 2_000
-_SHOWN_BYTES = 400
+_MAX_KEPT_BYTES = 2_000
+_MAX_SHOWN_BYTES = 400
 #: A line longer than this is read no further.
 _MAX_LINE_BYTES = 4 << 20
 #: Between lines that do not follow each other.
@@ -32,10 +32,10 @@ _found_line = re.compile(rb"\d+:").match
 #: Line number, `:` or `-`, and the column of a line that was found.
 _line_start = re.compile(rb"(\d+)(?::(\d+):|-)").match
 #: Half characters where a line was cut.
-_halves = re.compile(f"{_CUT}\ufffd+|\ufffd+{_CUT}")
+_split_character = re.compile(f"{_CUT}\ufffd+|\ufffd+{_CUT}")
 
 
-class HitReader:
+class MatchReader:
     """Found lines by file, in the order that they come. Raises `Enough` when there are more of them than wanted."""
 
     def __init__(self, wanted: int, *, with_context: bool) -> None:
@@ -60,7 +60,7 @@ class HitReader:
             self._read(self._rest + _MARK)
             self._rest, self._skipping = b"", True
         if self._found > self._wanted:
-            raise Enough
+            raise EnoughOutputError
 
     @property
     def binary(self) -> set[bytes]:
@@ -82,7 +82,7 @@ class HitReader:
         if self._path:
             path, self._path = self._path + path, b""
         if nul:
-            self.lines[path].append(text if len(text) <= _KEPT_BYTES else cut_line(text, _KEPT_BYTES))
+            self.lines[path].append(text if len(text) <= _MAX_KEPT_BYTES else truncate_line(text, _MAX_KEPT_BYTES))
             self._found += not self._with_context or _found_line(text) is not None
         else:
             self._path = path + b"\n"
@@ -128,7 +128,7 @@ class Page(NamedTuple):
     returned: int
 
 
-class _Room:
+class _PageBuilder:
     """Lines for a page: as many items as wanted and as fit, but one at least."""
 
     def __init__(self, wanted: int, chars: int) -> None:
@@ -146,71 +146,73 @@ class _Room:
         self.returned += 1
         return True
 
-    def page(self) -> Page:
+    def build(self) -> Page:
         return Page("\n".join(self.lines), self.returned)
 
 
-def line_page(lines: Iterable[str], first: int, limit: int, room_chars: int) -> Page:
-    room = _Room(limit, room_chars)
+def build_line_page(lines: Iterable[str], first: int, limit: int, room_chars: int) -> Page:
+    builder = _PageBuilder(limit, room_chars)
     for line in islice(lines, first, None):
-        if not room.add([line]):
+        if not builder.add([line]):
             break
-    return room.page()
+    return builder.build()
 
 
-def hit_page(
+def build_match_page(
     files: Iterable[tuple[bytes, Sequence[bytes]]], first: int, limit: int, context: int, room_chars: int
 ) -> Page:
     """The found lines from `first` on, with the lines around them."""
-    room = _Room(limit, room_chars)
+    builder = _PageBuilder(limit, room_chars)
     for path, lines in files:
         found = [at for at, line in enumerate(lines) if _found_line(line)]
         free = 0
         for at in found[first:]:
-            start, end = _around(lines, at, context, free)
-            block = [shown_line(path, line) for line in lines[start:end]]
-            if context and room.lines and not _follows(lines, start, free):
+            start, end = _find_context_range(lines, at, context, free)
+            block = [format_line(path, line) for line in lines[start:end]]
+            if context and builder.lines and not _is_adjacent(lines, start, free):
                 block.insert(0, _GAP)
-            if not room.add(block):
-                return room.page()
+            if not builder.add(block):
+                return builder.build()
             free = end
         first = max(0, first - len(found))
-    return room.page()
+    return builder.build()
 
 
-def _around(lines: Sequence[bytes], at: int, context: int, free: int) -> tuple[int, int]:
+def _find_context_range(lines: Sequence[bytes], at: int, context: int, free: int) -> tuple[int, int]:
     """From where to where the lines around a found one go: not into others that were found, nor before `free`."""
-    number = _number(lines[at])
+    number = _parse_line_number(lines[at])
     start, end = at, at + 1
-    while start > free and not _found_line(lines[start - 1]) and _number(lines[start - 1]) >= number - context:
+    while (
+        start > free and not _found_line(lines[start - 1]) and _parse_line_number(lines[start - 1]) >= number - context
+    ):
         start -= 1
-    while end < len(lines) and not _found_line(lines[end]) and _number(lines[end]) <= number + context:
+    while end < len(lines) and not _found_line(lines[end]) and _parse_line_number(lines[end]) <= number + context:
         end += 1
     return start, end
 
 
-def _follows(lines: Sequence[bytes], start: int, free: int) -> bool:
+def _is_adjacent(lines: Sequence[bytes], start: int, free: int) -> bool:
     """Is a line the next one of its file after those that are shown?"""
-    return 0 < start == free and _number(lines[start]) == _number(lines[start - 1]) + 1
+    return 0 < start == free and _parse_line_number(lines[start]) == _parse_line_number(lines[start - 1]) + 1
 
 
-def _number(line: bytes) -> int:
+def _parse_line_number(line: bytes) -> int:
     start = _line_start(line)
     return int(start[1]) if start else 0
 
 
-def shown_line(path: bytes, line: bytes) -> str:
+def format_line(path: bytes, line: bytes) -> str:
     """`path:number: text`, with dashes when it is only around a line that was found."""
-    line = cut_line(line, _SHOWN_BYTES)
+    line = truncate_line(line, _MAX_SHOWN_BYTES)
     start = _line_start(line)
     if start is None:
-        return shown_name(path)
+        return display_name(path)
     mark = ":" if start[2] else "-"
     text = line[start.end() :].removesuffix(b"\r").decode(errors="replace")
-    return f"{shown_name(path)}{mark}{start[1].decode()}{mark} {_halves.sub(_CUT, text)}"
+    return f"{display_name(path)}{mark}{start[1].decode()}{mark} {_split_character.sub(_CUT, text)}"
 
 
-def cut_line(line: bytes, room: int) -> bytes:
+def truncate_line(line: bytes, room: int) -> bytes:
     """A long line cut around the place that was found, with a mark on each side that is missing."""
     start = _line_start(line)
     if start is None or len(line) - start.end() <= room:
@@ -226,7 +228,7 @@ def cut_line(line: bytes, room: int) -> bytes:
     return b"%b:%d:%b" % (start[1], place - begin + len(before) + 1, kept)
 
 
-def shown_name(path: bytes) -> str:
+def display_name(path: bytes) -> str:
     r"""A path as it can stand on one line. What is not text is quoted: `"a\nb"`, `"\xff"`."""
     text = os.fsdecode(path).removeprefix("./")
     if text.isprintable():

@@ -12,13 +12,29 @@ import msgspec
 from pydantic import BaseModel, Field
 
 from .glob_pattern import MAX_PATTERN_CHARS
-from .output import MAX_OFFSET, CountReader, HitReader, NameReader, Page, hit_page, line_page, shown_name
-from .place import SearchPlace
-from .ripgrep import TOO_MUCH, Closed, Ripgrep, name_options, search_options, unfinished
+from .output import (
+    MAX_OFFSET,
+    CountReader,
+    MatchReader,
+    NameReader,
+    Page,
+    build_match_page,
+    build_line_page,
+    display_name,
+)
+from .place import SearchRoot
+from .ripgrep import (
+    TOO_MUCH_REASONS,
+    ClosedPaths,
+    Ripgrep,
+    build_name_options,
+    build_search_options,
+    make_unfinished_error,
+)
 
-Output: TypeAlias = Literal["content", "files", "count"]
+OutputMode: TypeAlias = Literal["content", "files", "count"]
 
-_Reader: TypeAlias = HitReader | CountReader | NameReader
+_Reader: TypeAlias = MatchReader | CountReader | NameReader
 
 MAX_REGEX_CHARS = 4_000
 MAX_CONTEXT = 10
@@ -27,7 +43,7 @@ MAX_LIMIT = 1_000
 #: More lines than this are not counted.
 MAX_COUNTED = 50_000
 MAX_TEXT_CHARS = 30_000
-_FORMS: dict[Output, tuple[str, ...]] = {
+_MODE_OPTIONS: dict[OutputMode, tuple[str, ...]] = {
     "content": ("--line-number", "--column", "--with-filename", "--no-heading", "--no-context-separator", "--binary"),
     "files": ("--files-with-matches", "--binary"),
     "count": ("--count", "--with-filename", "--binary"),
@@ -40,7 +56,7 @@ class Query(BaseModel, frozen=True):
     pattern: str = Field(min_length=1, max_length=MAX_REGEX_CHARS)
     path: str = "."
     glob: str = Field(default="", max_length=MAX_PATTERN_CHARS)
-    output: Output = "content"
+    output: OutputMode = "content"
     context: int = Field(default=0, ge=0, le=MAX_CONTEXT)
     case_insensitive: bool = False
     literal: bool = False
@@ -49,7 +65,7 @@ class Query(BaseModel, frozen=True):
     offset: int = Field(default=0, ge=0, le=MAX_OFFSET)
 
 
-class Matches(msgspec.Struct, frozen=True, kw_only=True):
+class SearchMatches(msgspec.Struct, frozen=True, kw_only=True):
     """What was found, and the page of it that is shown."""
 
     query: Query
@@ -78,67 +94,69 @@ class Matches(msgspec.Struct, frozen=True, kw_only=True):
         return after if self.page.returned and (after < self.total or self.stopped) else None
 
 
-async def search(ripgrep: Ripgrep, query: Query, place: SearchPlace) -> Matches:
+async def run_search(ripgrep: Ripgrep, query: Query, place: SearchRoot) -> SearchMatches:
     if place.is_missing:
-        return Matches(query=query)
-    options = _options(query, place)
-    reader, done = await ripgrep.run(options, place.relative, lambda: _reader(query, MAX_COUNTED))
+        return SearchMatches(query=query)
+    options = _build_options(query, place)
+    reader, status = await ripgrep.run(options, place.relative, lambda: _make_reader(query, MAX_COUNTED))
     counts = reader.counts()
-    meant = place.meant(list(counts))
-    allowed = done.closed.open_among(meant)
+    candidates = place.filter_paths(list(counts))
+    allowed = status.closed.filter_open(candidates)
     order, source = sorted(allowed), reader
-    binary = _binary(reader, place, done.closed)
-    if done.stopped in TOO_MUCH:
+    binary = _list_binary_files(reader, place, status.closed)
+    if status.stopped in TOO_MUCH_REASONS:
         wanted = query.offset + query.limit
-        source, _ = await ripgrep.run((*options, "--sort=path"), place.relative, lambda: _reader(query, wanted))
-        order = place.meant(list(source.counts()))
-    elif done.stopped and not allowed and not binary:
-        raise unfinished(done.stopped)
-    return Matches(
+        source, _ = await ripgrep.run((*options, "--sort=path"), place.relative, lambda: _make_reader(query, wanted))
+        order = place.filter_paths(list(source.counts()))
+    elif status.stopped and not allowed and not binary:
+        raise make_unfinished_error(status.stopped)
+    return SearchMatches(
         query=query,
-        page=_page(query, source, (path for path in order if not done.closed.forbids(path))),
+        page=_build_page(query, source, (path for path in order if not status.closed.is_closed(path))),
         lines=sum(counts[path] for path in allowed),
         files=len(allowed),
         binary=binary,
-        closed=done.closed.count_in(place.relative) + len(meant) - len(allowed),
-        unreadable=done.unreadable,
-        stopped=done.stopped,
-        why_all=done.why_all(),
+        closed=status.closed.count_below(place.relative) + len(candidates) - len(allowed),
+        unreadable=status.unreadable,
+        stopped=status.stopped,
+        why_all=status.why_all(),
     )
 
 
-def _options(query: Query, place: SearchPlace) -> tuple[str, ...]:
-    words = search_options(
+def _build_options(query: Query, place: SearchRoot) -> tuple[str, ...]:
+    words = build_search_options(
         query.pattern, literal=query.literal, multiline=query.multiline, case_insensitive=query.case_insensitive
     )
     context = (f"--context={query.context}",) if query.context and query.output == "content" else ()
-    return (*_FORMS[query.output], *context, *name_options(place.pattern), *words)
+    return (*_MODE_OPTIONS[query.output], *context, *build_name_options(place.pattern), *words)
 
 
-def _reader(query: Query, wanted: int) -> _Reader:
+def _make_reader(query: Query, wanted: int) -> _Reader:
     match query.output:
         case "content":
-            return HitReader(wanted, with_context=query.context > 0)
+            return MatchReader(wanted, with_context=query.context > 0)
         case "count":
             return CountReader()
         case "files":
             return NameReader()
 
 
-def _page(query: Query, reader: _Reader, paths: Iterable[bytes]) -> Page:
+def _build_page(query: Query, reader: _Reader, paths: Iterable[bytes]) -> Page:
     first, limit = query.offset, query.limit
     match reader:
-        case HitReader():
+        case MatchReader():
             files = ((path, reader.lines[path]) for path in paths)
-            return hit_page(files, first, limit, query.context, MAX_TEXT_CHARS)
+            return build_match_page(files, first, limit, query.context, MAX_TEXT_CHARS)
         case CountReader():
             counts = reader.counts()
-            return line_page((f"{shown_name(path)}: {counts[path]}" for path in paths), first, limit, MAX_TEXT_CHARS)
+            return build_line_page(
+                (f"{display_name(path)}: {counts[path]}" for path in paths), first, limit, MAX_TEXT_CHARS
+            )
         case NameReader():
-            return line_page(map(shown_name, paths), first, limit, MAX_TEXT_CHARS)
+            return build_line_page(map(display_name, paths), first, limit, MAX_TEXT_CHARS)
 
 
-def _binary(reader: _Reader, place: SearchPlace, closed: Closed) -> tuple[str, ...]:
-    if not isinstance(reader, HitReader):
+def _list_binary_files(reader: _Reader, place: SearchRoot, closed: ClosedPaths) -> tuple[str, ...]:
+    if not isinstance(reader, MatchReader):
         return ()
-    return tuple(shown_name(path) for path in place.meant(sorted(reader.binary)) if not closed.forbids(path))
+    return tuple(display_name(path) for path in place.filter_paths(sorted(reader.binary)) if not closed.is_closed(path))

@@ -17,41 +17,49 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from ...domain.decision import Decision, Verdict
 from ...domain.errors import PreconditionError
-from ...domain.tool import JsonObject, Reach, Situation
-from ...sandbox.interface import Command, CommandLimits, CommandSandbox, Ended, Profile, Running, Stream
+from ...domain.tool import JsonObject, SandboxScope, CallContext
+from ...sandbox.interface import (
+    CommandSpec,
+    CommandLimits,
+    CommandSandbox,
+    CommandExit,
+    SandboxProfile,
+    RunningCommand,
+    OutputStream,
+)
 from ...sandbox.workspace.protected import SECRET_FILES, SECRET_FOLDERS, SECRET_PATTERNS
 from ...sandbox.workspace.workspace import Workspace
-from ..files.baseline import shown_path
-from ..files.file_content import cannot
+from ..files.baseline import display_path
+from ..files.file_content import make_precondition_error
 from .glob_pattern import GlobPattern
-from .place import ROOT, Closed, open_below, printed
+from .place import ROOT_PREFIX, ClosedPaths, list_open_below, to_printed_path
 
 #: Lists of what to ignore, and what leads to one of a repository.
-_NAMES = frozenset({".gitignore", ".ignore", ".rgignore", "exclude", "commondir"})
+_IGNORE_FILE_NAMES = frozenset({".gitignore", ".ignore", ".rgignore", "exclude", "commondir"})
 #: Larger than any that a person writes.
-_MAX_BYTES = 1 << 20
+_MAX_IGNORE_FILE_BYTES = 1 << 20
 _IGNORE_SCAN_SECONDS = 5.0
 
 
-def find_odd(root: str) -> str:
+def find_bad_ignore_file(root: str) -> str:
     """The path of one, by its names alone: nothing is opened. Empty when there is none, or none was found in time."""
     deadline = monotonic() + _IGNORE_SCAN_SECONDS
     for folder, _, names in os.walk(root):
-        for name in sorted(_NAMES.intersection(names)):
-            if is_odd(path := os.path.join(folder, name)):
+        for name in sorted(_IGNORE_FILE_NAMES.intersection(names)):
+            if is_bad_ignore_file(path := os.path.join(folder, name)):
                 return path
         if monotonic() > deadline:
             break
     return ""
 
 
-def is_odd(path: str) -> bool:
+def is_bad_ignore_file(path: str) -> bool:
     try:
         # Through links, as ripgrep would go.
         found = os.stat(path)
     except OSError:
         return False
-    return not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_BYTES
+    return not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_IGNORE_FILE_BYTES
 
 
 _SECONDS = 20.0
@@ -59,7 +67,7 @@ _SECONDS = 20.0
 _PATIENCE_SECONDS = 1.0
 _LIMITS = CommandLimits(memory_bytes=1 << 30, processes=64, output_bytes=32 << 20, grace_seconds=0.0)
 _MAX_STDERR_BYTES = 1 << 16
-_MAX_SAID_CHARS = 1_000
+_MAX_STDERR_CHARS = 1_000
 #: Of names on a command line. The kernel takes some more.
 _MAX_NAMES_BYTES = 1 << 18
 #: It advises options that a caller does not have, or has by another name.
@@ -68,13 +76,13 @@ _MULTILINE_ADVICE = (
     "Consider enabling multiline mode with the --multiline flag (or -U for short).\n"
     "When multiline mode is enabled, new line characters can be matched."
 )
-_FAILED = 2
+_ERROR_EXIT_CODE = 2
 #: What it says about single files begins like this: their paths begin with `./`.
-_ABOUT_A_FILE = b"rg: ./"
+_FILE_ERROR_PREFIX = b"rg: ./"
 _TYPE = "wanted"
 
 #: Ignore files count without a repository as well. Names that begin with a dot are searched, except git's own.
-_ALWAYS = (
+_COMMON_OPTIONS = (
     "--no-config",
     "--color=never",
     "--hidden",
@@ -85,7 +93,7 @@ _ALWAYS = (
 )
 #: Files that hold credentials are not even opened. Some patterns have exceptions, which globs cannot say: what is found
 #: in the files that these leave is dropped later.
-_NO_SECRETS = tuple(
+_SECRET_EXCLUSIONS = tuple(
     f"--iglob=!**/{{{','.join(sorted(names))}}}"
     for names in (
         ["/".join(path) for path in SECRET_FOLDERS | SECRET_FILES],
@@ -94,7 +102,7 @@ _NO_SECRETS = tuple(
 )
 
 #: Why a search has not seen everything, in words.
-STOPPED: Mapping[str, str] = {
+STOP_REASONS: Mapping[str, str] = {
     "timeout": f"it took longer than {_SECONDS:g} s",
     "memory_limit": "it needed too much memory",
     "output_limit": "there is too much to count",
@@ -102,58 +110,62 @@ STOPPED: Mapping[str, str] = {
     "crashed": "it ended unexpectedly",
 }
 #: Of these, what comes of having found very much.
-TOO_MUCH = frozenset({"enough", "output_limit"})
+TOO_MUCH_REASONS = frozenset({"enough", "output_limit"})
 #: An ignore file may be why.
-_SUSPICIOUS = frozenset({"memory_limit", "crashed"})
+_IGNORE_FILE_SUSPECTS = frozenset({"memory_limit", "crashed"})
 
 
-class Enough(Exception):
+class EnoughOutputError(Exception):
     """Raised by the reader of an output: the rest is not wanted."""
 
 
-class Reader(Protocol):
+class OutputReader(Protocol):
     """Takes what ripgrep prints. It may raise `Enough`."""
 
     def feed(self, chunk: bytes) -> None: ...
 
 
-_R = TypeVar("_R", bound=Reader)
+_R = TypeVar("_R", bound=OutputReader)
 
 
-class Searched(NamedTuple):
+class SearchStatus(NamedTuple):
     """What became of a search."""
 
     #: Empty when it saw everything, else a key of `STOPPED`.
     stopped: str
     #: How many files and folders could not be read.
     unreadable: int
-    closed: Closed
+    closed: ClosedPaths
     #: An ignore file that cannot be read, so that none was obeyed: its path, as ripgrep would print it.
-    odd: bytes = b""
+    bad_ignore_file: bytes = b""
 
     def why_all(self) -> str:
         """Why ignore files were not obeyed, as a note; empty when they were."""
-        if not self.odd:
+        if not self.bad_ignore_file:
             return ""
-        which = "one of them" if self.closed.forbids(self.odd) else os.fsdecode(self.odd).removeprefix("./")
+        which = (
+            "one of them"
+            if self.closed.is_closed(self.bad_ignore_file)
+            else os.fsdecode(self.bad_ignore_file).removeprefix("./")
+        )
         shown = which if which.isprintable() else "one of them"
         return f"[ignore files were not obeyed, since {shown} is not a plain file of a usual size]"
 
 
-class _Attempt(NamedTuple):
+class _SearchAttempt(NamedTuple):
     stopped: str
     said: bytearray
     odd: str = ""
 
 
-class _Plan(NamedTuple):
+class _SearchPlan(NamedTuple):
     place: str
     hidden: tuple[str, ...]
-    closed: Closed
+    closed: ClosedPaths
     unlistable: frozenset[bytes]
 
 
-class _Names:
+class _NameCollector:
     """A reader of `path NUL path NUL ...`."""
 
     def __init__(self) -> None:
@@ -162,7 +174,7 @@ class _Names:
     def feed(self, chunk: bytes) -> None:
         self._printed += chunk
 
-    def complete(self) -> list[bytes]:
+    def list_names(self) -> list[bytes]:
         return bytes(self._printed).split(b"\0")[:-1]
 
 
@@ -182,62 +194,75 @@ class Ripgrep:
         self._rg = os.path.realpath(rg)
         self._hidden = hidden
         #: The last ignore file that could not be read: while it is there, nobody waits for it again.
-        self._odd = ""
+        self._bad_ignore_file = ""
 
-    async def run(self, options: Sequence[str], place: str, new_reader: Callable[[], _R]) -> tuple[_R, Searched]:
+    async def run(self, options: Sequence[str], place: str, new_reader: Callable[[], _R]) -> tuple[_R, SearchStatus]:
         """Search a real path from the workspace on. Paths in the output are from there on, and begin with `./`.
 
         A search that has to be done again gets a new reader. `PreconditionError` in ripgrep's words when it cannot do
         this. `SandboxSetupError` when the workspace is not the folder any more that it was.
         """
-        self._workspace.check_unmoved()
+        self._workspace.check_not_replaced()
         hidden = await asyncio.to_thread(self._hidden) if self._hidden else ()
-        reader, odd = new_reader(), self._odd if self._odd and is_odd(self._odd) else ""
-        done = _Attempt("", bytearray(), odd)
-        closed = Closed(self._workspace, hidden)
-        plan = _Plan(place, hidden, closed, self._unlistable(closed))
+        reader, odd = (
+            new_reader(),
+            self._bad_ignore_file if self._bad_ignore_file and is_bad_ignore_file(self._bad_ignore_file) else "",
+        )
+        done = _SearchAttempt("", bytearray(), odd)
+        closed = ClosedPaths(self._workspace, hidden)
+        plan = _SearchPlan(place, hidden, closed, self._find_unlistable(closed))
         if not odd:
             done = await self._search(plan, options, reader)
         if done.odd:
             reader = new_reader()
-            again = await self._search(plan, options, reader, obeying=False)
+            again = await self._search(plan, options, reader, use_ignore_files=False)
             done = again._replace(odd=done.odd)
-        self._odd = done.odd
-        unreadable = closed.unreadable_in(place, _unreadable(done.said))
-        if printed(place) in unreadable:
-            raise cannot(f"{shown_path(place)} cannot be read, so nothing was searched")
-        return reader, Searched(done.stopped, len(unreadable), closed, self._printed(done.odd))
+        self._bad_ignore_file = done.odd
+        unreadable = closed.find_unreadable(place, _find_unreadable(done.said))
+        if to_printed_path(place) in unreadable:
+            raise make_precondition_error(f"{display_path(place)} cannot be read, so nothing was searched")
+        return reader, SearchStatus(done.stopped, len(unreadable), closed, self._printed_path(done.odd))
 
-    def _unlistable(self, closed: Closed) -> frozenset[bytes]:
+    def _find_unlistable(self, closed: ClosedPaths) -> frozenset[bytes]:
         """All folders that hidden folders are in, where the backend does not let them be listed."""
         if self._commands.confinement.backend != "landlock":
             return frozenset()
-        return closed.folders_above()
+        return closed.find_parent_folders()
 
-    async def _search(self, plan: "_Plan", options: Sequence[str], reader: Reader, obeying: bool = True) -> _Attempt:
-        ignore = () if obeying else ("--no-ignore",)
-        place, where = printed(plan.place), _where(plan.place)
+    async def _search(
+        self, plan: "_SearchPlan", options: Sequence[str], reader: OutputReader, use_ignore_files: bool = True
+    ) -> _SearchAttempt:
+        ignore = () if use_ignore_files else ("--no-ignore",)
+        place, where = to_printed_path(plan.place), _build_path_arguments(plan.place)
         if place not in plan.unlistable:
-            return await self._attempt(self._command((*options, *ignore), where, plan.hidden), reader, obeying)
-        names = _Names()
+            return await self._attempt(
+                self._build_command((*options, *ignore), where, plan.hidden), reader, use_ignore_files
+            )
+        names = _NameCollector()
         # A file that is named is searched whatever its type is.
         types = (option for option in options if option.startswith("--type"))
-        listed = await self._attempt(self._command(("--files", *types, *ignore), where, ()), names, obeying)
+        listed = await self._attempt(
+            self._build_command(("--files", *types, *ignore), where, ()), names, use_ignore_files
+        )
         # Of those that are shown empty, only the names were seen.
-        files = [path for path in names.complete() if not plan.closed.forbids(path)]
-        given = sorted(set(open_below(place, plan.unlistable, files)))
+        files = [path for path in names.list_names() if not plan.closed.is_closed(path)]
+        given = sorted(set(list_open_below(place, plan.unlistable, files)))
         if listed.odd or listed.stopped or not given:
             return listed
         if sum(map(len, given)) > _MAX_NAMES_BYTES:
-            raise cannot("There are too many files beside a folder that is closed to tools. Search a folder below")
-        command = self._command((*options, *ignore), ("--", *map(os.fsdecode, given)), plan.hidden)
-        found = await self._attempt(command, reader, obeying)
+            raise make_precondition_error(
+                "There are too many files beside a folder that is closed to tools. Search a folder below"
+            )
+        command = self._build_command((*options, *ignore), ("--", *map(os.fsdecode, given)), plan.hidden)
+        found = await self._attempt(command, reader, use_ignore_files)
         return found._replace(said=listed.said + found.said)
 
-    async def _attempt(self, command: Command, reader: Reader, looks: bool = True) -> _Attempt:
+    async def _attempt(
+        self, command: CommandSpec, reader: OutputReader, check_ignore_files: bool = True
+    ) -> _SearchAttempt:
         said = bytearray()
 
-        def receive(stream: Stream, chunk: bytes) -> None:
+        def receive(stream: OutputStream, chunk: bytes) -> None:
             if stream == "stdout":
                 reader.feed(chunk)
             elif len(said) < _MAX_STDERR_BYTES:
@@ -246,21 +271,23 @@ class Ripgrep:
         odd = ""
         try:
             running = await self._commands.start(command, receive)
-            ended, odd = await self._end(running) if looks else (await running.wait(_SECONDS), "")
-            stopped = _stopped(ended, bytes(said))
-        except Enough:
+            ended, odd = (
+                await self._wait_for_exit(running) if check_ignore_files else (await running.wait(_SECONDS), "")
+            )
+            stopped = _find_stop_reason(ended, bytes(said))
+        except EnoughOutputError:
             stopped = "enough"
-        if looks and not odd and stopped in _SUSPICIOUS:
-            odd = await asyncio.to_thread(find_odd, self._workspace.root)
-        return _Attempt(stopped, said, odd)
+        if check_ignore_files and not odd and stopped in _IGNORE_FILE_SUSPECTS:
+            odd = await asyncio.to_thread(find_bad_ignore_file, self._workspace.root)
+        return _SearchAttempt(stopped, said, odd)
 
-    async def _end(self, running: Running) -> tuple[Ended, str]:
+    async def _wait_for_exit(self, running: RunningCommand) -> tuple[CommandExit, str]:
         """The end of a search, and the path of what it was waiting for in vain, if that is why it was ended."""
         odd: list[str] = []
 
         async def look() -> None:
             await asyncio.sleep(_PATIENCE_SECONDS)
-            if found := await asyncio.to_thread(find_odd, self._workspace.root):
+            if found := await asyncio.to_thread(find_bad_ignore_file, self._workspace.root):
                 odd.append(found)
                 await running.stop()
 
@@ -271,26 +298,26 @@ class Ripgrep:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
 
-    def _printed(self, path: str) -> bytes:
-        return printed(os.path.relpath(path, self._workspace.root)) if path else b""
+    def _printed_path(self, path: str) -> bytes:
+        return to_printed_path(os.path.relpath(path, self._workspace.root)) if path else b""
 
-    def opinion(self) -> Decision | None:
+    def authorize(self) -> Decision | None:
         """For `authorize`: without a sandbox a search is a question to a person."""
         if self._is_confined:
             return None
         reason = "The search cannot be held inside the workspace here: this host allows no sandbox."
         return Decision(verdict=Verdict.ASK, reason=reason, rule_ids=("sandbox:none",), layer="sandbox", risk=("read",))
 
-    def reach(self, arguments: JsonObject, situation: Situation) -> Reach:
+    def describe_scope(self, arguments: JsonObject, situation: CallContext) -> SandboxScope:
         confinement = self._commands.confinement
-        return Reach(sandbox=confinement.backend, profile="read-only", capabilities=confinement.capabilities)
+        return SandboxScope(sandbox=confinement.backend, profile="read-only", capabilities=confinement.capabilities)
 
     @property
     def _is_confined(self) -> bool:
         return self._commands.confinement.backend != "none"
 
-    def _command(self, options: Sequence[str], where: Sequence[str], hidden: tuple[str, ...]) -> Command:
-        profile = Profile(
+    def _build_command(self, options: Sequence[str], where: Sequence[str], hidden: tuple[str, ...]) -> CommandSpec:
+        profile = SandboxProfile(
             workspace=self._workspace.root,
             identity=self._workspace.identity,
             # A backend that cannot hold this would refuse, and a person has said yes to a search that nothing holds.
@@ -300,31 +327,38 @@ class Ripgrep:
             hidden=hidden if self._is_confined else (),
             limits=_LIMITS,
         )
-        return Command(profile=profile, argv=(self._rg, *_ALWAYS, *options, *where))
+        return CommandSpec(profile=profile, argv=(self._rg, *_COMMON_OPTIONS, *options, *where))
 
 
-def _where(place: str) -> tuple[str, ...]:
+def _build_path_arguments(place: str) -> tuple[str, ...]:
     # Ignore files count from the workspace on, and none above it.
     return ("--no-ignore-parent", "--", ".") if place == "." else ("--", f"./{place}")
 
 
-def unfinished(stopped: str) -> PreconditionError:
+def make_unfinished_error(stopped: str) -> PreconditionError:
     """For a search that was ended and had found nothing: whether it ever began is not known."""
-    return cannot(
-        f"The search was not finished: {STOPPED[stopped]}, and nothing was found until then. "
+    return make_precondition_error(
+        f"The search was not finished: {STOP_REASONS[stopped]}, and nothing was found until then. "
         "Search a smaller folder, or fewer files"
     )
 
 
-def search_options(pattern: str, *, literal: bool, multiline: bool, case_insensitive: bool) -> tuple[str, ...]:
+def build_search_options(pattern: str, *, literal: bool, multiline: bool, case_insensitive: bool) -> tuple[str, ...]:
     """How to look for a text in files."""
     flags = {"--fixed-strings": literal, "--multiline": multiline, "--ignore-case": case_insensitive}
     chosen = (flag for flag, wanted in flags.items() if wanted)
     # Files are read and not mapped: what is mapped counts as memory. Large sets of states are not worth their memory.
-    return (*_NO_SECRETS, "--no-mmap", "--dfa-size-limit=64M", "--regex-size-limit=16M", *chosen, f"--regexp={pattern}")
+    return (
+        *_SECRET_EXCLUSIONS,
+        "--no-mmap",
+        "--dfa-size-limit=64M",
+        "--regex-size-limit=16M",
+        *chosen,
+        f"--regexp={pattern}",
+    )
 
 
-def name_options(pattern: GlobPattern) -> tuple[str, ...]:
+def build_name_options(pattern: GlobPattern) -> tuple[str, ...]:
     """Which files to look at, as far as ripgrep can tell."""
     depth = () if pattern.depth is None else (f"--max-depth={pattern.depth}",)
     if not pattern.names:
@@ -332,25 +366,25 @@ def name_options(pattern: GlobPattern) -> tuple[str, ...]:
     return (*depth, *(f"--type-add={_TYPE}:{name}" for name in pattern.names), f"--type={_TYPE}")
 
 
-def _unreadable(said: bytearray) -> Iterator[bytes]:
+def _find_unreadable(said: bytearray) -> Iterator[bytes]:
     """The files in `rg: ./path: why` lines."""
     for line in said.split(b"\n"):
-        if line.startswith(_ABOUT_A_FILE):
-            yield bytes(line[len(_ABOUT_A_FILE) - len(ROOT) :].rpartition(b": ")[0])
+        if line.startswith(_FILE_ERROR_PREFIX):
+            yield bytes(line[len(_FILE_ERROR_PREFIX) - len(ROOT_PREFIX) :].rpartition(b": ")[0])
 
 
-def _stopped(ended: Ended, said: bytes) -> str:
+def _find_stop_reason(ended: CommandExit, said: bytes) -> str:
     if ended.reason != "exited":
-        return ended.reason if ended.reason in STOPPED else "crashed"
+        return ended.reason if ended.reason in STOP_REASONS else "crashed"
     if ended.exit_code is None:
         return "crashed"
-    if ended.exit_code >= _FAILED and not said.startswith(_ABOUT_A_FILE):
-        raise cannot(f"The search was not done. ripgrep says: {_words(said) or 'nothing'}")
+    if ended.exit_code >= _ERROR_EXIT_CODE and not said.startswith(_FILE_ERROR_PREFIX):
+        raise make_precondition_error(f"The search was not done. ripgrep says: {_clean_stderr(said) or 'nothing'}")
     return ""
 
 
-def _words(said: bytes) -> str:
+def _clean_stderr(said: bytes) -> str:
     words = said.decode(errors="replace").removeprefix("rg: ").strip().removesuffix(_PCRE2_ADVICE).rstrip()
     if words.endswith(_MULTILINE_ADVICE):
         words = words.removesuffix(_MULTILINE_ADVICE) + "Set multiline=true"
-    return words[:_MAX_SAID_CHARS]
+    return words[:_MAX_STDERR_CHARS]

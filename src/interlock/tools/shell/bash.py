@@ -13,32 +13,41 @@ from pydantic import Field
 
 from ...domain.decision import Decision, Verdict
 from ...domain.errors import PreconditionError
-from ...domain.tool import JsonObject, Mode, Normalized, Problem, Reach, Situation, ToolContext, ToolDefinition
+from ...domain.tool import (
+    JsonObject,
+    PermissionMode,
+    NormalizedOutput,
+    CheckProblem,
+    SandboxScope,
+    CallContext,
+    ToolContext,
+    ToolDefinition,
+)
 from ...registry.decorator import tool
 from ...sandbox.interface import CommandLimits, CommandSandbox
-from ...sandbox.workspace.workspace import PathRefused, Workspace
-from ..files.boundary import path_opinion
-from .command import MAX_OUTPUT_CHARS, Order, Words, run_command
-from .command_result import CommandResult, normalized
+from ...sandbox.workspace.workspace import PathRefusedError, Workspace
+from ..files.boundary import make_path_authorizer
+from .command import MAX_OUTPUT_CHARS, CommandRequest, ScriptParser, run_command
+from .command_result import CommandResult, normalize_command
 from .profile import (
-    LAYER,
+    SANDBOX_LAYER,
     ProfileName,
-    Protected,
-    Seconds,
-    ShellRules,
-    opinion_on,
-    profile_name,
-    reach_of,
-    recorded_name,
-    seconds_for,
+    ProtectedPaths,
+    CommandTimeout,
+    ShellConfig,
+    authorize_backend,
+    choose_profile,
+    describe_scope,
+    read_recorded_profile,
+    choose_timeout,
 )
-from .task_tools import normalized_start, task_tools
-from .tasks import TaskReport, Tasks
+from .task_tools import normalize_start, make_task_tools
+from .tasks import TaskReport, BackgroundTasks
 
 MAX_SCRIPT_BYTES = 100_000
 #: For what is done around a command: looking at the workspace, ending it, keeping its output.
-_AROUND_SECONDS = 60
-_OUTSIDE_RISK = (
+_OVERHEAD_SECONDS = 60
+_UNSANDBOXED_RISK = (
     "execute",
     "no sandbox: it can read and change every file that you can, also keys and passwords",
     "no sandbox: it can reach every host",
@@ -48,11 +57,11 @@ _TimeoutSeconds = Annotated[float | None, Field(gt=0)]
 
 class ShellOptions(TypedDict, total=False):
     #: The words of each simple command of a script; None when it cannot be read.
-    words: Required[Words]
+    words: Required[ScriptParser]
     #: Was all of a script, started in that absolute folder, proved to only read?
     is_read_only: Required[Callable[[str, str], bool]]
     #: What commands see empty, and what they cannot change.
-    hidden: Required[Callable[[], Protected]]
+    hidden: Required[Callable[[], ProtectedPaths]]
     #: What commands can read beside the workspace and the system.
     readable: tuple[str, ...]
     environment: Mapping[str, str]
@@ -64,11 +73,11 @@ class ShellOptions(TypedDict, total=False):
     max_task_seconds: float
 
 
-class Shell:
+class ShellTools:
     """Makes the tools that run commands. `close` ends what still runs in the background."""
 
     def __init__(self, workspace: Workspace, commands: CommandSandbox, **options: Unpack[ShellOptions]) -> None:
-        self._rules = ShellRules(
+        self._config = ShellConfig(
             workspace=workspace,
             is_read_only=options["is_read_only"],
             hidden=options["hidden"],
@@ -78,20 +87,20 @@ class Shell:
             network=options.get("network", False),
         )
         self._commands = commands
-        self._words = options["words"]
-        self._tasks = Tasks()
+        self._parse_script = options["words"]
+        self._tasks = BackgroundTasks()
         self._default_seconds = options.get("default_timeout_seconds", 120.0)
         self._max_seconds = options.get("max_timeout_seconds", 600.0)
         self._max_task_seconds = options.get("max_task_seconds", 3_600.0)
-        self._cwd_opinion = path_opinion(workspace, writing=False, argument="cwd")
+        self._authorize_cwd = make_path_authorizer(workspace, writing=False, argument="cwd")
 
     async def close(self) -> None:
         await self._tasks.close()
 
-    def tasks(self) -> tuple[ToolDefinition, ...]:
-        return task_tools(self._tasks)
+    def task_tools(self) -> tuple[ToolDefinition, ...]:
+        return make_task_tools(self._tasks)
 
-    def bash(self) -> ToolDefinition:
+    def bash_tool(self) -> ToolDefinition:
         async def bash(  # noqa: PLR0913, PLR0917 they are a model's arguments
             context: ToolContext,
             command: str,
@@ -114,8 +123,8 @@ class Shell:
                 background: Start it and return at once with a task id, for read_task, wait_task and stop_task.
             """
             most = self._max_task_seconds if background else self._max_seconds
-            seconds = seconds_for(timeout_seconds, most if background else self._default_seconds, most)
-            order = msgspec.structs.replace(self._order(command, cwd, seconds, context), background=background)
+            seconds = choose_timeout(timeout_seconds, most if background else self._default_seconds, most)
+            order = msgspec.structs.replace(self._make_request(command, cwd, seconds, context), background=background)
             return await (self._tasks.start(order, context) if background else run_command(order, context))
 
         return tool(
@@ -125,13 +134,13 @@ class Shell:
             resources={"command": "command", "cwd": "folder"},
             check=self._check,
             authorize=self._authorize,
-            reach=self._reach,
-            normalize=_normalized,
-            timeout_seconds=self._max_seconds + _AROUND_SECONDS,
+            reach=self._describe_scope,
+            normalize=_normalize_result,
+            timeout_seconds=self._max_seconds + _OVERHEAD_SECONDS,
             max_output_chars=MAX_OUTPUT_CHARS,
         )
 
-    def outside(self, unconfined: CommandSandbox) -> ToolDefinition:
+    def bash_outside_tool(self, unconfined: CommandSandbox) -> ToolDefinition:
         """`bash_outside`, to be registered only where people are to be asked for such a thing at all."""
 
         async def bash_outside(
@@ -149,18 +158,22 @@ class Shell:
                 cwd: The folder to start in, from the workspace on.
                 timeout_seconds: When to end it; there is a default and a maximum.
             """
-            seconds = seconds_for(timeout_seconds, self._default_seconds, self._max_seconds)
-            order = self._order(command, cwd, seconds, context, unconfined)
+            seconds = choose_timeout(timeout_seconds, self._default_seconds, self._max_seconds)
+            order = self._make_request(command, cwd, seconds, context, unconfined)
             return await run_command(order, context)
 
-        def authorize(arguments: JsonObject, situation: Situation) -> Decision | None:
+        def authorize(arguments: JsonObject, situation: CallContext) -> Decision | None:
             # Nothing would keep it from writing, so in a run that only reads nobody is even asked.
-            reads = opinion_on(unconfined.confinement, situation) if situation.mode is Mode.READ_ONLY else None
-            return reads or self._authorize_outside(arguments, situation)
+            reads = (
+                authorize_backend(unconfined.confinement, situation)
+                if situation.mode is PermissionMode.READ_ONLY
+                else None
+            )
+            return reads or self._authorize_unsandboxed(arguments, situation)
 
-        def reach(arguments: JsonObject, situation: Situation) -> Reach:
-            cwd = self._folder(arguments["cwd"])
-            return reach_of(self._rules, unconfined.confinement, "unconfined", self._absolute(cwd))
+        def reach(arguments: JsonObject, situation: CallContext) -> SandboxScope:
+            cwd = self._relative_folder(arguments["cwd"])
+            return describe_scope(self._config, unconfined.confinement, "unconfined", self._absolute_path(cwd))
 
         return tool(
             bash_outside,
@@ -170,102 +183,104 @@ class Shell:
             check=self._check,
             authorize=authorize,
             reach=reach,
-            normalize=normalized,
-            timeout_seconds=self._max_seconds + _AROUND_SECONDS,
+            normalize=normalize_command,
+            timeout_seconds=self._max_seconds + _OVERHEAD_SECONDS,
             max_output_chars=MAX_OUTPUT_CHARS,
         )
 
-    def _order(
+    def _make_request(
         self,
         script: str,
         cwd: str,
-        seconds: Seconds,
+        seconds: CommandTimeout,
         context: ToolContext,
         unconfined: CommandSandbox | None = None,
-    ) -> Order:
+    ) -> CommandRequest:
         """The files may have changed since the check, so it is done again. `PathRefused` goes up as it is."""
-        if (problem := self._problem(script, cwd)) is not None:
+        if (problem := self._find_problem(script, cwd)) is not None:
             raise PreconditionError(problem)
-        folder = self._judged_folder(cwd, context)
+        folder = self._approved_folder(cwd, context)
         # What was said before the start counts: a link that changed since must not open more than was decided on.
-        recorded = recorded_name(context.reach)
-        return Order(
+        recorded = read_recorded_profile(context.reach)
+        return CommandRequest(
             script=script,
             cwd=folder,
-            seconds=seconds,
-            profile="unconfined" if unconfined else recorded or self._profile_name(script, folder, context.situation),
-            rules=self._rules,
+            timeout=seconds,
+            profile="unconfined" if unconfined else recorded or self._choose_profile(script, folder, context.situation),
+            config=self._config,
             commands=unconfined or self._commands,
-            words=self._words,
-            bound=context.bound,
+            parse_script=self._parse_script,
+            expected_environment=context.bound,
         )
 
-    def _profile_name(self, script: str, folder: str, situation: Situation) -> ProfileName:
+    def _choose_profile(self, script: str, folder: str, situation: CallContext) -> ProfileName:
         held = self._commands.confinement
-        return profile_name(self._rules, held, script, self._absolute(folder), situation.mode)
+        return choose_profile(self._config, held, script, self._absolute_path(folder), situation.mode)
 
-    def _folder(self, cwd: str) -> str:
-        return self._rules.workspace.locate(cwd).relative if cwd else "."
+    def _relative_folder(self, cwd: str) -> str:
+        return self._config.workspace.locate(cwd).relative if cwd else "."
 
-    def _judged_folder(self, cwd: str, context: ToolContext) -> str:
+    def _approved_folder(self, cwd: str, context: ToolContext) -> str:
         """The folder to start in, which is the one that was judged or that a person approved."""
         if not cwd:
             return "."
         bound = context.bound
-        folder = self._rules.workspace.locate(cwd, judged=context.judged if bound is None else None).relative
-        if bound is not None and bound.cwd != self._absolute(folder):
-            raise PreconditionError(Problem(message=f"cwd {cwd!r} leads to another folder than a person approved."))
+        folder = self._config.workspace.locate(cwd, judged=context.judged if bound is None else None).relative
+        if bound is not None and bound.cwd != self._absolute_path(folder):
+            raise PreconditionError(
+                CheckProblem(message=f"cwd {cwd!r} leads to another folder than a person approved.")
+            )
         return folder
 
-    def _absolute(self, folder: str) -> str:
-        root = self._rules.workspace.root
+    def _absolute_path(self, folder: str) -> str:
+        root = self._config.workspace.root
         return root if folder == "." else f"{root}/{folder}"
 
-    def _check(self, arguments: JsonObject, context: ToolContext) -> Problem | None:
-        if arguments.get("background") and (problem := self._tasks.problem(context.run_id)) is not None:
+    def _check(self, arguments: JsonObject, context: ToolContext) -> CheckProblem | None:
+        if arguments.get("background") and (problem := self._tasks.find_start_problem(context.run_id)) is not None:
             return problem
         try:
-            return self._problem(arguments["command"], arguments["cwd"])
-        except PathRefused:
+            return self._find_problem(arguments["command"], arguments["cwd"])
+        except PathRefusedError:
             return None  # for the gate
 
-    def _problem(self, script: str, cwd: str) -> Problem | None:
-        if fault := _fault_in(script):
-            return Problem(message=fault)
+    def _find_problem(self, script: str, cwd: str) -> CheckProblem | None:
+        if problem := _find_script_problem(script):
+            return CheckProblem(message=problem)
         if not cwd:
             return None
         try:
-            place = self._rules.workspace.locate(cwd)
-        except PathRefused as refused:
+            place = self._config.workspace.locate(cwd)
+        except PathRefusedError as refused:
             if refused.kind in ("outside", "secret", "guarded", "hidden", "malformed"):
                 raise
-            return Problem(message=str(refused))
+            return CheckProblem(message=str(refused))
         if place.kind != "folder":
-            return Problem(message=f"cwd {cwd!r} is not a folder of the workspace.")
+            return CheckProblem(message=f"cwd {cwd!r} is not a folder of the workspace.")
         return None
 
-    def _authorize(self, arguments: JsonObject, situation: Situation) -> Decision | None:
-        outside = self._cwd_opinion(arguments, situation) if arguments["cwd"] else None
-        return outside or opinion_on(self._commands.confinement, situation)
+    def _authorize(self, arguments: JsonObject, situation: CallContext) -> Decision | None:
+        outside = self._authorize_cwd(arguments, situation) if arguments["cwd"] else None
+        return outside or authorize_backend(self._commands.confinement, situation)
 
-    def _authorize_outside(self, arguments: JsonObject, situation: Situation) -> Decision | None:
-        outside = self._cwd_opinion(arguments, situation) if arguments["cwd"] else None
+    def _authorize_unsandboxed(self, arguments: JsonObject, situation: CallContext) -> Decision | None:
+        outside = self._authorize_cwd(arguments, situation) if arguments["cwd"] else None
         return outside or Decision(
             verdict=Verdict.ASK,
             reason=f"This would run without the sandbox. The model says why: {arguments['reason'][:300]}",
             rule_ids=("sandbox:outside",),
-            layer=LAYER,
-            risk=_OUTSIDE_RISK,
+            layer=SANDBOX_LAYER,
+            risk=_UNSANDBOXED_RISK,
             scope="once",
         )
 
-    def _reach(self, arguments: JsonObject, situation: Situation) -> Reach:
-        folder = self._folder(arguments["cwd"])
-        name = self._profile_name(arguments["command"], folder, situation)
-        return reach_of(self._rules, self._commands.confinement, name, self._absolute(folder))
+    def _describe_scope(self, arguments: JsonObject, situation: CallContext) -> SandboxScope:
+        folder = self._relative_folder(arguments["cwd"])
+        name = self._choose_profile(arguments["command"], folder, situation)
+        return describe_scope(self._config, self._commands.confinement, name, self._absolute_path(folder))
 
 
-def _fault_in(script: str) -> str:
+def _find_script_problem(script: str) -> str:
     """What bash could not even be given. Whether it can be read is for the policy, and for bash itself."""
     if not script.strip():
         return "The command is empty."
@@ -276,5 +291,5 @@ def _fault_in(script: str) -> str:
     return ""
 
 
-def _normalized(result: CommandResult | TaskReport) -> Normalized:
-    return normalized_start(result) if isinstance(result, TaskReport) else normalized(result)
+def _normalize_result(result: CommandResult | TaskReport) -> NormalizedOutput:
+    return normalize_start(result) if isinstance(result, TaskReport) else normalize_command(result)

@@ -13,29 +13,37 @@ from typing import NamedTuple, ParamSpec, TypeVar
 from ...domain.errors import ArtifactError, SandboxSetupError
 from ...domain.outcome import ArtifactRef
 from ...domain.tool import RunArtifacts, ToolContext
-from ...sandbox.interface import Command, Ended, OnOutput, Profile, Running, Stream
-from ...sandbox.workspace.workspace import OpenFolder, PathRefused
-from .command_effects import Before, Order, Words, files_of, look_after, text_of, verified
-from .command_result import MAX_PATHS_TOLD, CommandResult, shown_path
-from .fingerprint import Changes, Fingerprint, changed
-from .output import Spool, excerpt
-from .profile import Guarded, look, profile_of
-from .verification import Said
-from .violations import violations
+from ...sandbox.interface import CommandSpec, CommandExit, OutputHandler, SandboxProfile, RunningCommand, OutputStream
+from ...sandbox.workspace.workspace import OpenFolder, PathRefusedError
+from .command_effects import (
+    WorkspaceBefore,
+    CommandRequest,
+    ScriptParser,
+    fingerprint_workspace,
+    inspect_workspace,
+    read_report_text,
+    make_verification,
+)
+from .command_result import MAX_PATHS_LISTED, CommandResult, to_printable_path
+from .fingerprint import WorkspaceChanges, WorkspaceFingerprint, compare_fingerprints
+from .output import OutputSpool, make_excerpt
+from .profile import GuardedFiles, inspect_profile, build_profile
+from .verification import ScriptOutput
+from .violations import find_violations
 
 __all__ = (
     "MAX_OUTPUT_CHARS",
-    "Kept",
-    "Order",
-    "Started",
-    "Words",
-    "from_root",
+    "KeptOutput",
+    "CommandRequest",
+    "StartedCommand",
+    "ScriptParser",
+    "to_relative_path",
     "keep_output",
     "run_command",
-    "start",
-    "to_the_end",
-    "warn_of_guarded",
-    "without_secrets",
+    "start_command",
+    "run_to_completion",
+    "warn_about_guarded",
+    "redact_command",
 )
 
 MAX_OUTPUT_CHARS = 30_000
@@ -55,58 +63,60 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-class Kept(NamedTuple):
+class KeptOutput(NamedTuple):
     """The output as artifacts: as many as it needs."""
 
     parts: tuple[ArtifactRef, ...] = ()
     streams: ArtifactRef | None = None
 
     @property
-    def all(self) -> tuple[ArtifactRef, ...]:
+    def artifacts(self) -> tuple[ArtifactRef, ...]:
         return self.parts if self.streams is None else (*self.parts, self.streams)
 
 
-class Started(NamedTuple):
-    running: Running
-    profile: Profile
+class StartedCommand(NamedTuple):
+    running: RunningCommand
+    profile: SandboxProfile
     #: What no command should change, as it was before; None where nothing can be written.
-    guarded: Guarded | None
+    guarded: GuardedFiles | None
 
 
-async def run_command(order: Order, context: ToolContext) -> CommandResult:
+async def run_command(request: CommandRequest, context: ToolContext) -> CommandResult:
     """`SandboxSetupError` when nothing of it was executed."""
-    files = await asyncio.to_thread(files_of, order.rules) if order.can_write else None
-    progress = _Progress(context)
-    with Spool(context.artifacts.secrets_out) as spool:
+    files = await asyncio.to_thread(fingerprint_workspace, request.config) if request.can_write else None
+    progress = _ProgressReporter(context)
+    with OutputSpool(context.artifacts.redaction_filter) as spool:
 
-        def on_output(stream: Stream, chunk: bytes) -> None:
-            spool.take(stream, chunk)
-            progress.tell(spool.last_line)
+        def on_output(stream: OutputStream, chunk: bytes) -> None:
+            spool.write(stream, chunk)
+            progress.update(spool.last_line)
 
         try:
-            started = await start(order, on_output)
-            ended = await started.running.wait(order.seconds.allowed)
+            started = await start_command(request, on_output)
+            ended = await started.running.wait(request.timeout.seconds)
         except asyncio.CancelledError:
-            await to_the_end(_keep, spool, context)
+            await run_to_completion(_keep_or_warn, spool, context)
             raise
         finally:
             progress.end()
-        before = Before(files, started.guarded)
-        return await to_the_end(_finished, order, before, started.profile, ended, spool, context)
+        before = WorkspaceBefore(files, started.guarded)
+        return await run_to_completion(_build_result, request, before, started.profile, ended, spool, context)
 
 
-async def start(order: Order, on_output: OnOutput) -> Started:
+async def start_command(request: CommandRequest, on_output: OutputHandler) -> StartedCommand:
     """Files may move between looking for what is to be hidden and the start: then nothing begins, and it is looked
     for again, a few times."""
     for left in reversed(range(_MAX_STARTS)):
-        profile, guarded = await asyncio.to_thread(look, order.rules, order.commands.confinement, order.profile)
-        still = _Still(order, profile)
+        profile, guarded = await asyncio.to_thread(
+            inspect_profile, request.config, request.commands.confinement, request.profile
+        )
+        profile_check = _ProfileCheck(request, profile)
         try:
-            with _folder_of(order) as folder:
-                command = _command(order, profile, still, folder.fd)
-                return Started(await order.commands.start(command, on_output), profile, guarded)
+            with _open_cwd(request) as folder:
+                command = _build_command(request, profile, profile_check, folder.fd)
+                return StartedCommand(await request.commands.start(command, on_output), profile, guarded)
         except SandboxSetupError as error:
-            if not still.moved:
+            if not profile_check.has_changed:
                 raise
             if not left:
                 words = "Files that must stay hidden or unchanged move all the time. "
@@ -114,41 +124,43 @@ async def start(order: Order, on_output: OnOutput) -> Started:
     raise AssertionError  # the last round has returned or raised
 
 
-def _folder_of(order: Order) -> OpenFolder:
+def _open_cwd(request: CommandRequest) -> OpenFolder:
     try:
-        return order.rules.workspace.open_folder(order.cwd, frozenset({order.cwd}))
-    except PathRefused as refused:
+        return request.config.workspace.open_folder(request.cwd, frozenset({request.cwd}))
+    except PathRefusedError as refused:
         raise SandboxSetupError(f"The folder to start in cannot be entered: {refused} Nothing was executed.") from None
 
 
-class _Still:
+class _ProfileCheck:
     """Is what was found still all that is to be hidden or held? Asked when the view of a command stands."""
 
-    def __init__(self, order: Order, profile: Profile) -> None:
-        self._order = order
+    def __init__(self, request: CommandRequest, profile: SandboxProfile) -> None:
+        self._request = request
         self._profile = profile
-        self.moved = False
+        self.has_changed = False
 
     def __call__(self) -> bool:
-        order = self._order
-        self.moved = profile_of(order.rules, order.commands.confinement, order.profile) != self._profile
-        return not self.moved
+        request = self._request
+        self.has_changed = build_profile(request.config, request.commands.confinement, request.profile) != self._profile
+        return not self.has_changed
 
 
-def _command(order: Order, profile: Profile, still: Callable[[], bool], folder: int) -> Command:
-    return Command(
+def _build_command(
+    request: CommandRequest, profile: SandboxProfile, is_still_valid: Callable[[], bool], folder: int
+) -> CommandSpec:
+    return CommandSpec(
         profile=profile,
-        script=order.script,
-        cwd=join(order.rules.workspace.root, order.cwd) if order.cwd != "." else "",
-        folder=folder,
-        alone=order.alone,
-        bound=order.bound,
-        environment=order.rules.environment,
-        still=still,
+        script=request.script,
+        cwd=join(request.config.workspace.root, request.cwd) if request.cwd != "." else "",
+        folder_fd=folder,
+        exclusive_until=request.exclusive_until,
+        expected_environment=request.expected_environment,
+        environment=request.config.environment,
+        is_still_valid=is_still_valid,
     )
 
 
-async def to_the_end(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+async def run_to_completion(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     """In a thread, and waited for whatever happens: what it uses is closed afterwards."""
     work = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
     try:
@@ -158,98 +170,106 @@ async def to_the_end(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kw
         raise
 
 
-def without_secrets(text: str, artifacts: RunArtifacts) -> str:
+def redact_command(text: str, artifacts: RunArtifacts) -> str:
     """The start of a command as it may be shown and kept."""
-    secrets_out = artifacts.secrets_out()
+    secrets_out = artifacts.redaction_filter()
     content = text.encode("utf-8", "replace")
     kept = secrets_out.feed(content) + secrets_out.end()
     return kept.decode("utf-8", "replace")[:_MAX_COMMAND_CHARS]
 
 
-def keep_output(spool: Spool, artifacts: RunArtifacts) -> Kept:
+def keep_output(spool: OutputSpool, artifacts: RunArtifacts) -> KeptOutput:
     """All of the output; and where there are two streams, which part is of which."""
-    spool.end()
+    spool.finish()
     parts = tuple(
-        artifacts.keep_stream(_chunks(spool, start), OUTPUT_KIND) for start in range(0, spool.total_bytes, _PART_BYTES)
+        artifacts.keep_stream(_read_chunks(spool, start), OUTPUT_KIND)
+        for start in range(0, spool.total_bytes, _PART_BYTES)
     )
     if not (spool.bytes_in("stdout") and spool.bytes_in("stderr")):
-        return Kept(parts)
-    return Kept(parts, artifacts.keep_stream(spool.index_chunks(), INDEX_KIND))
+        return KeptOutput(parts)
+    return KeptOutput(parts, artifacts.keep_stream(spool.index_chunks(), INDEX_KIND))
 
 
-def _chunks(spool: Spool, start: int) -> Iterator[bytes]:
+def _read_chunks(spool: OutputSpool, start: int) -> Iterator[bytes]:
     end = min(spool.total_bytes, start + _PART_BYTES)
     return (spool.read_all(at, min(_CHUNK_BYTES, end - at)) for at in range(start, end, _CHUNK_BYTES))
 
 
-def _keep(spool: Spool, context: ToolContext) -> Kept:
+def _keep_or_warn(spool: OutputSpool, context: ToolContext) -> KeptOutput:
     try:
         kept = keep_output(spool, context.artifacts)
     except (ArtifactError, OSError) as error:
         context.warn(f"The output of the command could not be kept: {error}")
-        return Kept()
-    context.kept.extend(kept.all)
+        return KeptOutput()
+    context.kept.extend(kept.artifacts)
     return kept
 
 
-def _finished(  # noqa: PLR0913, PLR0917 - all that is known of it
-    order: Order, before: Before, profile: Profile, ended: Ended, spool: Spool, context: ToolContext
+def _build_result(  # noqa: PLR0913, PLR0917 - all that is known of it
+    request: CommandRequest,
+    before: WorkspaceBefore,
+    profile: SandboxProfile,
+    ended: CommandExit,
+    spool: OutputSpool,
+    context: ToolContext,
 ) -> CommandResult:
-    kept = _keep(spool, context)
-    after = look_after(order, before.guarded)
-    if after.hindered and order.can_write:
-        context.warn(after.hindered)
-    said = Said(*text_of(spool), ended)
+    kept = _keep_or_warn(spool, context)
+    after = inspect_workspace(request, before.guarded)
+    if after.problem and request.can_write:
+        context.warn(after.problem)
+    output = ScriptOutput(*read_report_text(spool), ended)
     result = CommandResult(
-        command=without_secrets(order.script, context.artifacts),
+        command=redact_command(request.script, context.artifacts),
         ended=ended,
-        timeout_seconds=order.seconds.allowed,
-        clamped=order.seconds.clamped,
-        stdout=_ends(spool, "stdout"),
-        stderr=_ends(spool, "stderr"),
+        timeout_seconds=request.timeout.seconds,
+        clamped=request.timeout.is_clamped,
+        stdout=_read_ends(spool, "stdout"),
+        stderr=_read_ends(spool, "stderr"),
         stdout_bytes=spool.bytes_in("stdout"),
         stderr_bytes=spool.bytes_in("stderr"),
-        excerpt=excerpt(spool, EXCERPT_CHARS),
+        excerpt=make_excerpt(spool, EXCERPT_CHARS),
         output=kept.parts,
         index=kept.streams,
-        started_in=order.cwd,
-        ended_in=from_root(ended.cwd, order.rules.workspace.root),
-        profile=order.profile,
-        backend=order.commands.confinement.backend,
-        limits=order.rules.limits,
-        changes=_changes(order, before.files, after.files),
+        started_in=request.cwd,
+        ended_in=to_relative_path(ended.cwd, request.config.workspace.root),
+        profile=request.profile,
+        backend=request.commands.confinement.backend,
+        limits=request.config.limits,
+        changes=_find_changes(request, before.files, after.files),
         guarded=after.guarded,
-        violations=violations(said.text, profile, ended.exit_code) if order.profile != "unconfined" else (),
-        verification=verified(order, said, before.files, after.files),
+        violations=find_violations(output.text, profile, ended.exit_code) if request.profile != "unconfined" else (),
+        verification=make_verification(request, output, before.files, after.files),
     )
-    _warn(result, context)
+    _warn_about_result(result, context)
     return result
 
 
-def _changes(order: Order, before: Fingerprint | None, after: Fingerprint | None) -> Changes | None:
+def _find_changes(
+    request: CommandRequest, before: WorkspaceFingerprint | None, after: WorkspaceFingerprint | None
+) -> WorkspaceChanges | None:
     """What a command reached beside the workspace, nobody has looked at."""
-    if before is None or after is None or order.rules.network or order.profile == "unconfined":
+    if before is None or after is None or request.config.network or request.profile == "unconfined":
         return None
-    return changed(before, after)
+    return compare_fingerprints(before, after)
 
 
-def _warn(result: CommandResult, context: ToolContext) -> None:
+def _warn_about_result(result: CommandResult, context: ToolContext) -> None:
     for violation in result.violations:
         context.warn(f"The sandbox probably refused something ({violation.cause}): {violation.line}")
-    warn_of_guarded(result.guarded, context)
+    warn_about_guarded(result.guarded, context)
 
 
-def warn_of_guarded(paths: Sequence[str], context: ToolContext) -> None:
+def warn_about_guarded(paths: Sequence[str], context: ToolContext) -> None:
     if paths:
-        names = ", ".join(map(shown_path, paths[:MAX_PATHS_TOLD]))
+        names = ", ".join(map(to_printable_path, paths[:MAX_PATHS_LISTED]))
         context.warn(f"A command created or exchanged what other programs obey: {names}. Look at it before you use it.")
 
 
-def from_root(path: str, root: str) -> str:
+def to_relative_path(path: str, root: str) -> str:
     return relpath(path, root) if path == root or path.startswith(f"{root}/") else path
 
 
-def _ends(spool: Spool, stream: Stream) -> bytes:
+def _read_ends(spool: OutputSpool, stream: OutputStream) -> bytes:
     size = spool.bytes_in(stream)
     if size <= _STREAM_BYTES:
         return spool.read(stream, 0, size)
@@ -257,29 +277,29 @@ def _ends(spool: Spool, stream: Stream) -> bytes:
     return spool.read(stream, 0, half) + spool.read(stream, size - half, half)
 
 
-class _Progress:
+class _ProgressReporter:
     """The last line of the output for whoever watches, now and then and not for each line."""
 
     def __init__(self, context: ToolContext) -> None:
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._told_at = float("-inf")
+        self._reported_at = float("-inf")
         self._line: Callable[[], str] = str
 
-    def tell(self, line: Callable[[], str]) -> None:
+    def update(self, line: Callable[[], str]) -> None:
         self._line = line
         if self._timer is None:
-            wait = max(0.0, self._told_at + PROGRESS_SECONDS - self._loop.time())
-            self._timer = self._loop.call_later(wait, self._tell)
+            wait = max(0.0, self._reported_at + PROGRESS_SECONDS - self._loop.time())
+            self._timer = self._loop.call_later(wait, self._report)
 
     def end(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         self._timer = None
-        self._told_at = self._loop.time()
+        self._reported_at = self._loop.time()
         if line := self._line():
             with suppress(Exception):  # whoever watches cannot hurt the command
                 self._context.progress(line)

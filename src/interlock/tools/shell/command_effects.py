@@ -9,41 +9,41 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from ...domain.errors import SandboxDeniedError, SandboxSetupError
-from ...domain.payload import Surroundings
-from ...domain.state.verification import UNKNOWN_STATE
-from ...rendering.sentences import error_text
-from ...sandbox.interface import Alone, CommandSandbox
-from .fingerprint import Fingerprint, fingerprint
-from .output import Spool
-from .profile import Guarded, ProfileName, Seconds, ShellRules
-from .verification import Said, Verification, verifies, verify
+from ...domain.payload import ExecutionEnvironment
+from ...domain.state.verification import UNKNOWN_DIGEST
+from ...rendering.sentences import describe_error
+from ...sandbox.interface import ExclusiveUntil, CommandSandbox
+from .fingerprint import WorkspaceFingerprint, take_fingerprint
+from .output import OutputSpool
+from .profile import GuardedFiles, ProfileName, CommandTimeout, ShellConfig
+from .verification import ScriptOutput, CommandVerification, has_check_program, build_verification
 
 _MAX_REPORT_BYTES = 1 << 20
 
 #: The words of each simple command of a script; None when it cannot be read.
-Words: TypeAlias = Callable[[str], Sequence[Sequence[str]] | None]
+ScriptParser: TypeAlias = Callable[[str], Sequence[Sequence[str]] | None]
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A command that may start now."""
 
     script: str
     #: From the root of the workspace.
     cwd: str
-    seconds: Seconds
+    timeout: CommandTimeout
     profile: ProfileName
-    rules: ShellRules
+    config: ShellConfig
     commands: CommandSandbox
-    words: Words
+    parse_script: ScriptParser
     #: The files that its approval is bound to.
-    bound: Surroundings | None = None
+    expected_environment: ExecutionEnvironment | None = None
     #: It continues beside other commands once it has begun.
     background: bool = False
 
     @property
-    def alone(self) -> Alone:
+    def exclusive_until(self) -> ExclusiveUntil:
         """Return for how long no other command may change its files."""
-        if self.bound is None or not self.bound.can_change:
+        if self.expected_environment is None or not self.expected_environment.can_change:
             return ""
         return "start" if self.background else "end"
 
@@ -53,51 +53,58 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def argvs(self) -> Sequence[Sequence[str]]:
-        return self.words(self.script) or ()
+        return self.parse_script(self.script) or ()
 
 
-class Before(NamedTuple):
+class WorkspaceBefore(NamedTuple):
     """The workspace as it was; where nothing can be written, nobody need have looked."""
 
-    files: Fingerprint | None = None
-    guarded: Guarded | None = None
+    files: WorkspaceFingerprint | None = None
+    guarded: GuardedFiles | None = None
 
 
-class After(NamedTuple):
+class WorkspaceAfter(NamedTuple):
     """The same when the command is over. None: nobody looked, or could."""
 
-    files: Fingerprint | None = None
+    files: WorkspaceFingerprint | None = None
     #: What came or was exchanged, of the files that other programs obey.
     guarded: tuple[str, ...] = ()
     #: Why nobody could look.
-    hindered: str = ""
+    problem: str = ""
 
 
-def files_of(rules: ShellRules) -> Fingerprint:
-    with rules.workspace.open_root() as root:
-        return fingerprint(root.fd)
+def fingerprint_workspace(config: ShellConfig) -> WorkspaceFingerprint:
+    with config.workspace.open_root() as root:
+        return take_fingerprint(root.fd)
 
 
-def look_after(order: Order, guarded: Guarded | None) -> After:
+def inspect_workspace(request: CommandRequest, guarded: GuardedFiles | None) -> WorkspaceAfter:
     try:
         if guarded is not None:
-            return After(files_of(order.rules), tuple(Guarded(order.rules).changed_since(guarded)))
-        return After(files_of(order.rules) if verifies(order.argvs) else None)
+            return WorkspaceAfter(
+                fingerprint_workspace(request.config), tuple(GuardedFiles(request.config).changed_since(guarded))
+            )
+        return WorkspaceAfter(fingerprint_workspace(request.config) if has_check_program(request.argvs) else None)
     except (SandboxDeniedError, SandboxSetupError, OSError) as error:
-        return After(hindered=f"What the command changed cannot be looked at: {error_text(error)}")
+        return WorkspaceAfter(problem=f"What the command changed cannot be looked at: {describe_error(error)}")
 
 
-def verified(order: Order, said: Said, before: Fingerprint | None, after: Fingerprint | None) -> Verification | None:
+def make_verification(
+    request: CommandRequest,
+    output: ScriptOutput,
+    before: WorkspaceFingerprint | None,
+    after: WorkspaceFingerprint | None,
+) -> CommandVerification | None:
     """None: it neither tests nor checks. Where nothing could be written, it may be as it was before."""
-    if not verifies(argvs := order.argvs):
+    if not has_check_program(argvs := request.argvs):
         return None
-    if before is None and not order.can_write:
+    if before is None and not request.can_write:
         before = after
-    digests = (UNKNOWN_STATE if files is None else files.digest for files in (before, after))
-    return verify(order.script, argvs, said, *digests)
+    digests = (UNKNOWN_DIGEST if files is None else files.digest for files in (before, after))
+    return build_verification(request.script, argvs, output, *digests)
 
 
-def text_of(spool: Spool) -> tuple[str, bool]:
+def read_report_text(spool: OutputSpool) -> tuple[str, bool]:
     """What was printed, and whether it is all of it: its ends, where it is long."""
     if spool.total_bytes <= _MAX_REPORT_BYTES:
         return spool.head(_MAX_REPORT_BYTES).decode("utf-8", "replace"), True

@@ -9,17 +9,17 @@ import msgspec
 
 from ...domain.outcome import ArtifactRef, NextTool, OutputSize, SideEffect
 from ...domain.state.verification import is_comparable
-from ...domain.tool import JsonObject, Normalized
+from ...domain.tool import JsonObject, NormalizedOutput
 from ...rendering.excerpt import Excerpt
-from ...sandbox.interface import CommandLimits, Ended
-from .fingerprint import Changes
+from ...sandbox.interface import CommandLimits, CommandExit
+from .fingerprint import WorkspaceChanges
 from .profile import ProfileName
-from .verification import Verification
-from .violations import ADVICE, Violation
+from .verification import CommandVerification
+from .violations import ADVICE, SandboxViolation
 
-MAX_PATHS_TOLD = 20
+MAX_PATHS_LISTED = 20
 #: What the run remembers by this name: the digest of the workspace as the last check left it.
-CHECKED = "workspace:checked"
+VERIFIED_STATE_KEY = "workspace:checked"
 #: The target of a side effect on more than one file.
 WORKSPACE = "workspace"
 _MAX_COMMAND_CHARS = 80
@@ -30,7 +30,7 @@ _MB = 1 << 20
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     #: Without the secrets in it.
     command: str
-    ended: Ended
+    ended: CommandExit
     timeout_seconds: float
     #: It asked for more time than there is.
     clamped: bool = False
@@ -50,11 +50,11 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     limits: CommandLimits
     #: None: nobody can say what it changed.
-    changes: Changes | None = None
+    changes: WorkspaceChanges | None = None
     #: Files that other programs obey, and that it created or exchanged.
     guarded: tuple[str, ...] = ()
-    violations: tuple[Violation, ...] = ()
-    verification: Verification | None = None
+    violations: tuple[SandboxViolation, ...] = ()
+    verification: CommandVerification | None = None
 
     @property
     def ok(self) -> bool:
@@ -65,33 +65,33 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
         return round(self.ended.duration_seconds * 1000, 3)
 
 
-def normalized(result: CommandResult) -> Normalized:
-    summary = summary_of(result)
-    return Normalized(
+def normalize_command(result: CommandResult) -> NormalizedOutput:
+    summary = summarize_result(result)
+    return NormalizedOutput(
         ok=result.ok,
-        code=_code(result.ended),
+        code=_result_code(result.ended),
         summary=summary,
-        text="\n".join(filter(None, (result.excerpt.text.rstrip("\n"), *notes(result)))),
-        user_text=_user_text(result, summary),
+        text="\n".join(filter(None, (result.excerpt.text.rstrip("\n"), *build_notes(result)))),
+        user_text=_build_user_text(result, summary),
         exit_code=result.ended.exit_code,
-        side_effects=_effects(result),
-        facts=facts_of(result),
-        size=_size(result),
+        side_effects=_find_effects(result),
+        facts=build_facts(result),
+        size=_measure_output(result),
         next_hint="The output was cut. Read the rest with read_artifact." if result.excerpt.omitted else "",
-        next_tool=_next_tool(result),
+        next_tool=_make_next_tool(result),
         kind="verification" if result.verification is not None else "tool",
-        state=checked_state(result.verification),
+        state=make_verified_state(result.verification),
     )
 
 
-def checked_state(verification: Verification | None) -> JsonObject:
+def make_verified_state(verification: CommandVerification | None) -> JsonObject:
     """For `Normalized.state`. A digest that cannot be held against another one is not remembered."""
     if verification is None:
         return {}
-    return {CHECKED: verification.workspace if is_comparable(verification.workspace) else None}
+    return {VERIFIED_STATE_KEY: verification.workspace if is_comparable(verification.workspace) else None}
 
 
-def _code(ended: Ended) -> str:
+def _result_code(ended: CommandExit) -> str:
     match ended.reason:
         case "timeout":
             return "command_timed_out"
@@ -105,15 +105,15 @@ def _code(ended: Ended) -> str:
             return "command_killed"
 
 
-def summary_of(result: CommandResult) -> str:
+def summarize_result(result: CommandResult) -> str:
     ended = result.ended
     verification = result.verification
-    if ended.reason == "exited" and verification is not None and (told := verdict_of(verification)):
-        return told
-    return end_in_words(ended, result.limits, result.timeout_seconds)
+    if ended.reason == "exited" and verification is not None and (verdict := describe_verdict(verification)):
+        return verdict
+    return describe_exit(ended, result.limits, result.timeout_seconds)
 
 
-def end_in_words(ended: Ended, limits: CommandLimits, timeout_seconds: float) -> str:
+def describe_exit(ended: CommandExit, limits: CommandLimits, timeout_seconds: float) -> str:
     after = f"after {ended.duration_seconds:.1f} s"
     match ended.reason:
         case "timeout":
@@ -130,7 +130,7 @@ def end_in_words(ended: Ended, limits: CommandLimits, timeout_seconds: float) ->
             return f"ended by {ended.signal} {after}" if ended.signal else f"exit {ended.exit_code} {after}"
 
 
-def verdict_of(verification: Verification) -> str:
+def describe_verdict(verification: CommandVerification) -> str:
     """In words; empty where there is none."""
     report = verification.report
     if verification.ok:
@@ -144,67 +144,69 @@ def verdict_of(verification: Verification) -> str:
     return ""
 
 
-def notes(result: CommandResult) -> list[str]:
+def build_notes(result: CommandResult) -> list[str]:
     """What the model should know beside the output."""
-    told: list[str] = []
+    lines: list[str] = []
     if result.clamped:
-        told.append(f"[timeout_seconds was lowered to {result.timeout_seconds:g}, which is the most]")
+        lines.append(f"[timeout_seconds was lowered to {result.timeout_seconds:g}, which is the most]")
     if result.ended.reason == "timeout":
-        told.append("[for commands that take long: background=true, then wait_task]")
+        lines.append("[for commands that take long: background=true, then wait_task]")
     if result.ended_in and result.ended_in != result.started_in:
-        folder = shown_path(result.ended_in)
-        told.append(f"[the shell ended in {folder}; the next command starts in the workspace again; pass cwd]")
+        folder = to_printable_path(result.ended_in)
+        lines.append(f"[the shell ended in {folder}; the next command starts in the workspace again; pass cwd]")
     for violation in result.violations:
-        told.append(f"[sandbox, probably ({violation.cause}): {ADVICE[violation.cause]}]")
+        lines.append(f"[sandbox, probably ({violation.cause}): {ADVICE[violation.cause]}]")
     if result.excerpt.omitted and not result.output:
-        told.append("[what is left out could not be kept]")
-    return told
+        lines.append("[what is left out could not be kept]")
+    return lines
 
 
-def _user_text(result: CommandResult, summary: str) -> str:
+def _build_user_text(result: CommandResult, summary: str) -> str:
     verification = result.verification
-    if verification is not None and summary != end_in_words(result.ended, result.limits, result.timeout_seconds):
+    if verification is not None and summary != describe_exit(result.ended, result.limits, result.timeout_seconds):
         counts = ", ".join(f"{count} {name}" for name, count in verification.counts.items() if count)
         return f"{summary.rstrip('.')}: {counts}" if verification.ok and counts else summary
-    return f"$ {shown_command(result.command)}: {summary}"
+    return f"$ {display_command(result.command)}: {summary}"
 
 
-def shown_command(command: str) -> str:
+def display_command(command: str) -> str:
     """Its first line, if that is not too long."""
     line, _, rest = command.strip().partition("\n")
     cut = line[:_MAX_COMMAND_CHARS]
     return f"{cut}…" if rest or cut != line else cut
 
 
-def _effects(result: CommandResult) -> tuple[SideEffect, ...] | None:
+def _find_effects(result: CommandResult) -> tuple[SideEffect, ...] | None:
     """None: unknown. A command that changed a part of the workspace changed it, however it ended."""
     if result.profile == "read-only":
         return ()
     changes = result.changes
     if changes is None or not (changes.count or changes.complete):
         return None
-    return effects_of(changes)
+    return make_effects(changes)
 
 
-def effects_of(changes: Changes, when: str = "") -> tuple[SideEffect, ...]:
+def make_effects(changes: WorkspaceChanges, when: str = "") -> tuple[SideEffect, ...]:
     if not changes.count:
         return ()
-    return (SideEffect(kind="modified", target=WORKSPACE, detail=when + _changes_in_words(changes)),)
+    return (SideEffect(kind="modified", target=WORKSPACE, detail=when + _describe_changes(changes)),)
 
 
-def _changes_in_words(changes: Changes) -> str:
+def _describe_changes(changes: WorkspaceChanges) -> str:
     named = (("created", changes.created), ("modified", changes.modified), ("deleted", changes.deleted))
-    told = [f"{verb} {shown_path(path)}" for verb, paths in named for path in paths[:MAX_PATHS_TOLD]][:MAX_PATHS_TOLD]
-    more = f", and {changes.count - len(told)} more" if changes.count > len(told) else ""
-    return f"{changes.count} changed: {', '.join(told)}{more}"
+    listed = [f"{verb} {to_printable_path(path)}" for verb, paths in named for path in paths[:MAX_PATHS_LISTED]][
+        :MAX_PATHS_LISTED
+    ]
+    more = f", and {changes.count - len(listed)} more" if changes.count > len(listed) else ""
+    return f"{changes.count} changed: {', '.join(listed)}{more}"
 
 
-def shown_path(path: str) -> str:
+def to_printable_path(path: str) -> str:
     """On one line, with nothing in it that cannot be shown, and not too long. A name may hold any bytes."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in path[:_MAX_PATH_CHARS])
 
 
-def _size(result: CommandResult) -> OutputSize | None:
+def _measure_output(result: CommandResult) -> OutputSize | None:
     excerpt = result.excerpt
     if not excerpt.produced:
         return None
@@ -212,7 +214,7 @@ def _size(result: CommandResult) -> OutputSize | None:
     return OutputSize(produced=excerpt.produced, kept=kept, shown=excerpt.shown, omitted=excerpt.omitted)
 
 
-def _next_tool(result: CommandResult) -> NextTool | None:
+def _make_next_tool(result: CommandResult) -> NextTool | None:
     if not result.excerpt.omitted or not result.output:
         return None
     hint: JsonObject = {"artifact_id": result.output[0].id}
@@ -221,7 +223,7 @@ def _next_tool(result: CommandResult) -> NextTool | None:
     return NextTool(tool="read_artifact", input_hint=hint)
 
 
-def facts_of(result: CommandResult) -> JsonObject:
+def build_facts(result: CommandResult) -> JsonObject:
     ended = result.ended
     facts: JsonObject = {
         "command": result.command,
@@ -229,7 +231,7 @@ def facts_of(result: CommandResult) -> JsonObject:
         "signal": ended.signal,
         "reason": ended.reason,
         "duration_ms": result.duration_ms,
-        "cwd": shown_path(result.ended_in),
+        "cwd": to_printable_path(result.ended_in),
         "profile": result.profile,
         "backend": result.backend,
         "stdout_bytes": result.stdout_bytes,
@@ -244,14 +246,14 @@ def facts_of(result: CommandResult) -> JsonObject:
     if result.violations:
         facts["violations"] = [violation._asdict() for violation in result.violations]
     if result.guarded:
-        facts["guarded"] = [shown_path(path) for path in result.guarded[:MAX_PATHS_TOLD]]
+        facts["guarded"] = [to_printable_path(path) for path in result.guarded[:MAX_PATHS_LISTED]]
     if result.verification is not None:
-        facts |= check_facts(result.verification, result.command)
+        facts |= build_verification_facts(result.verification, result.command)
     return facts
 
 
-def check_facts(verification: Verification, command: str, started_call: str = "") -> JsonObject:
-    facts: JsonObject = {"verification": verification.facts(command, started_call)}
+def build_verification_facts(verification: CommandVerification, command: str, started_call: str = "") -> JsonObject:
+    facts: JsonObject = {"verification": verification.to_facts(command, started_call)}
     if verification.report is not None:
         facts["report"] = msgspec.to_builtins(verification.report)
     return facts

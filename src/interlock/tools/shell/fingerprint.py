@@ -23,7 +23,7 @@ MAX_FILES = 20_000
 MAX_DEPTH = 64
 
 #: Folders that tests and checks fill for themselves.
-CACHES = frozenset(
+CACHE_FOLDERS = frozenset(
     [
         "__pycache__",
         ".pytest_cache",
@@ -44,7 +44,7 @@ CACHES = frozenset(
 CACHE_FILES = (".coverage", ".coverage.*", "coverage.xml", "lcov.info", "*.pyc", ".eslintcache", "*.tsbuildinfo")
 #: Folders of installed or built things, and of a repository. With names beside them that must be there, because some
 #: projects call sources so.
-ASIDE: Mapping[str, frozenset[str]] = {
+SHALLOW_FOLDERS: Mapping[str, frozenset[str]] = {
     ".git": frozenset(),
     ".hg": frozenset(),
     ".svn": frozenset(),
@@ -57,7 +57,7 @@ ASIDE: Mapping[str, frozenset[str]] = {
 }
 #: What changes in a repository when something is committed, staged or switched. Reading it may refresh the index, so
 #: that is not here.
-_REPOSITORY = ("HEAD", "logs/HEAD", "packed-refs", "refs/heads", "refs/tags", "refs/stash", "config")
+_REPOSITORY_FILES = ("HEAD", "logs/HEAD", "packed-refs", "refs/heads", "refs/tags", "refs/stash", "config")
 
 _is_cache_file = re.compile("|".join(map(translate, CACHE_FILES))).match
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -66,7 +66,7 @@ _Stamp: TypeAlias = tuple[int, ...]
 _IS_FOLDER: _Stamp = ()
 
 
-class Fingerprint(msgspec.Struct, frozen=True):
+class WorkspaceFingerprint(msgspec.Struct, frozen=True):
     #: How many files it is made of.
     files: int
     #: There are more, or deeper ones.
@@ -74,7 +74,7 @@ class Fingerprint(msgspec.Struct, frozen=True):
     #: By path from the root. Bytes of names that are no UTF-8 are lone surrogates.
     stamps: Mapping[str, _Stamp]
     #: Of the folders that are looked at from outside.
-    aside: Mapping[str, _Stamp]
+    shallow_stamps: Mapping[str, _Stamp]
 
     @property
     def digest(self) -> str:
@@ -84,7 +84,7 @@ class Fingerprint(msgspec.Struct, frozen=True):
         return mark + sha256(listed.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
-class Changes(msgspec.Struct, frozen=True):
+class WorkspaceChanges(msgspec.Struct, frozen=True):
     """Paths from the root, sorted. A folder is named only when it came or went."""
 
     created: tuple[str, ...]
@@ -98,17 +98,17 @@ class Changes(msgspec.Struct, frozen=True):
         return len(self.created) + len(self.modified) + len(self.deleted)
 
 
-def fingerprint(root: int, *, max_files: int = MAX_FILES) -> Fingerprint:
+def take_fingerprint(root: int, *, max_files: int = MAX_FILES) -> WorkspaceFingerprint:
     """Of the folder that `root` is open for."""
-    walk = _Walk(max_files)
+    walk = _FingerprintWalk(max_files)
     walk.enter(root, "", 0)
-    return Fingerprint(walk.files, walk.truncated, walk.stamps, walk.aside)
+    return WorkspaceFingerprint(walk.files, walk.truncated, walk.stamps, walk.shallow_stamps)
 
 
-def changed(before: Fingerprint, after: Fingerprint) -> Changes:
+def compare_fingerprints(before: WorkspaceFingerprint, after: WorkspaceFingerprint) -> WorkspaceChanges:
     """What is different, also in folders that are no part of the digest."""
-    old, new = {**before.stamps, **before.aside}, {**after.stamps, **after.aside}
-    return Changes(
+    old, new = {**before.stamps, **before.shallow_stamps}, {**after.stamps, **after.shallow_stamps}
+    return WorkspaceChanges(
         tuple(sorted(new.keys() - old.keys())),
         tuple(sorted(path for path in new.keys() & old.keys() if new[path] != old[path])),
         tuple(sorted(old.keys() - new.keys())),
@@ -116,10 +116,10 @@ def changed(before: Fingerprint, after: Fingerprint) -> Changes:
     )
 
 
-class _Walk:
+class _FingerprintWalk:
     def __init__(self, max_files: int) -> None:
         self.stamps: dict[str, _Stamp] = {}
-        self.aside: dict[str, _Stamp] = {}
+        self.shallow_stamps: dict[str, _Stamp] = {}
         self.files = 0
         self.truncated = False
         self._max_files = max_files
@@ -134,27 +134,27 @@ class _Walk:
             try:
                 if entry.is_dir(follow_symlinks=False):
                     below.append(entry.name)
-                elif not self._take(entry, path):
+                elif not self._add_file(entry, path):
                     return
             except OSError:
                 continue  # gone meanwhile
         for name in below:
             self._descend(folder, path + name, name, names, depth)
 
-    def _take(self, entry: os.DirEntry[str], path: str) -> bool:
+    def _add_file(self, entry: os.DirEntry[str], path: str) -> bool:
         if _is_cache_file(entry.name):
             return True
         if self.files >= self._max_files:
             self.truncated = True
             return False
         self.files += 1
-        self.stamps[path + entry.name] = _stamp(entry.stat(follow_symlinks=False))
+        self.stamps[path + entry.name] = _make_stamp(entry.stat(follow_symlinks=False))
         return True
 
     def _descend(self, folder: int, path: str, name: str, beside: frozenset[str], depth: int) -> None:
-        if name in CACHES:
+        if name in CACHE_FOLDERS:
             return
-        needed = ASIDE.get(name)
+        needed = SHALLOW_FOLDERS.get(name)
         is_aside = needed is not None and (not needed or bool(needed & beside))
         if not is_aside:
             self.stamps[path] = _IS_FOLDER
@@ -167,7 +167,7 @@ class _Walk:
             return  # gone, or not for us
         try:
             if is_aside:
-                self.aside[path] = _outside_stamp(opened)
+                self.shallow_stamps[path] = _make_shallow_stamp(opened)
             else:
                 self.enter(opened, path + "/", depth + 1)
         except OSError:
@@ -176,16 +176,16 @@ class _Walk:
             os.close(opened)
 
 
-def _stamp(status: os.stat_result) -> _Stamp:
+def _make_stamp(status: os.stat_result) -> _Stamp:
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _outside_stamp(folder: int) -> _Stamp:
+def _make_shallow_stamp(folder: int) -> _Stamp:
     """A repository by what tells that it moved on; else the names in the folder, which is what its time is about."""
     found: list[int] = []
-    for name in _REPOSITORY:
+    for name in _REPOSITORY_FILES:
         try:
-            found += _stamp(os.stat(name, dir_fd=folder, follow_symlinks=False))
+            found += _make_stamp(os.stat(name, dir_fd=folder, follow_symlinks=False))
         except OSError:
             found.append(0)
     return tuple(found) if any(found) else (os.fstat(folder).st_mtime_ns,)

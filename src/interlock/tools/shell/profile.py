@@ -20,20 +20,20 @@ import msgspec
 
 from ...domain.decision import Decision, Verdict
 from ...domain.errors import SandboxSetupError
-from ...domain.tool import Mode, Reach, Situation
-from ...sandbox.interface import CommandLimits, Confinement, Profile
+from ...domain.tool import PermissionMode, SandboxScope, CallContext
+from ...sandbox.interface import CommandLimits, Confinement, SandboxProfile
 from ...sandbox.workspace.workspace import Workspace
 
 ProfileName: TypeAlias = Literal["read-only", "workspace-write", "unconfined"]
 
-LAYER = "sandbox"
+SANDBOX_LAYER = "sandbox"
 MAX_READ_ONLY_PATHS = 1_000
 #: How a profile with the network is called beside its name.
-_NETWORK = "+network"
+_NETWORK_SUFFIX = "+network"
 _DIGEST_CHARS = 16
 
 
-class Protected(Protocol):
+class ProtectedPaths(Protocol):
     """Paths from the root of the workspace that exist now. A folder stands for all that is in it."""
 
     @property
@@ -47,85 +47,91 @@ class Protected(Protocol):
         ...
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def watched(self) -> tuple[str, ...]:
         """What they may change, and people are told when one comes."""
         ...
 
 
-class Seconds(NamedTuple):
-    allowed: float
+class CommandTimeout(NamedTuple):
+    seconds: float
     #: Less than was asked for.
-    clamped: bool
+    is_clamped: bool
 
 
-def seconds_for(asked: float | None, default: float, most: float) -> Seconds:
+def choose_timeout(asked: float | None, default: float, most: float) -> CommandTimeout:
     if asked is None:
-        return Seconds(min(default, most), False)
-    return Seconds(asked, False) if isfinite(asked) and asked <= most else Seconds(most, True)
+        return CommandTimeout(min(default, most), False)
+    return CommandTimeout(asked, False) if isfinite(asked) and asked <= most else CommandTimeout(most, True)
 
 
-class ShellRules(msgspec.Struct, frozen=True, kw_only=True):
+class ShellConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What the developer chose for all commands."""
 
     workspace: Workspace
     #: Was every command of this script, started in that folder, proved to only read?
     is_read_only: Callable[[str, str], bool]
-    hidden: Callable[[], Protected]
+    hidden: Callable[[], ProtectedPaths]
     readable: tuple[str, ...] = ()
     environment: Mapping[str, str] = {}
     limits: CommandLimits = CommandLimits()
     network: bool = False
 
 
-def profile_name(rules: ShellRules, held: Confinement, script: str, cwd: str, mode: Mode) -> ProfileName:
+def choose_profile(
+    config: ShellConfig, confinement: Confinement, script: str, cwd: str, mode: PermissionMode
+) -> ProfileName:
     """A backend that cannot hold read-only is asked about, or refused, before it comes to this."""
-    if "read_only" in held.capabilities and (mode is Mode.READ_ONLY or rules.is_read_only(script, cwd)):
+    if "read_only" in confinement.capabilities and (
+        mode is PermissionMode.READ_ONLY or config.is_read_only(script, cwd)
+    ):
         return "read-only"
     return "workspace-write"
 
 
-def recorded_name(reach: Reach | None) -> ProfileName | None:
+def read_recorded_profile(reach: SandboxScope | None) -> ProfileName | None:
     """The profile that the record of a call says; None when it says none."""
-    match reach.profile.removesuffix(_NETWORK) if reach is not None else "":
+    match reach.profile.removesuffix(_NETWORK_SUFFIX) if reach is not None else "":
         case "read-only" | "workspace-write" as name:
             return name
         case _:
             return None
 
 
-def profile_of(rules: ShellRules, held: Confinement, name: ProfileName) -> Profile:
+def build_profile(config: ShellConfig, confinement: Confinement, name: ProfileName) -> SandboxProfile:
     """Looks for the files that are to be hidden or held, which may take a moment."""
-    return look(rules, held, name)[0]
+    return inspect_profile(config, confinement, name)[0]
 
 
-def look(rules: ShellRules, held: Confinement, name: ProfileName) -> "tuple[Profile, Guarded | None]":
+def inspect_profile(
+    config: ShellConfig, confinement: Confinement, name: ProfileName
+) -> "tuple[SandboxProfile, GuardedFiles | None]":
     """The profile, and, where it may write, what no command should change, as it is now."""
-    root = rules.workspace.root
-    rules.workspace.check_unmoved()
+    root = config.workspace.root
+    config.workspace.check_not_replaced()
     if name == "unconfined":
-        profile = Profile(
-            workspace=root, identity=rules.workspace.identity, writable=True, network=True, limits=rules.limits
+        profile = SandboxProfile(
+            workspace=root, identity=config.workspace.identity, writable=True, network=True, limits=config.limits
         )
-        return profile, Guarded(rules)
+        return profile, GuardedFiles(config)
     # Each command of a backend that holds back less than it should was a question to a person, and said so.
-    hides = not held.degraded or "hide" in held.capabilities
-    found = rules.hidden()
-    frozen = _frozen(found) if name == "workspace-write" and hides else ()
-    profile = Profile(
+    hides = not confinement.degraded or "hide" in confinement.capabilities
+    found = config.hidden()
+    frozen = _list_read_only(found) if name == "workspace-write" and hides else ()
+    profile = SandboxProfile(
         workspace=root,
-        identity=rules.workspace.identity,
+        identity=config.workspace.identity,
         writable=name == "workspace-write",
-        network=rules.network,
-        readable=rules.readable,
+        network=config.network,
+        readable=config.readable,
         hidden=tuple(join(root, path) for path in found.hidden) if hides else (),
         read_only=tuple(join(root, path) for path in frozen),
-        limits=rules.limits,
+        limits=config.limits,
     )
-    return profile, Guarded(rules, found) if profile.writable else None
+    return profile, GuardedFiles(config, found) if profile.writable else None
 
 
-def _frozen(found: Protected) -> tuple[str, ...]:
-    frozen = tuple(_topmost(found.read_only))
+def _list_read_only(found: ProtectedPaths) -> tuple[str, ...]:
+    frozen = tuple(_drop_nested(found.read_only))
     if len(frozen) > MAX_READ_ONLY_PATHS:
         raise SandboxSetupError(
             f"The workspace has more than {MAX_READ_ONLY_PATHS:,} files that must not be changed. "
@@ -134,60 +140,65 @@ def _frozen(found: Protected) -> tuple[str, ...]:
     return frozen
 
 
-def reach_of(rules: ShellRules, held: Confinement, name: ProfileName, cwd: str) -> Reach:
+def describe_scope(config: ShellConfig, confinement: Confinement, name: ProfileName, cwd: str) -> SandboxScope:
     """Of variables the record has digests: their values may be secrets."""
-    has_network = rules.network or name == "unconfined"
-    return Reach(
-        sandbox=held.backend,
-        profile=f"{name}{_NETWORK}" if rules.network and name != "unconfined" else name,
-        capabilities=tuple(one for one in held.capabilities if not (has_network and one == "network_off")),
+    has_network = config.network or name == "unconfined"
+    return SandboxScope(
+        sandbox=confinement.backend,
+        profile=f"{name}{_NETWORK_SUFFIX}" if config.network and name != "unconfined" else name,
+        capabilities=tuple(one for one in confinement.capabilities if not (has_network and one == "network_off")),
         cwd=cwd,
-        environment={name: _digest(value) for name, value in rules.environment.items()},
+        environment={name: _digest_value(value) for name, value in config.environment.items()},
     )
 
 
-def _digest(value: str) -> str:
+def _digest_value(value: str) -> str:
     return f"sha256:{sha256(value.encode(errors='surrogateescape')).hexdigest()[:_DIGEST_CHARS]}"
 
 
-def opinion_on(held: Confinement, situation: Situation) -> Decision | None:
+def authorize_backend(confinement: Confinement, situation: CallContext) -> Decision | None:
     """What the backend means for whether a command may start, whatever rules say."""
-    if situation.mode is Mode.READ_ONLY and "read_only" not in held.capabilities:
-        reason = f"The run only reads, and {_named(held)} cannot keep a command from writing."
-        return Decision(verdict=Verdict.DENY, reason=reason, rule_ids=("sandbox:read_only",), layer=LAYER)
-    if not held.degraded:
+    if situation.mode is PermissionMode.READ_ONLY and "read_only" not in confinement.capabilities:
+        reason = f"The run only reads, and {_describe_backend(confinement)} cannot keep a command from writing."
+        return Decision(verdict=Verdict.DENY, reason=reason, rule_ids=("sandbox:read_only",), layer=SANDBOX_LAYER)
+    if not confinement.degraded:
         return None
     return Decision(
         verdict=Verdict.ASK,
-        reason=" ".join((f"Commands are not held back as they should be here ({_named(held)}).", *held.notes)),
+        reason=" ".join(
+            (
+                f"Commands are not held back as they should be here ({_describe_backend(confinement)}).",
+                *confinement.notes,
+            )
+        ),
         rule_ids=("sandbox:degraded",),
-        layer=LAYER,
-        risk=("execute", f"sandbox: {held.backend}"),
+        layer=SANDBOX_LAYER,
+        risk=("execute", f"sandbox: {confinement.backend}"),
         scope="once",
     )
 
 
-def _named(held: Confinement) -> str:
-    return "no sandbox" if held.backend == "none" else f"the sandbox {held.backend}"
+def _describe_backend(confinement: Confinement) -> str:
+    return "no sandbox" if confinement.backend == "none" else f"the sandbox {confinement.backend}"
 
 
-class Guarded:
+class GuardedFiles:
     """What no command should change, as it is now."""
 
-    def __init__(self, rules: ShellRules, found: Protected | None = None) -> None:
+    def __init__(self, config: ShellConfig, found: ProtectedPaths | None = None) -> None:
         """`found` is what was found a moment ago."""
-        root = rules.workspace.root
-        found = rules.hidden() if found is None else found
-        held = {path: _identity(join(root, path)) for path in _topmost(found.read_only)}
-        self._identities = held | {path: _identity(join(root, path), is_held=False) for path in found.told}
+        root = config.workspace.root
+        found = config.hidden() if found is None else found
+        held = {path: _read_identity(join(root, path)) for path in _drop_nested(found.read_only)}
+        self._identities = held | {path: _read_identity(join(root, path), is_held=False) for path in found.watched}
 
-    def changed_since(self, before: "Guarded") -> list[str]:
+    def changed_since(self, before: "GuardedFiles") -> list[str]:
         """Paths from the root of the workspace: created, or another file than it was."""
         known = before._identities
         return sorted(path for path, now in self._identities.items() if now and known.get(path) != now)
 
 
-def _topmost(paths: Iterable[str]) -> Iterator[str]:
+def _drop_nested(paths: Iterable[str]) -> Iterator[str]:
     """A folder stands for all that is in it."""
     last = ""
     for path in sorted(set(paths), key=lambda path: path.split("/")):
@@ -196,7 +207,7 @@ def _topmost(paths: Iterable[str]) -> Iterator[str]:
             yield path
 
 
-def _identity(path: str, *, is_held: bool = True) -> tuple[int, ...]:
+def _read_identity(path: str, *, is_held: bool = True) -> tuple[int, ...]:
     """Empty: it is not there. What is in a folder that is held cannot change, so it is the same while its inode is. Of
     what is not held, only a link is another one when it was exchanged: git writes the other files itself."""
     try:

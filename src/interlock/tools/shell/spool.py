@@ -15,16 +15,16 @@ from tempfile import TemporaryFile
 from types import TracebackType
 from typing import IO, Literal, NamedTuple, Self, TypeAlias
 
-from ...domain.rendering import UNSEEN
+from ...domain.rendering import INVISIBLE_CHARACTERS
 from ...domain.tool import ByteFilter
 
-Stream: TypeAlias = Literal["stdout", "stderr"]
-STREAMS: tuple[Stream, Stream] = ("stdout", "stderr")
+OutputStream: TypeAlias = Literal["stdout", "stderr"]
+STREAMS: tuple[OutputStream, OutputStream] = ("stdout", "stderr")
 #: Even, so that every block begins with stdout.
 _BLOCK_SEGMENTS = 8_192
 
 
-class Run(NamedTuple):
+class ByteRun(NamedTuple):
     """Bytes of one stream that stand together in the interleaving."""
 
     start: int
@@ -44,10 +44,10 @@ class SpoolIndex:
         if self._file is not None:
             self._file.close()
 
-    def bytes_in(self, stream: Stream) -> int:
+    def bytes_in(self, stream: OutputStream) -> int:
         return self._sizes[STREAMS.index(stream)]
 
-    def add(self, stream: Stream, size: int) -> None:
+    def add(self, stream: OutputStream, size: int) -> None:
         """The next bytes are of this stream."""
         side = STREAMS.index(stream)
         last = len(self._last) - 1
@@ -59,7 +59,7 @@ class SpoolIndex:
             self._last.extend((size,) if len(self._last) % 2 == side else (0, size))
         self._sizes[side] += size
 
-    def runs(self, stream: Stream, start: int, size: int) -> Iterator[Run]:
+    def iterate_runs(self, stream: OutputStream, start: int, size: int) -> Iterator[ByteRun]:
         """Where these bytes of the stream are, in order."""
         side = STREAMS.index(stream)
         end = min(start + size, self._sizes[side])
@@ -70,7 +70,7 @@ class SpoolIndex:
                 if number % 2 == side:
                     first, last = max(start, before), min(end, before + segment)
                     if first < last:
-                        yield Run(at + first - before, last - first)
+                        yield ByteRun(at + first - before, last - first)
                     before += segment
                     if before >= end:
                         return
@@ -117,9 +117,9 @@ _LAST_BYTES = 4_096
 _TERMINAL = r"(?s:\x1b\[[0-?]*[ -/]*[@-~]?|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\Z)|\x1b[ -/]*[0-~]?)"
 
 
-class Spool:
+class OutputSpool:
     def __init__(self, secrets_out: Callable[[], ByteFilter], folder: str | Path | None = None) -> None:
-        self._filters: dict[Stream, ByteFilter] = {stream: secrets_out() for stream in STREAMS}
+        self._filters: dict[OutputStream, ByteFilter] = {stream: secrets_out() for stream in STREAMS}
         self._index = SpoolIndex(folder)
         self._file = TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - `close` closes it
         self._ended = False
@@ -134,10 +134,10 @@ class Spool:
         self._file.close()
         self._index.close()
 
-    def take(self, stream: Stream, chunk: bytes) -> None:
+    def write(self, stream: OutputStream, chunk: bytes) -> None:
         self._add(stream, self._filters[stream].feed(chunk))
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Nothing more will come. Again, it does nothing."""
         if not self._ended:
             self._ended = True
@@ -148,12 +148,12 @@ class Spool:
     def total_bytes(self) -> int:
         return sum(map(self._index.bytes_in, STREAMS))
 
-    def bytes_in(self, stream: Stream) -> int:
+    def bytes_in(self, stream: OutputStream) -> int:
         return self._index.bytes_in(stream)
 
-    def read(self, stream: Stream, start: int, size: int) -> bytes:
+    def read(self, stream: OutputStream, start: int, size: int) -> bytes:
         """Bytes of one stream."""
-        return b"".join(self._read_runs(self._index.runs(stream, start, size)))
+        return b"".join(self._read_runs(self._index.iterate_runs(stream, start, size)))
 
     def read_all(self, start: int, size: int) -> bytes:
         """Bytes of both streams as they came."""
@@ -165,16 +165,16 @@ class Spool:
     def tail(self, size: int) -> bytes:
         return self.read_all(max(0, self.total_bytes - size), size)
 
-    def chunks(self, stream: Stream | None = None) -> Iterator[bytes]:
+    def chunks(self, stream: OutputStream | None = None) -> Iterator[bytes]:
         """All of it as it came, or all of one stream."""
         size = self.total_bytes if stream is None else self.bytes_in(stream)
         for start in range(0, size, _CHUNK_BYTES):
             count = min(_CHUNK_BYTES, size - start)
             yield self.read_all(start, count) if stream is None else self.read(stream, start, count)
 
-    def place(self, stream: Stream, at: int) -> int:
+    def find_position(self, stream: OutputStream, at: int) -> int:
         """Where the byte of the stream is in all of it."""
-        return next(self._index.runs(stream, at, 1)).start
+        return next(self._index.iterate_runs(stream, at, 1)).start
 
     def index_chunks(self) -> Iterator[bytes]:
         """JSON that says which bytes are of which stream."""
@@ -186,15 +186,15 @@ class Spool:
     def last_line(self) -> str:
         """The last line that says something, as it can be shown in one line on any terminal."""
         text = re.sub(_TERMINAL, "", self.tail(_LAST_BYTES).decode("utf-8", "replace"))
-        lines = map(_visible, re.split(r"[\r\n]", text)[::-1])
+        lines = map(_keep_printable, re.split(r"[\r\n]", text)[::-1])
         return next((line[:_MAX_LINE_CHARS] for line in lines if line), "")
 
-    def _add(self, stream: Stream, content: bytes) -> None:
+    def _add(self, stream: OutputStream, content: bytes) -> None:
         if content:
             write_all(self._file.fileno(), content)
             self._index.add(stream, len(content))
 
-    def _read_runs(self, runs: Iterator[Run]) -> Iterator[bytes]:
+    def _read_runs(self, runs: Iterator[ByteRun]) -> Iterator[bytes]:
         """Short runs that are near each other are read at once."""
         window, window_start = b"", 0
         for start, size in runs:
@@ -206,6 +206,6 @@ class Spool:
             yield window[start - window_start : start - window_start + size]
 
 
-def _visible(line: str) -> str:
-    words = re.sub(f"[{UNSEEN}]", "", line.replace("\t", " ")).split()
+def _keep_printable(line: str) -> str:
+    words = re.sub(f"[{INVISIBLE_CHARACTERS}]", "", line.replace("\t", " ")).split()
     return "".join(character for character in " ".join(words) if character.isprintable())

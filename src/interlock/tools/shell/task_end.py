@@ -8,80 +8,97 @@ it once more would only make that check look old.
 import msgspec
 
 from ...domain.outcome import SideEffect
-from ...domain.state.verification import UNKNOWN_STATE, is_comparable
+from ...domain.state.verification import UNKNOWN_DIGEST, is_comparable
 from ...domain.tool import JsonObject, ToolContext
-from ...sandbox.interface import Ended
-from .command import from_root
-from .command_effects import Before, Order, look_after, text_of, verified
-from .command_result import CHECKED, MAX_PATHS_TOLD, WORKSPACE, check_facts, effects_of, shown_path, verdict_of
-from .fingerprint import Fingerprint, changed
-from .output import Spool
-from .verification import Said, Verification
+from ...sandbox.interface import CommandExit
+from .command import to_relative_path
+from .command_effects import WorkspaceBefore, CommandRequest, inspect_workspace, read_report_text, make_verification
+from .command_result import (
+    VERIFIED_STATE_KEY,
+    MAX_PATHS_LISTED,
+    WORKSPACE,
+    build_verification_facts,
+    make_effects,
+    to_printable_path,
+    describe_verdict,
+)
+from .fingerprint import WorkspaceFingerprint, compare_fingerprints
+from .output import OutputSpool
+from .verification import ScriptOutput, CommandVerification
 
-_WHEN = "while it ran, "
-_MAY_HAVE = SideEffect(kind="modified", target=WORKSPACE, detail="it may have changed something: nobody could look")
+_EFFECT_PREFIX = "while it ran, "
+_POSSIBLE_CHANGE = SideEffect(
+    kind="modified", target=WORKSPACE, detail="it may have changed something: nobody could look"
+)
 
 
-class TaskEnd(msgspec.Struct, frozen=True, kw_only=True):
+class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
     effects: tuple[SideEffect, ...] = ()
     #: Those of them that no digest of the workspace tells: in folders of installed or built things.
-    effects_aside: tuple[SideEffect, ...] = ()
+    shallow_effects: tuple[SideEffect, ...] = ()
     #: The digest of the workspace when it was over.
-    workspace: str = UNKNOWN_STATE
+    workspace: str = UNKNOWN_DIGEST
     #: Files that other programs obey, and that came or were exchanged.
     guarded: tuple[str, ...] = ()
     #: Why nobody could look.
-    hindered: str = ""
-    verification: Verification | None = None
+    problem: str = ""
+    verification: CommandVerification | None = None
     #: Facts for the log, where it verified something.
     facts: JsonObject = {}
 
     @property
     def verdict(self) -> str:
-        return "" if self.verification is None else verdict_of(self.verification)
+        return "" if self.verification is None else describe_verdict(self.verification)
 
-    def effects_after(self, context: ToolContext) -> tuple[SideEffect, ...]:
+    def effects_since_check(self, context: ToolContext) -> tuple[SideEffect, ...]:
         """What the run is to be told of, which may have looked since."""
-        is_as_checked = is_comparable(self.workspace) and context.state.get(CHECKED) == self.workspace
-        return self.effects_aside if is_as_checked else self.effects
+        is_as_checked = is_comparable(self.workspace) and context.state.get(VERIFIED_STATE_KEY) == self.workspace
+        return self.shallow_effects if is_as_checked else self.effects
 
 
-def unseen_end(*, can_write: bool, why: str = "") -> TaskEnd:
+def make_unknown_outcome(*, can_write: bool, why: str = "") -> TaskOutcome:
     """Nobody saw it."""
-    effects = (_MAY_HAVE,) if can_write else ()
-    return TaskEnd(effects=effects, effects_aside=effects, hindered=why)
+    effects = (_POSSIBLE_CHANGE,) if can_write else ()
+    return TaskOutcome(effects=effects, shallow_effects=effects, problem=why)
 
 
-def end_of(  # noqa: PLR0913, PLR0917 - all that is known of it
-    order: Order, before: Before, spool: Spool, ended: Ended, command: str, started_call: str
-) -> TaskEnd:
+def inspect_outcome(  # noqa: PLR0913, PLR0917 - all that is known of it
+    request: CommandRequest,
+    before: WorkspaceBefore,
+    spool: OutputSpool,
+    ended: CommandExit,
+    command: str,
+    started_call: str,
+) -> TaskOutcome:
     """Looked for when it is over. All of its output has been taken."""
-    spool.end()
-    after = look_after(order, before.guarded)
-    verification = verified(order, Said(*text_of(spool), ended), before.files, after.files)
+    spool.finish()
+    after = inspect_workspace(request, before.guarded)
+    verification = make_verification(request, ScriptOutput(*read_report_text(spool), ended), before.files, after.files)
     facts: JsonObject = {}
     if verification is not None:
-        cwd = shown_path(from_root(ended.cwd, order.rules.workspace.root))
-        facts = {"cwd": cwd, **check_facts(verification, command, started_call)}
-    return TaskEnd(
-        effects=_effects(order, before.files, after.files),
-        effects_aside=_effects(order, _aside(before.files), _aside(after.files)),
-        workspace=UNKNOWN_STATE if after.files is None else after.files.digest,
-        guarded=tuple(map(shown_path, after.guarded[:MAX_PATHS_TOLD])),
-        hindered=after.hindered,
+        cwd = to_printable_path(to_relative_path(ended.cwd, request.config.workspace.root))
+        facts = {"cwd": cwd, **build_verification_facts(verification, command, started_call)}
+    return TaskOutcome(
+        effects=_find_effects(request, before.files, after.files),
+        shallow_effects=_find_effects(request, _keep_shallow(before.files), _keep_shallow(after.files)),
+        workspace=UNKNOWN_DIGEST if after.files is None else after.files.digest,
+        guarded=tuple(map(to_printable_path, after.guarded[:MAX_PATHS_LISTED])),
+        problem=after.problem,
         verification=verification,
         facts=facts,
     )
 
 
-def _effects(order: Order, before: Fingerprint | None, after: Fingerprint | None) -> tuple[SideEffect, ...]:
-    if not order.can_write:
+def _find_effects(
+    request: CommandRequest, before: WorkspaceFingerprint | None, after: WorkspaceFingerprint | None
+) -> tuple[SideEffect, ...]:
+    if not request.can_write:
         return ()
     if before is None or after is None:
-        return (_MAY_HAVE,)
-    changes = changed(before, after)
-    return effects_of(changes, _WHEN) if changes.count or changes.complete else (_MAY_HAVE,)
+        return (_POSSIBLE_CHANGE,)
+    changes = compare_fingerprints(before, after)
+    return make_effects(changes, _EFFECT_PREFIX) if changes.count or changes.complete else (_POSSIBLE_CHANGE,)
 
 
-def _aside(files: Fingerprint | None) -> Fingerprint | None:
+def _keep_shallow(files: WorkspaceFingerprint | None) -> WorkspaceFingerprint | None:
     return None if files is None else msgspec.structs.replace(files, stamps={})

@@ -15,18 +15,26 @@ from pydantic import Field
 
 from ...domain.errors import PreconditionError
 from ...domain.outcome import SideEffect
-from ...domain.tool import JsonObject, Normalized, Problem, ToolContext, ToolDefinition
+from ...domain.tool import JsonObject, NormalizedOutput, CheckProblem, ToolContext, ToolDefinition
 from ...registry.decorator import tool
-from ..read_artifact import DEFAULT_LIMIT_BYTES, MAX_LIMIT_BYTES, Passage, described
-from .command import warn_of_guarded
-from .command_result import checked_state, shown_command
-from .task_end import TaskEnd, unseen_end
-from .tasks import BackgroundTask, TaskReport, Tasks, all_remembered, is_told, read_kept, remembered
+from ..read_artifact import DEFAULT_LIMIT_BYTES, MAX_LIMIT_BYTES, Passage, format_passage
+from .command import warn_about_guarded
+from .command_result import make_verified_state, display_command
+from .task_end import TaskOutcome, make_unknown_outcome
+from .tasks import (
+    BackgroundTask,
+    TaskReport,
+    BackgroundTasks,
+    list_remembered,
+    is_outcome_reported,
+    read_kept_output,
+    load_remembered,
+)
 
 MAX_WAIT_SECONDS = 600
 _TAIL_BYTES = 4_000
 
-_NOTHING_NEW = TaskEnd()
+_EMPTY_OUTCOME = TaskOutcome()
 
 _TaskId = Annotated[str, Field(description="The id that bash(background=true) gave.")]
 
@@ -39,11 +47,11 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     passage: Passage | None = None
     waited: bool = False
     #: What came of it, where this is the first view of that.
-    end: TaskEnd | None = None
+    outcome: TaskOutcome | None = None
     side_effects: tuple[SideEffect, ...] = ()
 
 
-def task_tools(tasks: Tasks) -> tuple[ToolDefinition, ...]:
+def make_task_tools(tasks: BackgroundTasks) -> tuple[ToolDefinition, ...]:
     """`read_task`, `wait_task`, `stop_task` and `list_tasks`."""
 
     async def read_task(
@@ -61,8 +69,8 @@ def task_tools(tasks: Tasks) -> tuple[ToolDefinition, ...]:
         """
         task = tasks.find(context.run_id, task_id)
         if task is None:
-            return _from_artifact(_known(context, task_id), context, offset, limit)
-        return _view(task, context, task.read(offset, limit))
+            return _add_artifact_passage(_view_remembered(context, task_id), context, offset, limit)
+        return _make_view(task, context, task.read(offset, limit))
 
     async def wait_task(
         context: ToolContext,
@@ -77,9 +85,9 @@ def task_tools(tasks: Tasks) -> tuple[ToolDefinition, ...]:
         """
         task = tasks.find(context.run_id, task_id)
         if task is None:
-            return _known(context, task_id)
+            return _view_remembered(context, task_id)
         await task.wait(timeout_seconds)
-        return _view(task, context, task.tail(_TAIL_BYTES), waited=True)
+        return _make_view(task, context, task.tail(_TAIL_BYTES), waited=True)
 
     async def stop_task(context: ToolContext, task_id: _TaskId) -> TaskView:
         """Stop a background task with all that it started: it is asked to end, then killed.
@@ -89,75 +97,75 @@ def task_tools(tasks: Tasks) -> tuple[ToolDefinition, ...]:
         """
         task = tasks.find(context.run_id, task_id)
         if task is None:
-            return _known(context, task_id)
+            return _view_remembered(context, task_id)
         await task.stop()
-        return _view(task, context, task.tail(_TAIL_BYTES))
+        return _make_view(task, context, task.tail(_TAIL_BYTES))
 
     async def list_tasks(context: ToolContext) -> tuple[TaskReport, ...]:
         """List the background tasks of this run, those that are over too."""
-        held = {task.id: _named(task, context) for task in tasks.of(context.run_id)}
-        known = {report.id: report for report in all_remembered(context)}
+        held = {task.id: _make_list_entry(task, context) for task in tasks.list_for_run(context.run_id)}
+        known = {report.id: report for report in list_remembered(context)}
         return tuple((known | held).values())
 
-    def unknown(arguments: JsonObject, context: ToolContext) -> Problem | None:
+    def unknown(arguments: JsonObject, context: ToolContext) -> CheckProblem | None:
         task_id = arguments["task_id"]
-        if tasks.find(context.run_id, task_id) is not None or remembered(context, task_id) is not None:
+        if tasks.find(context.run_id, task_id) is not None or load_remembered(context, task_id) is not None:
             return None
-        return _no_such(task_id)
+        return _make_unknown_task_problem(task_id)
 
     return (
-        tool(
-            read_task, risk="read", check=unknown, normalize=normalized_view, max_output_chars=MAX_LIMIT_BYTES + 1_000
-        ),
+        tool(read_task, risk="read", check=unknown, normalize=normalize_view, max_output_chars=MAX_LIMIT_BYTES + 1_000),
         tool(
             wait_task,
             risk="read",
             check=unknown,
-            normalize=normalized_view,
+            normalize=normalize_view,
             timeout_seconds=MAX_WAIT_SECONDS + 30,
         ),
-        tool(stop_task, risk="read", check=unknown, normalize=normalized_view, idempotent=True),
-        tool(list_tasks, risk="read", normalize=normalized_list),
+        tool(stop_task, risk="read", check=unknown, normalize=normalize_view, idempotent=True),
+        tool(list_tasks, risk="read", normalize=normalize_list),
     )
 
 
-def normalized_start(report: TaskReport) -> Normalized:
+def normalize_start(report: TaskReport) -> NormalizedOutput:
     """What bash says when it put a command in the background."""
-    return Normalized(
+    return NormalizedOutput(
         summary=f"{report.id} runs in the background",
         text=f"{report.id} runs. Read it with read_task, wait for it with wait_task, stop it with stop_task.",
-        user_text=f"$ {shown_command(report.command)} &: {report.id}",
+        user_text=f"$ {display_command(report.command)} &: {report.id}",
         side_effects=() if report.profile == "read-only" else None,
         facts={"task": msgspec.to_builtins(report)},
         state=report.state,
     )
 
 
-def normalized_view(view: TaskView) -> Normalized:
-    report, end = view.report, view.end or _NOTHING_NEW
-    head = in_words(report)
+def normalize_view(view: TaskView) -> NormalizedOutput:
+    report, outcome = view.report, view.outcome or _EMPTY_OUTCOME
+    head = describe_task(report)
     if view.waited and report.status == "running":
         head += ". It goes on: wait again, read it, or stop it"
-    if end.verdict:
-        head += f": {end.verdict}"
-    text = f"{head}\n{described(view.passage)}" if view.passage is not None and view.passage.total else head
-    return Normalized(
+    if outcome.verdict:
+        head += f": {outcome.verdict}"
+    text = f"{head}\n{format_passage(view.passage)}" if view.passage is not None and view.passage.total else head
+    return NormalizedOutput(
         summary=head,
         text=text,
-        user_text=f"$ {shown_command(report.command)}: {head}",
+        user_text=f"$ {display_command(report.command)}: {head}",
         exit_code=report.exit_code,
         side_effects=view.side_effects,
-        facts={"task": msgspec.to_builtins(report), **end.facts},
-        kind="verification" if end.verification is not None else "tool",
-        state=report.state | checked_state(end.verification),
+        facts={"task": msgspec.to_builtins(report), **outcome.facts},
+        kind="verification" if outcome.verification is not None else "tool",
+        state=report.state | make_verified_state(outcome.verification),
     )
 
 
-def normalized_list(reports: tuple[TaskReport, ...]) -> Normalized:
-    lines = [f"{in_words(report)}: {shown_command(report.command)}{_untold(report)}" for report in reports]
+def normalize_list(reports: tuple[TaskReport, ...]) -> NormalizedOutput:
+    lines = [
+        f"{describe_task(report)}: {display_command(report.command)}{_unreported_note(report)}" for report in reports
+    ]
     running = sum(report.status == "running" for report in reports)
     state = {key: value for report in reports for key, value in report.state.items()}
-    return Normalized(
+    return NormalizedOutput(
         summary=f"{len(reports)} tasks, {running} running",
         text="\n".join(lines) or "There are no background tasks.",
         side_effects=(),
@@ -166,56 +174,58 @@ def normalized_list(reports: tuple[TaskReport, ...]) -> Normalized:
     )
 
 
-def in_words(report: TaskReport) -> str:
+def describe_task(report: TaskReport) -> str:
     how = report.words.removeprefix(f"{report.status} ") or f"since {report.started_at}"
     kept = f"; output in artifact {report.output}" if report.output else ""
     return f"{report.id} {report.status} ({how}, {report.output_bytes:,} bytes of output{kept})"
 
 
-def _untold(report: TaskReport) -> str:
+def _unreported_note(report: TaskReport) -> str:
     return "" if report.is_told or report.status == "running" else " [wait_task tells what came of it]"
 
 
-def _view(task: BackgroundTask, context: ToolContext, passage: Passage | None, *, waited: bool = False) -> TaskView:
+def _make_view(
+    task: BackgroundTask, context: ToolContext, passage: Passage | None, *, waited: bool = False
+) -> TaskView:
     """The task as it is now. Nothing else happens between this and the record of it, so its end is told once."""
     report = task.report()
     if report.status == "running":
         return TaskView(report=report, passage=passage, waited=waited)
-    told = msgspec.structs.replace(report, is_told=True)
-    if is_told(context, task.id):
-        return TaskView(report=told, passage=passage, waited=waited)
-    context.kept.extend(task.kept.all)
-    warn_of_guarded(report.guarded, context)
-    if task.end.hindered:
-        context.warn(task.end.hindered)
-    effects = task.end.effects_after(context)
-    return TaskView(report=told, passage=passage, waited=waited, end=task.end, side_effects=effects)
+    reported = msgspec.structs.replace(report, is_told=True)
+    if is_outcome_reported(context, task.id):
+        return TaskView(report=reported, passage=passage, waited=waited)
+    context.kept.extend(task.kept.artifacts)
+    warn_about_guarded(report.guarded, context)
+    if task.outcome.problem:
+        context.warn(task.outcome.problem)
+    effects = task.outcome.effects_since_check(context)
+    return TaskView(report=reported, passage=passage, waited=waited, outcome=task.outcome, side_effects=effects)
 
 
-def _named(task: BackgroundTask, context: ToolContext) -> TaskReport:
+def _make_list_entry(task: BackgroundTask, context: ToolContext) -> TaskReport:
     """For a list, which tells no end: what a task left behind is not the run's before it was told."""
     report = task.report()
-    if is_told(context, task.id):
+    if is_outcome_reported(context, task.id):
         return msgspec.structs.replace(report, is_told=True)
     return msgspec.structs.replace(report, output="")
 
 
-def _known(context: ToolContext, task_id: str) -> TaskView:
+def _view_remembered(context: ToolContext, task_id: str) -> TaskView:
     """A task that this process does not hold."""
-    report = remembered(context, task_id)
+    report = load_remembered(context, task_id)
     if report is None:
-        raise PreconditionError(_no_such(task_id))
+        raise PreconditionError(_make_unknown_task_problem(task_id))
     if report.is_told:
         return TaskView(report=report)
-    end = unseen_end(can_write=report.profile != "read-only")
-    return TaskView(report=msgspec.structs.replace(report, is_told=True), end=end, side_effects=end.effects)
+    outcome = make_unknown_outcome(can_write=report.profile != "read-only")
+    return TaskView(report=msgspec.structs.replace(report, is_told=True), outcome=outcome, side_effects=outcome.effects)
 
 
-def _from_artifact(view: TaskView, context: ToolContext, offset: int, limit: int) -> TaskView:
+def _add_artifact_passage(view: TaskView, context: ToolContext, offset: int, limit: int) -> TaskView:
     output = view.report.output
-    passage = read_kept(context.artifacts, output, offset, limit) if output else None
+    passage = read_kept_output(context.artifacts, output, offset, limit) if output else None
     return msgspec.structs.replace(view, passage=passage)
 
 
-def _no_such(task_id: str) -> Problem:
-    return Problem(message=f"There is no task {task_id[:80]!r} in this run. list_tasks names them.")
+def _make_unknown_task_problem(task_id: str) -> CheckProblem:
+    return CheckProblem(message=f"There is no task {task_id[:80]!r} in this run. list_tasks names them.")

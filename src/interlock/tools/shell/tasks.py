@@ -18,17 +18,17 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from ...domain.errors import ArtifactError, PreconditionError
-from ...domain.tool import JsonObject, Problem, RunArtifacts, ToolContext
-from ...rendering.sentences import error_text
-from ...sandbox.interface import Ended, Running, Stream
+from ...domain.tool import JsonObject, CheckProblem, RunArtifacts, ToolContext
+from ...rendering.sentences import describe_error
+from ...sandbox.interface import CommandExit, RunningCommand, OutputStream
 from ..read_artifact import Passage, read_range
-from .command import Kept, Started, keep_output, start, to_the_end, without_secrets
-from .command_effects import Before, Order, files_of
-from .command_result import end_in_words
-from .output import Spool
+from .command import KeptOutput, StartedCommand, keep_output, start_command, run_to_completion, redact_command
+from .command_effects import WorkspaceBefore, CommandRequest, fingerprint_workspace
+from .command_result import describe_exit
+from .output import OutputSpool
 from .profile import ProfileName
-from .task_end import TaskEnd, end_of, unseen_end
-from .verification import verifies
+from .task_end import TaskOutcome, inspect_outcome, make_unknown_outcome
+from .verification import has_check_program
 
 MAX_RUNNING = 8
 #: Tasks that are over and whose output is still held here; of older ones there is the artifact.
@@ -67,49 +67,51 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class BackgroundTask:
     """A command under way, and what it printed so far."""
 
-    def __init__(self, task_id: str, order: Order, context: ToolContext) -> None:
+    def __init__(self, task_id: str, request: CommandRequest, context: ToolContext) -> None:
         self.id = task_id
-        self.kept = Kept()
-        self._order = order
-        self._command = without_secrets(order.script, context.artifacts)
+        self.kept = KeptOutput()
+        self._request = request
+        self._command = redact_command(request.script, context.artifacts)
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
         self._started_call = context.call_id
         self._artifacts = context.artifacts
-        self._spool = Spool(context.artifacts.secrets_out)
+        self._spool = OutputSpool(context.artifacts.redaction_filter)
         self._is_closed = False
-        self._running: Running | None = None
-        self._followed: asyncio.Task[None] | None = None
-        self._ended: Ended | None = None
-        self._end = unseen_end(can_write=order.can_write)
+        self._running: RunningCommand | None = None
+        self._follow_task: asyncio.Task[None] | None = None
+        self._ended: CommandExit | None = None
+        self._outcome = make_unknown_outcome(can_write=request.can_write)
         self._error = ""
 
     async def start(self) -> None:
         """`SandboxSetupError` when nothing of it was executed."""
-        order = self._order
+        request = self._request
         try:
-            looks = order.can_write or verifies(order.argvs)
-            files = await asyncio.to_thread(files_of, order.rules) if looks else None
-            started = await start(order, self._take)
+            needs_fingerprint = request.can_write or has_check_program(request.argvs)
+            files = await asyncio.to_thread(fingerprint_workspace, request.config) if needs_fingerprint else None
+            started = await start_command(request, self._write_output)
         except BaseException:
             self._spool.close()
             raise
         self._running = started.running
-        self._followed = asyncio.create_task(self._follow(started, Before(files, started.guarded)), name=self.id)
+        self._follow_task = asyncio.create_task(
+            self._follow(started, WorkspaceBefore(files, started.guarded)), name=self.id
+        )
 
     @property
     def is_running(self) -> bool:
         """Until all of its output is kept, too."""
-        return self._followed is None or not self._followed.done()
+        return self._follow_task is None or not self._follow_task.done()
 
     async def wait(self, seconds: float) -> None:
         """Until it is over, at most so long."""
-        if self._followed is not None:
-            await asyncio.wait([self._followed], timeout=seconds)
+        if self._follow_task is not None:
+            await asyncio.wait([self._follow_task], timeout=seconds)
 
     async def stop(self) -> None:
-        if self._running is not None and self._followed is not None and self.is_running:
+        if self._running is not None and self._follow_task is not None and self.is_running:
             await self._running.stop()
-            await asyncio.wait([self._followed])
+            await asyncio.wait([self._follow_task])
 
     def close(self) -> None:
         """Its output is held no more, unless it is still being started: then it is closed after that."""
@@ -125,31 +127,31 @@ class BackgroundTask:
             started_at=self._started_at,
             status=self._status(),
             exit_code=None if ended is None else ended.exit_code,
-            words="; ".join(filter(None, ("" if ended is None else self._end_in_words(ended), self._error))),
+            words="; ".join(filter(None, ("" if ended is None else self._describe_exit(ended), self._error))),
             output_bytes=self._spool.total_bytes,
             output=self.kept.parts[0].id if self.kept.parts else "",
-            profile=self._order.profile,
-            guarded=() if self.is_running else self._end.guarded,
+            profile=self._request.profile,
+            guarded=() if self.is_running else self._outcome.guarded,
         )
 
     @property
-    def end(self) -> TaskEnd:
+    def outcome(self) -> TaskOutcome:
         """Once it is over."""
-        return self._end
+        return self._outcome
 
     def read(self, offset: int, limit: int) -> Passage | None:
         """None where it is held no more: the run can read the artifact once it was told of it, and not before."""
         if not self._is_closed:
             return read_range(self._spool.read_all, self._spool.total_bytes, offset, limit)
         with suppress(IndexError, ArtifactError):
-            return read_kept(self._artifacts, self.kept.parts[0].id, offset, limit)
+            return read_kept_output(self._artifacts, self.kept.parts[0].id, offset, limit)
         return None
 
     def tail(self, size: int) -> Passage | None:
         return self.read(max(0, self._spool.total_bytes - size), size)
 
-    def _end_in_words(self, ended: Ended) -> str:
-        return end_in_words(ended, self._order.rules.limits, self._order.seconds.allowed)
+    def _describe_exit(self, ended: CommandExit) -> str:
+        return describe_exit(ended, self._request.config.limits, self._request.timeout.seconds)
 
     def _status(self) -> TaskStatus:
         if self.is_running:
@@ -157,54 +159,56 @@ class BackgroundTask:
         match self._ended:
             case None:
                 return "failed"
-            case Ended(reason="exited"):
+            case CommandExit(reason="exited"):
                 return "exited"
-            case Ended(reason="stopped"):
+            case CommandExit(reason="stopped"):
                 return "stopped"
-            case Ended(reason="timeout"):
+            case CommandExit(reason="timeout"):
                 return "timed_out"
             case _:
                 return "killed"
 
-    def _take(self, stream: Stream, chunk: bytes) -> None:
-        self._spool.take(stream, chunk)
+    def _write_output(self, stream: OutputStream, chunk: bytes) -> None:
+        self._spool.write(stream, chunk)
 
-    async def _follow(self, started: Started, before: Before) -> None:
+    async def _follow(self, started: StartedCommand, before: WorkspaceBefore) -> None:
         try:
-            self._ended = await started.running.wait(self._order.seconds.allowed)
-            self.kept = await to_the_end(keep_output, self._spool, self._artifacts)
+            self._ended = await started.running.wait(self._request.timeout.seconds)
+            self.kept = await run_to_completion(keep_output, self._spool, self._artifacts)
         except Exception as error:
-            self._error = error_text(error)
+            self._error = describe_error(error)
         if self._ended is not None:
-            self._end = await to_the_end(self._look, before, self._ended)
+            self._outcome = await run_to_completion(self._inspect_outcome, before, self._ended)
 
-    def _look(self, before: Before, ended: Ended) -> TaskEnd:
+    def _inspect_outcome(self, before: WorkspaceBefore, ended: CommandExit) -> TaskOutcome:
         try:
-            return end_of(self._order, before, self._spool, ended, self._command, self._started_call)
+            return inspect_outcome(self._request, before, self._spool, ended, self._command, self._started_call)
         except Exception as error:
-            return unseen_end(can_write=self._order.can_write, why=error_text(error))
+            return make_unknown_outcome(can_write=self._request.can_write, why=describe_error(error))
 
 
-class Tasks:
+class BackgroundTasks:
     """The tasks that this process holds, by run and id."""
 
     def __init__(self) -> None:
         self._tasks: dict[tuple[str, str], BackgroundTask] = {}
         self._closed = False
 
-    def problem(self, run_id: str) -> Problem | None:
+    def find_start_problem(self, run_id: str) -> CheckProblem | None:
         """Why no more can be started."""
         if self._closed:
-            return Problem(message="The shell is closed: nothing runs in the background any more.")
-        running = [task.id for task in self.of(run_id) if task.is_running]
+            return CheckProblem(message="The shell is closed: nothing runs in the background any more.")
+        running = [task.id for task in self.list_for_run(run_id) if task.is_running]
         if len(running) < MAX_RUNNING:
             return None
-        return Problem(message=f"{MAX_RUNNING} tasks are running, which is the most: {', '.join(running)}. Stop one.")
+        return CheckProblem(
+            message=f"{MAX_RUNNING} tasks are running, which is the most: {', '.join(running)}. Stop one."
+        )
 
-    async def start(self, order: Order, context: ToolContext) -> TaskReport:
-        if (problem := self.problem(context.run_id)) is not None:
+    async def start(self, request: CommandRequest, context: ToolContext) -> TaskReport:
+        if (problem := self.find_start_problem(context.run_id)) is not None:
             raise PreconditionError(problem)
-        task = BackgroundTask(f"task_{token_hex(4)}", order, context)
+        task = BackgroundTask(f"task_{token_hex(4)}", request, context)
         self._tasks[context.run_id, task.id] = task
         try:
             await task.start()
@@ -217,7 +221,7 @@ class Tasks:
         self._forget_old(context)
         return task.report()
 
-    def of(self, run_id: str) -> list[BackgroundTask]:
+    def list_for_run(self, run_id: str) -> list[BackgroundTask]:
         return [task for (owner, _), task in self._tasks.items() if owner == run_id]
 
     def find(self, run_id: str, task_id: str) -> BackgroundTask | None:
@@ -234,19 +238,19 @@ class Tasks:
 
     def _forget_old(self, context: ToolContext) -> None:
         """How a task ended is held here until the run knows it."""
-        ended = [task for task in self.of(context.run_id) if not task.is_running]
+        ended = [task for task in self.list_for_run(context.run_id) if not task.is_running]
         for task in ended[: max(0, len(ended) - MAX_ENDED)]:
             task.close()
-            if is_told(context, task.id):
+            if is_outcome_reported(context, task.id):
                 del self._tasks[context.run_id, task.id]
 
 
-def read_kept(artifacts: RunArtifacts, artifact_id: str, offset: int, limit: int) -> Passage:
+def read_kept_output(artifacts: RunArtifacts, artifact_id: str, offset: int, limit: int) -> Passage:
     total = artifacts.size_bytes(artifact_id)
     return read_range(lambda start, size: artifacts.read(artifact_id, start, size), total, offset, limit)
 
 
-def recorded(context: ToolContext, task_id: str) -> TaskReport | None:
+def load_report(context: ToolContext, task_id: str) -> TaskReport | None:
     """A task as the run was last told of it."""
     known: Any = context.state.get(STATE_PREFIX + task_id)
     try:
@@ -255,22 +259,22 @@ def recorded(context: ToolContext, task_id: str) -> TaskReport | None:
         return None
 
 
-def is_told(context: ToolContext, task_id: str) -> bool:
+def is_outcome_reported(context: ToolContext, task_id: str) -> bool:
     """Does the run know what came of it?"""
-    known = recorded(context, task_id)
+    known = load_report(context, task_id)
     return known is not None and known.is_told
 
 
-def remembered(context: ToolContext, task_id: str) -> TaskReport | None:
+def load_remembered(context: ToolContext, task_id: str) -> TaskReport | None:
     """A task that this process does not hold, as the run knows it: over, or interrupted."""
-    report = recorded(context, task_id)
+    report = load_report(context, task_id)
     if report is None or report.status != "running":
         return report
     words = "interrupted: the process that held it is gone, and nobody saw its end; only what was read of it is known"
     return msgspec.structs.replace(report, status="unknown", words=words)
 
 
-def all_remembered(context: ToolContext) -> Iterator[TaskReport]:
+def list_remembered(context: ToolContext) -> Iterator[TaskReport]:
     for key in context.state:
-        if key.startswith(STATE_PREFIX) and (report := remembered(context, key.removeprefix(STATE_PREFIX))):
+        if key.startswith(STATE_PREFIX) and (report := load_remembered(context, key.removeprefix(STATE_PREFIX))):
             yield report

@@ -11,21 +11,21 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...sandbox.interface import Ended
-from ..reports.exit_code import evidence
+from ...sandbox.interface import CommandExit
+from ..reports.exit_code import classify_evidence
 from ..reports.read import read_report
-from ..reports.recognise import recognise
-from ..reports.report import Report
+from ..reports.recognise import detect_program
+from ..reports.report import CheckReport
 
 #: Without these a script is one simple command, and the exit code is that command's.
 _JOINS = frozenset(";&|!()\n`$")
 #: Programs that do many things, so that people name what they were told to do.
 _WITH_SUBCOMMAND = frozenset(("npm", "pnpm", "yarn", "make", "gmake", "cargo", "go", "ruff"))
 #: Options whose value is the next word: a folder or a file.
-_VALUED = frozenset(("-C", "--directory", "--prefix", "--cwd", "--dir", "--manifest-path", "-f", "--config"))
+_VALUED_OPTIONS = frozenset(("-C", "--directory", "--prefix", "--cwd", "--dir", "--manifest-path", "-f", "--config"))
 
 
-class Verification(msgspec.Struct, frozen=True, kw_only=True):
+class CommandVerification(msgspec.Struct, frozen=True, kw_only=True):
     program: str
     #: As people call it: `npm test`.
     label: str
@@ -35,7 +35,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     #: Digests of the workspace: see `fingerprint`.
     workspace: str
     workspace_before: str
-    report: Report | None = None
+    report: CheckReport | None = None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -44,7 +44,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
         counted = {name: getattr(self.report, name) for name in ("passed", "failed", "errors", "skipped")}
         return {name: count for name, count in counted.items() if count is not None}
 
-    def facts(self, command: str, started_call: str = "") -> dict[str, Any]:
+    def to_facts(self, command: str, started_call: str = "") -> dict[str, Any]:
         """`started_call`: the call that started it, where another one tells of its end."""
         told = {
             "program": self.program,
@@ -59,82 +59,82 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
         return told | {"started_call": started_call} if started_call else told
 
 
-class Said(NamedTuple):
+class ScriptOutput(NamedTuple):
     """What a script printed, or the ends of it, and how it ended."""
 
     text: str
-    whole: bool
-    ended: Ended
+    is_complete: bool
+    command_exit: CommandExit
 
 
-class _Run(NamedTuple):
+class _CheckRun(NamedTuple):
     program: str
     argv: Sequence[str]
-    report: Report | None
+    report: CheckReport | None
 
 
-def verifies(argvs: Sequence[Sequence[str]]) -> bool:
+def has_check_program(argvs: Sequence[Sequence[str]]) -> bool:
     """Is a program among these commands that tests or checks?"""
-    return any(recognise(argv) is not None for argv in argvs)
+    return any(detect_program(argv) is not None for argv in argvs)
 
 
-def verify(
-    script: str, argvs: Sequence[Sequence[str]], said: Said, workspace_before: str, workspace: str
-) -> Verification:
+def build_verification(
+    script: str, argvs: Sequence[Sequence[str]], output: ScriptOutput, workspace_before: str, workspace: str
+) -> CommandVerification:
     """What is known after a script with such a program."""
-    run = _telling(argvs, said)
-    return Verification(
+    run = _choose_run(argvs, output)
+    return CommandVerification(
         program=run.report.program if run.report is not None else run.program,
-        label=_label(run.program, run.argv),
-        ok=_is_ok(script, argvs, run, said),
-        exit_code=said.ended.exit_code,
+        label=_make_label(run.program, run.argv),
+        ok=_is_ok(script, argvs, run, output),
+        exit_code=output.command_exit.exit_code,
         workspace=workspace,
         workspace_before=workspace_before,
         report=run.report,
     )
 
 
-def _telling(argvs: Sequence[Sequence[str]], said: Said) -> _Run:
+def _choose_run(argvs: Sequence[Sequence[str]], output: ScriptOutput) -> _CheckRun:
     """Of several programs in one script the first one that tells of a failure, else the last that said something."""
-    exit_code = said.ended.exit_code
+    exit_code = output.command_exit.exit_code
     runs = [
-        _Run(program, argv, read_report(program, said.text, exit_code, whole=said.whole))
+        _CheckRun(program, argv, read_report(program, output.text, exit_code, whole=output.is_complete))
         for argv in argvs
-        if (program := recognise(argv)) is not None
+        if (program := detect_program(argv)) is not None
     ]
-    told = [run for run in runs if run.report is not None]
-    failed = (run for run in told if run.report is not None and _tells_of_failure(run.report))
-    return next(failed, told[-1] if told else runs[-1])
+    reported = [run for run in runs if run.report is not None]
+    failed = (run for run in reported if run.report is not None and _is_failure_reported(run.report))
+    return next(failed, reported[-1] if reported else runs[-1])
 
 
-def _tells_of_failure(report: Report) -> bool:
+def _is_failure_reported(report: CheckReport) -> bool:
     return bool(report.failed or report.errors or report.failing)
 
 
-def _is_ok(script: str, argvs: Sequence[Sequence[str]], run: _Run, said: Said) -> bool | None:
-    if said.ended.reason == "stopped":  # somebody wanted it to end, which says nothing of what it tests
-        return False if run.report is not None and _tells_of_failure(run.report) else None
-    if said.ended.reason != "exited" or said.ended.exit_code != 0:
+def _is_ok(script: str, argvs: Sequence[Sequence[str]], run: _CheckRun, output: ScriptOutput) -> bool | None:
+    if output.command_exit.reason == "stopped":  # somebody wanted it to end, which says nothing of what it tests
+        return False if run.report is not None and _is_failure_reported(run.report) else None
+    if output.command_exit.reason != "exited" or output.command_exit.exit_code != 0:
         return False
     if run.report is None:
         return True if _JOINS.isdisjoint(script.strip()) else None
     if not run.report.ok:
         return False
-    told_by = evidence(script, argvs, run.program)
-    has_report = bool(said.text.strip()) and _is_enough(run.program, run.report)
-    return True if told_by == "exit_code" or (told_by == "report" and has_report) else None
+    evidence = classify_evidence(script, argvs, run.program)
+    has_report = bool(output.text.strip()) and _is_conclusive(run.program, run.report)
+    return True if evidence == "exit_code" or (evidence == "report" and has_report) else None
 
 
-def _is_enough(program: str, report: Report) -> bool:
+def _is_conclusive(program: str, report: CheckReport) -> bool:
     """Without an exit code: that nothing failed among so many. go says it in a last line without numbers."""
     return program == "go" or (report.passed != 0 and (report.passed is not None or report.errors is not None))
 
 
-def _label(program: str, argv: Sequence[str]) -> str:
+def _make_label(program: str, argv: Sequence[str]) -> str:
     words = [
         word.rpartition("/")[2]
         for before, word in zip(("", *argv), argv, strict=False)
-        if not word.startswith("-") and before not in _VALUED
+        if not word.startswith("-") and before not in _VALUED_OPTIONS
     ]
     at = next((at for at, word in enumerate(words) if word in _WITH_SUBCOMMAND), None)
     if at is None:

@@ -7,15 +7,17 @@ output may well be about such words.
 
 from typing import Literal, NamedTuple, TypeAlias
 
-from ...sandbox.interface import Profile
+from ...sandbox.interface import SandboxProfile
 
-Cause: TypeAlias = Literal["read_only", "network", "temporary_space", "processes", "memory", "file_size", "permission"]
+ViolationCause: TypeAlias = Literal[
+    "read_only", "network", "temporary_space", "processes", "memory", "file_size", "permission"
+]
 
 MAX_LINE_CHARS = 200
-_MAX_LOOKED_AT = 256 * 1024
+_MAX_SCANNED_CHARS = 256 * 1024
 
 #: The sure ones first; `permission` counts only where nothing else was found.
-SIGNS: dict[Cause, tuple[str, ...]] = {
+SIGNS: dict[ViolationCause, tuple[str, ...]] = {
     "read_only": ("Read-only file system", "EROFS"),
     "network": (
         *("Network is unreachable", "ENETUNREACH", "Temporary failure in name resolution", "EAI_AGAIN"),
@@ -29,7 +31,7 @@ SIGNS: dict[Cause, tuple[str, ...]] = {
     "permission": ("Operation not permitted", "Permission denied", "EPERM", "EACCES"),
 }
 #: What it means, and what to do now.
-ADVICE: dict[Cause, str] = {
+ADVICE: dict[ViolationCause, str] = {
     "read_only": "Only the workspace and temporary folders can be written, and settings in it that other programs obey "
     "cannot. A command in a read-only run writes nothing.",
     "network": "Commands have no network: nothing can be downloaded or sent. Work with what is installed.",
@@ -41,27 +43,27 @@ ADVICE: dict[Cause, str] = {
 }
 
 
-class Violation(NamedTuple):
-    cause: Cause
+class SandboxViolation(NamedTuple):
+    cause: ViolationCause
     #: The line that tells of it.
     line: str
 
 
-def violations(text: str, profile: Profile, exit_code: int | None) -> tuple[Violation, ...]:
+def find_violations(text: str, profile: SandboxProfile, exit_code: int | None) -> tuple[SandboxViolation, ...]:
     """At most one of each cause, from the end of an output. `unconfined` profiles are not to be asked about."""
     if exit_code == 0:
         return ()
-    text = text[-_MAX_LOOKED_AT:]
+    text = text[-_MAX_SCANNED_CHARS:]
     found = tuple(
-        Violation(cause, line)
+        SandboxViolation(cause, line)
         for cause, signs in SIGNS.items()
-        if not (cause == "network" and profile.network) and (line := _line_with(text, signs))
+        if not (cause == "network" and profile.network) and (line := _find_line(text, signs))
     )
     sure = tuple(violation for violation in found if violation.cause != "permission")
     return sure or found
 
 
-def _line_with(text: str, signs: tuple[str, ...]) -> str:
+def _find_line(text: str, signs: tuple[str, ...]) -> str:
     at = max(text.rfind(sign) for sign in signs)
     if at < 0:
         return ""

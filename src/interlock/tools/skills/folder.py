@@ -18,8 +18,8 @@ from itertools import islice
 
 import msgspec
 
-from ...rendering.sentences import shown
-from ...sandbox.workspace.workspace import OpenFile, OpenFolder, PathRefused, RefusalKind, Workspace
+from ...rendering.sentences import quote_value
+from ...sandbox.workspace.workspace import OpenFile, OpenFolder, PathRefusedError, RefusalKind, Workspace
 
 SKILL_FILE = "SKILL.md"
 MAX_FILE_BYTES = 1024 * 1024
@@ -30,7 +30,7 @@ MAX_NAMES = 2_000
 _MAX_SHOWN_CHARS = 200
 _CHUNK_BYTES = 64 * 1024
 #: What is the matter with a path, by the kind of its refusal.
-REFUSED: dict[RefusalKind, str] = {
+REFUSAL_MESSAGES: dict[RefusalKind, str] = {
     "malformed": "is not a path that can be used",
     "outside": "leads outside the folder of the skill",
     "secret": "is kept for credentials, which tools do not read",
@@ -54,7 +54,7 @@ class SkillFile(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
 
     @property
-    def cut(self) -> bool:
+    def is_truncated(self) -> bool:
         return len(self.content) < self.size_bytes
 
 
@@ -63,7 +63,7 @@ class ListedFile(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-class FileList(msgspec.Struct, frozen=True):
+class SkillFileList(msgspec.Struct, frozen=True):
     #: Those nearest to the top come first.
     files: tuple[ListedFile, ...]
     #: False when there are more names than were looked at.
@@ -85,96 +85,98 @@ class SkillFolder:
         self._workspace = workspace
         self._trusted = trusted
 
-    def look(self, file: str) -> None:
+    def check_file(self, file: str) -> None:
         """`PathRefused` when this is now no plain file of the skill. Nothing is opened."""
-        with _in_words(file):
-            place = self._workspace.locate(self._path(file))
-            self._inside(place.relative)
+        with _translate_refusals(file):
+            place = self._workspace.locate(self._workspace_path(file))
+            self._relative_path(place.relative)
             if place.kind != "file":
-                raise PathRefused("", "not_found" if place.kind == "missing" else "not_a_file")
+                raise PathRefusedError("", "not_found" if place.kind == "missing" else "not_a_file")
 
     def read(self, file: str, max_bytes: int = MAX_FILE_BYTES) -> SkillFile:
         """A plain file, or its beginning."""
-        with _in_words(file), self._workspace.open_file(self._path(file), None) as opened:
-            inside = self._inside(opened.relative)
-            content, size_bytes = self._content(opened, max_bytes)
+        with _translate_refusals(file), self._workspace.open_file(self._workspace_path(file), None) as opened:
+            inside = self._relative_path(opened.relative)
+            content, size_bytes = self._read_content(opened, max_bytes)
         whole = content[:max_bytes]
         if len(content) > max_bytes:
             # Not in the middle of a line, nor of a character.
             whole = whole[: whole.rfind(b"\n") + 1] or whole
         return SkillFile(skill=self.name, file=inside, content=whole, size_bytes=size_bytes)
 
-    def _content(self, file: OpenFile, max_bytes: int) -> tuple[bytes, int]:
+    def _read_content(self, file: OpenFile, max_bytes: int) -> tuple[bytes, int]:
         """The beginning, one byte longer than the most where there is more, and the size of the whole."""
         if self._trusted is None:
-            content = _beginning(file, max_bytes)
+            content = _read_beginning(file, max_bytes)
             return content, max(os.fstat(file.fd).st_size, len(content))
-        content = _beginning(file, _MAX_TRUSTED_BYTES)
+        content = _read_beginning(file, _MAX_TRUSTED_BYTES)
         if sha256(content).hexdigest() != self._trusted.get(file.relative):
-            raise PathRefused(NOT_TRUSTED, "unreadable")
+            raise PathRefusedError(NOT_TRUSTED, "unreadable")
         return content[: max_bytes + 1], len(content)
 
-    def files(self) -> FileList:
+    def list_files(self) -> SkillFileList:
         """The plain files that can be read, without links and without `SKILL.md`."""
-        names = self._names()
+        names = self._walk_names()
         looked_at = list(islice(names, MAX_NAMES))
         complete = next(names, None) is None
         names.close()
         found = (file for file in looked_at if file is not None and file.file != SKILL_FILE)
-        return FileList(tuple(sorted(found, key=_nearest_first)), complete)
+        return SkillFileList(tuple(sorted(found, key=_sort_key)), complete)
 
-    def _names(self) -> Generator[ListedFile | None]:
+    def _walk_names(self) -> Generator[ListedFile | None]:
         """Each name below the folder, one folder after the other: a file, or None for what is no file to read."""
         ahead = deque([self.name])
         while ahead:
             folder = ahead.popleft()
             try:
                 opened = self._workspace.open_folder(f"./{folder}", None)
-            except PathRefused:
+            except PathRefusedError:
                 continue  # gone meanwhile, or closed
             with opened:
                 if opened.relative == folder:
-                    yield from self._names_in(opened, ahead)
+                    yield from self._iterate_folder(opened, ahead)
 
-    def _names_in(self, folder: OpenFolder, ahead: deque[str]) -> Generator[ListedFile | None]:
+    def _iterate_folder(self, folder: OpenFolder, ahead: deque[str]) -> Generator[ListedFile | None]:
         with os.scandir(folder.fd) as scan:
             for entry in scan:
                 path = f"{folder.relative}/{entry.name}"
-                if self._workspace.refusal(path) or not self._may_be_listed(entry, path):
+                if self._workspace.find_refusal(path) or not self._can_list(entry, path):
                     yield None
                     continue
                 if _is_folder(entry):
                     ahead.append(path)
-                yield _listed(entry, path.removeprefix(f"{self.name}/"))
+                yield _to_listed_file(entry, path.removeprefix(f"{self.name}/"))
 
-    def _may_be_listed(self, entry: "os.DirEntry[str]", path: str) -> bool:
+    def _can_list(self, entry: "os.DirEntry[str]", path: str) -> bool:
         return self._trusted is None or path in self._trusted or _is_folder(entry)
 
-    def _path(self, file: str) -> str:
+    def _workspace_path(self, file: str) -> str:
         if file.startswith("/"):
-            raise PathRefused("", "outside")
+            raise PathRefusedError("", "outside")
         return f"./{self.name}/{file}"
 
-    def _inside(self, relative: str) -> str:
+    def _relative_path(self, relative: str) -> str:
         if relative == self.name:
             return "."
         if not relative.startswith(f"{self.name}/"):
-            raise PathRefused("", "outside")
+            raise PathRefusedError("", "outside")
         return relative.removeprefix(f"{self.name}/")
 
 
 @contextmanager
-def _in_words(file: str) -> Generator[None]:
+def _translate_refusals(file: str) -> Generator[None]:
     """Say it about the skill, and not about the workspace, which the model knows as another folder."""
     try:
         yield
-    except PathRefused as refused:
-        what = NOT_TRUSTED if str(refused) == NOT_TRUSTED else REFUSED[refused.kind]
-        reason = f"{shown(file, _MAX_SHOWN_CHARS)} {what}"
-        raise PathRefused(f"{reason}. Without a file, the tool says which files there are.", refused.kind) from refused
+    except PathRefusedError as refused:
+        what = NOT_TRUSTED if str(refused) == NOT_TRUSTED else REFUSAL_MESSAGES[refused.kind]
+        reason = f"{quote_value(file, _MAX_SHOWN_CHARS)} {what}"
+        raise PathRefusedError(
+            f"{reason}. Without a file, the tool says which files there are.", refused.kind
+        ) from refused
 
 
-def _beginning(file: OpenFile, max_bytes: int) -> bytes:
+def _read_beginning(file: OpenFile, max_bytes: int) -> bytes:
     """One byte more than the most, when there are more. A file of the kernel has no size, so it is read to see."""
     pieces, left = list[bytes](), max_bytes + 1
     while left and (piece := os.read(file.fd, min(left, _CHUNK_BYTES))):
@@ -190,7 +192,7 @@ def _is_folder(entry: "os.DirEntry[str]") -> bool:
         return False  # gone meanwhile
 
 
-def _listed(entry: "os.DirEntry[str]", file: str) -> ListedFile | None:
+def _to_listed_file(entry: "os.DirEntry[str]", file: str) -> ListedFile | None:
     try:
         if not entry.is_file(follow_symlinks=False):
             return None
@@ -199,5 +201,5 @@ def _listed(entry: "os.DirEntry[str]", file: str) -> ListedFile | None:
         return None  # gone meanwhile
 
 
-def _nearest_first(listed: ListedFile) -> tuple[int, str]:
+def _sort_key(listed: ListedFile) -> tuple[int, str]:
     return listed.file.count("/"), listed.file

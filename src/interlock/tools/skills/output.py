@@ -5,35 +5,35 @@ from hashlib import sha256
 
 import msgspec
 
-from ...domain.tool import Normalized
-from ..files.text_file import Binary, TextFile, read_text
-from ..search.output import shown_name
-from .folder import MAX_FILE_BYTES, FileList, ListedFile, SkillFile
+from ...domain.tool import NormalizedOutput
+from ..files.text_file import BinaryContent, TextFile, decode_content
+from ..search.output import display_name
+from .folder import MAX_FILE_BYTES, SkillFileList, ListedFile, SkillFile
 from .text import SkillText
 
 MAX_LIST_CHARS = 20_000
 
 
-class Instructions(msgspec.Struct, frozen=True):
+class SkillInstructions(msgspec.Struct, frozen=True):
     skill: SkillText
     tool_name: str
-    listed: FileList
+    listed: SkillFileList
 
 
-def normalized(found: Instructions | SkillFile) -> Normalized:
+def normalize_skill(found: SkillInstructions | SkillFile) -> NormalizedOutput:
     match found:
-        case Instructions():
-            return _normalized_instructions(found)
+        case SkillInstructions():
+            return _normalize_instructions(found)
         case SkillFile():
-            return _normalized_file(found)
+            return _normalize_file(found)
 
 
-def _normalized_instructions(found: Instructions) -> Normalized:
+def _normalize_instructions(found: SkillInstructions) -> NormalizedOutput:
     skill, listed = found.skill, found.listed
     at_least = "" if listed.complete else "at least "
     files = f"{at_least}{len(listed.files):,} file{'' if len(listed.files) == 1 else 's'}"
-    parts = [skill.instructions, _file_list(found.tool_name, listed)]
-    return Normalized(
+    parts = [skill.instructions, _format_file_list(found.tool_name, listed)]
+    return NormalizedOutput(
         summary=f"instructions of the skill {skill.name}; {files} beside them",
         text="\n\n".join(part for part in parts if part),
         user_text=f"Loaded the skill {skill.name}",
@@ -47,12 +47,12 @@ def _normalized_instructions(found: Instructions) -> Normalized:
     )
 
 
-def _file_list(name: str, listed: FileList) -> str:
+def _format_file_list(name: str, listed: SkillFileList) -> str:
     if not listed.files:
         return ""
     lines, room = [f"Files of this skill, for {name}(file=...):"], MAX_LIST_CHARS
     for file in listed.files:
-        line = _listed_line(file)
+        line = _format_file(file)
         room -= len(line) + 1
         if room < 0:
             break
@@ -63,18 +63,18 @@ def _file_list(name: str, listed: FileList) -> str:
     return "\n".join(lines)
 
 
-def _listed_line(listed: ListedFile) -> str:
-    return f"- {shown_name(os.fsencode(listed.file))} ({listed.size_bytes:,} bytes)"
+def _format_file(listed: ListedFile) -> str:
+    return f"- {display_name(os.fsencode(listed.file))} ({listed.size_bytes:,} bytes)"
 
 
-def _normalized_file(found: SkillFile) -> Normalized:
-    match read_text(found.content):
-        case Binary(kind=kind):
+def _normalize_file(found: SkillFile) -> NormalizedOutput:
+    match decode_content(found.content):
+        case BinaryContent(kind=kind):
             summary = f"{found.file} is a binary file ({kind or 'unknown kind'}, {found.size_bytes:,} bytes); not shown"
             text = ""
         case TextFile() as file:
-            summary, text = _text_of(found, file)
-    return Normalized(
+            summary, text = _format_text(found, file)
+    return NormalizedOutput(
         summary=f"{found.skill}: {summary}",
         text=text,
         user_text=f"Read {found.file} of the skill {found.skill}",
@@ -89,9 +89,9 @@ def _normalized_file(found: SkillFile) -> Normalized:
     )
 
 
-def _text_of(found: SkillFile, file: TextFile) -> tuple[str, str]:
-    if not found.cut:
-        return f"{found.file}, {found.size_bytes:,} bytes", file.shown
+def _format_text(found: SkillFile, file: TextFile) -> tuple[str, str]:
+    if not found.is_truncated:
+        return f"{found.file}, {found.size_bytes:,} bytes", file.display_text
     said = f"the first {len(found.content):,} of {found.size_bytes:,} bytes"
     why = f"no more than {MAX_FILE_BYTES:,} bytes of a file are read"
-    return f"{found.file}, {said}; {why}", f"{file.shown}\n[{said}; {why}]"
+    return f"{found.file}, {said}; {why}", f"{file.display_text}\n[{said}; {why}]"

@@ -36,75 +36,75 @@ class SkillText(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_skill(content: bytes, path: str) -> SkillText:
     """`ConfigurationError` with the path, and the line where there is one, for whatever is no skill."""
-    front, instructions = _split(_decoded(content, path), path)
-    keys = _Front(path).read(front)
+    front, instructions = _split_front_matter(_decode(content, path), path)
+    keys = _FrontMatterReader(path).read(front)
     return SkillText(
-        name=_name(keys, path),
-        description=_description(keys, path),
+        name=_read_name(keys, path),
+        description=_read_description(keys, path),
         instructions=instructions.strip("\n"),
         sha256=sha256(content).hexdigest(),
     )
 
 
-def unloadable(path: str, reason: str, line: int = 0) -> ConfigurationError:
+def make_skill_error(path: str, reason: str, line: int = 0) -> ConfigurationError:
     where = f", line {line}" if line else ""
     return ConfigurationError(f"The skill {path!r} cannot be loaded{where}: {reason}")
 
 
-def _decoded(content: bytes, path: str) -> str:
+def _decode(content: bytes, path: str) -> str:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise unloadable(path, "it is not UTF-8.", content.count(b"\n", 0, error.start) + 1) from None
+        raise make_skill_error(path, "it is not UTF-8.", content.count(b"\n", 0, error.start) + 1) from None
     if "\0" in text:
-        raise unloadable(
+        raise make_skill_error(
             path, "it holds a NUL character, which no text does.", text.count("\n", 0, text.index("\0")) + 1
         )
     return text.replace("\r\n", "\n")
 
 
-def _split(text: str, path: str) -> tuple[str, str]:
+def _split_front_matter(text: str, path: str) -> tuple[str, str]:
     """The front matter with the line before it, so that lines count as in the file, and what follows it."""
     lines = text.split("\n")
     if lines[0].rstrip() != _FENCE:
-        raise unloadable(path, "it has to begin with '---', then name and description, then '---' again.", 1)
+        raise make_skill_error(path, "it has to begin with '---', then name and description, then '---' again.", 1)
     end = next((number for number, line in enumerate(lines) if number and line.rstrip() == _FENCE), 0)
     if not end:
-        raise unloadable(path, "the front matter has no end: a line of '---' is missing.")
+        raise make_skill_error(path, "the front matter has no end: a line of '---' is missing.")
     front = "\n".join(lines[:end]) + "\n"
     if len(front) > MAX_FRONT_MATTER_CHARS:
-        raise unloadable(path, f"the front matter has more than {MAX_FRONT_MATTER_CHARS:,} characters.")
+        raise make_skill_error(path, f"the front matter has more than {MAX_FRONT_MATTER_CHARS:,} characters.")
     return front, "\n".join(lines[end + 1 :])
 
 
-def _name(keys: dict[str, str | None], path: str) -> str:
-    name = _text(keys, "name", path)
+def _read_name(keys: dict[str, str | None], path: str) -> str:
+    name = _read_text(keys, "name", path)
     if len(name) > MAX_NAME_CHARS or not _NAME.fullmatch(name):
-        raise unloadable(
+        raise make_skill_error(
             path, f"its name has to be 1 to {MAX_NAME_CHARS} small letters, digits and single hyphens between them."
         )
     return name
 
 
-def _description(keys: dict[str, str | None], path: str) -> str:
-    description = _text(keys, "description", path)
+def _read_description(keys: dict[str, str | None], path: str) -> str:
+    description = _read_text(keys, "description", path)
     if len(description) > MAX_DESCRIPTION_CHARS:
-        raise unloadable(
+        raise make_skill_error(
             path, f"its description has {len(description):,} characters; {MAX_DESCRIPTION_CHARS:,} are the most."
         )
     return description
 
 
-def _text(keys: dict[str, str | None], key: str, path: str) -> str:
+def _read_text(keys: dict[str, str | None], key: str, path: str) -> str:
     if key not in keys:
-        raise unloadable(path, f"the front matter has no {key!r}.")
+        raise make_skill_error(path, f"the front matter has no {key!r}.")
     text = keys[key]
     if text is None or not text.strip():
-        raise unloadable(path, f"{key!r} has to be a text.")
+        raise make_skill_error(path, f"{key!r} has to be a text.")
     return text.strip()
 
 
-class _Front:
+class _FrontMatterReader:
     """The keys of the outermost mapping, with their texts. What is in other values is looked at and left."""
 
     def __init__(self, path: str) -> None:
@@ -115,55 +115,55 @@ class _Front:
     def read(self, front: str) -> dict[str, str | None]:
         try:
             self._events = _YAML.parse(front, Loader=_LOADER)
-            return self._document()
+            return self._read_document()
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             reason = getattr(error, "problem", None) or "a character in it has no place there"
-            raise self._refused(
+            raise self._make_error(
                 f"this is not YAML ({reason}). A text with ': ' or ' #' in it needs quotes.", mark
             ) from None
         except (ValueError, OverflowError):  # escapes that name no character, in the parser that is not in C
-            raise self._refused("this is not YAML (an escape names no character).") from None
+            raise self._make_error("this is not YAML (an escape names no character).") from None
 
-    def _document(self) -> dict[str, str | None]:
-        self._next()  # of the stream
-        self._next()  # of the document
-        start = self._next()
+    def _read_document(self) -> dict[str, str | None]:
+        self._next_event()  # of the stream
+        self._next_event()  # of the document
+        start = self._next_event()
         if not isinstance(start, yaml.MappingStartEvent):
-            raise self._refused("the front matter has to be lines of 'key: value'.", start.start_mark)
+            raise self._make_error("the front matter has to be lines of 'key: value'.", start.start_mark)
         keys: dict[str, str | None] = {}
-        while not isinstance(event := self._next(), yaml.MappingEndEvent):
+        while not isinstance(event := self._next_event(), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
-                raise self._refused("a key has to be a word.", event.start_mark)
+                raise self._make_error("a key has to be a word.", event.start_mark)
             if event.value in keys:
-                raise self._refused("this key is there twice.", event.start_mark)
-            keys[event.value] = self._value()
-        self._next()  # the end of the document
-        if not isinstance(event := self._next(), yaml.StreamEndEvent):
-            raise self._refused("the front matter ends here, and something follows.", event.start_mark)
+                raise self._make_error("this key is there twice.", event.start_mark)
+            keys[event.value] = self._read_value()
+        self._next_event()  # the end of the document
+        if not isinstance(event := self._next_event(), yaml.StreamEndEvent):
+            raise self._make_error("the front matter ends here, and something follows.", event.start_mark)
         return keys
 
-    def _value(self) -> str | None:
+    def _read_value(self) -> str | None:
         """None for a list or a mapping."""
-        event = self._next()
+        event = self._next_event()
         if isinstance(event, yaml.ScalarEvent):
             return event.value
         depth = 1
         while depth:
-            inner = self._next()
+            inner = self._next_event()
             depth += isinstance(inner, yaml.CollectionStartEvent) - isinstance(inner, yaml.CollectionEndEvent)
             if depth > _MAX_DEPTH:
-                raise self._refused("the front matter is nested too deep.", inner.start_mark)
+                raise self._make_error("the front matter is nested too deep.", inner.start_mark)
         return None
 
-    def _next(self) -> Any:
+    def _next_event(self) -> Any:
         event = next(self._events)
         self._seen += 1
         if self._seen > _MAX_EVENTS:
-            raise self._refused("the front matter holds too much.", event.start_mark)
+            raise self._make_error("the front matter holds too much.", event.start_mark)
         if getattr(event, "anchor", None) is not None or getattr(event, "tag", None) is not None:
-            raise self._refused("anchors, aliases and tags are not read here.", event.start_mark)
+            raise self._make_error("anchors, aliases and tags are not read here.", event.start_mark)
         return event
 
-    def _refused(self, reason: str, mark: Any = None) -> ConfigurationError:
-        return unloadable(self._path, reason, mark.line + 1 if mark else 0)
+    def _make_error(self, reason: str, mark: Any = None) -> ConfigurationError:
+        return make_skill_error(self._path, reason, mark.line + 1 if mark else 0)

@@ -4,10 +4,10 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...core.identity.permissions import Operation, may
+from ...core.identity.permissions import Operation, is_allowed
 from ...core.identity.principal import Role
 from ...core.service import Service
-from ..rendering import Pages
+from ..rendering import PageRenderer
 from ..session import Visitor
 
 #: With what each role lets somebody do.
@@ -19,31 +19,32 @@ _ROLES = (
 _KEY_ROLES = ((Role.AGENT, "begins runs and follows them; never decides"), *_ROLES)
 
 
-def routes(service: Service, pages: Pages) -> APIRouter:
+def routes(service: Service, pages: PageRenderer) -> APIRouter:
     router = APIRouter()
 
     async def show(request: Request, visitor: Visitor) -> Response:
-        who = visitor.principal
-        await service.guard.check(who, Operation.READ_ACCOUNTS)
-        await service.guard.check(who, Operation.READ_KEYS)
+        principal = visitor.principal
+        await service.guard.check(principal, Operation.READ_ACCOUNTS)
+        await service.guard.check(principal, Operation.READ_KEYS)
         now = service.now()
-        return await pages.page(
+        return await pages.render_page(
             request,
             visitor,
             "admin.html",
             accounts=await service.accounts.list(),
-            keys=[(key, _state(key.revoked_at, key.expires_at, now)) for key in await service.keys.list()],
-            may_change=may(who, Operation.MANAGE_ACCOUNTS) and may(who, Operation.MANAGE_KEYS),
+            keys=[(key, _key_state(key.revoked_at, key.expires_at, now)) for key in await service.api_keys.list()],
+            may_change=is_allowed(principal, Operation.MANAGE_ACCOUNTS)
+            and is_allowed(principal, Operation.MANAGE_KEYS),
             roles=_ROLES,
             key_roles=_KEY_ROLES,
-            agents=sorted(service.fleet.served),
+            agents=sorted(service.runners.served_agents),
         )
 
     router.add_api_route("/admin", show, methods=["GET"])
     return router
 
 
-def _state(revoked_at: int, expires_at: int, now: int) -> str:
+def _key_state(revoked_at: int, expires_at: int, now: int) -> str:
     if revoked_at:
         return "revoked"
     return "expired" if expires_at and expires_at <= now else "valid"

@@ -4,18 +4,18 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...core.identity.permissions import Operation, may, visible
+from ...core.identity.permissions import Operation, is_allowed, get_visibility
 from ...core.identity.principal import Principal
 from ...core.index.rows import ActionQuery, RunQuery
 from ...core.service import Service
-from ..rendering import Pages
+from ..rendering import PageRenderer
 from ..session import Visitor
 
-_OLDEST = 6
-_RECENT = 10
-_FAILED = 5
+_MAX_OLDEST = 6
+_MAX_RECENT = 10
+_MAX_FAILED = 5
 #: Words of the API with what a person calls them, and the state whose colour they have.
-TILES = (
+STATUS_TILES = (
     ("RUNNING", "Running", "running"),
     ("PAUSED_APPROVAL", "Wait for approval", "paused_approval"),
     ("PAUSED_CONSENT", "Wait for consent", "paused_consent"),
@@ -24,40 +24,40 @@ TILES = (
 )
 
 
-def routes(service: Service, pages: Pages) -> APIRouter:
+def routes(service: Service, pages: PageRenderer) -> APIRouter:
     router = APIRouter()
 
     async def show(request: Request, visitor: Visitor) -> Response:
-        who, seen = visitor.principal, visible(visitor.principal)
-        reading = service.reading
-        overview = await reading.overview(who, _RECENT)
-        query = ActionQuery(statuses=frozenset(("PENDING",)), limit=_OLDEST)
-        failed = RunQuery(statuses=frozenset(("FAILED",)), agents=seen.agents, person=seen.person, limit=_FAILED)
-        return await pages.page(
+        principal, seen = visitor.principal, get_visibility(visitor.principal)
+        reading = service.run_queries
+        overview = await reading.get_overview(principal, _MAX_RECENT)
+        query = ActionQuery(statuses=frozenset(("PENDING",)), limit=_MAX_OLDEST)
+        failed = RunQuery(statuses=frozenset(("FAILED",)), agents=seen.agents, person=seen.person, limit=_MAX_FAILED)
+        return await pages.render_page(
             request,
             visitor,
             "dashboard.html",
-            tiles=TILES,
+            tiles=STATUS_TILES,
             counts=overview.runs,
             open_questions=overview.open_questions,
             recent=overview.recent,
-            oldest=(await reading.questions(who, query)).rows,
-            failed=(await reading.runs(who, failed)).rows,
-            health=await _health(service, who),
-            agents=await reading.agents(who),
+            oldest=(await reading.list_questions(principal, query)).rows,
+            failed=(await reading.list_runs(principal, failed)).rows,
+            health=await _load_health(service, principal),
+            agents=await reading.list_agents(principal),
         )
 
     router.add_api_route("/", show, methods=["GET"])
     return router
 
 
-async def _health(service: Service, who: Principal) -> list[tuple[str, bool]]:
+async def _load_health(service: Service, principal: Principal) -> list[tuple[str, bool]]:
     """Lines about the server, each with whether that is well."""
-    trouble = await service.trouble()
-    lines = [(words, False) for words in trouble] or [("Server ready", True)]
-    live = len(service.fleet.live())
+    problems = await service.find_readiness_problems()
+    lines = [(words, False) for words in problems] or [("Server ready", True)]
+    live = len(service.runners.list_live_handles())
     lines.append((f"{live} run{'s' if live != 1 else ''} moving", True))
-    if may(who, Operation.READ_FORWARDERS):
+    if is_allowed(principal, Operation.READ_FORWARDERS):
         lines += [
             (f"{status.name}: {status.waiting:,} events behind, {status.failures} failures", False)
             if status.last_error
@@ -65,6 +65,6 @@ async def _health(service: Service, who: Principal) -> list[tuple[str, bool]]:
                 f"{status.name}: up to date" if not status.waiting else f"{status.name}: {status.waiting:,} to go",
                 True,
             )
-            for status in await service.forwarders.statuses()
+            for status in await service.forwarders.list_statuses()
         ]
     return lines

@@ -12,25 +12,25 @@ from starlette.responses import RedirectResponse, Response
 
 from ....domain.ids import MAX_NAME_CHARS
 from ....domain.state.lifecycle import ActionState
-from ...core.errors import InvalidError
+from ...core.errors import InvalidRequestError
 from ...core.identity.principal import Principal
 from ...core.index.index import BadCursorError
 from ...core.index.rows import ActionQuery, ActionRow, Page
 from ...core.runs.queries import QuestionView
 from ...core.service import Service
-from ..rendering import Pages
+from ..rendering import PageRenderer
 from ..session import Visitor
-from ..views.drift import drift
-from ..views.question import change_words, question_view, same_payload
+from ..views.drift import detect_question_drift
+from ..views.question import describe_change, build_approval_panel, has_same_payload
 
 _PER_PAGE = 50
 _MAX_SAME = 50
-_MAX_WORDS = MAX_NAME_CHARS
+_MAX_FILTER_CHARS = MAX_NAME_CHARS
 _KINDS = frozenset(("approval", "input"))
-_NOTHING: dict[str, Any] = {"view": None}
+_EMPTY_DETAIL: dict[str, Any] = {"view": None}
 
 
-class Filters(msgspec.Struct, frozen=True, kw_only=True):
+class InboxFilters(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     kind: str = ""
     #: Answered ones, too.
@@ -44,19 +44,19 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
         return f"?{urlencode(chosen)}" if chosen else ""
 
 
-def routes(service: Service, pages: Pages) -> APIRouter:
+def routes(service: Service, pages: PageRenderer) -> APIRouter:
     router = APIRouter()
 
     async def show(request: Request, visitor: Visitor, action_id: str = "") -> Response:
-        who = visitor.principal
-        filters = _filters(request.query_params)
-        page = await _questions(service, who, filters)
+        principal = visitor.principal
+        filters = _parse_filters(request.query_params)
+        page = await _load_questions(service, principal, filters)
         chosen = action_id or (page.rows[0].action_id if page.rows else "")
-        detail = await _detail(service, who, chosen, page.rows) if chosen else _NOTHING
+        detail = await _load_detail(service, principal, chosen, page.rows) if chosen else _EMPTY_DETAIL
         if detail["view"] is not None and detail["view"].row.kind == "consent":
             return RedirectResponse("/console/consents", 303)
         next_page = msgspec.structs.replace(filters, cursor=page.next_cursor).query if page.next_cursor else ""
-        return await pages.page(
+        return await pages.render_page(
             request,
             visitor,
             "inbox.html",
@@ -65,7 +65,7 @@ def routes(service: Service, pages: Pages) -> APIRouter:
             is_chosen=bool(action_id),
             filters=filters,
             next_page=next_page,
-            agents=await service.reading.agents(who),
+            agents=await service.run_queries.list_agents(principal),
             **detail,
         )
 
@@ -74,17 +74,17 @@ def routes(service: Service, pages: Pages) -> APIRouter:
     return router
 
 
-def _filters(given: Mapping[str, str]) -> Filters:
-    kind = given.get("kind", "")
-    return Filters(
-        agent=given.get("agent", "")[:_MAX_WORDS],
+def _parse_filters(query: Mapping[str, str]) -> InboxFilters:
+    kind = query.get("kind", "")
+    return InboxFilters(
+        agent=query.get("agent", "")[:_MAX_FILTER_CHARS],
         kind=kind if kind in _KINDS else "",
-        all="1" if given.get("all") else "",
-        cursor=given.get("cursor", "")[:_MAX_WORDS],
+        all="1" if query.get("all") else "",
+        cursor=query.get("cursor", "")[:_MAX_FILTER_CHARS],
     )
 
 
-async def _questions(service: Service, who: Principal, filters: Filters) -> Page[ActionRow]:
+async def _load_questions(service: Service, principal: Principal, filters: InboxFilters) -> Page[ActionRow]:
     query = ActionQuery(
         statuses=None if filters.all else frozenset(("PENDING",)),
         kinds=frozenset((filters.kind,)) if filters.kind else _KINDS,
@@ -93,35 +93,39 @@ async def _questions(service: Service, who: Principal, filters: Filters) -> Page
         cursor=filters.cursor,
     )
     try:
-        return await service.reading.questions(who, query)
+        return await service.run_queries.list_questions(principal, query)
     except BadCursorError as error:
-        raise InvalidError("cursor", str(error)) from None
+        raise InvalidRequestError("cursor", str(error)) from None
 
 
-async def _detail(service: Service, who: Principal, action_id: str, rows: tuple[ActionRow, ...]) -> dict[str, Any]:
-    view = await service.reading.question(who, action_id)
+async def _load_detail(
+    service: Service, principal: Principal, action_id: str, rows: tuple[ActionRow, ...]
+) -> dict[str, Any]:
+    view = await service.run_queries.get_question(principal, action_id)
     question = view.action.question
     is_open = view.row.state is ActionState.PENDING
-    drifted = await drift(question, service.fleet) if is_open else None
+    drift = await detect_question_drift(question, service.runners) if is_open else None
     return {
         "view": view,
         "question": question,
         "is_open": is_open,
         # In a thread: the arguments may be long.
-        "shown": await asyncio.to_thread(question_view, question),
-        "drifted": None if drifted is None else [change_words(change) for change in drifted],
-        "asked_before": [change_words(change) for change in question.changes],
-        "same": await _same(service, who, view, rows) if is_open and not view.why_not else [],
+        "shown": await asyncio.to_thread(build_approval_panel, question),
+        "drifted": None if drift is None else [describe_change(change) for change in drift],
+        "asked_before": [describe_change(change) for change in question.changes],
+        "same": await _find_same_questions(service, principal, view, rows) if is_open and not view.why_not else [],
     }
 
 
-async def _same(
-    service: Service, who: Principal, view: QuestionView, rows: tuple[ActionRow, ...]
+async def _find_same_questions(
+    service: Service, principal: Principal, view: QuestionView, rows: tuple[ActionRow, ...]
 ) -> list[QuestionView]:
     """Other open questions about exactly the same, which they may answer, too."""
-    alike = [row for row in rows if row.action_id != view.row.action_id and _looks_same(row, view.row)]
-    found = [await service.reading.question(who, row.action_id) for row in alike[:_MAX_SAME]]
-    return [other for other in found if not other.why_not and same_payload(view.action.question, other.action.question)]
+    candidates = [row for row in rows if row.action_id != view.row.action_id and _looks_same(row, view.row)]
+    found = [await service.run_queries.get_question(principal, row.action_id) for row in candidates[:_MAX_SAME]]
+    return [
+        other for other in found if not other.why_not and has_same_payload(view.action.question, other.action.question)
+    ]
 
 
 def _looks_same(one: ActionRow, other: ActionRow) -> bool:

@@ -10,43 +10,43 @@ from os.path import abspath
 from ....app import App
 from ....domain.call import Question
 from ....domain.errors import InterlockError
-from ....domain.payload import Change, bind, changes
-from ....domain.tool import Mode, Situation
-from ...core.runs.runners import Fleet
+from ....domain.payload import BindingChange, build_binding, diff_bindings
+from ....domain.tool import PermissionMode, CallContext
+from ...core.runs.runners import AgentRunners
 
-_SECONDS = 5.0
+_TIMEOUT_SECONDS = 5.0
 
 
-async def drift(question: Question, fleet: Fleet) -> tuple[Change, ...] | None:
+async def detect_question_drift(question: Question, runners: AgentRunners) -> tuple[BindingChange, ...] | None:
     """None: it cannot be told here, because nobody here knows the agent, or it takes too long."""
-    runner = fleet.runners.get(question.agent)
+    runner = runners.by_agent.get(question.agent)
     if runner is None or question.kind != "approval":
         return None
-    situation = _situation(question, runner.app, fleet.served[question.agent].workspace)
+    context = _build_call_context(question, runner.app, runners.served_agents[question.agent].workspace)
     try:
-        async with asyncio.timeout(_SECONDS):
-            return await asyncio.to_thread(_changed, question, runner.app, situation)
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
+            return await asyncio.to_thread(_compare_bindings, question, runner.app, context)
     except (InterlockError, OSError, TimeoutError, ValueError):
         return None
 
 
-def _situation(question: Question, app: App, workspace: str) -> Situation:
+def _build_call_context(question: Question, app: App, workspace: str) -> CallContext:
     """As the run has it."""
-    return Situation(
+    return CallContext(
         run_id=question.run_id,
         agent=question.agent,
-        mode=Mode(question.bound.mode),
+        mode=PermissionMode(question.bound.mode),
         interactive=app.parts.interaction.interactive,
         workspace=next((box.root for box in app.toolboxes), abspath(workspace) if workspace else ""),
         requester=question.bound.requester,
     )
 
 
-def _changed(question: Question, app: App, situation: Situation) -> tuple[Change, ...]:
+def _compare_bindings(question: Question, app: App, context: CallContext) -> tuple[BindingChange, ...]:
     tool = app.parts.registry.find(question.tool_name)
     if tool is None:
-        return (Change("tool", "there", "gone"),)
+        return (BindingChange("tool", "there", "gone"),)
     paths = [file.path for file in question.bound.surroundings.files]
-    around = app.parts.sandbox.surroundings(tool, question.arguments, situation, paths)
+    environment = app.parts.sandbox.describe_environment(tool, question.arguments, context, paths)
     policy = str(getattr(app.parts.policy, "digest", ""))
-    return changes(question.bound, bind(tool, policy, situation, around))
+    return diff_bindings(question.bound, build_binding(tool, policy, context, environment))

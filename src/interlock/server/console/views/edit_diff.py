@@ -8,7 +8,7 @@ import msgspec
 
 from ....domain.payload import FileOperand
 from ....domain.tool import JsonObject
-from ....tools.files.diff import changed_blocks, split_lines
+from ....tools.files.diff import find_changed_blocks, split_lines
 
 _MAX_CHARS = 200_000
 _MAX_EDITS = 100
@@ -51,40 +51,42 @@ class EditDiff(msgspec.Struct, frozen=True):
         return sum(line.kind == "removed" for line in self.lines)
 
 
-def edit_diff(arguments: JsonObject, files: tuple[FileOperand, ...]) -> EditDiff | None:
+def build_edit_diff(arguments: JsonObject, files: tuple[FileOperand, ...]) -> EditDiff | None:
     """None where the arguments are not those of an edit, or are too long for a help."""
     path = arguments.get("path")
     if not isinstance(path, str):
         return None
-    edits = _edits(arguments)
+    edits = _parse_edits(arguments)
     if edits is not None:
-        return None if _size(edits) > _MAX_CHARS else EditDiff(path, tuple(_edited(edits)))
+        return None if _count_chars(edits) > _MAX_CHARS else EditDiff(path, tuple(_diff_edits(edits)))
     content = arguments.get("content")
     if not isinstance(content, str) or len(content) > _MAX_CHARS:
         return None
-    return EditDiff(path, tuple(DiffLine("added", line) for line in content.split("\n")), _remark(path, files))
+    return EditDiff(
+        path, tuple(DiffLine("added", line) for line in content.split("\n")), _describe_overwrite(path, files)
+    )
 
 
-def diff_lines(old: str, new: str) -> Iterator[DiffLine]:
+def diff_texts(old: str, new: str) -> Iterator[DiffLine]:
     """Every line of both texts."""
     before, after = split_lines(old), split_lines(new)
     at = 0
-    for block in changed_blocks(before, after):
-        yield from _marked("same", before[at : block.old_start])
-        yield from _marked("removed", before[block.old_start : block.old_end])
-        yield from _marked("added", after[block.new_start : block.new_end])
+    for block in find_changed_blocks(before, after):
+        yield from _to_diff_lines("same", before[at : block.old_start])
+        yield from _to_diff_lines("removed", before[block.old_start : block.old_end])
+        yield from _to_diff_lines("added", after[block.new_start : block.new_end])
         at = block.old_end
-    yield from _marked("same", before[at:])
+    yield from _to_diff_lines("same", before[at:])
 
 
-def _edits(arguments: JsonObject) -> list[tuple[str, str]] | None:
+def _parse_edits(arguments: JsonObject) -> list[tuple[str, str]] | None:
     if isinstance(arguments.get("old_string"), str) and arguments["old_string"]:
-        return _pairs([arguments])
+        return _to_pairs([arguments])
     edits: Any = arguments.get("edits")
-    return _pairs(cast(list[Any], edits)) if isinstance(edits, list) and edits else None
+    return _to_pairs(cast(list[Any], edits)) if isinstance(edits, list) and edits else None
 
 
-def _pairs(edits: list[Any]) -> list[tuple[str, str]] | None:
+def _to_pairs(edits: list[Any]) -> list[tuple[str, str]] | None:
     pairs: list[tuple[str, str]] = []
     for edit in edits[: _MAX_EDITS + 1]:
         if not isinstance(edit, dict):
@@ -96,22 +98,22 @@ def _pairs(edits: list[Any]) -> list[tuple[str, str]] | None:
     return pairs if len(pairs) <= _MAX_EDITS else None
 
 
-def _edited(edits: list[tuple[str, str]]) -> Iterator[DiffLine]:
+def _diff_edits(edits: list[tuple[str, str]]) -> Iterator[DiffLine]:
     for at, (old, new) in enumerate(edits, 1):
         if len(edits) > 1:
             yield DiffLine("place", f"edit {at} of {len(edits)}")
-        yield from diff_lines(old, new)
+        yield from diff_texts(old, new)
 
 
-def _marked(kind: LineKind, lines: list[str]) -> Iterator[DiffLine]:
+def _to_diff_lines(kind: LineKind, lines: list[str]) -> Iterator[DiffLine]:
     return (DiffLine(kind, line.removesuffix("\n")) for line in lines)
 
 
-def _size(edits: list[tuple[str, str]]) -> int:
+def _count_chars(edits: list[tuple[str, str]]) -> int:
     return sum(len(old) + len(new) for old, new in edits)
 
 
-def _remark(path: str, files: tuple[FileOperand, ...]) -> str:
+def _describe_overwrite(path: str, files: tuple[FileOperand, ...]) -> str:
     known = next((file for file in files if file.path == path or file.path.endswith(f"/{path}")), None)
     if known is None:
         return ""

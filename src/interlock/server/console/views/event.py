@@ -5,13 +5,13 @@ from typing import Any, cast
 
 import msgspec
 
-from ....domain.chain import Entry, decode_event
+from ....domain.chain import LogEntry, decode_event
 from ....domain.json import JsonObject
-from ..markup import OutlineLine, outline
-from .timeline import TimelineRow, timeline_row
+from ..markup import OutlineLine, build_outline
+from .timeline import TimelineRow, build_timeline_row
 
 
-class EventShown(msgspec.Struct, frozen=True, kw_only=True):
+class EventPanel(msgspec.Struct, frozen=True, kw_only=True):
     row: TimelineRow
     #: The `seq` of what caused it; None: nothing in this run.
     cause: int | None
@@ -21,23 +21,23 @@ class EventShown(msgspec.Struct, frozen=True, kw_only=True):
     hash: str
 
 
-def event_shown(entry: Entry) -> EventShown:
+def build_event_panel(entry: LogEntry) -> EventPanel:
     event = decode_event(entry)
-    stored = _stored(entry.body)
-    said: Any = stored.get("fact", {})
-    told = {key: value for key, value in cast(JsonObject, said).items() if key != "type"}
-    return EventShown(
-        row=timeline_row(event),
+    stored = _decode_body(entry.body)
+    fact: Any = stored.get("fact", {})
+    fields = {key: value for key, value in cast(JsonObject, fact).items() if key != "type"}
+    return EventPanel(
+        row=build_timeline_row(event),
         cause=event.causation_id,
-        lines=outline(told),
-        raw=pretty(stored),
+        lines=build_outline(fields),
+        raw=format_json(stored),
         hash=entry.hash.hex(),
     )
 
 
-def pretty(value: Any) -> str:
+def format_json(value: Any) -> str:
     return json.dumps(value, indent=2).replace("\x7f", "\\u007f")
 
 
-def _stored(body: bytes) -> JsonObject:
+def _decode_body(body: bytes) -> JsonObject:
     return msgspec.json.decode(body, type=dict[str, Any])

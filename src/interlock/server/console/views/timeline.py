@@ -12,13 +12,13 @@ from ....domain.decision import Decision, Verdict
 from ....domain.event import Event
 
 #: What a row looks like. The words say the same, so that nobody needs to see it.
-Tone: TypeAlias = Literal["plain", "turn", "person", "good", "bad", "wait"]
+EventTone: TypeAlias = Literal["plain", "turn", "person", "good", "bad", "wait"]
 MAX_DETAIL_CHARS = 160
 
 
-class Told(msgspec.Struct, frozen=True):
+class EventPresentation(msgspec.Struct, frozen=True):
     icon: str
-    tone: Tone
+    tone: EventTone
     title: str
     detail: str = ""
 
@@ -27,7 +27,7 @@ class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     at: int
     type: str
-    told: Told
+    told: EventPresentation
     call_id: str = ""
     action_id: str = ""
     #: The run inside the call, where the event is about one.
@@ -36,107 +36,107 @@ class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
     begins: str = ""
 
 
-def timeline_row(event: Event) -> TimelineRow:
+def build_timeline_row(event: Event) -> TimelineRow:
     fact: Any = event.fact
-    tell = _TELL.get(event.type)
+    present = _PRESENTERS.get(event.type)
     question: Question | None = getattr(fact, "question", None)
     observation = getattr(fact, "observation", None)
     return TimelineRow(
         seq=event.seq,
         at=event.at,
         type=event.type,
-        told=Told("·", "plain", event.type) if tell is None else tell(fact),
+        told=EventPresentation("·", "plain", event.type) if present is None else present(fact),
         call_id=getattr(fact, "call_id", "") or (observation.call_id if observation is not None else ""),
         action_id=question.action_id if question is not None else getattr(fact, "action_id", ""),
         child_run_id=getattr(fact, "child_run_id", ""),
-        begins=_BEGINS.get(event.type, ""),
+        begins=_SECTION_TITLES.get(event.type, ""),
     )
 
 
-def excerpt(text: str, most: int = MAX_DETAIL_CHARS) -> str:
+def shorten(text: str, max_chars: int = MAX_DETAIL_CHARS) -> str:
     """The beginning of a text, and how much there is more."""
-    more = len(text) - most
-    return text if more <= 0 else f"{text[:most]} [... {more:,} characters more]"
+    more = len(text) - max_chars
+    return text if more <= 0 else f"{text[:max_chars]} [... {more:,} characters more]"
 
 
-_BEGINS: Mapping[str, str] = {"user.message": "Task", "model.request": "Turn of the model"}
+_SECTION_TITLES: Mapping[str, str] = {"user.message": "Task", "model.request": "Turn of the model"}
 
 
-def _run_started(fact: facts.RunStarted) -> Told:
+def _run_started(fact: facts.RunStarted) -> EventPresentation:
     forked = f"forked from {fact.forked_from} after event {fact.forked_at}" if fact.forked_from else ""
     inside = f"inside {fact.parent_run_id}" if fact.parent_run_id else ""
-    return Told("▶", "plain", "Run started", "; ".join(filter(None, (fact.agent, inside, forked))))
+    return EventPresentation("▶", "plain", "Run started", "; ".join(filter(None, (fact.agent, inside, forked))))
 
 
-def _paused(fact: facts.RunPaused) -> Told:
-    return Told("‖", "wait", f"Paused: waits for {fact.kind}", f"{len(fact.waiting)} waiting")
+def _run_paused(fact: facts.RunPaused) -> EventPresentation:
+    return EventPresentation("‖", "wait", f"Paused: waits for {fact.kind}", f"{len(fact.waiting)} waiting")
 
 
-def _resumed(fact: facts.RunResumed) -> Told:
-    return Told("▶", "plain", "Resumed")
+def _run_resumed(fact: facts.RunResumed) -> EventPresentation:
+    return EventPresentation("▶", "plain", "Resumed")
 
 
-def _completed(fact: facts.RunCompleted) -> Told:
-    return Told("✓", "good", "Run completed", excerpt(fact.message))
+def _run_completed(fact: facts.RunCompleted) -> EventPresentation:
+    return EventPresentation("✓", "good", "Run completed", shorten(fact.message))
 
 
-def _degraded(fact: facts.RunDegraded) -> Told:
-    return Told("!", "wait", "Run completed with less than was asked for", excerpt(fact.message))
+def _run_degraded(fact: facts.RunDegraded) -> EventPresentation:
+    return EventPresentation("!", "wait", "Run completed with less than was asked for", shorten(fact.message))
 
 
-def _failed(fact: facts.RunFailed) -> Told:
-    return Told("✗", "bad", "Run failed", excerpt(fact.message))
+def _run_failed(fact: facts.RunFailed) -> EventPresentation:
+    return EventPresentation("✗", "bad", "Run failed", shorten(fact.message))
 
 
-def _cancelled(fact: facts.RunCancelled) -> Told:
-    return Told("✗", "bad", f"Run cancelled{f' by {fact.by}' if fact.by else ''}", excerpt(fact.message))
+def _run_cancelled(fact: facts.RunCancelled) -> EventPresentation:
+    return EventPresentation("✗", "bad", f"Run cancelled{f' by {fact.by}' if fact.by else ''}", shorten(fact.message))
 
 
-def _menu(fact: facts.MenuShown) -> Told:
-    return Told("≡", "plain", "Tools offered to the model", f"{len(fact.versions)} tools")
+def _tools_offered(fact: facts.ToolsOffered) -> EventPresentation:
+    return EventPresentation("≡", "plain", "Tools offered to the model", f"{len(fact.versions)} tools")
 
 
-def _said(fact: facts.UserSaid) -> Told:
-    return Told("»", "person", f"{fact.by or 'User'} said", excerpt(fact.text))
+def _user_message(fact: facts.UserMessageReceived) -> EventPresentation:
+    return EventPresentation("»", "person", f"{fact.by or 'User'} said", shorten(fact.text))
 
 
-def _asked_model(fact: facts.ModelAsked) -> Told:
-    return Told("→", "turn", "Model asked", " ".join(filter(None, (fact.provider, fact.model))))
+def _model_requested(fact: facts.ModelRequested) -> EventPresentation:
+    return EventPresentation("→", "turn", "Model asked", " ".join(filter(None, (fact.provider, fact.model))))
 
 
-def _model_answered(fact: facts.ModelAnswered) -> Told:
+def _model_responded(fact: facts.ModelResponded) -> EventPresentation:
     calls = f"{fact.call_count} call{'s' if fact.call_count != 1 else ''}" if fact.call_count else "no calls"
-    return Told("←", "turn", f"Model answered: {calls}", excerpt(fact.text))
+    return EventPresentation("←", "turn", f"Model answered: {calls}", shorten(fact.text))
 
 
-def _model_failed(fact: facts.ModelFailed) -> Told:
-    return Told("✗", "bad", "Model gave no answer", excerpt(fact.message))
+def _model_failed(fact: facts.ModelFailed) -> EventPresentation:
+    return EventPresentation("✗", "bad", "Model gave no answer", shorten(fact.message))
 
 
-def _answer_refused(fact: facts.AnswerRefused) -> Told:
-    return Told("✗", "bad", "Answer refused: not what it has to be", excerpt(fact.message))
+def _model_answer_refused(fact: facts.FinalAnswerRejected) -> EventPresentation:
+    return EventPresentation("✗", "bad", "Answer refused: not what it has to be", shorten(fact.message))
 
 
-def _contradicted(fact: facts.ClaimContradicted) -> Told:
-    return Told("!", "bad", "The answer claims what the facts contradict", excerpt(fact.message))
+def _claim_contradicted(fact: facts.ClaimContradicted) -> EventPresentation:
+    return EventPresentation("!", "bad", "The answer claims what the facts contradict", shorten(fact.message))
 
 
-def _batch(fact: facts.BatchStarted) -> Told:
-    return Told("⋮", "plain", f"Batch of {fact.call_count} started", f"mode {fact.mode.value}")
+def _batch_started(fact: facts.BatchStarted) -> EventPresentation:
+    return EventPresentation("⋮", "plain", f"Batch of {fact.call_count} started", f"mode {fact.mode.value}")
 
 
-def _proposed(fact: facts.CallProposed) -> Told:
+def _call_proposed(fact: facts.CallProposed) -> EventPresentation:
     title = f"Model proposed {fact.tool}" + (" again; it is answered from the log" if fact.duplicate else "")
-    return Told("+", "plain", title, excerpt(fact.reason))
+    return EventPresentation("+", "plain", title, shorten(fact.reason))
 
 
-def _validated(fact: facts.CallValidated) -> Told:
+def _call_validated(fact: facts.CallValidated) -> EventPresentation:
     if fact.ok:
-        return Told("✓", "plain", "Input is valid")
-    return Told("✗", "bad", "Input is not valid", excerpt("; ".join(fact.errors)))
+        return EventPresentation("✓", "plain", "Input is valid")
+    return EventPresentation("✗", "bad", "Input is not valid", shorten("; ".join(fact.errors)))
 
 
-_JUDGED: Mapping[Verdict, tuple[str, Tone, str]] = {
+_VERDICTS: Mapping[Verdict, tuple[str, EventTone, str]] = {
     Verdict.ALLOW: ("✓", "good", "Allowed"),
     Verdict.ASK: ("?", "wait", "Asks a person"),
     Verdict.REQUEST_INPUT: ("?", "wait", "Asks a person for a value"),
@@ -144,113 +144,117 @@ _JUDGED: Mapping[Verdict, tuple[str, Tone, str]] = {
 }
 
 
-def _judged(fact: facts.CallJudged) -> Told:
-    icon, tone, title = _JUDGED[fact.decision.verdict]
-    return Told(icon, tone, f"{title} ({_by(fact.decision)})", excerpt(fact.decision.reason))
+def _policy_evaluated(fact: facts.PolicyEvaluated) -> EventPresentation:
+    icon, tone, title = _VERDICTS[fact.decision.verdict]
+    return EventPresentation(icon, tone, f"{title} ({_format_source(fact.decision)})", shorten(fact.decision.reason))
 
 
-def _by(decision: Decision) -> str:
+def _format_source(decision: Decision) -> str:
     rules = ", ".join(decision.rule_ids)
     return f"{decision.layer}: {rules}" if rules else decision.layer
 
 
-_ASKED: Mapping[str, str] = {
+_QUESTION_TITLES: Mapping[str, str] = {
     "approval": "Asked for approval",
     "input": "Asked for a value",
     "consent": "Asked for consent",
 }
 
 
-def _asked(fact: facts.ApprovalRequested | facts.InputRequested | facts.ConsentRequested) -> Told:
+def _question_asked(fact: facts.ApprovalRequested | facts.InputRequested | facts.ConsentRequested) -> EventPresentation:
     question = fact.question
-    return Told("?", "wait", _ASKED[question.kind], excerpt(question.capability or question.tool_name))
+    return EventPresentation(
+        "?", "wait", _QUESTION_TITLES[question.kind], shorten(question.capability or question.tool_name)
+    )
 
 
-def _yes(title: str) -> Callable[[Any], Told]:
-    def tell(fact: Any) -> Told:
+def _present_approval(title: str) -> Callable[[Any], EventPresentation]:
+    def tell(fact: Any) -> EventPresentation:
         answer: Answer = fact.answer
         edited = " with edited arguments" if answer.arguments is not None else ""
-        return Told("✓", "person", f"{title}{_by_whom(answer)}{edited}", excerpt(answer.reason))
+        return EventPresentation("✓", "person", f"{title}{_format_person(answer)}{edited}", shorten(answer.reason))
 
     return tell
 
 
-def _no(title: str) -> Callable[[Any], Told]:
-    def tell(fact: Any) -> Told:
-        return Told("✗", "bad", f"{title}{_by_whom(fact.answer)}", excerpt(fact.answer.reason))
+def _present_refusal(title: str) -> Callable[[Any], EventPresentation]:
+    def tell(fact: Any) -> EventPresentation:
+        return EventPresentation("✗", "bad", f"{title}{_format_person(fact.answer)}", shorten(fact.answer.reason))
 
     return tell
 
 
-def _by_whom(answer: Answer) -> str:
+def _format_person(answer: Answer) -> str:
     return f" by {answer.by}" if answer.by else ""
 
 
-def _voided(fact: facts.ActionVoided) -> Told:
-    return Told("!", "wait", "Question void: something changed", excerpt(fact.reason))
+def _approval_voided(fact: facts.ApprovalVoided) -> EventPresentation:
+    return EventPresentation("!", "wait", "Question void: something changed", shorten(fact.reason))
 
 
-def _started(fact: facts.InvocationStarted) -> Told:
-    held = "" if fact.sandbox == "none" else f"in {fact.sandbox}{f' ({fact.profile})' if fact.profile else ''}"
-    return Told("▶", "plain", f"{fact.tool} started", held)
+def _invocation_started(fact: facts.InvocationStarted) -> EventPresentation:
+    sandbox = "" if fact.sandbox == "none" else f"in {fact.sandbox}{f' ({fact.profile})' if fact.profile else ''}"
+    return EventPresentation("▶", "plain", f"{fact.tool} started", sandbox)
 
 
-def _ended(fact: facts.InvocationCompleted) -> Told:
-    went = "ended" if fact.code == "ok" else f"ended: {fact.code}"
-    return Told("■", "plain" if fact.code == "ok" else "bad", f"Execution {went}", f"{fact.duration_ms:,.0f} ms")
+def _invocation_completed(fact: facts.InvocationCompleted) -> EventPresentation:
+    outcome = "ended" if fact.code == "ok" else f"ended: {fact.code}"
+    return EventPresentation(
+        "■", "plain" if fact.code == "ok" else "bad", f"Execution {outcome}", f"{fact.duration_ms:,.0f} ms"
+    )
 
 
-def _suspended(fact: facts.InvocationSuspended) -> Told:
-    return Told("‖", "wait", "Waits for the run inside it", fact.child_run_id)
+def _invocation_suspended(fact: facts.InvocationSuspended) -> EventPresentation:
+    return EventPresentation("‖", "wait", "Waits for the run inside it", fact.child_run_id)
 
 
-def _observed(fact: facts.CallObserved) -> Told:
-    seen = fact.observation
-    words = seen.user_text or seen.summary
-    if seen.ok:
-        return Told("✓", "good", "Result for the model", excerpt(words))
-    return Told("✗", "bad", f"Result for the model: {seen.code}", excerpt(words))
+def _call_observed(fact: facts.CallObserved) -> EventPresentation:
+    observation = fact.observation
+    words = observation.user_text or observation.summary
+    if observation.ok:
+        return EventPresentation("✓", "good", "Result for the model", shorten(words))
+    return EventPresentation("✗", "bad", f"Result for the model: {observation.code}", shorten(words))
 
 
-def _warned(fact: facts.Warned) -> Told:
-    return Told("!", "wait", "Warning", excerpt(fact.message))
+def _warning(fact: facts.WarningRaised) -> EventPresentation:
+    return EventPresentation("!", "wait", "Warning", shorten(fact.message))
 
 
-_TELL: Mapping[str, Callable[[Any], Told]] = {
+_PRESENTERS: Mapping[str, Callable[[Any], EventPresentation]] = {
     "run.started": _run_started,
-    "run.paused": _paused,
-    "run.resumed": _resumed,
-    "run.completed": _completed,
-    "run.degraded": _degraded,
-    "run.failed": _failed,
-    "run.cancelled": _cancelled,
-    "model.menu": _menu,
-    "user.message": _said,
-    "model.request": _asked_model,
-    "model.response": _model_answered,
+    "run.paused": _run_paused,
+    "run.resumed": _run_resumed,
+    "run.completed": _run_completed,
+    "run.degraded": _run_degraded,
+    "run.failed": _run_failed,
+    "run.cancelled": _run_cancelled,
+    "model.menu": _tools_offered,
+    "user.message": _user_message,
+    "model.request": _model_requested,
+    "model.response": _model_responded,
     "model.failed": _model_failed,
-    "model.refused": _answer_refused,
-    "verification.conflict": _contradicted,
-    "tool.batch.started": _batch,
-    "tool.intent": _proposed,
-    "tool.validation": _validated,
-    "tool.permission": _judged,
-    "approval.requested": _asked,
-    "approval.granted": _yes("Approved"),
-    "approval.rejected": _no("Rejected"),
-    "approval.expired": _no("Nobody answered in time"),
-    "input.requested": _asked,
-    "input.provided": _yes("Value given"),
-    "input.refused": _no("Value refused"),
-    "input.expired": _no("Nobody gave a value in time"),
-    "consent.requested": _asked,
-    "consent.granted": _yes("Consent given"),
-    "consent.refused": _no("Consent refused"),
-    "consent.expired": _no("Nobody consented in time"),
-    "approval.voided": _voided,
-    "tool.invocation.started": _started,
-    "tool.invocation.completed": _ended,
-    "tool.invocation.suspended": _suspended,
-    "tool.observation": _observed,
-    "warning": _warned,
+    "model.refused": _model_answer_refused,
+    "verification.conflict": _claim_contradicted,
+    "tool.batch.started": _batch_started,
+    "tool.intent": _call_proposed,
+    "tool.validation": _call_validated,
+    "tool.permission": _policy_evaluated,
+    "approval.requested": _question_asked,
+    "approval.granted": _present_approval("Approved"),
+    "approval.rejected": _present_refusal("Rejected"),
+    "approval.expired": _present_refusal("Nobody answered in time"),
+    "input.requested": _question_asked,
+    "input.provided": _present_approval("Value given"),
+    "input.refused": _present_refusal("Value refused"),
+    "input.expired": _present_refusal("Nobody gave a value in time"),
+    "consent.requested": _question_asked,
+    "consent.granted": _present_approval("Consent given"),
+    "consent.refused": _present_refusal("Consent refused"),
+    "consent.expired": _present_refusal("Nobody consented in time"),
+    "approval.voided": _approval_voided,
+    "tool.invocation.started": _invocation_started,
+    "tool.invocation.completed": _invocation_completed,
+    "tool.invocation.suspended": _invocation_suspended,
+    "tool.observation": _call_observed,
+    "warning": _warning,
 }

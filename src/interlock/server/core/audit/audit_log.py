@@ -16,8 +16,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from ....domain.chain import escape_line_breaks, link
-from ....domain.json import without_surrogates
+from ....domain.chain import escape_line_breaks, next_hash
+from ....domain.json import escape_surrogates
 from ..database import Database
 
 TABLES = (
@@ -33,38 +33,38 @@ MAX_PAGE = 1_000
 MAX_TEXT_CHARS = 500
 MAX_DETAILS = 16
 
-_LAST = "SELECT seq, CAST(hash AS BLOB) FROM journal ORDER BY seq DESC LIMIT 1"
-_READ = "SELECT seq, CAST(body AS BLOB), CAST(hash AS BLOB) FROM journal WHERE seq > ? ORDER BY seq LIMIT ?"
-_HASH_OF = "SELECT CAST(hash AS BLOB) FROM journal WHERE seq = ?"
-_ADD = "INSERT INTO journal (seq, body, hash) VALUES (?, ?, ?)"
+_SELECT_HEAD = "SELECT seq, CAST(hash AS BLOB) FROM journal ORDER BY seq DESC LIMIT 1"
+_SELECT_PAGE = "SELECT seq, CAST(body AS BLOB), CAST(hash AS BLOB) FROM journal WHERE seq > ? ORDER BY seq LIMIT ?"
+_SELECT_HASH = "SELECT CAST(hash AS BLOB) FROM journal WHERE seq = ?"
+_INSERT_ENTRY = "INSERT INTO journal (seq, body, hash) VALUES (?, ?, ?)"
 
 #: The secret of a key, wherever somebody pasted one.
 _mask_keys = re.compile(r"(ik_[0-9a-f]{8})_[A-Za-z0-9_-]{20,}").sub
 
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+_NO_DETAIL: Mapping[str, str] = MappingProxyType({})
 
-Outcome: TypeAlias = Literal["done", "refused", "failed"]
+AuditOutcome: TypeAlias = Literal["done", "refused", "failed"]
 
 
-class Deed(msgspec.Struct, frozen=True, kw_only=True):
+class AuditEvent(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody did, or was refused. Texts are cut to their bounds when it is written."""
 
     by: str
     #: A dotted name: `account.created`, `session.started`, `decision.refused`, ...
     action: str
     target: str = ""
-    outcome: Outcome = "done"
+    outcome: AuditOutcome = "done"
     detail: Mapping[str, str] = {}
 
 
-class JournalEntry(Deed, frozen=True, kw_only=True):
+class AuditLogEntry(AuditEvent, frozen=True, kw_only=True):
     """One row. `at` is nanoseconds since 1970."""
 
     seq: int
     at: int
 
 
-class JournalCheck(msgspec.Struct, frozen=True, kw_only=True):
+class AuditLogCheck(msgspec.Struct, frozen=True, kw_only=True):
     """How far the chain holds. `problem` is empty when it does to its end."""
 
     count: int
@@ -74,100 +74,108 @@ class JournalCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(JournalEntry).decode
+_decode = msgspec.json.Decoder(AuditLogEntry).decode
 
 
-class Journal:
+class AuditLog:
     def __init__(self, database: Database, now: Callable[[], int] = time_ns) -> None:
         self._database = database
         self._now = now
 
     async def add(
-        self, by: str, action: str, target: str = "", *, outcome: Outcome = "done", detail: Mapping[str, str] = _NOTHING
-    ) -> JournalEntry:
+        self,
+        by: str,
+        action: str,
+        target: str = "",
+        *,
+        outcome: AuditOutcome = "done",
+        detail: Mapping[str, str] = _NO_DETAIL,
+    ) -> AuditLogEntry:
         """Durable when it returns. What was typed as a secret does not belong here."""
-        deed, at = Deed(by=by, action=action, target=target, outcome=outcome, detail=detail), self._now()
-        return await self._database.run(lambda connection: append(connection, at, deed))
+        event, at = AuditEvent(by=by, action=action, target=target, outcome=outcome, detail=detail), self._now()
+        return await self._database.run(lambda connection: append_event(connection, at, event))
 
-    async def read(self, after: int = 0, limit: int = 100) -> tuple[JournalEntry, ...]:
+    async def read(self, after: int = 0, limit: int = 100) -> tuple[AuditLogEntry, ...]:
         """Oldest first. A row that cannot be read is shown as one; `verify` says more."""
         bounds = (after, max(0, min(limit, MAX_PAGE)))
-        rows = await self._database.run(lambda connection: connection.execute(_READ, bounds).fetchall())
-        return tuple(_shown(seq, body) for seq, body, _ in rows)
+        rows = await self._database.run(lambda connection: connection.execute(_SELECT_PAGE, bounds).fetchall())
+        return tuple(_decode_or_placeholder(seq, body) for seq, body, _ in rows)
 
-    async def head(self) -> tuple[int, bytes]:
+    async def read_head(self) -> tuple[int, bytes]:
         """How many rows there are, and the hash over all of them."""
-        return await self._database.run(_last)
+        return await self._database.run(_read_head)
 
-    async def hash_of(self, seq: int) -> bytes | None:
+    async def read_hash(self, seq: int) -> bytes | None:
         """The hash over all rows up to that one; None: there is none."""
 
         def find(connection: sqlite3.Connection) -> bytes | None:
-            row = connection.execute(_HASH_OF, (seq,)).fetchone()
+            row = connection.execute(_SELECT_HASH, (seq,)).fetchone()
             return row[0] if row else None
 
         return await self._database.run(find)
 
-    async def verify(self) -> JournalCheck:
+    async def verify(self) -> AuditLogCheck:
         """Go through all rows, a page at a time; what is added meanwhile is looked at, too."""
-        check, previous = JournalCheck(count=0, head=GENESIS.hex()), GENESIS
+        check, previous = AuditLogCheck(count=0, head=GENESIS.hex()), GENESIS
         while not check.problem:
             bounds = (check.count, MAX_PAGE)
-            rows = await self._database.run(lambda connection, page=bounds: connection.execute(_READ, page).fetchall())
+            rows = await self._database.run(
+                lambda connection, page=bounds: connection.execute(_SELECT_PAGE, page).fetchall()
+            )
             if not rows:
                 break
             for seq, body, digest in rows:
-                if problem := _broken(check.count + 1, seq, previous, body, digest):
+                if problem := _find_chain_break(check.count + 1, seq, previous, body, digest):
                     check = msgspec.structs.replace(check, broken_at=check.count + 1, problem=problem)
                     break
-                check, previous = JournalCheck(count=seq, head=digest.hex()), digest
+                check, previous = AuditLogCheck(count=seq, head=digest.hex()), digest
         return check
 
 
-def append(connection: sqlite3.Connection, at: int, deed: Deed) -> JournalEntry:
+def append_event(connection: sqlite3.Connection, at: int, event: AuditEvent) -> AuditLogEntry:
     """Inside the transaction of the change itself: neither is there without the other."""
-    count, previous = _last(connection)
-    entry = JournalEntry(
+    count, previous = _read_head(connection)
+    entry = AuditLogEntry(
         seq=count + 1,
         at=at,
-        by=_bounded(deed.by),
-        action=_bounded(deed.action),
-        target=_bounded(deed.target),
-        outcome=deed.outcome,
-        detail={_bounded(key): _bounded(text) for key, text in islice(deed.detail.items(), MAX_DETAILS)},
+        by=_sanitize_text(event.by),
+        action=_sanitize_text(event.action),
+        target=_sanitize_text(event.target),
+        outcome=event.outcome,
+        detail={_sanitize_text(key): _sanitize_text(text) for key, text in islice(event.detail.items(), MAX_DETAILS)},
     )
     body = escape_line_breaks(_encode(entry))
-    connection.execute(_ADD, (entry.seq, body, link(previous, body)))
+    connection.execute(_INSERT_ENTRY, (entry.seq, body, next_hash(previous, body)))
     return entry
 
 
-def _bounded(text: str) -> str:
-    text = without_surrogates(_mask_keys(r"\1_(hidden)", text[: 4 * MAX_TEXT_CHARS]))
+def _sanitize_text(text: str) -> str:
+    text = escape_surrogates(_mask_keys(r"\1_(hidden)", text[: 4 * MAX_TEXT_CHARS]))
     return text if len(text) <= MAX_TEXT_CHARS else text[: MAX_TEXT_CHARS - 1] + "…"
 
 
-def _last(connection: sqlite3.Connection) -> tuple[int, bytes]:
-    return connection.execute(_LAST).fetchone() or (0, GENESIS)
+def _read_head(connection: sqlite3.Connection) -> tuple[int, bytes]:
+    return connection.execute(_SELECT_HEAD).fetchone() or (0, GENESIS)
 
 
-def _shown(seq: int, body: bytes) -> JournalEntry:
-    entry = _read(body)
-    return entry or JournalEntry(seq=seq, at=0, by="", action="unreadable", outcome="failed")
+def _decode_or_placeholder(seq: int, body: bytes) -> AuditLogEntry:
+    entry = _try_decode(body)
+    return entry or AuditLogEntry(seq=seq, at=0, by="", action="unreadable", outcome="failed")
 
 
-def _read(body: bytes) -> JournalEntry | None:
+def _try_decode(body: bytes) -> AuditLogEntry | None:
     try:
         return _decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 
-def _broken(expected: int, seq: int, previous: bytes, body: bytes, digest: bytes) -> str:
+def _find_chain_break(expected: int, seq: int, previous: bytes, body: bytes, digest: bytes) -> str:
     if seq != expected:
         return f"row {expected} is missing; the next one is {seq}"
-    if link(previous, body) != digest:
+    if next_hash(previous, body) != digest:
         return f"row {seq} is not what was written"
-    entry = _read(body)
+    entry = _try_decode(body)
     if entry is None or entry.seq != seq:
         return f"row {seq} says something else about itself"
     return ""

@@ -10,21 +10,21 @@ from time import monotonic
 import msgspec
 
 from ....audit.keys import PublicKey
-from ....audit.proof import Proof
-from ....audit.schemas import MEDIA_TYPES, SCHEMAS, FormName, SchemaName, export
+from ....audit.proof import SignedVerification
+from ....audit.schemas import MEDIA_TYPES, SCHEMAS, ExportFormat, SchemaName, export_run
 from ....audit.signed_line import SignedCheckpoint
 from ....audit.verify import verify
 from ....domain.errors import LogCorruptError
 from ....storage.event_log import EventLog
-from ..audit_sinks.forwarder import ForwardStatus, RunForwarded
+from ..audit_sinks.forwarder import ForwarderStatus, RunForwardResult
 from ..audit_sinks.forwarders import Forwarders
-from ..errors import BusyError, ConflictError, unknown
-from ..identity.guard import Guard
+from ..errors import UnavailableError, ConflictError, not_found_error
+from ..identity.guard import AccessGuard
 from ..identity.permissions import Operation
 from ..identity.principal import Principal
-from .audit_log import Journal, JournalCheck, JournalEntry
-from .chain_reader import Trail, walk, written
-from .checkpoints import Checkpoints, Verified
+from .audit_log import AuditLog, AuditLogCheck, AuditLogEntry
+from .chain_reader import ChainReader, read_chain, stream_export
+from .checkpoints import Checkpoints, CheckpointCheck
 from .signing import Signer
 
 _MAX_FLAWS = 100
@@ -32,7 +32,7 @@ _MAX_FLAWS = 100
 CHECK_SECONDS = 60.0
 
 
-class Export(msgspec.Struct, frozen=True, kw_only=True):
+class RunExport(msgspec.Struct, frozen=True, kw_only=True):
     media_type: str
     file_name: str
     count: int
@@ -57,17 +57,17 @@ class ServerCheck(msgspec.Struct, frozen=True, kw_only=True):
     runs: int
     events: int
     flaws: tuple[RunFlaw, ...]
-    checkpoints: Verified
-    journal: JournalCheck
+    checkpoints: CheckpointCheck
+    journal: AuditLogCheck
 
 
-class Auditing:
+class AuditService:
     def __init__(  # noqa: PLR0913 - what it joins
         self,
         *,
-        guard: Guard,
+        guard: AccessGuard,
         log: EventLog,
-        journal: Journal,
+        audit_log: AuditLog,
         checkpoints: Checkpoints,
         signer: Signer,
         forwarders: Forwarders,
@@ -75,89 +75,93 @@ class Auditing:
     ) -> None:
         self._guard = guard
         self._log = log
-        self._journal = journal
+        self._audit_log = audit_log
         self._checkpoints = checkpoints
         self._signer = signer
         self._forwarders = forwarders
         self._host = host
-        self._checking = asyncio.Lock()
+        self._check_lock = asyncio.Lock()
 
-    async def export(
-        self, who: Principal, run_id: str, schema: SchemaName = "interlock", form: FormName | None = None
-    ) -> Export:
+    async def export_run(
+        self, principal: Principal, run_id: str, schema: SchemaName = "interlock", form: ExportFormat | None = None
+    ) -> RunExport:
         """The whole trail of a run. In the schema `interlock` it can be verified, and is signed.
 
         It is read twice, a page at a time: before the first byte goes out, so that an export is whole or is none; and
         then as fast as it is taken."""
-        row = await self._guard.run(who, run_id, Operation.EXPORT_RUN)
+        row = await self._guard.get_run(principal, run_id, Operation.EXPORT_RUN)
         chosen, count, signed = form or SCHEMAS[schema].form, row.last_seq + 1, None
         if schema == "interlock":
-            trail = await self._walked(run_id)
-            count = len(trail.hashes)
-            signed = await self._checkpoints.of_chain(run_id, trail.hashes) if trail.is_chain and count else None
+            chain = await self._read_chain(run_id)
+            count = len(chain.hashes)
+            signed = await self._checkpoints.take_for_chain(run_id, chain.hashes) if chain.is_intact and count else None
         detail = {"schema": schema, "format": chosen, "events": str(count)}
-        await self._journal.add(who.name, "audit.exported", run_id, detail=detail)
-        ending = "json" if chosen == "json" else "ndjson" if SCHEMAS[schema].is_json else "log"
-        return Export(
+        await self._audit_log.add(principal.name, "audit.exported", run_id, detail=detail)
+        extension = "json" if chosen == "json" else "ndjson" if SCHEMAS[schema].is_json else "log"
+        return RunExport(
             media_type=MEDIA_TYPES[chosen],
-            file_name=f"{_plain(run_id)}.{schema}.{ending}",
+            file_name=f"{_to_file_name(run_id)}.{schema}.{extension}",
             count=count,
             signed=signed,
-            chunks=written(
+            chunks=stream_export(
                 self._log,
                 run_id,
                 count,
-                lambda entries: export(entries, schema, chosen, signed=signed, host=self._host),
+                lambda entries: export_run(entries, schema, chosen, signed=signed, host=self._host),
             ),
         )
 
-    async def verify_run(self, who: Principal, run_id: str) -> Proof:
-        await self._guard.run(who, run_id, Operation.VERIFY_RUN)
+    async def verify_run(self, principal: Principal, run_id: str) -> SignedVerification:
+        await self._guard.get_run(principal, run_id, Operation.VERIFY_RUN)
         return await self._checkpoints.verify_run(run_id)
 
-    async def verify_all(self, who: Principal) -> ServerCheck:
+    async def verify_all(self, principal: Principal) -> ServerCheck:
         """Every run, the journal, and what was signed. One check at a time."""
-        await self._guard.check(who, Operation.VERIFY_SERVER)
-        if self._checking.locked():
-            raise BusyError("already_checking", "Everything is being checked right now. Try again when that is done.")
-        async with self._checking:
+        await self._guard.check(principal, Operation.VERIFY_SERVER)
+        if self._check_lock.locked():
+            raise UnavailableError(
+                "already_checking", "Everything is being checked right now. Try again when that is done."
+            )
+        async with self._check_lock:
             return await self._check_all()
 
-    async def forward(self, who: Principal, run_id: str, destination: str) -> RunForwarded:
+    async def forward_run(self, principal: Principal, run_id: str, destination: str) -> RunForwardResult:
         """Send all events of a run to a configured destination now."""
-        await self._guard.run(who, run_id, Operation.FORWARD_RUN)
+        await self._guard.get_run(principal, run_id, Operation.FORWARD_RUN)
         forwarder = self._forwarders.get(destination)
         if forwarder is None:
-            raise unknown("destination", destination)
-        came = await forwarder.forward_run(run_id)
-        await self._journal.add(
-            who.name,
+            raise not_found_error("destination", destination)
+        result = await forwarder.forward_run(run_id)
+        await self._audit_log.add(
+            principal.name,
             "audit.forwarded",
             run_id,
-            outcome="failed" if came.problem else "done",
-            detail={"destination": destination, "sent": str(came.sent), "total": str(came.total)},
+            outcome="failed" if result.problem else "done",
+            detail={"destination": destination, "sent": str(result.sent), "total": str(result.total)},
         )
-        return came
+        return result
 
-    async def forwarders(self, who: Principal) -> list[ForwardStatus]:
-        await self._guard.check(who, Operation.READ_FORWARDERS)
-        return await self._forwarders.statuses()
+    async def list_forwarders(self, principal: Principal) -> list[ForwarderStatus]:
+        await self._guard.check(principal, Operation.READ_FORWARDERS)
+        return await self._forwarders.list_statuses()
 
-    async def checkpoints(self, who: Principal, after: int = 0, limit: int = 100) -> Sequence[SignedCheckpoint]:
-        await self._guard.check(who, Operation.READ_CHECKPOINTS)
+    async def list_checkpoints(
+        self, principal: Principal, after: int = 0, limit: int = 100
+    ) -> Sequence[SignedCheckpoint]:
+        await self._guard.check(principal, Operation.READ_CHECKPOINTS)
         return await self._checkpoints.list(after, limit)
 
-    async def keys(self) -> tuple[PublicKey, ...]:
+    async def list_keys(self) -> tuple[PublicKey, ...]:
         """What signatures are checked with, the oldest first. Public."""
-        return await asyncio.to_thread(self._signer.keys)
+        return await asyncio.to_thread(self._signer.list_keys)
 
-    async def journal(self, who: Principal, after: int = 0, limit: int = 100) -> tuple[JournalEntry, ...]:
-        await self._guard.check(who, Operation.READ_JOURNAL)
-        return await self._journal.read(after, limit)
+    async def list_audit_log(self, principal: Principal, after: int = 0, limit: int = 100) -> tuple[AuditLogEntry, ...]:
+        await self._guard.check(principal, Operation.READ_JOURNAL)
+        return await self._audit_log.read(after, limit)
 
-    async def _walked(self, run_id: str) -> Trail:
+    async def _read_chain(self, run_id: str) -> ChainReader:
         try:
-            return await walk(self._log, run_id)
+            return await read_chain(self._log, run_id)
         except LogCorruptError as error:
             raise ConflictError("log_damaged", f"{error}. Nothing was exported; verify the run.") from None
 
@@ -175,7 +179,7 @@ class Auditing:
             if audit.flaw is not None and len(flaws) < _MAX_FLAWS:
                 flaw = audit.flaw
                 flaws.append(RunFlaw(run_id=run_id, seq=flaw.seq, problem=flaw.problem, message=flaw.message))
-        checkpoints, journal = await self._checkpoints.verify(), await self._journal.verify()
+        checkpoints, journal = await self._checkpoints.verify(), await self._audit_log.verify()
         return ServerCheck(
             ok=not flaws and checkpoints.ok and not journal.problem,
             finished=finished,
@@ -187,7 +191,7 @@ class Auditing:
         )
 
 
-def _plain(run_id: str) -> str:
+def _to_file_name(run_id: str) -> str:
     """As part of a file's name."""
     kept = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "_" for letter in run_id)
     return kept[:100].lstrip(".") or "run"

@@ -26,12 +26,12 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from ....audit.keys import PublicKey, key_id, read_keys
-from ....audit.times import utc
+from ....audit.keys import PublicKey, derive_key_id, read_keys
+from ....audit.times import format_rfc3339
 from ....domain.errors import ConfigurationError
 
 _MAX_BYTES = 1 << 20
-_OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class SigningKey(NamedTuple):
@@ -45,11 +45,11 @@ class Signer:
         """Makes the key if there is none. `ConfigurationError` for one that others could have read or put there."""
         self.path = Path(path)
         self._now = now
-        with _locked(self.path.parent):
+        with _lock_folder(self.path.parent):
             if not os.path.lexists(self.path):
-                _write(self.path, _new_key())
-            self._seen, self._key = _load(self.path)
-            self._settle()
+                _replace_file(self.path, _generate_key())
+            self._loaded_version, self._key = _load_key(self.path)
+            self._update_public_keys()
 
     @property
     def public_path(self) -> Path:
@@ -60,36 +60,36 @@ class Signer:
         """Where its files are, which no tool may touch."""
         return str(self.path.resolve()), str(self.public_path.resolve())
 
-    def current(self) -> SigningKey:
+    def get_current_key(self) -> SigningKey:
         """The one to sign with now. Name it and sign with the same one: another process may replace it."""
         with suppress(FileNotFoundError):
-            if _version(os.stat(self.path, follow_symlinks=False)) != self._seen:
-                self._seen, self._key = _load(self.path)
+            if _get_file_version(os.stat(self.path, follow_symlinks=False)) != self._loaded_version:
+                self._loaded_version, self._key = _load_key(self.path)
         return self._key
 
-    def keys(self) -> tuple[PublicKey, ...]:
+    def list_keys(self) -> tuple[PublicKey, ...]:
         """All that were ever used, the oldest first; the last one is in use."""
         return read_public_keys(self.public_path)
 
     def rotate(self) -> PublicKey:
         """Sign with a new key from now on. What the old ones signed stays valid."""
-        with _locked(self.path.parent):
-            _write(self.path, _new_key())
-            self._seen, self._key = _load(self.path)
-            self._settle()
-        return self.keys()[-1]
+        with _lock_folder(self.path.parent):
+            _replace_file(self.path, _generate_key())
+            self._loaded_version, self._key = _load_key(self.path)
+            self._update_public_keys()
+        return self.list_keys()[-1]
 
-    def _settle(self) -> None:
+    def _update_public_keys(self) -> None:
         """The public keys as the private one says: it is in use, and no other is."""
-        kept = self.keys()
-        at = utc(self._now(), 6)
-        settled = [
+        kept = self.list_keys()
+        at = format_rfc3339(self._now(), 6)
+        updated = [
             msgspec.structs.replace(key, until="" if key.key == self._key.key_id else key.until or at) for key in kept
         ]
         if self._key.key_id not in {key.key for key in kept}:
-            settled.append(PublicKey(key=self._key.key_id, public=self._key.public.hex(), since=at))
-        if settled != list(kept):
-            _write(self.public_path, b"".join(msgspec.json.encode(key) + b"\n" for key in settled))
+            updated.append(PublicKey(key=self._key.key_id, public=self._key.public.hex(), since=at))
+        if updated != list(kept):
+            _replace_file(self.public_path, b"".join(msgspec.json.encode(key) + b"\n" for key in updated))
 
 
 def public_keys_path(key_path: Path) -> Path:
@@ -99,7 +99,7 @@ def public_keys_path(key_path: Path) -> Path:
 def read_public_keys(path: Path) -> tuple[PublicKey, ...]:
     """`ConfigurationError` when the file is not what was written; nothing when there is none."""
     try:
-        return read_keys(_read(path))
+        return read_keys(_read_private_file(path))
     except FileNotFoundError:
         return ()
     except ValueError as error:
@@ -114,20 +114,20 @@ def is_signature(public: bytes, document: bytes, signature: bytes) -> bool:
     return True
 
 
-def _new_key() -> bytes:
+def _generate_key() -> bytes:
     return Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-_Version = tuple[int, int, int]
+_FileVersion = tuple[int, int, int]
 
 
-def _version(found: os.stat_result) -> _Version:
+def _get_file_version(found: os.stat_result) -> _FileVersion:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def _load(path: Path) -> tuple[_Version, SigningKey]:
+def _load_key(path: Path) -> tuple[_FileVersion, SigningKey]:
     try:
-        seen, written = _version(os.stat(path, follow_symlinks=False)), _read(path)
+        version, written = _get_file_version(os.stat(path, follow_symlinks=False)), _read_private_file(path)
     except OSError as error:
         raise ConfigurationError(f"The key {path} cannot be read: {error.strerror or error}.") from None
     try:
@@ -137,10 +137,10 @@ def _load(path: Path) -> tuple[_Version, SigningKey]:
     if not isinstance(private, Ed25519PrivateKey):
         raise ConfigurationError(f"{path} is no Ed25519 key. Restore it from a copy, or move it away to have one made.")
     public = private.public_key().public_bytes_raw()
-    return seen, SigningKey(key_id(public), public, private.sign)
+    return version, SigningKey(derive_key_id(public), public, private.sign)
 
 
-def _read(path: Path) -> bytes:
+def _read_private_file(path: Path) -> bytes:
     """A file of ours alone. Whoever else could read the key could sign; whoever else could write it could, too."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -154,7 +154,7 @@ def _read(path: Path) -> bytes:
             raise ConfigurationError(f"{path} is not a file.")
         if found.st_uid != os.geteuid():
             raise ConfigurationError(f"{path} belongs to user {found.st_uid}. What signs has to be yours.")
-        if found.st_mode & _OF_OTHERS:
+        if found.st_mode & _GROUP_AND_OTHERS:
             raise ConfigurationError(
                 f"Others may get at {path}. Do `chmod 600 {path}`; if they could read the key, replace it."
             )
@@ -163,7 +163,7 @@ def _read(path: Path) -> bytes:
         os.close(descriptor)
 
 
-def _write(path: Path, content: bytes) -> None:
+def _replace_file(path: Path, content: bytes) -> None:
     """Whole or not at all, for its owner only."""
     new = path.with_name(f".{path.name}.{token_hex(8)}")
     try:
@@ -179,7 +179,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Generator[None]:
+def _lock_folder(folder: Path) -> Generator[None]:
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:

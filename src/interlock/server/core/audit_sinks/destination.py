@@ -7,10 +7,10 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from ....domain.errors import ConfigurationError
-from ..addresses import Reach, host_problem
-from ..safe_http import url_problem
+from ..addresses import NetworkAccess, find_host_problem
+from ..safe_http import find_url_problem
 
-Schema: TypeAlias = Literal["interlock", "splunk_hec", "ecs", "ocsf", "cef"]
+DestinationSchema: TypeAlias = Literal["interlock", "splunk_hec", "ecs", "ocsf", "cef"]
 
 #: RFC 5424, the ones that a program of one's own may have.
 FACILITIES = {"user": 1, "daemon": 3, "auth": 4, "authpriv": 10, "audit": 13} | {f"local{n}": 16 + n for n in range(8)}
@@ -20,12 +20,12 @@ is_destination_name = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}").fullmatch
 
 class _Destination(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
     name: str
-    schema: Schema = "interlock"
+    schema: DestinationSchema = "interlock"
     #: Only events of runs of these agents. None: of all.
     agents: frozenset[str] | None = None
 
 
-class _Remote(_Destination, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _RemoteDestination(_Destination, frozen=True, kw_only=True, forbid_unknown_fields=True):
     #: See `Reach`.
     allow_plain: bool = False
     allow_private: bool = False
@@ -33,21 +33,21 @@ class _Remote(_Destination, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ca_file: str = ""
 
     @property
-    def reach(self) -> Reach:
-        return Reach(allow_plain=self.allow_plain, allow_private=self.allow_private)
+    def network_access(self) -> NetworkAccess:
+        return NetworkAccess(allow_plain=self.allow_plain, allow_private=self.allow_private)
 
 
-class HecDestination(_Remote, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="hec"):
+class HecDestination(_RemoteDestination, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="hec"):
     """Splunk's HTTP Event Collector: `https://splunk.example:8088/services/collector/event`."""
 
     url: str
-    schema: Schema = "splunk_hec"
+    schema: DestinationSchema = "splunk_hec"
     token_env: str = ""
     token_file: str = ""
     index: str = ""
 
 
-class WebhookDestination(_Remote, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="webhook"):
+class WebhookDestination(_RemoteDestination, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="webhook"):
     """One event per line, signed as in `webhook_signature.py`."""
 
     url: str
@@ -55,7 +55,7 @@ class WebhookDestination(_Remote, frozen=True, kw_only=True, forbid_unknown_fiel
     secret_file: str = ""
 
 
-class SyslogDestination(_Remote, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="syslog"):
+class SyslogDestination(_RemoteDestination, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="syslog"):
     """RFC 5424. UDP may lose messages, and no transport of syslog confirms them."""
 
     host: str
@@ -73,46 +73,46 @@ class FileDestination(_Destination, frozen=True, kw_only=True, forbid_unknown_fi
 Destination: TypeAlias = HecDestination | WebhookDestination | SyslogDestination | FileDestination
 
 
-def kind_of(destination: Destination) -> str:
+def get_destination_kind(destination: Destination) -> str:
     return str(destination.__struct_config__.tag)
 
 
 def check_destinations(destinations: Sequence[Destination]) -> None:
     names: set[str] = set()
     for destination in destinations:
-        if problem := "another one has the same name" if destination.name in names else _problem_of(destination):
+        if problem := "another one has the same name" if destination.name in names else _find_problem(destination):
             raise ConfigurationError(f'The destination "{destination.name[:64]}" cannot work: {problem}.')
         names.add(destination.name)
 
 
-def _problem_of(destination: Destination) -> str:
+def _find_problem(destination: Destination) -> str:
     if not is_destination_name(destination.name):
         return "a name has up to 64 lower-case letters, digits, - and _"
     match destination:
         case HecDestination():
             wrong = "it takes the schema splunk_hec only" if destination.schema != "splunk_hec" else ""
-            return wrong or _url_problem(destination.url, destination.reach)
+            return wrong or _find_url_problem(destination.url, destination.network_access)
         case WebhookDestination():
-            return _url_problem(destination.url, destination.reach)
+            return _find_url_problem(destination.url, destination.network_access)
         case SyslogDestination():
-            return _syslog_problem(destination)
+            return _find_syslog_problem(destination)
         case FileDestination():
             return (
                 "" if destination.path.startswith("/") and "\0" not in destination.path else "its path is not absolute"
             )
 
 
-def _url_problem(url: str, reach: Reach) -> str:
-    problem = url_problem(url, reach)
+def _find_url_problem(url: str, access: NetworkAccess) -> str:
+    problem = find_url_problem(url, access)
     return f"its URL is not one that can be called: {problem}" if problem else ""
 
 
-def _syslog_problem(destination: SyslogDestination) -> str:
+def _find_syslog_problem(destination: SyslogDestination) -> str:
     if destination.facility not in FACILITIES:
         return f"its facility is none of {', '.join(FACILITIES)}"
     if not 0 < destination.port < 1 << 16:
         return "its port is none"
     if destination.transport != "tls" and not destination.allow_plain:
         return f"{destination.transport} is not encrypted, which needs `allow_plain = true`"
-    problem = host_problem(destination.host)
+    problem = find_host_problem(destination.host)
     return f"its host cannot be called: {problem}" if problem else ""

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 from .destination import FileDestination
-from .interface import Batch, Delayed, Outcome, Sent
+from .interface import EventBatch, SendDelay, SendOutcome, SendSuccess
 
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
@@ -17,26 +17,26 @@ class FileSender:
     def __init__(self, destination: FileDestination) -> None:
         self._path = destination.path
 
-    async def send(self, batch: Batch) -> Outcome:
+    async def send(self, batch: EventBatch) -> SendOutcome:
         return await asyncio.to_thread(self._append, b"".join(item.line + b"\n" for item in batch.items))
 
     async def close(self) -> None:
         pass
 
-    def _append(self, lines: bytes) -> Outcome:
+    def _append(self, lines: bytes) -> SendOutcome:
         try:
             fd = os.open(self._path, _FLAGS, 0o600)
             try:
-                return _write(fd, self._path, lines)
+                return _append_lines(fd, self._path, lines)
             finally:
                 os.close(fd)
         except OSError as error:
-            return Delayed(f"{self._path} cannot be written: {error.strerror}.")
+            return SendDelay(f"{self._path} cannot be written: {error.strerror}.")
 
 
-def _write(fd: int, path: str, lines: bytes) -> Outcome:
+def _append_lines(fd: int, path: str, lines: bytes) -> SendOutcome:
     if not stat.S_ISREG(os.fstat(fd).st_mode):
-        return Delayed(f"{path} is not a regular file.")
+        return SendDelay(f"{path} is not a regular file.")
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     size = os.fstat(fd).st_size
     if size and os.pread(fd, 1, size - 1) != b"\n":
@@ -48,8 +48,8 @@ def _write(fd: int, path: str, lines: bytes) -> Outcome:
         os.ftruncate(fd, size)  # the whole batch comes again, so no half of it stays
         raise
     if size == 0:
-        _flush_folder(path)
-    return Sent()
+        _sync_folder(path)
+    return SendSuccess()
 
 
 def _write_all(fd: int, lines: bytes) -> None:
@@ -58,7 +58,7 @@ def _write_all(fd: int, lines: bytes) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
-def _flush_folder(path: str) -> None:
+def _sync_folder(path: str) -> None:
     """A new name is durable only with the folder that has it."""
     folder = os.open(Path(path).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

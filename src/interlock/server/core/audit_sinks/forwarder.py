@@ -19,22 +19,22 @@ from typing import assert_never
 
 import msgspec
 
-from ....storage.event_log import EventLog, Placed
+from ....storage.event_log import EventLog, FeedEntry
 from ..database import Database
-from .destination import Destination, kind_of
-from .gathering import Gathered, Gathering
-from .interface import Delayed, Outcome, Rejected, Render, Sender, Sent
-from .positions import Position, Positions, SetAside
+from .destination import Destination, get_destination_kind
+from .gathering import PreparedBatch, BatchBuilder
+from .interface import SendDelay, SendOutcome, SendRejection, EventRenderer, EventSender, SendSuccess
+from .positions import ForwardPosition, ForwardPositionStore, DeadLetter
 
 #: Counting what waits stops here.
 MAX_WAITING_COUNTED = 1000
 
 
-class Pace(msgspec.Struct, frozen=True, kw_only=True):
+class ForwarderOptions(msgspec.Struct, frozen=True, kw_only=True):
     batch_events: int = 500
     batch_bytes: int = 512 * 1024
     #: So often an event is offered to a receiver that does not want it.
-    tries: int = 5
+    max_attempts: int = 5
     first_wait_seconds: float = 1.0
     max_wait_seconds: float = 60.0
     #: How long to wait for news before looking without any.
@@ -45,7 +45,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     now: Callable[[], int] = time_ns
 
 
-class ForwardStatus(msgspec.Struct, frozen=True, kw_only=True):
+class ForwarderStatus(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str
     schema: str
@@ -63,7 +63,7 @@ class ForwardStatus(msgspec.Struct, frozen=True, kw_only=True):
     set_aside: int
 
 
-class RunForwarded(msgspec.Struct, frozen=True, kw_only=True):
+class RunForwardResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of sending one run's events now."""
 
     run_id: str
@@ -81,27 +81,27 @@ class Forwarder:
         log: EventLog,
         db: Database,
         destination: Destination,
-        render: Render,
+        render: EventRenderer,
         *,
-        sender: Sender,
-        pace: Pace | None = None,
+        sender: EventSender,
+        options: ForwarderOptions | None = None,
     ) -> None:
         self._log = log
-        self._positions = Positions(db, destination.name)
+        self._positions = ForwardPositionStore(db, destination.name)
         self._destination = destination
-        self._gathering = Gathering(log, destination, render)
+        self._batch_builder = BatchBuilder(log, destination, render)
         self._sender = sender
-        self._pace = pace or Pace()
-        self._at: Position | None = None
-        self._under_way: Gathered | None = None
-        self._batch_events = self._pace.batch_events
+        self._options = options or ForwarderOptions()
+        self._saved_position: ForwardPosition | None = None
+        self._prepared: PreparedBatch | None = None
+        self._batch_events = self._options.batch_events
         #: In a row, and how often the event under way was not wanted.
         self._failures = 0
-        self._refusals = 0
+        self._rejections = 0
         self._last_error = ""
         self._last_error_at = 0
-        self._sending = asyncio.Lock()
-        self._news = asyncio.Event()
+        self._send_lock = asyncio.Lock()
+        self._wake_event = asyncio.Event()
 
     @property
     def name(self) -> str:
@@ -109,188 +109,190 @@ class Forwarder:
 
     def wake(self) -> None:
         """There may be new events."""
-        self._news.set()
+        self._wake_event.set()
 
     async def run(self) -> None:
         """Go on until cancelled."""
         while True:
-            self._news.clear()
+            self._wake_event.clear()
             try:
-                wait = await self.step()
+                wait = await self.send_next_batch()
             except Exception as error:  # a full disk, a log that is closed for a moment, a bug: no reason to give up
-                self._under_way = None
-                wait = self._failed(f"The events could not be read or sent: {type(error).__name__}: {error}")
+                self._prepared = None
+                wait = self._record_failure(f"The events could not be read or sent: {type(error).__name__}: {error}")
             if wait is None:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._pace.idle_seconds):
-                        await self._news.wait()
+                    async with asyncio.timeout(self._options.idle_seconds):
+                        await self._wake_event.wait()
             elif wait > 0:
-                await self._pace.sleep(wait)
+                await self._options.sleep(wait)
 
-    async def step(self) -> float | None:
+    async def send_next_batch(self) -> float | None:
         """Send the next batch once. How many seconds to wait before the next step; None: there is nothing to send."""
-        gathered = self._under_way or await self._gather()
-        if gathered is None:
+        prepared = self._prepared or await self._prepare_batch()
+        if prepared is None:
             return None
-        outcome = await self._send(gathered)
+        outcome = await self._send(prepared)
         match outcome:
-            case Sent():
-                return await self._done(gathered)
-            case Delayed(problem, retry_after_seconds):
-                return self._failed(problem, retry_after_seconds)
-            case Rejected(problem):
-                return await self._unwanted(gathered, problem)
+            case SendSuccess():
+                return await self._complete_batch(prepared)
+            case SendDelay(problem, retry_after_seconds):
+                return self._record_failure(problem, retry_after_seconds)
+            case SendRejection(problem):
+                return await self._handle_rejection(prepared, problem)
             case _:
                 assert_never(outcome)
 
-    async def status(self) -> ForwardStatus:
-        at = await self._position()
-        waiting = await self._log.feed(at.position, MAX_WAITING_COUNTED)
-        return ForwardStatus(
+    async def get_status(self) -> ForwarderStatus:
+        saved = await self._load_position()
+        waiting = await self._log.feed(saved.position, MAX_WAITING_COUNTED)
+        return ForwarderStatus(
             name=self.name,
-            kind=kind_of(self._destination),
+            kind=get_destination_kind(self._destination),
             schema=self._destination.schema,
-            position=at.position,
+            position=saved.position,
             waiting=len(waiting),
-            oldest_waiting_at=_time_of(waiting[0]) if waiting else 0,
-            last_success_at=at.sent_at,
+            oldest_waiting_at=_read_event_time(waiting[0]) if waiting else 0,
+            last_success_at=saved.sent_at,
             last_error=self._last_error,
             last_error_at=self._last_error_at,
             failures=self._failures,
-            set_aside=await self._positions.count_set_aside(),
+            set_aside=await self._positions.count_dead_letters(),
         )
 
-    async def set_aside(self, after: int = 0, limit: int = 100) -> list[SetAside]:
+    async def list_dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """The events that this destination has not got, by their place in the feed."""
-        return await self._positions.set_aside(after, limit)
+        return await self._positions.list_dead_letters(after, limit)
 
-    async def retry(self, position: int) -> Outcome:
+    async def retry(self, position: int) -> SendOutcome:
         """Offer an event that was set aside once more. It stays set aside unless it is taken."""
-        found = await self._positions.set_aside(position - 1, 1)
+        found = await self._positions.list_dead_letters(position - 1, 1)
         if not found or found[0].position != position:
-            return Rejected(f"No event at {position} is set aside. Nothing was sent.")
+            return SendRejection(f"No event at {position} is set aside. Nothing was sent.")
         placed = await self._log.feed(position - 1, 1)
-        gathered = await self._gathering.gather(placed, self._pace.batch_bytes, self._pace.now())
-        if gathered is None or gathered.unreadable:
-            return Rejected(gathered.unreadable[0].problem if gathered else "The log has no such event.")
-        outcome = await self._send(gathered)
-        if isinstance(outcome, Sent):
-            await self._positions.put_back(position)
+        prepared = await self._batch_builder.build(placed, self._options.batch_bytes, self._options.now())
+        if prepared is None or prepared.unreadable:
+            return SendRejection(prepared.unreadable[0].problem if prepared else "The log has no such event.")
+        outcome = await self._send(prepared)
+        if isinstance(outcome, SendSuccess):
+            await self._positions.delete_dead_letter(position)
         return outcome
 
-    async def forward_run(self, run_id: str) -> RunForwarded:
+    async def forward_run(self, run_id: str) -> RunForwardResult:
         """Send all events of one run now, whatever was sent before. It stops where the receiver does not go on."""
         entries = await self._log.read(run_id)
-        told = RunForwarded(run_id=run_id, destination=self.name, sent=0, total=len(entries))
+        result = RunForwardResult(run_id=run_id, destination=self.name, sent=0, total=len(entries))
         if not entries:
-            return msgspec.structs.replace(told, problem="There is no such run. Nothing was sent.")
-        if not await self._gathering.is_for(run_id):
+            return msgspec.structs.replace(result, problem="There is no such run. Nothing was sent.")
+        if not await self._batch_builder.accepts_run(run_id):
             return msgspec.structs.replace(
-                told, problem="This destination gets no runs of this agent. Nothing was sent."
+                result, problem="This destination gets no runs of this agent. Nothing was sent."
             )
-        while told.sent < told.total:
-            piece = entries[told.sent : told.sent + self._pace.batch_events]
-            placed = [Placed(entry.seq, entry) for entry in piece]
-            gathered = await self._gathering.gather(placed, self._pace.batch_bytes, self._pace.now())
-            if gathered is None or gathered.unreadable:
-                return msgspec.structs.replace(told, problem=gathered.unreadable[0].problem if gathered else "")
-            outcome = await self._send(gathered)
-            if not isinstance(outcome, Sent):
-                return msgspec.structs.replace(told, problem=outcome.problem)
-            told = msgspec.structs.replace(told, sent=told.sent + len(gathered.batch.items))
-        return told
+        while result.sent < result.total:
+            piece = entries[result.sent : result.sent + self._options.batch_events]
+            placed = [FeedEntry(entry.seq, entry) for entry in piece]
+            prepared = await self._batch_builder.build(placed, self._options.batch_bytes, self._options.now())
+            if prepared is None or prepared.unreadable:
+                return msgspec.structs.replace(result, problem=prepared.unreadable[0].problem if prepared else "")
+            outcome = await self._send(prepared)
+            if not isinstance(outcome, SendSuccess):
+                return msgspec.structs.replace(result, problem=outcome.problem)
+            result = msgspec.structs.replace(result, sent=result.sent + len(prepared.batch.items))
+        return result
 
     async def close(self) -> None:
         await self._sender.close()
 
-    async def _send(self, gathered: Gathered) -> Outcome:
-        if not gathered.batch.items:
-            return Sent()
-        async with self._sending:
-            return await self._sender.send(gathered.batch)
+    async def _send(self, prepared: PreparedBatch) -> SendOutcome:
+        if not prepared.batch.items:
+            return SendSuccess()
+        async with self._send_lock:
+            return await self._sender.send(prepared.batch)
 
-    async def _position(self) -> Position:
-        if self._at is None:
-            loaded = await self._of_this_log(await self._positions.load())
-            self._at = self._at or loaded  # somebody else may have gone on meanwhile
-        return self._at
+    async def _load_position(self) -> ForwardPosition:
+        if self._saved_position is None:
+            loaded = await self._check_log(await self._positions.load())
+            self._saved_position = self._saved_position or loaded  # somebody else may have gone on meanwhile
+        return self._saved_position
 
-    async def _of_this_log(self, at: Position) -> Position:
+    async def _check_log(self, saved: ForwardPosition) -> ForwardPosition:
         """The position, unless the log is another one than it was taken from: then all of it is new."""
-        if at.position == 0:
-            return at
-        there = await self._log.feed(at.position - 1, 1)
-        if there and there[0].position == at.position and there[0].entry.hash == at.hash:
-            return at
-        self._failed("The log is not the one that was forwarded before. It is sent from its beginning.")
-        return Position(sent_at=at.sent_at)
+        if saved.position == 0:
+            return saved
+        page = await self._log.feed(saved.position - 1, 1)
+        if page and page[0].position == saved.position and page[0].entry.hash == saved.hash:
+            return saved
+        self._record_failure("The log is not the one that was forwarded before. It is sent from its beginning.")
+        return ForwardPosition(sent_at=saved.sent_at)
 
-    async def _gather(self) -> Gathered | None:
+    async def _prepare_batch(self) -> PreparedBatch | None:
         """The batch that was under way when the last process ended, or the next one; its end is durable."""
-        at = await self._position()
-        placed = await self._log.feed(at.position, self._batch_events)
-        if at.sending > at.position:
-            placed = [one for one in placed if one.position <= at.sending]
-        gathered = await self._gathering.gather(placed, self._pace.batch_bytes, self._pace.now())
-        if gathered is not None and gathered.batch.items:
-            await self._save(msgspec.structs.replace(at, sending=gathered.last.position))
-        self._under_way = gathered
-        return gathered
+        saved = await self._load_position()
+        placed = await self._log.feed(saved.position, self._batch_events)
+        if saved.sending > saved.position:
+            placed = [one for one in placed if one.position <= saved.sending]
+        prepared = await self._batch_builder.build(placed, self._options.batch_bytes, self._options.now())
+        if prepared is not None and prepared.batch.items:
+            await self._save(msgspec.structs.replace(saved, sending=prepared.last.position))
+        self._prepared = prepared
+        return prepared
 
-    async def _done(self, gathered: Gathered, unwanted: tuple[SetAside, ...] = ()) -> float:
-        at = await self._position()
-        taken = gathered.batch.items and not unwanted
+    async def _complete_batch(self, prepared: PreparedBatch, dead_letters: tuple[DeadLetter, ...] = ()) -> float:
+        saved = await self._load_position()
+        was_delivered = prepared.batch.items and not dead_letters
         await self._save(
-            Position(
-                position=gathered.last.position,
-                hash=gathered.last.entry.hash,
-                sent_at=self._pace.now() if taken else at.sent_at,
+            ForwardPosition(
+                position=prepared.last.position,
+                hash=prepared.last.entry.hash,
+                sent_at=self._options.now() if was_delivered else saved.sent_at,
             ),
-            gathered.unreadable + unwanted,
+            prepared.unreadable + dead_letters,
         )
-        self._under_way, self._refusals = None, 0
-        self._batch_events = min(self._batch_events * 2, self._pace.batch_events)
-        if taken:
+        self._prepared, self._rejections = None, 0
+        self._batch_events = min(self._batch_events * 2, self._options.batch_events)
+        if was_delivered:
             self._failures, self._last_error, self._last_error_at = 0, "", 0
         return 0.0
 
-    async def _unwanted(self, gathered: Gathered, problem: str) -> float:
+    async def _handle_rejection(self, prepared: PreparedBatch, problem: str) -> float:
         """Find the event that is not wanted, give it its tries, and set it aside."""
-        items, now = gathered.batch.items, self._pace.now()
+        items, now = prepared.batch.items, self._options.now()
         if len(items) > 1:
             self._batch_events = len(items) // 2
-            self._under_way = None
-            await self._save(msgspec.structs.replace(await self._position(), sending=0))
+            self._prepared = None
+            await self._save(msgspec.structs.replace(await self._load_position(), sending=0))
             return 0.0
-        self._refusals += 1
-        wait = self._failed(problem)
-        if self._refusals < self._pace.tries:
+        self._rejections += 1
+        wait = self._record_failure(problem)
+        if self._rejections < self._options.max_attempts:
             return wait
         self._failures = 0
-        unwanted = tuple(
-            SetAside(position=item.position, run_id=item.run_id, seq=item.seq, problem=problem, at=now)
+        dead_letters = tuple(
+            DeadLetter(position=item.position, run_id=item.run_id, seq=item.seq, problem=problem, at=now)
             for item in items
         )
-        return await self._done(gathered, unwanted)
+        return await self._complete_batch(prepared, dead_letters)
 
-    async def _save(self, at: Position, set_aside: tuple[SetAside, ...] = ()) -> None:
-        await self._positions.save(at, set_aside)
-        self._at = at
+    async def _save(self, position: ForwardPosition, dead_letters: tuple[DeadLetter, ...] = ()) -> None:
+        await self._positions.save(position, dead_letters)
+        self._saved_position = position
 
-    def _failed(self, problem: str, retry_after_seconds: float = 0.0) -> float:
+    def _record_failure(self, problem: str, retry_after_seconds: float = 0.0) -> float:
         """How long to wait now. With some randomness, so that many do not come back together."""
         self._failures += 1
-        self._last_error, self._last_error_at = problem, self._pace.now()
-        doubled = self._pace.first_wait_seconds * 2.0 ** min(self._failures - 1, 32)
-        return max(retry_after_seconds, min(doubled, self._pace.max_wait_seconds) * (0.5 + self._pace.random() / 2))
+        self._last_error, self._last_error_at = problem, self._options.now()
+        doubled = self._options.first_wait_seconds * 2.0 ** min(self._failures - 1, 32)
+        return max(
+            retry_after_seconds, min(doubled, self._options.max_wait_seconds) * (0.5 + self._options.random() / 2)
+        )
 
 
-def _time_of(placed: Placed) -> int:
+def _read_event_time(placed: FeedEntry) -> int:
     try:
-        return msgspec.json.decode(placed.entry.body, type=_Timed).at
+        return msgspec.json.decode(placed.entry.body, type=_EventTime).at
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return 0
 
 
-class _Timed(msgspec.Struct):
+class _EventTime(msgspec.Struct):
     at: int = 0

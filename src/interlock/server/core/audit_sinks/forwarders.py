@@ -7,10 +7,10 @@ from typing import assert_never
 
 from ....domain.errors import ConfigurationError
 from ....storage.event_log import EventLog
-from ..addresses import Resolve, system_addresses
+from ..addresses import Resolver, resolve_with_system
 from ..configured_secret import read_secret
 from ..database import Database
-from ..safe_http import SafeClient, trust
+from ..safe_http import SafeClient, create_ssl_context
 from .destination import (
     Destination,
     FileDestination,
@@ -20,33 +20,33 @@ from .destination import (
     check_destinations,
 )
 from .file import FileSender
-from .forwarder import Forwarder, ForwardStatus, Pace
+from .forwarder import Forwarder, ForwarderStatus, ForwarderOptions
 from .hec import HecSender
-from .interface import Render, Sender
+from .interface import EventRenderer, EventSender
 from .syslog import SyslogSender
 from .webhook import WebhookSender
 
 
-def open_sender(
+def create_sender(
     destination: Destination,
     environ: Mapping[str, str],
     *,
-    resolve: Resolve = system_addresses,
+    resolve: Resolver = resolve_with_system,
     now: Callable[[], int] = time_ns,
-) -> Sender:
+) -> EventSender:
     """`ConfigurationError` when its secret or its certificates are not there."""
-    whose = f'The destination "{destination.name}"'
+    owner = f'The destination "{destination.name}"'
     match destination:
         case HecDestination():
-            token = read_secret(whose, destination.token_env, destination.token_file, environ)
-            client = SafeClient(destination.reach, ca_file=destination.ca_file, resolve=resolve)
+            token = read_secret(owner, destination.token_env, destination.token_file, environ)
+            client = SafeClient(destination.network_access, ca_file=destination.ca_file, resolve=resolve)
             return HecSender(destination, token, client, now)
         case WebhookDestination():
-            secret = read_secret(whose, destination.secret_env, destination.secret_file, environ)
-            client = SafeClient(destination.reach, ca_file=destination.ca_file, resolve=resolve)
+            secret = read_secret(owner, destination.secret_env, destination.secret_file, environ)
+            client = SafeClient(destination.network_access, ca_file=destination.ca_file, resolve=resolve)
             return WebhookSender(destination, secret, client, now)
         case SyslogDestination():
-            verify = trust(destination.ca_file) if destination.transport == "tls" else None
+            verify = create_ssl_context(destination.ca_file) if destination.transport == "tls" else None
             return SyslogSender(destination, verify, resolve)
         case FileDestination():
             return FileSender(destination)
@@ -60,10 +60,10 @@ class Forwarders:
         log: EventLog,
         db: Database,
         destinations: Sequence[Destination],
-        schemas: Mapping[str, Render],
+        schemas: Mapping[str, EventRenderer],
         *,
         environ: Mapping[str, str],
-        pace: Pace | None = None,
+        options: ForwarderOptions | None = None,
     ) -> None:
         check_destinations(destinations)
         self._forwarders: dict[str, Forwarder] = {}
@@ -71,9 +71,9 @@ class Forwarders:
         for destination in destinations:
             if destination.schema not in schemas:
                 raise ConfigurationError(f'The destination "{destination.name}" wants an unknown schema.')
-            sender = open_sender(destination, environ)
+            sender = create_sender(destination, environ)
             render = schemas[destination.schema]
-            self._forwarders[destination.name] = Forwarder(log, db, destination, render, sender=sender, pace=pace)
+            self._forwarders[destination.name] = Forwarder(log, db, destination, render, sender=sender, options=options)
 
     def get(self, name: str) -> Forwarder | None:
         return self._forwarders.get(name)
@@ -88,8 +88,8 @@ class Forwarders:
         for forwarder in self._forwarders.values():
             forwarder.wake()
 
-    async def statuses(self) -> list[ForwardStatus]:
-        return [await forwarder.status() for forwarder in self._forwarders.values()]
+    async def list_statuses(self) -> list[ForwarderStatus]:
+        return [await forwarder.get_status() for forwarder in self._forwarders.values()]
 
     async def stop(self) -> None:
         """What is under way is given up and comes again at the next start."""

@@ -7,10 +7,10 @@ import msgspec
 
 from ..safe_http import SafeClient
 from .destination import HecDestination
-from .http_reply import outcome_of
-from .interface import Batch, Outcome
+from .http_reply import classify_reply
+from .interface import EventBatch, SendOutcome
 
-_envelope = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_envelope = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.encode
 
 
@@ -21,16 +21,16 @@ class HecSender:
         self._client = client
         self._now = now
 
-    async def send(self, batch: Batch) -> Outcome:
-        body = b"\n".join(self._indexed(item.line) for item in batch.items)
+    async def send(self, batch: EventBatch) -> SendOutcome:
+        body = b"\n".join(self._add_index(item.line) for item in batch.items)
         headers = {"authorization": f"Splunk {self._token}", "content-type": "application/json"}
-        return outcome_of(await self._client.post(self._destination.url, body, headers), self._token, self._now)
+        return classify_reply(await self._client.post(self._destination.url, body, headers), self._token, self._now)
 
     async def close(self) -> None:
         await self._client.close()
 
-    def _indexed(self, envelope: bytes) -> bytes:
+    def _add_index(self, envelope: bytes) -> bytes:
         """With the index, beside the event and not in it."""
         if not self._destination.index:
             return envelope
-        return _encode({**_envelope(envelope), "index": self._destination.index})
+        return _encode({**_decode_envelope(envelope), "index": self._destination.index})

@@ -5,30 +5,30 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from ....domain.rendering import neutralize
-from ..safe_http import NoReply, Reply
-from .interface import Delayed, Outcome, Rejected, Sent
+from ..safe_http import HttpFailure, HttpReply
+from .interface import SendDelay, SendOutcome, SendRejection, SendSuccess
 
 #: About who we are and where we ask, not about these events: they are as good as before once that is put right.
-_ABOUT_US = frozenset({401, 402, 403, 404, 405, 407, 408, 410, 421, 423, 425, 426, 429, 451})
+_RETRYABLE_CLIENT_ERRORS = frozenset({401, 402, 403, 404, 405, 407, 408, 410, 421, 423, 425, 426, 429, 451})
 MAX_RETRY_AFTER_SECONDS = 3600.0
-_MAX_SAID_CHARS = 200
+_MAX_EXCERPT_CHARS = 200
 
 
-def outcome_of(reply: Reply | NoReply, secret: str, now: Callable[[], int]) -> Outcome:
+def classify_reply(reply: HttpReply | HttpFailure, secret: str, now: Callable[[], int]) -> SendOutcome:
     """Nothing in it holds the secret, even if the receiver says it back."""
-    if isinstance(reply, NoReply):
-        return Delayed(reply.problem.replace(secret, "***"))
+    if isinstance(reply, HttpFailure):
+        return SendDelay(reply.problem.replace(secret, "***"))
     if 200 <= reply.status < 300:  # noqa: PLR2004 - as the RFC writes them
-        return Sent()
-    problem = f"The receiver answered {reply.status}{_said(reply.body, secret)}"
-    if 400 <= reply.status < 500 and reply.status not in _ABOUT_US:  # noqa: PLR2004
-        return Rejected(problem)
+        return SendSuccess()
+    problem = f"The receiver answered {reply.status}{_format_body_excerpt(reply.body, secret)}"
+    if 400 <= reply.status < 500 and reply.status not in _RETRYABLE_CLIENT_ERRORS:  # noqa: PLR2004
+        return SendRejection(problem)
     if 300 <= reply.status < 400:  # noqa: PLR2004
         problem += " Redirects are not followed: put the final URL in the configuration."
-    return Delayed(problem, retry_after_seconds(reply.headers.get("retry-after", ""), now()))
+    return SendDelay(problem, parse_retry_after(reply.headers.get("retry-after", ""), now()))
 
 
-def retry_after_seconds(value: str, now: int) -> float:
+def parse_retry_after(value: str, now: int) -> float:
     """What a `Retry-After` asks for, up to an hour: seconds, or a date. 0 for what makes no sense."""
     value = value.strip()
     if value.isascii() and value.isdigit():
@@ -41,7 +41,7 @@ def retry_after_seconds(value: str, now: int) -> float:
     return min(max(seconds, 0.0), MAX_RETRY_AFTER_SECONDS)
 
 
-def _said(body: bytes, secret: str) -> str:
+def _format_body_excerpt(body: bytes, secret: str) -> str:
     text = body[:4096].decode(errors="replace").replace(secret, "***")
     line = " ".join(neutralize(text).split())
-    return f": {line[:_MAX_SAID_CHARS]}" if line else "."
+    return f": {line[:_MAX_EXCERPT_CHARS]}" if line else "."

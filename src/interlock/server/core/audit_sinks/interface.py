@@ -5,15 +5,15 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from ....domain.chain import Entry
+from ....domain.chain import LogEntry
 from ....domain.event import Event
 
 #: An event in the schema of its destination: bytes without a line break at the end.
 #: The event as it is stored and as it is read, and the agent whose run it is of.
-Render: TypeAlias = Callable[[Entry, Event, str], bytes]
+EventRenderer: TypeAlias = Callable[[LogEntry, Event, str], bytes]
 
 
-class Item(msgspec.Struct, frozen=True):
+class BatchItem(msgspec.Struct, frozen=True):
     """One event as it is sent: one line."""
 
     position: int
@@ -25,35 +25,35 @@ class Item(msgspec.Struct, frozen=True):
     line: bytes
 
 
-class Batch(msgspec.Struct, frozen=True):
+class EventBatch(msgspec.Struct, frozen=True):
     #: The same events have the same one, however often they are sent.
     delivery: str
-    items: tuple[Item, ...]
+    items: tuple[BatchItem, ...]
 
 
-class Sent(msgspec.Struct, frozen=True):
+class SendSuccess(msgspec.Struct, frozen=True):
     """The receiver has it, as far as its protocol lets it say so."""
 
 
-class Delayed(msgspec.Struct, frozen=True):
+class SendDelay(msgspec.Struct, frozen=True):
     """Not now: the way or the receiver does not work. Sending it again may help, however long that takes."""
 
     problem: str
     retry_after_seconds: float = 0.0
 
 
-class Rejected(msgspec.Struct, frozen=True):
+class SendRejection(msgspec.Struct, frozen=True):
     """The receiver is there and does not want these events."""
 
     problem: str
 
 
-Outcome: TypeAlias = Sent | Delayed | Rejected
+SendOutcome: TypeAlias = SendSuccess | SendDelay | SendRejection
 
 
-class Sender(Protocol):
+class EventSender(Protocol):
     """Sends to one destination. It raises nothing for what a receiver or the network does."""
 
-    async def send(self, batch: Batch) -> Outcome: ...
+    async def send(self, batch: EventBatch) -> SendOutcome: ...
 
     async def close(self) -> None: ...

@@ -28,7 +28,7 @@ TABLES = (
 )
 
 
-class Position(msgspec.Struct, frozen=True, kw_only=True):
+class ForwardPosition(msgspec.Struct, frozen=True, kw_only=True):
     #: Everything up to here was sent, set aside, or is not for this destination. 0: nothing yet.
     position: int = 0
     #: The chain's hash of the event there: is it still the same log?
@@ -39,7 +39,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     sent_at: int = 0
 
 
-class SetAside(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     """An event that the destination has not got, and why. It is still in the log."""
 
     position: int
@@ -49,55 +49,59 @@ class SetAside(msgspec.Struct, frozen=True, kw_only=True):
     at: int
 
 
-class Positions:
+class ForwardPositionStore:
     """Of one destination."""
 
     def __init__(self, db: Database, destination: str) -> None:
         self._db = db
         self._destination = destination
 
-    async def load(self) -> Position:
-        def find(connection: sqlite3.Connection) -> Position:
+    async def load(self) -> ForwardPosition:
+        def find(connection: sqlite3.Connection) -> ForwardPosition:
             row = connection.execute(
                 "SELECT position, hash, sending, sent_at FROM forward_positions WHERE destination = ?",
                 (self._destination,),
             ).fetchone()
-            return Position(position=row[0], hash=row[1], sending=row[2], sent_at=row[3]) if row else Position()
+            return (
+                ForwardPosition(position=row[0], hash=row[1], sending=row[2], sent_at=row[3])
+                if row
+                else ForwardPosition()
+            )
 
         return await self._db.run(find)
 
-    async def save(self, at: Position, set_aside: Sequence[SetAside] = ()) -> None:
+    async def save(self, position: ForwardPosition, dead_letters: Sequence[DeadLetter] = ()) -> None:
         def write(connection: sqlite3.Connection) -> None:
             connection.execute(
                 "INSERT OR REPLACE INTO forward_positions VALUES (?, ?, ?, ?, ?)",
-                (self._destination, at.position, at.hash, at.sending, at.sent_at),
+                (self._destination, position.position, position.hash, position.sending, position.sent_at),
             )
             connection.executemany(
                 "INSERT OR REPLACE INTO forward_set_aside VALUES (?, ?, ?, ?, ?, ?)",
-                [(self._destination, one.position, one.run_id, one.seq, one.problem, one.at) for one in set_aside],
+                [(self._destination, one.position, one.run_id, one.seq, one.problem, one.at) for one in dead_letters],
             )
 
         await self._db.run(write)
 
-    async def set_aside(self, after: int = 0, limit: int = 100) -> list[SetAside]:
-        def find(connection: sqlite3.Connection) -> list[SetAside]:
+    async def list_dead_letters(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
+        def find(connection: sqlite3.Connection) -> list[DeadLetter]:
             rows = connection.execute(
                 "SELECT position, run_id, seq, problem, at FROM forward_set_aside"
                 " WHERE destination = ? AND position > ? ORDER BY position LIMIT ?",
                 (self._destination, after, limit),
             )
-            return [SetAside(position=row[0], run_id=row[1], seq=row[2], problem=row[3], at=row[4]) for row in rows]
+            return [DeadLetter(position=row[0], run_id=row[1], seq=row[2], problem=row[3], at=row[4]) for row in rows]
 
         return await self._db.run(find)
 
-    async def count_set_aside(self) -> int:
+    async def count_dead_letters(self) -> int:
         def count(connection: sqlite3.Connection) -> int:
             query = "SELECT count(*) FROM forward_set_aside WHERE destination = ?"
             return int(connection.execute(query, (self._destination,)).fetchone()[0])
 
         return await self._db.run(count)
 
-    async def put_back(self, position: int) -> None:
+    async def delete_dead_letter(self, position: int) -> None:
         """It was delivered after all."""
 
         def delete(connection: sqlite3.Connection) -> None:

@@ -10,59 +10,61 @@ import ssl
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from ..addresses import Refused, Resolve, checked_addresses
+from ..addresses import AddressRefusal, Resolver, resolve_allowed_addresses
 from .destination import FACILITIES, SyslogDestination
-from .interface import Batch, Delayed, Item, Outcome, Sent
+from .interface import EventBatch, SendDelay, BatchItem, SendOutcome, SendSuccess
 
 #: With an enterprise number that nobody owns (RFC 5612).
-_STRUCTURE = "interlock@32473"
+_STRUCTURED_DATA_ID = "interlock@32473"
 _INFORMATIONAL = 6
 _MAX_BYTES = {"udp": 2048, "tcp": 64 * 1024, "tls": 64 * 1024}
 _MAX_PARAM_CHARS = 256
-_SECONDS = 30.0
+_SEND_SECONDS = 30.0
 #: How long to wait for the receiver's end of the connection. Some never end it.
-_END_SECONDS = 5.0
+_CLOSE_SECONDS = 5.0
 
 
 class SyslogSender:
     def __init__(
-        self, destination: SyslogDestination, verify: ssl.SSLContext | None, resolve: Resolve, hostname: str = ""
+        self, destination: SyslogDestination, verify: ssl.SSLContext | None, resolve: Resolver, hostname: str = ""
     ) -> None:
         self._destination = destination
         self._verify = verify
         self._resolve = resolve
-        self._hostname = _visible(hostname or socket.gethostname(), 255)
+        self._hostname = _to_printable_ascii(hostname or socket.gethostname(), 255)
         self._priority = FACILITIES[destination.facility] * 8 + _INFORMATIONAL
 
-    async def send(self, batch: Batch) -> Outcome:
-        place = self._destination
+    async def send(self, batch: EventBatch) -> SendOutcome:
+        destination = self._destination
         try:
-            async with asyncio.timeout(_SECONDS):
-                addresses = await checked_addresses(place.host, place.port, place.reach, self._resolve)
-                if isinstance(addresses, Refused):
-                    return Delayed(addresses.problem)
-                messages = [self.message(item) for item in batch.items]
-                if place.transport == "udp":
-                    return await _send_datagrams(addresses[0], place.port, messages)
+            async with asyncio.timeout(_SEND_SECONDS):
+                addresses = await resolve_allowed_addresses(
+                    destination.host, destination.port, destination.network_access, self._resolve
+                )
+                if isinstance(addresses, AddressRefusal):
+                    return SendDelay(addresses.problem)
+                messages = [self.format_message(item) for item in batch.items]
+                if destination.transport == "udp":
+                    return await _send_datagrams(addresses[0], destination.port, messages)
                 return await self._send_stream(addresses, messages)
         except TimeoutError:
-            return Delayed(f"{place.host} did not take the messages within {_SECONDS:g} s.")
+            return SendDelay(f"{destination.host} did not take the messages within {_SEND_SECONDS:g} s.")
         except (OSError, UnicodeError) as error:
-            return Delayed(f"{place.host} cannot be reached: {error}.")
+            return SendDelay(f"{destination.host} cannot be reached: {error}.")
 
     async def close(self) -> None:
         pass
 
-    def message(self, item: Item) -> bytes:
+    def format_message(self, item: BatchItem) -> bytes:
         """One message, no longer than the transport bears. One that is cut says so at its end."""
         moment = datetime.fromtimestamp(item.at / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        params = f'run="{_param(item.run_id)}" seq="{item.seq}" type="{_param(item.type)}"'
-        kind = _visible(item.type, 32)
-        head = f"<{self._priority}>1 {moment} {self._hostname} interlock - {kind} [{_STRUCTURE} {params}] ".encode()
+        params = f'run="{_escape_param(item.run_id)}" seq="{item.seq}" type="{_escape_param(item.type)}"'
+        kind = _to_printable_ascii(item.type, 32)
+        head = f"<{self._priority}>1 {moment} {self._hostname} interlock - {kind} [{_STRUCTURED_DATA_ID} {params}] ".encode()
         room = _MAX_BYTES[self._destination.transport] - len(head)
-        return head + (item.line if len(item.line) <= room else _cut(item.line, room))
+        return head + (item.line if len(item.line) <= room else _truncate(item.line, room))
 
-    async def _send_stream(self, addresses: tuple[str, ...], messages: list[bytes]) -> Outcome:
+    async def _send_stream(self, addresses: tuple[str, ...], messages: list[bytes]) -> SendOutcome:
         reader, writer = await self._connect(addresses)
         try:
             for message in messages:
@@ -70,32 +72,32 @@ class SyslogSender:
                 await writer.drain()
             if writer.can_write_eof():
                 writer.write_eof()
-                await _end(reader)
+                await _wait_for_close(reader)
         finally:
             writer.close()
         with suppress(TimeoutError):
-            async with asyncio.timeout(_END_SECONDS):
+            async with asyncio.timeout(_CLOSE_SECONDS):
                 await writer.wait_closed()
-        return Sent()
+        return SendSuccess()
 
     async def _connect(self, addresses: tuple[str, ...]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        place = self._destination
-        verify = self._verify if place.transport == "tls" else None
-        name = place.host if verify else None
+        destination = self._destination
+        verify = self._verify if destination.transport == "tls" else None
+        name = destination.host if verify else None
         for address in addresses[:-1]:
             with suppress(OSError):
-                return await asyncio.open_connection(address, place.port, ssl=verify, server_hostname=name)
-        return await asyncio.open_connection(addresses[-1], place.port, ssl=verify, server_hostname=name)
+                return await asyncio.open_connection(address, destination.port, ssl=verify, server_hostname=name)
+        return await asyncio.open_connection(addresses[-1], destination.port, ssl=verify, server_hostname=name)
 
 
-async def _end(reader: asyncio.StreamReader) -> None:
+async def _wait_for_close(reader: asyncio.StreamReader) -> None:
     with suppress(TimeoutError):
-        async with asyncio.timeout(_END_SECONDS):
+        async with asyncio.timeout(_CLOSE_SECONDS):
             while await reader.read(4096):
                 pass
 
 
-async def _send_datagrams(address: str, port: int, messages: list[bytes]) -> Outcome:
+async def _send_datagrams(address: str, port: int, messages: list[bytes]) -> SendOutcome:
     refused: list[Exception] = []
 
     class Errors(asyncio.DatagramProtocol):
@@ -109,19 +111,19 @@ async def _send_datagrams(address: str, port: int, messages: list[bytes]) -> Out
             await asyncio.sleep(0)
     finally:
         transport.close()
-    return Delayed(f"{address} does not take datagrams: {refused[0]}.") if refused else Sent()
+    return SendDelay(f"{address} does not take datagrams: {refused[0]}.") if refused else SendSuccess()
 
 
-def _cut(line: bytes, room: int) -> bytes:
+def _truncate(line: bytes, room: int) -> bytes:
     note = b" [cut: %d bytes in all]" % len(line)
     # A character that was cut in two is left out.
     return line[: max(room - len(note), 0)].decode(errors="ignore").encode() + note
 
 
-def _param(text: str) -> str:
+def _escape_param(text: str) -> str:
     return "".join(f"\\{char}" if char in '"\\]' else char for char in text[:_MAX_PARAM_CHARS] if char.isprintable())
 
 
-def _visible(text: str, limit: int) -> str:
+def _to_printable_ascii(text: str, limit: int) -> str:
     """Printable ASCII without spaces, as the header wants it; `-` for nothing."""
     return "".join(char for char in text if "!" <= char <= "~")[:limit] or "-"

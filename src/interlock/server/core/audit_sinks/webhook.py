@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 from ..safe_http import SafeClient
-from ..triggers.webhook_signature import signed_headers
+from ..triggers.webhook_signature import build_signed_headers
 from .destination import WebhookDestination
-from .http_reply import outcome_of
-from .interface import Batch, Outcome
+from .http_reply import classify_reply
+from .interface import EventBatch, SendOutcome
 
-_NANOSECONDS = 1_000_000_000
+_NANOSECONDS_PER_SECOND = 1_000_000_000
 
 
 class WebhookSender:
@@ -20,11 +20,11 @@ class WebhookSender:
         self._client = client
         self._now = now
 
-    async def send(self, batch: Batch) -> Outcome:
+    async def send(self, batch: EventBatch) -> SendOutcome:
         body = b"".join(item.line + b"\n" for item in batch.items)
-        signed = signed_headers(self._secret, self._now() // _NANOSECONDS, batch.delivery, body)
+        signed = build_signed_headers(self._secret, self._now() // _NANOSECONDS_PER_SECOND, batch.delivery, body)
         headers = {"content-type": "application/x-ndjson", **signed}
-        return outcome_of(await self._client.post(self._url, body, headers), self._secret, self._now)
+        return classify_reply(await self._client.post(self._url, body, headers), self._secret, self._now)
 
     async def close(self) -> None:
         await self._client.close()

@@ -5,9 +5,17 @@ from typing import Any
 
 import msgspec
 
-from ..audit.audit_log import Deed, append
+from ..audit.audit_log import AuditEvent, append_event
 from .principal import Principal, Role
-from .trust import Refusal, agents_column, check_name, in_words, read_agents, read_roles, roles_column
+from .trust import (
+    IdentityProblem,
+    encode_agents,
+    check_name,
+    describe_grants,
+    decode_agents,
+    decode_roles,
+    encode_roles,
+)
 
 TABLES = (
     """CREATE TABLE IF NOT EXISTS accounts (
@@ -19,11 +27,11 @@ TABLES = (
 
 MAX_ACCOUNTS = 10_000
 
-COLUMNS = "name, password IS NOT NULL, roles, agents, disabled, created_at, issuer, subject"
-_ADD = """INSERT INTO accounts (name, password, roles, agents, created_at, issuer, subject)
+ACCOUNT_COLUMNS = "name, password IS NOT NULL, roles, agents, disabled, created_at, issuer, subject"
+_INSERT_ACCOUNT = """INSERT INTO accounts (name, password, roles, agents, created_at, issuer, subject)
     VALUES (?, ?, ?, ?, ?, ?, ?)"""
-_KEPT = "SELECT password FROM accounts WHERE name = ? AND NOT disabled"
-_OTHER_ADMINS = "SELECT roles FROM accounts WHERE name != ? AND NOT disabled AND agents IS NULL"
+_SELECT_PASSWORD_HASH = "SELECT password FROM accounts WHERE name = ? AND NOT disabled"
+_SELECT_OTHER_ADMINS = "SELECT roles FROM accounts WHERE name != ? AND NOT disabled AND agents IS NULL"
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,13 +53,13 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return Principal(name=f"user:{self.name}", kind="person", roles=self.roles, agents=self.agents)
 
 
-def account_of(row: tuple[Any, ...]) -> Account:
+def to_account(row: tuple[Any, ...]) -> Account:
     """From a row of `COLUMNS`."""
     name, has_password, roles, agents, disabled, created_at, issuer, subject = row
     return Account(
         name=name,
-        roles=read_roles(roles),
-        agents=read_agents(agents),
+        roles=decode_roles(roles),
+        agents=decode_agents(agents),
         disabled=bool(disabled),
         created_at=created_at,
         has_password=bool(has_password),
@@ -60,23 +68,23 @@ def account_of(row: tuple[Any, ...]) -> Account:
     )
 
 
-def all_accounts(connection: sqlite3.Connection) -> tuple[Account, ...]:
-    rows = connection.execute(f"SELECT {COLUMNS} FROM accounts ORDER BY name").fetchall()  # noqa: S608
-    return tuple(map(account_of, rows))
+def list_accounts(connection: sqlite3.Connection) -> tuple[Account, ...]:
+    rows = connection.execute(f"SELECT {ACCOUNT_COLUMNS} FROM accounts ORDER BY name").fetchall()  # noqa: S608
+    return tuple(map(to_account, rows))
 
 
-def by_name(connection: sqlite3.Connection, name: str) -> Account | None:
+def find_by_name(connection: sqlite3.Connection, name: str) -> Account | None:
     # What cannot be a name may be text that SQLite does not take.
-    return None if check_name(name) else _only(connection, "name = ?", name)
+    return None if check_name(name) else _select_one(connection, "name = ?", name)
 
 
-def by_subject(connection: sqlite3.Connection, issuer: str, subject: str) -> Account | None:
-    return _only(connection, "issuer = ? AND subject = ?", issuer, subject)
+def find_by_subject(connection: sqlite3.Connection, issuer: str, subject: str) -> Account | None:
+    return _select_one(connection, "issuer = ? AND subject = ?", issuer, subject)
 
 
-def kept_password(connection: sqlite3.Connection, name: str) -> str | None:
+def find_password_hash(connection: sqlite3.Connection, name: str) -> str | None:
     """None also for accounts that are disabled or have none."""
-    row = connection.execute(_KEPT, (name,)).fetchone()
+    row = connection.execute(_SELECT_PASSWORD_HASH, (name,)).fetchone()
     return row[0] if row else None
 
 
@@ -84,37 +92,41 @@ def is_last_admin(connection: sqlite3.Connection, account: Account) -> bool:
     """Is nobody else an admin of all agents?"""
     if account.disabled or Role.ADMIN not in account.roles or account.agents is not None:
         return False
-    others = connection.execute(_OTHER_ADMINS, (account.name,))
-    return not any(Role.ADMIN in read_roles(roles) for (roles,) in others)
+    others = connection.execute(_SELECT_OTHER_ADMINS, (account.name,))
+    return not any(Role.ADMIN in decode_roles(roles) for (roles,) in others)
 
 
-def insert(connection: sqlite3.Connection, account: Account, password: str | None, by: str) -> Account | Refusal:
-    if by_name(connection, account.name):
-        return Refusal("name", f"there is an account `{account.name}` already", "conflict")
+def insert_account(
+    connection: sqlite3.Connection, account: Account, password: str | None, by: str
+) -> Account | IdentityProblem:
+    if find_by_name(connection, account.name):
+        return IdentityProblem("name", f"there is an account `{account.name}` already", "conflict")
     if connection.execute("SELECT count(*) FROM accounts").fetchone()[0] >= MAX_ACCOUNTS:
-        return Refusal("name", f"there are {MAX_ACCOUNTS} accounts, and can be no more", "conflict")
-    trust = (roles_column(account.roles), agents_column(account.agents))
+        return IdentityProblem("name", f"there are {MAX_ACCOUNTS} accounts, and can be no more", "conflict")
+    grants = (encode_roles(account.roles), encode_agents(account.agents))
     origin = (account.issuer or None, account.subject or None)
-    connection.execute(_ADD, (account.name, password, *trust, account.created_at, *origin))
-    detail = in_words(account.roles, account.agents)
-    made = Deed(by=by, action="account.created", target=account.principal.name, detail=detail)
-    append(connection, account.created_at, made)
+    connection.execute(_INSERT_ACCOUNT, (account.name, password, *grants, account.created_at, *origin))
+    detail = describe_grants(account.roles, account.agents)
+    event = AuditEvent(by=by, action="account.created", target=account.principal.name, detail=detail)
+    append_event(connection, account.created_at, event)
     return account
 
 
 def set_password(connection: sqlite3.Connection, account: Account, password: str, at: int, by: str) -> Account:
     update = "UPDATE accounts SET password = ?, stamp = stamp + 1 WHERE name = ?"
     connection.execute(update, (password, account.name))
-    append(connection, at, Deed(by=by, action="account.password_changed", target=account.principal.name))
+    append_event(connection, at, AuditEvent(by=by, action="account.password_changed", target=account.principal.name))
     return account
 
 
-def set_trust(connection: sqlite3.Connection, account: Account, at: int, by: str) -> Account:
+def set_roles(connection: sqlite3.Connection, account: Account, at: int, by: str) -> Account:
     """The roles and agents that the account says now."""
-    row = (roles_column(account.roles), agents_column(account.agents), account.name)
+    row = (encode_roles(account.roles), encode_agents(account.agents), account.name)
     connection.execute("UPDATE accounts SET roles = ?, agents = ? WHERE name = ?", row)
-    detail = in_words(account.roles, account.agents)
-    append(connection, at, Deed(by=by, action="account.roles_changed", target=account.principal.name, detail=detail))
+    detail = describe_grants(account.roles, account.agents)
+    append_event(
+        connection, at, AuditEvent(by=by, action="account.roles_changed", target=account.principal.name, detail=detail)
+    )
     return account
 
 
@@ -122,10 +134,10 @@ def set_disabled(connection: sqlite3.Connection, account: Account, at: int, by: 
     update = "UPDATE accounts SET disabled = ?, stamp = stamp + 1 WHERE name = ?"
     connection.execute(update, (account.disabled, account.name))
     action = "account.disabled" if account.disabled else "account.enabled"
-    append(connection, at, Deed(by=by, action=action, target=account.principal.name))
+    append_event(connection, at, AuditEvent(by=by, action=action, target=account.principal.name))
     return account
 
 
-def _only(connection: sqlite3.Connection, condition: str, *values: str) -> Account | None:
-    row = connection.execute(f"SELECT {COLUMNS} FROM accounts WHERE {condition}", values).fetchone()  # noqa: S608
-    return account_of(row) if row else None
+def _select_one(connection: sqlite3.Connection, condition: str, *values: str) -> Account | None:
+    row = connection.execute(f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE {condition}", values).fetchone()  # noqa: S608
+    return to_account(row) if row else None

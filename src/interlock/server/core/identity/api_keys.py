@@ -16,10 +16,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..audit.audit_log import Deed, append
+from ..audit.audit_log import AuditEvent, append_event
 from ..database import Database
 from .principal import Principal, Role
-from .trust import Refusal, agents_column, check_agents, check_name, in_words, read_agents, read_roles, roles_column
+from .trust import (
+    IdentityProblem,
+    encode_agents,
+    check_agents,
+    check_name,
+    describe_grants,
+    decode_agents,
+    decode_roles,
+    encode_roles,
+)
 
 TABLES = (
     """CREATE TABLE IF NOT EXISTS api_keys (
@@ -29,23 +38,23 @@ TABLES = (
     ) WITHOUT ROWID""",
 )
 
-MAX_LIVING = 10_000
+MAX_ACTIVE_KEYS = 10_000
 MAX_LISTED = 1_000
 
 _SECOND_NS = 1_000_000_000
-_REMEMBERED_NS = 5 * _SECOND_NS
-_USED_EVERY_NS = 60 * _SECOND_NS
-_MAX_REMEMBERED = 1_000
+_CACHE_NS = 5 * _SECOND_NS
+_LAST_USED_RESOLUTION_NS = 60 * _SECOND_NS
+_MAX_CACHED_KEYS = 1_000
 _SECRET_BYTES = 32
 
 _is_key_id = re.compile(r"[0-9a-f]{8}").fullmatch
-_read_key = re.compile(r"ik_([0-9a-f]{8})_([A-Za-z0-9_-]{43})").fullmatch
+_match_key = re.compile(r"ik_([0-9a-f]{8})_([A-Za-z0-9_-]{43})").fullmatch
 
 _COLUMNS = "key_id, name, roles, agents, created_by, created_at, expires_at, last_used_at, revoked_at"
-_LIVING = "revoked_at = 0 AND (expires_at = 0 OR expires_at > ?)"
-_ADD = """INSERT INTO api_keys (key_id, hash, name, roles, agents, created_by, created_at, expires_at)
+_ACTIVE_CONDITION = "revoked_at = 0 AND (expires_at = 0 OR expires_at > ?)"
+_INSERT_KEY = """INSERT INTO api_keys (key_id, hash, name, roles, agents, created_by, created_at, expires_at)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
-_LIST = f"SELECT {_COLUMNS} FROM api_keys ORDER BY revoked_at > 0, created_at DESC LIMIT {MAX_LISTED}"  # noqa: S608
+_SELECT_KEYS = f"SELECT {_COLUMNS} FROM api_keys ORDER BY revoked_at > 0, created_at DESC LIMIT {MAX_LISTED}"  # noqa: S608
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,17 +76,17 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     def principal(self) -> Principal:
         return Principal(name=f"key:{self.name}", kind="key", roles=self.roles, agents=self.agents)
 
-    def is_living(self, now: int) -> bool:
+    def is_active(self, now: int) -> bool:
         return not self.revoked_at and not 0 < self.expires_at <= now
 
 
-class NewKey(NamedTuple):
+class NewApiKey(NamedTuple):
     key: ApiKey
     #: Shown once; nobody can find it out later.
     secret: str
 
 
-class _Remembered(NamedTuple):
+class _CachedKey(NamedTuple):
     hash: bytes
     key: ApiKey
     principal: Principal
@@ -88,7 +97,7 @@ class ApiKeys:
     def __init__(self, database: Database, now: Callable[[], int] = time_ns) -> None:
         self._database = database
         self._now = now
-        self._remembered: dict[str, _Remembered] = {}
+        self._cache: dict[str, _CachedKey] = {}
         #: Grows with each revocation: what was read before one is not remembered after it.
         self._revocations = 0
 
@@ -100,9 +109,9 @@ class ApiKeys:
         agents: frozenset[str] | None = None,
         expires_at: int = 0,
         by: str,
-    ) -> NewKey | Refusal:
+    ) -> NewApiKey | IdentityProblem:
         roles, now = frozenset(roles), self._now()
-        if refusal := check_name(name) or _check_trust(roles, agents) or _check_end(expires_at, now):
+        if refusal := check_name(name) or _check_roles(roles, agents) or _check_expiry(expires_at, now):
             return refusal
         key = ApiKey(
             key_id=token_hex(4),
@@ -114,120 +123,122 @@ class ApiKeys:
             expires_at=expires_at,
         )
         secret = token_urlsafe(_SECRET_BYTES)
-        made = await self._database.run(partial(_insert, key=key, digest=sha256(secret.encode()).digest()))
-        return made if isinstance(made, Refusal) else NewKey(made, f"ik_{made.key_id}_{secret}")
+        created = await self._database.run(partial(_insert_key, key=key, digest=sha256(secret.encode()).digest()))
+        return created if isinstance(created, IdentityProblem) else NewApiKey(created, f"ik_{created.key_id}_{secret}")
 
     async def authenticate(self, text: str) -> Principal | None:
         """Whose key this is; None for anything that is not a living one."""
-        match = _read_key(text)
+        match = _match_key(text)
         if match is None:
             return None
         key_id, digest, now = match[1], sha256(match[2].encode()).digest(), self._now()
-        known = self._remembered.get(key_id)
-        if known is None or not 0 <= known.until - now <= _REMEMBERED_NS:
+        cached = self._cache.get(key_id)
+        if cached is None or not 0 <= cached.until - now <= _CACHE_NS:
             return await self._look_up(key_id, digest, now)
-        return known.principal if hmac.compare_digest(known.hash, digest) and known.key.is_living(now) else None
+        return cached.principal if hmac.compare_digest(cached.hash, digest) and cached.key.is_active(now) else None
 
     async def list(self) -> tuple[ApiKey, ...]:
         """The living ones first, newest first."""
-        rows = await self._database.run(lambda connection: connection.execute(_LIST).fetchall())
-        return tuple(map(_key_of, rows))
+        rows = await self._database.run(lambda connection: connection.execute(_SELECT_KEYS).fetchall())
+        return tuple(map(_to_api_key, rows))
 
     async def get(self, key_id: str) -> ApiKey | None:
-        return await self._database.run(partial(_by_id, key_id=key_id))
+        return await self._database.run(partial(_find_by_id, key_id=key_id))
 
-    async def revoke(self, key_id: str, *, by: str) -> ApiKey | Refusal:
+    async def revoke(self, key_id: str, *, by: str) -> ApiKey | IdentityProblem:
         """To revoke one again changes nothing."""
-        revoked = await self._database.run(partial(_revoke, key_id=key_id, at=self._now(), by=by))
+        revoked = await self._database.run(partial(_revoke_key, key_id=key_id, at=self._now(), by=by))
         self._revocations += 1
-        self._remembered.pop(key_id, None)
+        self._cache.pop(key_id, None)
         return revoked
 
     async def _look_up(self, key_id: str, digest: bytes, now: int) -> Principal | None:
         revocations = self._revocations
-        key = await self._database.run(partial(_use, key_id=key_id, digest=digest, now=now))
+        key = await self._database.run(partial(_authenticate_key, key_id=key_id, digest=digest, now=now))
         if key is None:
             return None
         if revocations == self._revocations:
-            if len(self._remembered) >= _MAX_REMEMBERED:
-                self._remembered.clear()
-            self._remembered[key_id] = _Remembered(digest, key, key.principal, now + _REMEMBERED_NS)
+            if len(self._cache) >= _MAX_CACHED_KEYS:
+                self._cache.clear()
+            self._cache[key_id] = _CachedKey(digest, key, key.principal, now + _CACHE_NS)
         return key.principal
 
 
-def _check_trust(roles: frozenset[Role], agents: frozenset[str] | None) -> Refusal | None:
+def _check_roles(roles: frozenset[Role], agents: frozenset[str] | None) -> IdentityProblem | None:
     if not roles:
-        return Refusal("roles", "must name at least one role")
+        return IdentityProblem("roles", "must name at least one role")
     if Role.AGENT in roles and len(roles) > 1:
-        return Refusal("roles", "`agent` goes with no other role: what an agent holds must not decide about it")
+        return IdentityProblem("roles", "`agent` goes with no other role: what an agent holds must not decide about it")
     if Role.AGENT in roles and not agents:
-        return Refusal("agents", "must name the agents that the key is for")
+        return IdentityProblem("agents", "must name the agents that the key is for")
     return check_agents(agents)
 
 
-def _check_end(expires_at: int, now: int) -> Refusal | None:
+def _check_expiry(expires_at: int, now: int) -> IdentityProblem | None:
     if expires_at and not now < expires_at < 2**63:
-        return Refusal("expires_at", "must lie in the future")
+        return IdentityProblem("expires_at", "must lie in the future")
     return None
 
 
-def _insert(connection: sqlite3.Connection, key: ApiKey, digest: bytes) -> ApiKey | Refusal:
-    living = f"SELECT count(*), total(name = ?) FROM api_keys WHERE {_LIVING}"  # noqa: S608
-    count, same_name = connection.execute(living, (key.name, key.created_at)).fetchone()
+def _insert_key(connection: sqlite3.Connection, key: ApiKey, digest: bytes) -> ApiKey | IdentityProblem:
+    active_keys = f"SELECT count(*), total(name = ?) FROM api_keys WHERE {_ACTIVE_CONDITION}"  # noqa: S608
+    count, same_name = connection.execute(active_keys, (key.name, key.created_at)).fetchone()
     if same_name:
-        return Refusal("name", f"there is a living key `{key.name}` already; revoke it first", "conflict")
-    if count >= MAX_LIVING:
-        return Refusal("name", f"there are {MAX_LIVING} living keys, and can be no more", "conflict")
-    while _by_id(connection, key.key_id):
+        return IdentityProblem("name", f"there is a living key `{key.name}` already; revoke it first", "conflict")
+    if count >= MAX_ACTIVE_KEYS:
+        return IdentityProblem("name", f"there are {MAX_ACTIVE_KEYS} living keys, and can be no more", "conflict")
+    while _find_by_id(connection, key.key_id):
         key = msgspec.structs.replace(key, key_id=token_hex(4))
-    trust = (roles_column(key.roles), agents_column(key.agents))
+    grants = (encode_roles(key.roles), encode_agents(key.agents))
     times = (key.created_by, key.created_at, key.expires_at)
-    connection.execute(_ADD, (key.key_id, digest, key.name, *trust, *times))
-    detail = {"key_id": key.key_id, **in_words(key.roles, key.agents)}
-    made = Deed(by=key.created_by, action="key.created", target=key.principal.name, detail=detail)
-    append(connection, key.created_at, made)
+    connection.execute(_INSERT_KEY, (key.key_id, digest, key.name, *grants, *times))
+    detail = {"key_id": key.key_id, **describe_grants(key.roles, key.agents)}
+    event = AuditEvent(by=key.created_by, action="key.created", target=key.principal.name, detail=detail)
+    append_event(connection, key.created_at, event)
     return key
 
 
-def _revoke(connection: sqlite3.Connection, key_id: str, at: int, by: str) -> ApiKey | Refusal:
-    key = _by_id(connection, key_id)
+def _revoke_key(connection: sqlite3.Connection, key_id: str, at: int, by: str) -> ApiKey | IdentityProblem:
+    key = _find_by_id(connection, key_id)
     if key is None:
-        return Refusal("key_id", "there is no such key", "unknown")
+        return IdentityProblem("key_id", "there is no such key", "unknown")
     if key.revoked_at:
         return key
     connection.execute("UPDATE api_keys SET revoked_at = ? WHERE key_id = ?", (at, key_id))
-    append(connection, at, Deed(by=by, action="key.revoked", target=key.principal.name, detail={"key_id": key_id}))
+    append_event(
+        connection, at, AuditEvent(by=by, action="key.revoked", target=key.principal.name, detail={"key_id": key_id})
+    )
     return msgspec.structs.replace(key, revoked_at=at)
 
 
-def _use(connection: sqlite3.Connection, key_id: str, digest: bytes, now: int) -> ApiKey | None:
+def _authenticate_key(connection: sqlite3.Connection, key_id: str, digest: bytes, now: int) -> ApiKey | None:
     """The key, if it is that one and lives. When it was used is written at most once a minute."""
     row = connection.execute("SELECT CAST(hash AS BLOB) FROM api_keys WHERE key_id = ?", (key_id,)).fetchone()
     if row is None or not hmac.compare_digest(row[0], digest):
         return None
-    key = _by_id(connection, key_id)
-    if key is None or not key.is_living(now):
+    key = _find_by_id(connection, key_id)
+    if key is None or not key.is_active(now):
         return None
-    if now - key.last_used_at >= _USED_EVERY_NS:
+    if now - key.last_used_at >= _LAST_USED_RESOLUTION_NS:
         connection.execute("UPDATE api_keys SET last_used_at = ? WHERE key_id = ?", (now, key_id))
     return key
 
 
-def _by_id(connection: sqlite3.Connection, key_id: str) -> ApiKey | None:
+def _find_by_id(connection: sqlite3.Connection, key_id: str) -> ApiKey | None:
     if not _is_key_id(key_id):
         return None
     query = f"SELECT {_COLUMNS} FROM api_keys WHERE key_id = ?"  # noqa: S608
     row = connection.execute(query, (key_id,)).fetchone()
-    return _key_of(row) if row else None
+    return _to_api_key(row) if row else None
 
 
-def _key_of(row: tuple[Any, ...]) -> ApiKey:
+def _to_api_key(row: tuple[Any, ...]) -> ApiKey:
     key_id, name, roles, agents, created_by, created_at, expires_at, last_used_at, revoked_at = row
     return ApiKey(
         key_id=key_id,
         name=name,
-        roles=read_roles(roles),
-        agents=read_agents(agents),
+        roles=decode_roles(roles),
+        agents=decode_agents(agents),
         created_by=created_by,
         created_at=created_at,
         expires_at=expires_at,

@@ -7,60 +7,64 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ....domain.call import Question
-from ..audit.audit_log import Journal
-from ..errors import RefusedError, unknown
-from ..index.index import Index
+from ..audit.audit_log import AuditLog
+from ..errors import ForbiddenError, not_found_error
+from ..index.index import RunIndex
 from ..index.rows import ActionRow, RunRow
-from .permissions import AboutRun, FourEyes, Operation, four_eyes, may
+from .permissions import RunOwnership, FourEyes, Operation, find_four_eyes_problem, is_allowed
 from .principal import Principal
-from .refusals import Refusals
+from .refusals import RefusalRecorder
 
 
-class Guard:
-    def __init__(self, index: Index, journal: Journal, four_eyes: FourEyes) -> None:
+class AccessGuard:
+    def __init__(self, index: RunIndex, audit_log: AuditLog, four_eyes_setting: FourEyes) -> None:
         self._index = index
-        self._journal = journal
-        self._refusals = Refusals(journal)
-        self.four_eyes: FourEyes = four_eyes
+        self._audit_log = audit_log
+        self._refusals = RefusalRecorder(audit_log)
+        self.four_eyes: FourEyes = four_eyes_setting
 
-    async def check(self, who: Principal, operation: Operation, about: AboutRun | None = None, name: str = "") -> None:
+    async def check(
+        self, principal: Principal, operation: Operation, run: RunOwnership | None = None, name: str = ""
+    ) -> None:
         """`RefusedError` unless they may."""
-        if not may(who, operation, about):
-            await self._refusals.note(who.name, operation.value, name)
-            roles = f"the role {', '.join(sorted(who.roles))}" if who.roles else "no role"
-            about_agent = f" of the agent {about.agent}" if about is not None else ""
-            raise RefusedError(
+        if not is_allowed(principal, operation, run):
+            await self._refusals.record(principal.name, operation.value, name)
+            roles = f"the role {', '.join(sorted(principal.roles))}" if principal.roles else "no role"
+            agent_note = f" of the agent {run.agent}" if run is not None else ""
+            raise ForbiddenError(
                 "not_allowed",
-                f"{who.name} has {roles} and may not do this ({operation.value}{about_agent}). Nothing was done.",
-                {"operation": operation.value, "by": who.name},
+                f"{principal.name} has {roles} and may not do this ({operation.value}{agent_note}). Nothing was done.",
+                {"operation": operation.value, "by": principal.name},
             )
 
-    async def done(self, who: Principal, operation: Operation, name: str, detail: Mapping[str, str]) -> None:
+    async def record_operation(
+        self, principal: Principal, operation: Operation, name: str, detail: Mapping[str, str]
+    ) -> None:
         """Something that no log of a run tells as a whole."""
-        await self._journal.add(who.name, operation.value, name, detail=detail)
+        await self._audit_log.add(principal.name, operation.value, name, detail=detail)
 
-    async def run(self, who: Principal, run_id: str, operation: Operation = Operation.READ_RUN) -> RunRow:
-        row = await self._index.run(run_id)
-        if row is None or not may(who, Operation.READ_RUN, row):
-            raise unknown("run", run_id)
+    async def get_run(self, principal: Principal, run_id: str, operation: Operation = Operation.READ_RUN) -> RunRow:
+        row = await self._index.get_run(run_id)
+        if row is None or not is_allowed(principal, Operation.READ_RUN, row):
+            raise not_found_error("run", run_id)
         if operation is not Operation.READ_RUN:
-            await self.check(who, operation, row, run_id)
+            await self.check(principal, operation, row, run_id)
         return row
 
-    async def action(
-        self, who: Principal, action_id: str, operation: Operation = Operation.READ_QUESTION
+    async def get_action(
+        self, principal: Principal, action_id: str, operation: Operation = Operation.READ_QUESTION
     ) -> tuple[ActionRow, RunRow]:
         """The question, and the run that it is about."""
-        action = await self._index.action(action_id)
-        run = None if action is None else await self._index.run(action.run_id)
-        if action is None or run is None or not may(who, Operation.READ_RUN, run):
-            raise unknown("action", action_id)
-        if operation is not Operation.READ_QUESTION or not may(who, operation, run):
-            await self.check(who, operation, run, action_id)
+        action = await self._index.get_action(action_id)
+        run = None if action is None else await self._index.get_run(action.run_id)
+        if action is None or run is None or not is_allowed(principal, Operation.READ_RUN, run):
+            raise not_found_error("action", action_id)
+        if operation is not Operation.READ_QUESTION or not is_allowed(principal, operation, run):
+            await self.check(principal, operation, run, action_id)
         return action, run
 
-    async def second_person(
-        self, who: Principal, question: Question, about: AboutRun, risk: Collection[str] = ()
+    async def require_second_person(
+        self, principal: Principal, question: Question, run: RunOwnership, risk: Collection[str] = ()
     ) -> None:
         """Raise `RefusedError` where another person has to decide, as the log says and not a list.
 
@@ -68,15 +72,15 @@ class Guard:
             risk: What a rule that is to be kept with the answer could allow beyond the call itself.
         """
         all_risk, setting, editor = {*question.risk, *risk}, self.four_eyes, question.edited_by
-        why = four_eyes(who, all_risk, question.layer, about, setting, edited_by=editor)
-        if why:
-            await self._refusals.note(who.name, "decision.four_eyes", question.action_id)
-            details = {"requester": about.requester, "created_by": about.created_by}
-            raise RefusedError("four_eyes", why, {**details, "edited_by": editor} if editor else details)
+        problem = find_four_eyes_problem(principal, all_risk, question.layer, run, setting, edited_by=editor)
+        if problem:
+            await self._refusals.record(principal.name, "decision.four_eyes", question.action_id)
+            details = {"requester": run.requester, "created_by": run.created_by}
+            raise ForbiddenError("four_eyes", problem, {**details, "edited_by": editor} if editor else details)
 
-    async def refuse(
-        self, who: Principal, operation: Operation, name: str, code: str, message: str, **details: Any
-    ) -> RefusedError:
+    async def record_refusal(
+        self, principal: Principal, operation: Operation, name: str, code: str, message: str, **details: Any
+    ) -> ForbiddenError:
         """Write a refusal down, and return it to be raised."""
-        await self._refusals.note(who.name, operation.value, name)
-        return RefusedError(code, message, {"operation": operation.value, "by": who.name, **details})
+        await self._refusals.record(principal.name, operation.value, name)
+        return ForbiddenError(code, message, {"operation": operation.value, "by": principal.name, **details})

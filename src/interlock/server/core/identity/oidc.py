@@ -17,24 +17,24 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
 from ....domain.errors import ConfigurationError, ConsentError
-from ....oauth.flow import Callback, Flow, Flows, Refused, refused, session_hash, tokens_after
+from ....oauth.flow import Callback, Flow, FlowManager, FlowRefusal, refuse_flow, hash_session, exchange_callback
 from ....oauth.provider_client import ProviderClient
-from ....oauth.providers import OAuthProvider, client_secret, url_problem
-from ....oauth.tokens import FlowStore, Seal
+from ....oauth.providers import OAuthProvider, load_client_secret, find_url_problem
+from ....oauth.tokens import FlowStore, Sealer
 from .accounts import Account, Accounts
 from .principal import Role
-from .trust import Refusal
+from .trust import IdentityProblem
 
 _SECOND = 1_000_000_000
 _LEEWAY_SECONDS = 60
 #: For everybody together: they are not known yet.
 _MAX_FLOWS = 10_000
 #: Keys that are signed with are looked up again when one is missing, but not for each who makes one up.
-_KEYS_REST_NS = 60 * _SECOND
+_KEYS_REFRESH_NS = 60 * _SECOND
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519")
-_NOT_IN_NAMES = re.compile(r"[^a-z0-9._-]+")
+_INVALID_NAME_CHARS = re.compile(r"[^a-z0-9._-]+")
 #: What reading keys and claims of a provider may raise beside its own errors.
-_NONSENSE = (JoseError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
+_INVALID_TOKEN_ERRORS = (JoseError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 
 class RoleRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,9 +66,9 @@ class OidcSignIn:
         settings: SignInSettings,
         *,
         store: FlowStore,
-        seal: Seal,
+        seal: Sealer,
         accounts: Accounts,
-        redirect: str,
+        redirect_url: str,
         clock: Callable[[], int] = time_ns,
         environment: Mapping[str, str] | None = None,
     ) -> None:
@@ -76,19 +76,19 @@ class OidcSignIn:
         Args:
             redirect: Where the provider sends people back to, as it is registered there.
         """
-        if problem := url_problem(redirect):
+        if problem := find_url_problem(redirect_url):
             raise ConfigurationError(f"The address that people come back to {problem}")
-        secret = client_secret(settings.provider, os.environ if environment is None else environment)
+        secret = load_client_secret(settings.provider, os.environ if environment is None else environment)
         self._settings = settings
         self._client = ProviderClient(settings.provider, secret, clock)
-        self._flows = Flows(store, seal, clock)
+        self._flows = FlowManager(store, seal, clock)
         self._accounts = accounts
-        self._redirect = redirect
+        self._redirect_url = redirect_url
         self._clock = clock
         self._keys: KeySet | None = None
-        self._keys_rest_until = 0
+        self._keys_refresh_after = 0
 
-    async def begin(self, browser: str) -> str:
+    async def begin(self, browser_token: str) -> str:
         """Where to go. `browser` is a random value in a cookie of the browser that has to come back, made for this.
         Raises `ConsentError` where the provider cannot be asked where to go."""
         await self._client.endpoints()
@@ -97,59 +97,59 @@ class OidcSignIn:
             purpose="sign-in",
             provider=provider.name,
             scopes=tuple(dict.fromkeys(("openid", *provider.always))),
-            redirect=self._redirect,
-            session_hash=session_hash(browser),
+            redirect=self._redirect_url,
+            session_hash=hash_session(browser_token),
         )
         state = await self._flows.begin(flow, "sign-in", _MAX_FLOWS)
-        return await self._client.authorization_url(flow.scopes, state, flow.back)
+        return await self._client.authorization_url(flow.scopes, state, flow.redirect_context)
 
-    async def finish(self, callback: Callback, browser: str) -> Account | Refused:
+    async def finish(self, callback: Callback, browser_token: str) -> Account | FlowRefusal:
         """The account of whoever came back. A session begins with it, and with a new id."""
-        flow = await self._flows.take("sign-in", callback, browser)
-        if isinstance(flow, Refused):
+        flow = await self._flows.take("sign-in", callback, browser_token)
+        if isinstance(flow, FlowRefusal):
             return flow
-        tokens = await tokens_after(flow, callback, self._client)
-        if isinstance(tokens, Refused):
+        tokens = await exchange_callback(flow, callback, self._client)
+        if isinstance(tokens, FlowRefusal):
             return tokens
         try:
-            claims = await self._claims(tokens.id_token, flow.nonce)
+            claims = await self._verify_id_token(tokens.id_token, flow.nonce)
         except ConsentError as error:
-            return refused(flow, "failed", f"{error} Nobody was signed in.")
-        account = await self._account(claims)
-        if isinstance(account, Refusal):
-            return refused(
+            return refuse_flow(flow, "failed", f"{error} Nobody was signed in.")
+        account = await self._link_account(claims)
+        if isinstance(account, IdentityProblem):
+            return refuse_flow(
                 flow, "no_account", f"There is no account for you here: its {account.field} {account.problem}."
             )
         if account.disabled:
-            return refused(flow, "denied", "The account is disabled.")
+            return refuse_flow(flow, "denied", "The account is disabled.")
         return account
 
-    async def _claims(self, id_token: str, nonce: str) -> dict[str, Any]:
+    async def _verify_id_token(self, id_token: str, nonce: str) -> dict[str, Any]:
         """What the provider says about them: signed, for us, by it, now, and as an answer to this question."""
-        for again in (False, True):
-            keys = await self._published(again=again)
+        for refresh in (False, True):
+            keys = await self._load_keys(refresh=refresh)
             try:
                 claims = jwt.decode(id_token, keys, algorithms=_ALGORITHMS).claims
-                self._check(claims, nonce)
-            except _NONSENSE:
-                if again:
+                self._check_claims(claims, nonce)
+            except _INVALID_TOKEN_ERRORS:
+                if refresh:
                     raise ConsentError(f"{self._client.provider.name} vouches for nobody.") from None
             else:
                 return claims
         raise AssertionError
 
-    async def _published(self, *, again: bool) -> KeySet:
+    async def _load_keys(self, *, refresh: bool) -> KeySet:
         """Its keys, looked up again for one that is not among them."""
-        if self._keys is None or (again and self._clock() >= self._keys_rest_until):
+        if self._keys is None or (refresh and self._clock() >= self._keys_refresh_after):
             found = await self._client.keys()
-            self._keys_rest_until = self._clock() + _KEYS_REST_NS
+            self._keys_refresh_after = self._clock() + _KEYS_REFRESH_NS
             try:
                 self._keys = KeySet.import_key_set(found)
-            except _NONSENSE:
+            except _INVALID_TOKEN_ERRORS:
                 raise ConsentError(f"{self._client.provider.name} publishes no keys that can be read.") from None
         return self._keys
 
-    def _check(self, claims: dict[str, Any], nonce: str) -> None:
+    def _check_claims(self, claims: dict[str, Any], nonce: str) -> None:
         client_id = self._client.provider.client_id
         jwt.JWTClaimsRegistry(
             now=self._clock() // _SECOND,
@@ -165,14 +165,14 @@ class OidcSignIn:
         if claims.get("azp", None if several else client_id) != client_id:
             raise ValueError("made for somebody else")
 
-    async def _account(self, claims: dict[str, Any]) -> Account | Refusal:
-        said = claims.get(self._settings.name_claim, claims["sub"])
-        name = _NOT_IN_NAMES.sub("-", str(said)[:256].lower()).strip("-._")[:64]
-        roles = frozenset(rule.role for rule in self._settings.roles if _has(claims.get(rule.claim), rule.value))
-        return await self._accounts.link(
+    async def _link_account(self, claims: dict[str, Any]) -> Account | IdentityProblem:
+        claimed_name = claims.get(self._settings.name_claim, claims["sub"])
+        name = _INVALID_NAME_CHARS.sub("-", str(claimed_name)[:256].lower()).strip("-._")[:64]
+        roles = frozenset(rule.role for rule in self._settings.roles if _has_value(claims.get(rule.claim), rule.value))
+        return await self._accounts.link_identity(
             str(claims["iss"]), str(claims["sub"]), name, roles=roles if self._settings.roles else None
         )
 
 
-def _has(claim: object, value: str) -> bool:
+def _has_value(claim: object, value: str) -> bool:
     return claim == value or (isinstance(claim, list) and value in cast(list[object], claim))

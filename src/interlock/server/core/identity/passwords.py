@@ -20,11 +20,11 @@ _MAX_MEMORY_BYTES = 128 * 2**20
 _PARTS = 6
 
 
-def problem_of(password: str, name: str) -> str:
+def find_password_problem(password: str, name: str) -> str:
     """Why this cannot be the password of that account; empty when it can."""
     if len(password) < MIN_CHARS:
         return f"must have at least {MIN_CHARS} characters"
-    if len(password) > MAX_BYTES or len(_as_bytes(password)) > MAX_BYTES:
+    if len(password) > MAX_BYTES or len(_normalize_password(password)) > MAX_BYTES:
         return f"must have at most {MAX_BYTES} bytes"
     if password.strip().casefold() == name.casefold():
         return "must not be the name of the account"
@@ -33,37 +33,37 @@ def problem_of(password: str, name: str) -> str:
 
 def hash_password(password: str) -> str:
     salt = token_bytes(_SALT_BYTES)
-    return _written(salt, _hashed(_as_bytes(password), salt, _N, _R, _P))
+    return _encode_hash(salt, _derive_hash(_normalize_password(password), salt, _N, _R, _P))
 
 
-def is_password(password: str, kept: str) -> bool:
+def verify_password(password: str, stored_hash: str) -> bool:
     """Is it the one that was hashed? Takes equally long either way."""
-    if len(password) > MAX_BYTES or len(given := _as_bytes(password)) > MAX_BYTES:
+    if len(password) > MAX_BYTES or len(given := _normalize_password(password)) > MAX_BYTES:
         return False
     try:
-        n, r, p, salt, expected = _read(kept)
-        return hmac.compare_digest(_hashed(given, salt, n, r, p), expected)
+        n, r, p, salt, expected = _decode_hash(stored_hash)
+        return hmac.compare_digest(_derive_hash(given, salt, n, r, p), expected)
     except (ValueError, OverflowError):  # not a hash that was written here
         return False
 
 
-def _as_bytes(password: str) -> bytes:
+def _normalize_password(password: str) -> bytes:
     """The same password typed on different systems is the same bytes."""
     return normalize("NFKC", password).encode(errors="surrogatepass")
 
 
-def _hashed(password: bytes, salt: bytes, n: int, r: int, p: int) -> bytes:
+def _derive_hash(password: bytes, salt: bytes, n: int, r: int, p: int) -> bytes:
     return scrypt(password, salt=salt, n=n, r=r, p=p, maxmem=_MAX_MEMORY_BYTES, dklen=_HASH_BYTES)
 
 
-def _written(salt: bytes, hashed: bytes) -> str:
+def _encode_hash(salt: bytes, hashed: bytes) -> str:
     return "$".join(
         ("scrypt", str(_N), str(_R), str(_P), *(base64.b64encode(part).decode() for part in (salt, hashed)))
     )
 
 
-def _read(kept: str) -> tuple[int, int, int, bytes, bytes]:
-    parts = kept.split("$")
+def _decode_hash(stored_hash: str) -> tuple[int, int, int, bytes, bytes]:
+    parts = stored_hash.split("$")
     if len(parts) != _PARTS or parts[0] != "scrypt":
         raise ValueError("not a hash of scrypt")
     salt, expected = (base64.b64decode(part, validate=True) for part in parts[4:])
@@ -71,4 +71,4 @@ def _read(kept: str) -> tuple[int, int, int, bytes, bytes]:
 
 
 #: The hash of no password.
-NOBODYS = _written(bytes(_SALT_BYTES), bytes(_HASH_BYTES))
+DUMMY_HASH = _encode_hash(bytes(_SALT_BYTES), bytes(_HASH_BYTES))

@@ -58,12 +58,12 @@ class Operation(StrEnum):
     READ_PUBLISHED = "published.read"
 
 
-class Reach(StrEnum):
+class PermissionScope(StrEnum):
     """How far a role goes."""
 
     NONE = "none"
     #: Runs of agents that they own, and only those that they made.
-    MADE = "made"
+    CREATED = "made"
     #: Runs of agents that they own.
     OWN = "own"
     #: A list, which shows what they may see.
@@ -72,11 +72,11 @@ class Reach(StrEnum):
     ALL = "all"
 
 
-class Bond(StrEnum):
+class Relationship(StrEnum):
     """What allows it without any role."""
 
     #: It is proved who they are.
-    KNOWN = "known"
+    AUTHENTICATED = "known"
     #: And it is a person.
     PERSON = "person"
     #: The run acts for this very person.
@@ -85,56 +85,106 @@ class Bond(StrEnum):
     INVOLVED = "involved"
 
 
-def _row(agent: Reach, operator: Reach, auditor: Reach, admin: Reach) -> Mapping[Role, Reach]:
+def _build_row(
+    agent: PermissionScope, operator: PermissionScope, auditor: PermissionScope, admin: PermissionScope
+) -> Mapping[Role, PermissionScope]:
     return {Role.AGENT: agent, Role.OPERATOR: operator, Role.AUDITOR: auditor, Role.ADMIN: admin}
 
 
-PERMISSIONS: Mapping[Operation, Mapping[Role, Reach]] = {
+PERMISSIONS: Mapping[Operation, Mapping[Role, PermissionScope]] = {
     # In this order: agent, operator, auditor, admin.
-    Operation.LIST_RUNS: _row(Reach.LIST, Reach.LIST, Reach.LIST, Reach.LIST),
-    Operation.LIST_QUESTIONS: _row(Reach.NONE, Reach.LIST, Reach.LIST, Reach.LIST),
-    Operation.READ_RUN: _row(Reach.OWN, Reach.OWN, Reach.OWN, Reach.OWN),
-    Operation.READ_QUESTION: _row(Reach.NONE, Reach.OWN, Reach.OWN, Reach.OWN),
-    Operation.CREATE_RUN: _row(Reach.OWN, Reach.OWN, Reach.NONE, Reach.OWN),
-    Operation.CANCEL_RUN: _row(Reach.MADE, Reach.OWN, Reach.NONE, Reach.OWN),
-    Operation.STOP_AGENT: _row(Reach.NONE, Reach.OWN, Reach.NONE, Reach.OWN),
-    Operation.DECIDE: _row(Reach.NONE, Reach.OWN, Reach.NONE, Reach.OWN),
-    Operation.ANSWER: _row(Reach.NONE, Reach.OWN, Reach.NONE, Reach.OWN),
-    Operation.CONSENT: _row(Reach.NONE, Reach.NONE, Reach.NONE, Reach.NONE),
-    Operation.OWN_CONSENTS: _row(Reach.NONE, Reach.NONE, Reach.NONE, Reach.NONE),
-    Operation.READ_POLICY: _row(Reach.NONE, Reach.OWN, Reach.OWN, Reach.OWN),
-    Operation.KEEP_RULE: _row(Reach.NONE, Reach.OWN, Reach.NONE, Reach.OWN),
-    Operation.EXPORT_RUN: _row(Reach.NONE, Reach.NONE, Reach.OWN, Reach.OWN),
-    Operation.FORWARD_RUN: _row(Reach.NONE, Reach.NONE, Reach.OWN, Reach.OWN),
-    Operation.VERIFY_RUN: _row(Reach.NONE, Reach.OWN, Reach.OWN, Reach.OWN),
-    Operation.VERIFY_SERVER: _row(Reach.NONE, Reach.NONE, Reach.ALL, Reach.ALL),
-    Operation.READ_CHECKPOINTS: _row(Reach.NONE, Reach.NONE, Reach.ALL, Reach.ALL),
-    Operation.READ_FORWARDERS: _row(Reach.NONE, Reach.NONE, Reach.ALL, Reach.ALL),
-    Operation.READ_JOURNAL: _row(Reach.NONE, Reach.NONE, Reach.ALL, Reach.ALL),
-    Operation.READ_KEYS: _row(Reach.NONE, Reach.NONE, Reach.ALL, Reach.ALL),
-    Operation.MANAGE_KEYS: _row(Reach.NONE, Reach.NONE, Reach.NONE, Reach.ALL),
-    Operation.READ_ACCOUNTS: _row(Reach.NONE, Reach.NONE, Reach.ALL, Reach.ALL),
-    Operation.MANAGE_ACCOUNTS: _row(Reach.NONE, Reach.NONE, Reach.NONE, Reach.ALL),
-    Operation.OWN_IDENTITY: _row(Reach.NONE, Reach.NONE, Reach.NONE, Reach.NONE),
-    Operation.OWN_ACCOUNT: _row(Reach.NONE, Reach.NONE, Reach.NONE, Reach.NONE),
-    Operation.READ_PUBLISHED: _row(Reach.NONE, Reach.NONE, Reach.NONE, Reach.NONE),
+    Operation.LIST_RUNS: _build_row(
+        PermissionScope.LIST, PermissionScope.LIST, PermissionScope.LIST, PermissionScope.LIST
+    ),
+    Operation.LIST_QUESTIONS: _build_row(
+        PermissionScope.NONE, PermissionScope.LIST, PermissionScope.LIST, PermissionScope.LIST
+    ),
+    Operation.READ_RUN: _build_row(PermissionScope.OWN, PermissionScope.OWN, PermissionScope.OWN, PermissionScope.OWN),
+    Operation.READ_QUESTION: _build_row(
+        PermissionScope.NONE, PermissionScope.OWN, PermissionScope.OWN, PermissionScope.OWN
+    ),
+    Operation.CREATE_RUN: _build_row(
+        PermissionScope.OWN, PermissionScope.OWN, PermissionScope.NONE, PermissionScope.OWN
+    ),
+    Operation.CANCEL_RUN: _build_row(
+        PermissionScope.CREATED, PermissionScope.OWN, PermissionScope.NONE, PermissionScope.OWN
+    ),
+    Operation.STOP_AGENT: _build_row(
+        PermissionScope.NONE, PermissionScope.OWN, PermissionScope.NONE, PermissionScope.OWN
+    ),
+    Operation.DECIDE: _build_row(PermissionScope.NONE, PermissionScope.OWN, PermissionScope.NONE, PermissionScope.OWN),
+    Operation.ANSWER: _build_row(PermissionScope.NONE, PermissionScope.OWN, PermissionScope.NONE, PermissionScope.OWN),
+    Operation.CONSENT: _build_row(
+        PermissionScope.NONE, PermissionScope.NONE, PermissionScope.NONE, PermissionScope.NONE
+    ),
+    Operation.OWN_CONSENTS: _build_row(
+        PermissionScope.NONE, PermissionScope.NONE, PermissionScope.NONE, PermissionScope.NONE
+    ),
+    Operation.READ_POLICY: _build_row(
+        PermissionScope.NONE, PermissionScope.OWN, PermissionScope.OWN, PermissionScope.OWN
+    ),
+    Operation.KEEP_RULE: _build_row(
+        PermissionScope.NONE, PermissionScope.OWN, PermissionScope.NONE, PermissionScope.OWN
+    ),
+    Operation.EXPORT_RUN: _build_row(
+        PermissionScope.NONE, PermissionScope.NONE, PermissionScope.OWN, PermissionScope.OWN
+    ),
+    Operation.FORWARD_RUN: _build_row(
+        PermissionScope.NONE, PermissionScope.NONE, PermissionScope.OWN, PermissionScope.OWN
+    ),
+    Operation.VERIFY_RUN: _build_row(
+        PermissionScope.NONE, PermissionScope.OWN, PermissionScope.OWN, PermissionScope.OWN
+    ),
+    Operation.VERIFY_SERVER: _build_row(
+        PermissionScope.NONE, PermissionScope.NONE, PermissionScope.ALL, PermissionScope.ALL
+    ),
+    Operation.READ_CHECKPOINTS: _build_row(
+        PermissionScope.NONE, PermissionScope.NONE, PermissionScope.ALL, PermissionScope.ALL
+    ),
+    Operation.READ_FORWARDERS: _build_row(
+        PermissionScope.NONE, PermissionScope.NONE, PermissionScope.ALL, PermissionScope.ALL
+    ),
+    Operation.READ_JOURNAL: _build_row(
+        PermissionScope.NONE, PermissionScope.NONE, PermissionScope.ALL, PermissionScope.ALL
+    ),
+    Operation.READ_KEYS: _build_row(
+        PermissionScope.NONE, PermissionScope.NONE, PermissionScope.ALL, PermissionScope.ALL
+    ),
+    Operation.MANAGE_KEYS: _build_row(
+        PermissionScope.NONE, PermissionScope.NONE, PermissionScope.NONE, PermissionScope.ALL
+    ),
+    Operation.READ_ACCOUNTS: _build_row(
+        PermissionScope.NONE, PermissionScope.NONE, PermissionScope.ALL, PermissionScope.ALL
+    ),
+    Operation.MANAGE_ACCOUNTS: _build_row(
+        PermissionScope.NONE, PermissionScope.NONE, PermissionScope.NONE, PermissionScope.ALL
+    ),
+    Operation.OWN_IDENTITY: _build_row(
+        PermissionScope.NONE, PermissionScope.NONE, PermissionScope.NONE, PermissionScope.NONE
+    ),
+    Operation.OWN_ACCOUNT: _build_row(
+        PermissionScope.NONE, PermissionScope.NONE, PermissionScope.NONE, PermissionScope.NONE
+    ),
+    Operation.READ_PUBLISHED: _build_row(
+        PermissionScope.NONE, PermissionScope.NONE, PermissionScope.NONE, PermissionScope.NONE
+    ),
 }
 
-BONDS: Mapping[Operation, Bond] = {
-    Operation.LIST_RUNS: Bond.PERSON,
-    Operation.LIST_QUESTIONS: Bond.PERSON,
-    Operation.READ_RUN: Bond.INVOLVED,
-    Operation.READ_QUESTION: Bond.INVOLVED,
-    Operation.CANCEL_RUN: Bond.INVOLVED,
-    Operation.CONSENT: Bond.REQUESTER,
-    Operation.OWN_CONSENTS: Bond.PERSON,
-    Operation.OWN_IDENTITY: Bond.KNOWN,
-    Operation.OWN_ACCOUNT: Bond.PERSON,
-    Operation.READ_PUBLISHED: Bond.KNOWN,
+RELATIONSHIPS: Mapping[Operation, Relationship] = {
+    Operation.LIST_RUNS: Relationship.PERSON,
+    Operation.LIST_QUESTIONS: Relationship.PERSON,
+    Operation.READ_RUN: Relationship.INVOLVED,
+    Operation.READ_QUESTION: Relationship.INVOLVED,
+    Operation.CANCEL_RUN: Relationship.INVOLVED,
+    Operation.CONSENT: Relationship.REQUESTER,
+    Operation.OWN_CONSENTS: Relationship.PERSON,
+    Operation.OWN_IDENTITY: Relationship.AUTHENTICATED,
+    Operation.OWN_ACCOUNT: Relationship.PERSON,
+    Operation.READ_PUBLISHED: Relationship.AUTHENTICATED,
 }
 
 
-class AboutRun(Protocol):
+class RunOwnership(Protocol):
     """`RunFacts`, or a row of a list."""
 
     @property
@@ -145,7 +195,7 @@ class AboutRun(Protocol):
     def created_by(self) -> str: ...
 
 
-class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
+class RunOwnershipData(msgspec.Struct, frozen=True, kw_only=True):
     """What of a run decides who may do what with it. For an agent without a run: only the first."""
 
     agent: str
@@ -154,83 +204,91 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     created_by: str = ""
 
 
-class Visible(NamedTuple):
+class RunVisibility(NamedTuple):
     """Which runs somebody may see: those of these agents (None: of all) and those of this person."""
 
     agents: frozenset[str] | None
     person: str | None
 
 
-def may(who: Principal, operation: Operation, run: AboutRun | None = None) -> bool:
+def is_allowed(principal: Principal, operation: Operation, run: RunOwnership | None = None) -> bool:
     """May they? An operation about a run is refused without one."""
     row = PERMISSIONS[operation]
-    return any(_reaches(row[role], who, run) for role in _roles(who)) or _is_bound(who, operation, run)
+    return any(
+        _is_in_scope(row[role], principal, run) for role in _get_effective_roles(principal)
+    ) or _has_relationship(principal, operation, run)
 
 
-def visible(who: Principal) -> Visible:
+def get_visibility(principal: Principal) -> RunVisibility:
     """For queries: the runs for which `READ_RUN` is allowed, and no others."""
-    person = who.name if _is_person(who) else None
-    if not who.roles:
-        return Visible(frozenset(), person)
-    return Visible(None, None) if who.agents is None else Visible(who.agents, person)
+    person = principal.name if _is_person(principal) else None
+    if not principal.roles:
+        return RunVisibility(frozenset(), person)
+    return RunVisibility(None, None) if principal.agents is None else RunVisibility(principal.agents, person)
 
 
-def four_eyes(  # noqa: PLR0913 - what it depends on
-    who: Principal, risk: Collection[str], layer: str, run: AboutRun, setting: FourEyes, *, edited_by: str = ""
+def find_four_eyes_problem(  # noqa: PLR0913 - what it depends on
+    principal: Principal,
+    risk: Collection[str],
+    layer: str,
+    run: RunOwnership,
+    setting: FourEyes,
+    *,
+    edited_by: str = "",
 ) -> str:
     """Return why they may not decide this question, though their role would let them; empty when they may."""
     if not needs_second_person(risk, layer, setting):
         return ""
-    if edited_by and _same(who.name, edited_by):
-        return f"The arguments were edited by {who.name}, so another person has to decide. Nothing was decided."
-    if _same(who.name, run.requester):
-        return f"The run acts for {who.name}, so somebody else has to decide. Nothing was decided."
-    if _same(who.name, run.created_by):
-        return f"The run was made by {who.name}, so somebody else has to decide. Nothing was decided."
+    if edited_by and _is_same_person(principal.name, edited_by):
+        return f"The arguments were edited by {principal.name}, so another person has to decide. Nothing was decided."
+    if _is_same_person(principal.name, run.requester):
+        return f"The run acts for {principal.name}, so somebody else has to decide. Nothing was decided."
+    if _is_same_person(principal.name, run.created_by):
+        return f"The run was made by {principal.name}, so somebody else has to decide. Nothing was decided."
     return ""
 
 
-def _roles(who: Principal) -> frozenset[Role]:
-    return frozenset((Role.AGENT,)) if Role.AGENT in who.roles else who.roles
+def _get_effective_roles(principal: Principal) -> frozenset[Role]:
+    return frozenset((Role.AGENT,)) if Role.AGENT in principal.roles else principal.roles
 
 
-def _is_person(who: Principal) -> bool:
-    return who.kind == "person" and Role.AGENT not in who.roles
+def _is_person(principal: Principal) -> bool:
+    return principal.kind == "person" and Role.AGENT not in principal.roles
 
 
-def _reaches(reach: Reach, who: Principal, run: AboutRun | None) -> bool:
-    match reach:
-        case Reach.NONE:
+def _is_in_scope(scope: PermissionScope, principal: Principal, run: RunOwnership | None) -> bool:
+    match scope:
+        case PermissionScope.NONE:
             return False
-        case Reach.MADE:
-            return run is not None and who.owns(run.agent) and run.created_by == who.name
-        case Reach.OWN:
-            return run is not None and who.owns(run.agent)
-        case Reach.LIST:
+        case PermissionScope.CREATED:
+            return run is not None and principal.owns(run.agent) and run.created_by == principal.name
+        case PermissionScope.OWN:
+            return run is not None and principal.owns(run.agent)
+        case PermissionScope.LIST:
             return True
-        case Reach.ALL:
-            return who.agents is None
+        case PermissionScope.ALL:
+            return principal.agents is None
 
 
-def _is_bound(who: Principal, operation: Operation, run: AboutRun | None) -> bool:
-    match BONDS.get(operation):
+def _has_relationship(principal: Principal, operation: Operation, run: RunOwnership | None) -> bool:
+    match RELATIONSHIPS.get(operation):
         case None:
             return False
-        case Bond.KNOWN:
+        case Relationship.AUTHENTICATED:
             return True
-        case Bond.PERSON:
-            return _is_person(who)
-        case Bond.REQUESTER:
-            return _is_person(who) and run is not None and run.requester == who.name
-        case Bond.INVOLVED:
-            return _is_person(who) and run is not None and who.name in (run.requester, run.created_by)
+        case Relationship.PERSON:
+            return _is_person(principal)
+        case Relationship.REQUESTER:
+            return _is_person(principal) and run is not None and run.requester == principal.name
+        case Relationship.INVOLVED:
+            return _is_person(principal) and run is not None and principal.name in (run.requester, run.created_by)
 
 
-def _same(one: str, other: str) -> bool:
-    return _plain(one) == _plain(other)
+def _is_same_person(one: str, other: str) -> bool:
+    return _normalize_name(one) == _normalize_name(other)
 
 
-def _plain(name: str) -> str:
+def _normalize_name(name: str) -> str:
     """Whom an agent acts for is its own text: `ada`, `User:Ada` and `user:ada` are one person here. To take two for
     one costs a second opinion, to take one for two would cost the rule."""
     return normalize("NFKC", name).strip().casefold().removeprefix("user:")

@@ -9,47 +9,47 @@ from collections import OrderedDict
 from collections.abc import Callable
 from time import monotonic
 
-from ..audit.audit_log import Journal
+from ..audit.audit_log import AuditLog
 
-WINDOW_SECONDS = 60.0
-MAX_COUNTED = 10_000
-_STEP = 10
+REFUSAL_WINDOW_SECONDS = 60.0
+MAX_REFUSAL_COUNTERS = 10_000
+_REFUSAL_STEP = 10
 
 
-class _Count:
-    __slots__ = ("next_written", "since", "times")
+class _RefusalCounter:
+    __slots__ = ("next_recorded", "since", "times")
 
     def __init__(self, since: float) -> None:
         self.since = since
         self.times = 0
-        self.next_written = 1
+        self.next_recorded = 1
 
 
-class Refusals:
-    def __init__(self, journal: Journal, now: Callable[[], float] = monotonic) -> None:
-        self._journal = journal
+class RefusalRecorder:
+    def __init__(self, audit_log: AuditLog, now: Callable[[], float] = monotonic) -> None:
+        self._audit_log = audit_log
         self._now = now
-        self._counts: OrderedDict[tuple[str, str], _Count] = OrderedDict()
+        self._counters: OrderedDict[tuple[str, str], _RefusalCounter] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._counts)
+        return len(self._counters)
 
-    async def note(self, by: str, action: str, target: str = "") -> None:
+    async def record(self, by: str, action: str, target: str = "") -> None:
         """Somebody was refused something."""
-        count = self._of(by, action)
-        count.times += 1
-        if count.times < count.next_written:
+        counter = self._get_counter(by, action)
+        counter.times += 1
+        if counter.times < counter.next_recorded:
             return
-        count.next_written *= _STEP
-        detail = {"times": str(count.times), "within": f"{WINDOW_SECONDS:g} s"} if count.times > 1 else {}
-        await self._journal.add(by, action, target, outcome="refused", detail=detail)
+        counter.next_recorded *= _REFUSAL_STEP
+        detail = {"times": str(counter.times), "within": f"{REFUSAL_WINDOW_SECONDS:g} s"} if counter.times > 1 else {}
+        await self._audit_log.add(by, action, target, outcome="refused", detail=detail)
 
-    def _of(self, by: str, action: str) -> _Count:
+    def _get_counter(self, by: str, action: str) -> _RefusalCounter:
         key, now = (by, action), self._now()
-        count = self._counts.get(key)
-        if count is None or now - count.since >= WINDOW_SECONDS:
-            self._counts.pop(key, None)
-            if len(self._counts) >= MAX_COUNTED:
-                self._counts.popitem(last=False)
-            count = self._counts[key] = _Count(now)
-        return count
+        counter = self._counters.get(key)
+        if counter is None or now - counter.since >= REFUSAL_WINDOW_SECONDS:
+            self._counters.pop(key, None)
+            if len(self._counters) >= MAX_REFUSAL_COUNTERS:
+                self._counters.popitem(last=False)
+            counter = self._counters[key] = _RefusalCounter(now)
+        return counter

@@ -17,9 +17,9 @@ from time import time_ns
 
 import msgspec
 
-from ..audit.audit_log import Deed, append
+from ..audit.audit_log import AuditEvent, append_event
 from ..database import Database
-from .account_rows import COLUMNS, account_of
+from .account_rows import ACCOUNT_COLUMNS, to_account
 from .principal import Principal
 from .trust import check_name
 
@@ -34,21 +34,25 @@ TABLES = (
 _SECOND_NS = 1_000_000_000
 LIFETIME_NS = 12 * 3_600 * _SECOND_NS
 IDLE_NS = 3_600 * _SECOND_NS
-MAX_PER_PERSON = 20
+MAX_SESSIONS_PER_PERSON = 20
 
-_USED_EVERY_NS = 60 * _SECOND_NS
+_LAST_USED_RESOLUTION_NS = 60 * _SECOND_NS
 _TOKEN_BYTES = 32
 
-_is_id = re.compile(r"[0-9a-f]{64}").fullmatch
+_is_session_id = re.compile(r"[0-9a-f]{64}").fullmatch
 _is_token = re.compile(r"[A-Za-z0-9_-]{43}").fullmatch
 
-_ADD = "INSERT INTO sessions (session_id, name, stamp, started_at, used_at, ends_at) VALUES (?, ?, ?, ?, ?, ?)"
-_OVER = "DELETE FROM sessions WHERE ends_at <= ? OR used_at <= ?"
-_TOO_MANY = """DELETE FROM sessions WHERE session_id IN (
+_INSERT_SESSION = (
+    "INSERT INTO sessions (session_id, name, stamp, started_at, used_at, ends_at) VALUES (?, ?, ?, ?, ?, ?)"
+)
+_DELETE_EXPIRED = "DELETE FROM sessions WHERE ends_at <= ? OR used_at <= ?"
+_DELETE_EXCESS = """DELETE FROM sessions WHERE session_id IN (
     SELECT session_id FROM sessions WHERE name = ? ORDER BY started_at DESC LIMIT -1 OFFSET ?)"""
-_GET = f"""SELECT started_at, used_at, ends_at, {COLUMNS} FROM sessions JOIN accounts USING (name)
+_SELECT_SESSION = f"""SELECT started_at, used_at, ends_at, {ACCOUNT_COLUMNS} FROM sessions JOIN accounts USING (name)
     WHERE session_id = ? AND sessions.stamp = accounts.stamp AND NOT disabled"""  # noqa: S608
-_OF = "SELECT session_id, started_at, used_at, ends_at FROM sessions WHERE name = ? ORDER BY started_at DESC"
+_SELECT_BY_ACCOUNT = (
+    "SELECT session_id, started_at, used_at, ends_at FROM sessions WHERE name = ? ORDER BY started_at DESC"
+)
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +66,7 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
         return f"NewSession({self.session_id})"
 
 
-class SignedIn(msgspec.Struct, frozen=True, kw_only=True):
+class AuthenticatedSession(msgspec.Struct, frozen=True, kw_only=True):
     """Who a request of a browser comes from."""
 
     principal: Principal
@@ -92,89 +96,101 @@ class Sessions:
         if check_name(name):
             return None
         token, now = token_urlsafe(_TOKEN_BYTES), self._now()
-        new = NewSession(token=token, session_id=_id_of(token), csrf=csrf_of(token), ends_at=now + LIFETIME_NS)
-        is_made = await self._database.run(
-            partial(_start, name=name, session_id=new.session_id, now=now, detail=detail or {})
+        new = NewSession(
+            token=token, session_id=_derive_session_id(token), csrf=derive_csrf_token(token), ends_at=now + LIFETIME_NS
         )
-        return new if is_made else None
+        is_created = await self._database.run(
+            partial(_insert_session, name=name, session_id=new.session_id, now=now, detail=detail or {})
+        )
+        return new if is_created else None
 
-    async def authenticate(self, token: str) -> SignedIn | None:
+    async def authenticate(self, token: str) -> AuthenticatedSession | None:
         if not _is_token(token):
             return None
-        session_id, now = _id_of(token), self._now()
-        found = await self._database.run(partial(_use, session_id=session_id, now=now))
+        session_id, now = _derive_session_id(token), self._now()
+        found = await self._database.run(partial(_authenticate_session, session_id=session_id, now=now))
         if found is None:
             return None
         principal, started_at, ends_at = found
-        return SignedIn(
-            principal=principal, session_id=session_id, csrf=csrf_of(token), started_at=started_at, ends_at=ends_at
+        return AuthenticatedSession(
+            principal=principal,
+            session_id=session_id,
+            csrf=derive_csrf_token(token),
+            started_at=started_at,
+            ends_at=ends_at,
         )
 
-    async def of(self, name: str) -> tuple[SessionRow, ...]:
+    async def list_by_account(self, name: str) -> tuple[SessionRow, ...]:
         """Where somebody is signed in, newest first."""
         if check_name(name):
             return ()
         now = self._now()
-        rows = await self._database.run(lambda connection: connection.execute(_OF, (name,)).fetchall())
+        rows = await self._database.run(lambda connection: connection.execute(_SELECT_BY_ACCOUNT, (name,)).fetchall())
         found = (SessionRow(session_id=row[0], started_at=row[1], used_at=row[2], ends_at=row[3]) for row in rows)
-        return tuple(row for row in found if not _is_over(row.used_at, row.ends_at, now))
+        return tuple(row for row in found if not _is_expired(row.used_at, row.ends_at, now))
 
     async def end(self, session_id: str, *, by: str) -> bool:
         """False: there was none."""
-        if not _is_id(session_id):
+        if not _is_session_id(session_id):
             return False
-        ended = partial(_end, condition="session_id = ?", value=session_id, now=self._now(), by=by)
+        ended = partial(_delete_sessions, condition="session_id = ?", value=session_id, now=self._now(), by=by)
         return await self._database.run(ended) > 0
 
     async def end_all(self, name: str, *, by: str) -> int:
         """How many there were."""
         if check_name(name):
             return 0
-        return await self._database.run(partial(_end, condition="name = ?", value=name, now=self._now(), by=by))
+        return await self._database.run(
+            partial(_delete_sessions, condition="name = ?", value=name, now=self._now(), by=by)
+        )
 
 
-def csrf_of(token: str) -> str:
+def derive_csrf_token(token: str) -> str:
     return hmac.digest(token.encode(errors="backslashreplace"), b"interlock/csrf/v1", "sha256").hex()
 
 
-def is_csrf(expected: str, given: str) -> bool:
+def is_valid_csrf_token(expected: str, given: str) -> bool:
     """Compares in equal time, whatever was sent."""
     return hmac.compare_digest(expected.encode(), given.encode(errors="backslashreplace"))
 
 
-def _id_of(token: str) -> str:
+def _derive_session_id(token: str) -> str:
     return sha256(token.encode()).hexdigest()
 
 
-def _is_over(used_at: int, ends_at: int, now: int) -> bool:
+def _is_expired(used_at: int, ends_at: int, now: int) -> bool:
     return ends_at <= now or used_at + IDLE_NS <= now
 
 
-def _start(connection: sqlite3.Connection, name: str, session_id: str, now: int, detail: Mapping[str, str]) -> bool:
+def _insert_session(
+    connection: sqlite3.Connection, name: str, session_id: str, now: int, detail: Mapping[str, str]
+) -> bool:
     row = connection.execute("SELECT stamp FROM accounts WHERE name = ? AND NOT disabled", (name,)).fetchone()
     if row is None:
         return False
-    connection.execute(_OVER, (now, now - IDLE_NS))
-    connection.execute(_TOO_MANY, (name, MAX_PER_PERSON - 1))
-    connection.execute(_ADD, (session_id, name, row[0], now, now, now + LIFETIME_NS))
+    connection.execute(_DELETE_EXPIRED, (now, now - IDLE_NS))
+    connection.execute(_DELETE_EXCESS, (name, MAX_SESSIONS_PER_PERSON - 1))
+    connection.execute(_INSERT_SESSION, (session_id, name, row[0], now, now, now + LIFETIME_NS))
     person = f"user:{name}"
-    append(connection, now, Deed(by=person, action="session.started", target=person, detail=detail))
+    append_event(connection, now, AuditEvent(by=person, action="session.started", target=person, detail=detail))
     return True
 
 
-def _use(connection: sqlite3.Connection, session_id: str, now: int) -> tuple[Principal, int, int] | None:
-    row = connection.execute(_GET, (session_id,)).fetchone()
-    if row is None or _is_over(row[1], row[2], now):
+def _authenticate_session(
+    connection: sqlite3.Connection, session_id: str, now: int
+) -> tuple[Principal, int, int] | None:
+    row = connection.execute(_SELECT_SESSION, (session_id,)).fetchone()
+    if row is None or _is_expired(row[1], row[2], now):
         return None
     started_at, used_at, ends_at = row[:3]
-    if now - used_at >= _USED_EVERY_NS:
+    if now - used_at >= _LAST_USED_RESOLUTION_NS:
         connection.execute("UPDATE sessions SET used_at = ? WHERE session_id = ?", (now, session_id))
-    return account_of(row[3:]).principal, started_at, ends_at
+    return to_account(row[3:]).principal, started_at, ends_at
 
 
-def _end(connection: sqlite3.Connection, condition: str, value: str, now: int, by: str) -> int:
+def _delete_sessions(connection: sqlite3.Connection, condition: str, value: str, now: int, by: str) -> int:
     query = f"DELETE FROM sessions WHERE {condition} RETURNING name"  # noqa: S608
     ended = connection.execute(query, (value,)).fetchall()
     for (name,) in ended:
-        append(connection, now, Deed(by=by, action="session.ended", target=f"user:{name}"))
+        append_event(connection, now, AuditEvent(by=by, action="session.ended", target=f"user:{name}"))
     return len(ended)

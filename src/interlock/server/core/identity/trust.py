@@ -9,63 +9,63 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from ....domain.ids import is_name
+from ....domain.ids import is_valid_name
 from .principal import Role
 
 MAX_AGENTS = 1_000
 
 #: The first is a letter or a digit, so that a name is never `.` or `..` in a path.
-_is_holder_name = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}").fullmatch
+_is_principal_name = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}").fullmatch
 
 _encode = msgspec.json.Encoder().encode
 _decode_roles = msgspec.json.Decoder(frozenset[Role]).decode
 _decode_agents = msgspec.json.Decoder(frozenset[str]).decode
 
 #: `invalid`: the field can never be so. `conflict`: not as things stand. `unknown`: there is no such thing.
-RefusalKind: TypeAlias = Literal["invalid", "conflict", "unknown"]
+IdentityProblemKind: TypeAlias = Literal["invalid", "conflict", "unknown"]
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class IdentityProblem(msgspec.Struct, frozen=True):
     """Nothing was changed, and why."""
 
     field: str
     problem: str
-    kind: RefusalKind = "invalid"
+    kind: IdentityProblemKind = "invalid"
 
 
-def check_name(name: str) -> Refusal | None:
-    if _is_holder_name(name):
+def check_name(name: str) -> IdentityProblem | None:
+    if _is_principal_name(name):
         return None
-    return Refusal("name", "must be 1 to 64 of a-z, 0-9, `.`, `_` and `-`, and begin with a letter or a digit")
+    return IdentityProblem("name", "must be 1 to 64 of a-z, 0-9, `.`, `_` and `-`, and begin with a letter or a digit")
 
 
-def check_agents(agents: frozenset[str] | None) -> Refusal | None:
+def check_agents(agents: frozenset[str] | None) -> IdentityProblem | None:
     if agents is None:
         return None
     if len(agents) > MAX_AGENTS:
-        return Refusal("agents", f"names {len(agents)} agents, at most {MAX_AGENTS} are possible")
-    if not all(map(is_name, agents)):
-        return Refusal("agents", "holds something that cannot be the name of an agent")
+        return IdentityProblem("agents", f"names {len(agents)} agents, at most {MAX_AGENTS} are possible")
+    if not all(map(is_valid_name, agents)):
+        return IdentityProblem("agents", "holds something that cannot be the name of an agent")
     return None
 
 
-def roles_column(roles: Iterable[Role]) -> str:
+def encode_roles(roles: Iterable[Role]) -> str:
     return _encode(sorted(roles)).decode()
 
 
-def agents_column(agents: frozenset[str] | None) -> str | None:
+def encode_agents(agents: frozenset[str] | None) -> str | None:
     return None if agents is None else _encode(sorted(agents)).decode()
 
 
-def read_roles(column: str) -> frozenset[Role]:
+def decode_roles(column: str) -> frozenset[Role]:
     return _decode_roles(column)
 
 
-def read_agents(column: str | None) -> frozenset[str] | None:
+def decode_agents(column: str | None) -> frozenset[str] | None:
     return None if column is None else _decode_agents(column)
 
 
-def in_words(roles: Iterable[Role], agents: frozenset[str] | None) -> dict[str, str]:
+def describe_grants(roles: Iterable[Role], agents: frozenset[str] | None) -> dict[str, str]:
     """For the journal."""
     return {
         "roles": ", ".join(sorted(roles)) or "none",

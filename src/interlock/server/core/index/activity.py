@@ -6,15 +6,17 @@ from collections.abc import Iterable
 import msgspec
 
 from ....domain.json import JsonObject
-from ....history.run_view import run_events
+from ....history.run_view import to_run_events
 from ..live.event import LiveEvent
-from .indexed import cut, stored_int
+from .indexed import truncate, clamp_integer
 
-KEPT = 10_000
+MAX_ACTIVITY_ROWS = 10_000
 #: So many more than that may be there before the oldest are deleted.
-SPARE = 1_000
+ACTIVITY_TRIM_SLACK = 1_000
 
-_ADD = "INSERT OR REPLACE INTO activity (number, run_id, seq, at, type, tool, action_id, text) VALUES (?,?,?,?,?,?,?,?)"
+_INSERT_ROW = (
+    "INSERT OR REPLACE INTO activity (number, run_id, seq, at, type, tool, action_id, text) VALUES (?,?,?,?,?,?,?,?)"
+)
 _TRIM = "DELETE FROM activity WHERE number <= (SELECT number FROM activity ORDER BY number DESC LIMIT 1 OFFSET ?)"
 _COUNT = "SELECT count(*) FROM activity"
 
@@ -36,25 +38,30 @@ class ActivityRow(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
 
 
-def keep(connection: sqlite3.Connection, page: Iterable[LiveEvent]) -> None:
-    rows = [row for live in page for row in _shown(live)]
+def save_activity(connection: sqlite3.Connection, page: Iterable[LiveEvent]) -> None:
+    rows = [row for live in page for row in _to_rows(live)]
     if not rows:
         return
-    connection.executemany(_ADD, rows)
-    if connection.execute(_COUNT).fetchone()[0] > KEPT + SPARE:
-        connection.execute(_TRIM, (KEPT,))
+    connection.executemany(_INSERT_ROW, rows)
+    if connection.execute(_COUNT).fetchone()[0] > MAX_ACTIVITY_ROWS + ACTIVITY_TRIM_SLACK:
+        connection.execute(_TRIM, (MAX_ACTIVITY_ROWS,))
 
 
-def _shown(live: LiveEvent) -> Iterable[tuple[object, ...]]:
+def _to_rows(live: LiveEvent) -> Iterable[tuple[object, ...]]:
     if live.event is None:
         return
-    for shown in run_events(live.event):
+    for shown in to_run_events(live.event):
         data = shown.data
-        words = _text(data, "prompt") or _text(data, "message") or _text(data, "reason") or _text(data, "model")
-        about = (shown.type, _text(data, "tool"), _text(data, "action_id"), cut(words))
-        yield live.position, live.entry.run_id, stored_int(shown.seq), stored_int(shown.at), *about
+        text = (
+            _get_text(data, "prompt")
+            or _get_text(data, "message")
+            or _get_text(data, "reason")
+            or _get_text(data, "model")
+        )
+        columns = (shown.type, _get_text(data, "tool"), _get_text(data, "action_id"), truncate(text))
+        yield live.position, live.entry.run_id, clamp_integer(shown.seq), clamp_integer(shown.at), *columns
 
 
-def _text(data: JsonObject, name: str) -> str:
+def _get_text(data: JsonObject, name: str) -> str:
     value = data.get(name)
     return value if isinstance(value, str) else ""

@@ -17,10 +17,10 @@ from threading import Lock
 import msgspec
 
 from ....domain.errors import InterlockError
-from ....storage.event_log import Placed
+from ....storage.event_log import FeedEntry
 
 #: Raise it with every change of the tables or of what is put into them.
-VERSION = 1
+INDEX_VERSION = 1
 
 _TABLES = (
     """CREATE TABLE runs (
@@ -58,9 +58,9 @@ _TABLES = (
 )
 
 _BUSY_SECONDS = 30.0
-_ENDINGS = ("", "-wal", "-shm", "-journal")
+_FILE_SUFFIXES = ("", "-wal", "-shm", "-journal")
 #: Faults of the file itself. For all others, making it anew would not help.
-_ITS_OWN = frozenset(
+_CORRUPTION_CODES = frozenset(
     {
         sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_NOTADB,
@@ -72,11 +72,11 @@ _ITS_OWN = frozenset(
 )
 
 
-class IndexFailedError(InterlockError):
+class IndexUnavailableError(InterlockError):
     """The index cannot be made or read. Nothing is lost: all that is in it is in the log, too."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class IndexPosition(msgspec.Struct, frozen=True):
     """The last event that the rows tell of. Position 0: none."""
 
     position: int
@@ -84,9 +84,9 @@ class Place(msgspec.Struct, frozen=True):
     seq: int = -1
     hash: bytes = b""
 
-    def is_at(self, placed: Placed) -> bool:
+    def is_position_of(self, placed: FeedEntry) -> bool:
         entry = placed.entry
-        return self == Place(placed.position, entry.run_id, entry.seq, entry.hash)
+        return self == IndexPosition(placed.position, entry.run_id, entry.seq, entry.hash)
 
 
 class IndexFile:
@@ -97,58 +97,62 @@ class IndexFile:
         self.path = path
         try:
             with ExitStack() as opened:
-                self.writing = opened.enter_context(closing(_open(path) or _make_anew(path)))
-                self.reading = opened.enter_context(closing(_connect(path)))
-                self.finding = opened.enter_context(closing(_connect(path)))
+                self.write_connection = opened.enter_context(closing(_open_existing(path) or _recreate(path)))
+                self.read_connection = opened.enter_context(closing(_connect(path)))
+                self.lookup_connection = opened.enter_context(closing(_connect(path)))
                 opened.pop_all()
         except (OSError, sqlite3.Error) as error:
-            raise IndexFailedError(f"The index {path} cannot be made: {error}. Nothing is lost with it.") from error
+            raise IndexUnavailableError(
+                f"The index {path} cannot be made: {error}. Nothing is lost with it."
+            ) from error
         self.write_lock, self.read_lock = Lock(), Lock()
 
-    def place(self) -> Place:
-        return Place(*self.writing.execute("SELECT position, run_id, seq, hash FROM place").fetchone())
+    def read_position(self) -> IndexPosition:
+        return IndexPosition(*self.write_connection.execute("SELECT position, run_id, seq, hash FROM place").fetchone())
 
     def close(self) -> None:
         with self.write_lock, self.read_lock:
-            for connection in (self.writing, self.reading, self.finding):
+            for connection in (self.write_connection, self.read_connection, self.lookup_connection):
                 connection.close()
 
 
-def delete(path: Path) -> None:
+def delete_index_file(path: Path) -> None:
     try:
-        for ending in _ENDINGS:
+        for ending in _FILE_SUFFIXES:
             path.with_name(path.name + ending).unlink(missing_ok=True)
     except OSError as error:
-        raise IndexFailedError(f"The index {path} cannot be made anew: {error}. Nothing is lost with it.") from error
+        raise IndexUnavailableError(
+            f"The index {path} cannot be made anew: {error}. Nothing is lost with it."
+        ) from error
 
 
-def is_spoiled(error: sqlite3.Error) -> bool:
+def is_corruption(error: sqlite3.Error) -> bool:
     """Does the file itself make no sense, so that making it anew helps?"""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _ITS_OWN
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _CORRUPTION_CODES
 
 
-def _open(path: Path) -> sqlite3.Connection | None:
+def _open_existing(path: Path) -> sqlite3.Connection | None:
     """The file as it is; None when it cannot be used."""
     if not path.exists():
         return None
     with suppress(sqlite3.DatabaseError), ExitStack() as opened:
         connection = opened.enter_context(closing(_connect(path)))
         places = connection.execute("SELECT 1 FROM place WHERE typeof(position) = 'integer'").fetchall()
-        if len(places) == 1 and connection.execute("PRAGMA user_version").fetchone() == (VERSION,):
+        if len(places) == 1 and connection.execute("PRAGMA user_version").fetchone() == (INDEX_VERSION,):
             opened.pop_all()
             return connection
     return None
 
 
-def _make_anew(path: Path) -> sqlite3.Connection:
-    delete(path)
+def _recreate(path: Path) -> sqlite3.Connection:
+    delete_index_file(path)
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     with ExitStack() as opened:
         connection = opened.enter_context(closing(_connect(path)))
         connection.execute("BEGIN IMMEDIATE")
         for statement in _TABLES:
             connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute(f"PRAGMA user_version = {INDEX_VERSION}")
         connection.execute("COMMIT")
         opened.pop_all()
     return connection

@@ -12,52 +12,52 @@ from typing import Any, TypeVar
 from ....storage.event_log import EventLog
 from . import activity
 from .activity import ActivityRow
-from .file import IndexFailedError, IndexFile
+from .file import IndexUnavailableError, IndexFile
 from .lists import (
     ACTION_COLUMNS,
-    KINDS,
+    QUESTION_KINDS,
     RUN_COLUMNS,
-    RUN_WORDS,
+    RUN_STATUSES,
     BadCursorError,
-    Statement,
-    Value,
-    action_row,
-    bound,
-    cursor_at,
-    page_of_actions,
-    page_of_runs,
-    run_row,
-    visible,
-    visible_parts,
+    SqlStatement,
+    SqlValue,
+    to_action_row,
+    to_sql_values,
+    encode_cursor,
+    build_actions_statement,
+    build_runs_statement,
+    to_run_row,
+    build_visibility_condition,
+    build_disjoint_visibility,
 )
 from .rows import ActionQuery, ActionRow, Page, RunQuery, RunRow
-from .update import IndexPass, Listener
+from .update import IndexUpdater, IndexListener
 
-__all__ = ["ActivityRow", "BadCursorError", "Index", "IndexFailedError", "Listener"]
+__all__ = ["ActivityRow", "BadCursorError", "RunIndex", "IndexUnavailableError", "IndexListener"]
 
 _T = TypeVar("_T")
 
-_RUN = f"SELECT {RUN_COLUMNS} FROM runs WHERE run_id = ?"  # noqa: S608
+_SELECT_RUN = f"SELECT {RUN_COLUMNS} FROM runs WHERE run_id = ?"  # noqa: S608
 #: A fork tells the questions of the run that it comes from anew: the first one is the question itself.
-_ACTION = f"SELECT {ACTION_COLUMNS} FROM actions WHERE action_id = ? ORDER BY number LIMIT 1"  # noqa: S608
-_ACTION_IN_RUN = f"SELECT {ACTION_COLUMNS} FROM actions WHERE run_id = ? AND action_id = ?"  # noqa: S608
-_EXPIRING = "FROM actions INDEXED BY actions_by_expiry WHERE status = 'PENDING' AND expires_at > 0"
-_NEXT_EXPIRY = f"SELECT expires_at {_EXPIRING} ORDER BY expires_at LIMIT 1"
-_EXPIRED = f"SELECT DISTINCT run_id {_EXPIRING} AND expires_at <= ?"
+_SELECT_ACTION = f"SELECT {ACTION_COLUMNS} FROM actions WHERE action_id = ? ORDER BY number LIMIT 1"  # noqa: S608
+_SELECT_ACTION_IN_RUN = f"SELECT {ACTION_COLUMNS} FROM actions WHERE run_id = ? AND action_id = ?"  # noqa: S608
+_FROM_EXPIRING = "FROM actions INDEXED BY actions_by_expiry WHERE status = 'PENDING' AND expires_at > 0"
+_SELECT_NEXT_EXPIRY = f"SELECT expires_at {_FROM_EXPIRING} ORDER BY expires_at LIMIT 1"
+_SELECT_EXPIRED = f"SELECT DISTINCT run_id {_FROM_EXPIRING} AND expires_at <= ?"
 
 
-class Index:
+class RunIndex:
     """Belongs to one event loop. The file is opened by the first who asks for something."""
 
     def __init__(self, path: str | os.PathLike[str], log: EventLog) -> None:
         self.log = log
         self._path = Path(path)
-        self._pass = IndexPass(self._path, log)
+        self._updater = IndexUpdater(self._path, log)
 
     @property
     def position(self) -> int:
         """Of the last event that the rows tell of, among the events of all runs."""
-        return self._pass.position
+        return self._updater.position
 
     @property
     def own_paths(self) -> tuple[str, ...]:
@@ -65,108 +65,114 @@ class Index:
         path = str(self._path.resolve())
         return tuple(f"{path}{ending}" for ending in ("", "-wal", "-shm", "-journal"))
 
-    def on_change(self, listener: Listener) -> Callable[[], None]:
+    def subscribe(self, listener: IndexListener) -> Callable[[], None]:
         """Have it told of every event that is indexed from now on, once each and in order, page by page. Calling what
         is returned ends it."""
-        return self._pass.on_change(listener)
+        return self._updater.subscribe(listener)
 
     async def catch_up(self) -> None:
         """Returns when everything is indexed that was in the log when it was called."""
-        await self._pass.catch_up()
+        await self._updater.catch_up()
 
-    async def run(self, run_id: str) -> RunRow | None:
-        row = await self._find(_RUN, run_id)
-        return run_row(row) if row else None
+    async def get_run(self, run_id: str) -> RunRow | None:
+        row = await self._fetch_one(_SELECT_RUN, run_id)
+        return to_run_row(row) if row else None
 
-    async def action(self, action_id: str, run_id: str | None = None) -> ActionRow | None:
+    async def get_action(self, action_id: str, run_id: str | None = None) -> ActionRow | None:
         """The question of that id: where it was asked first, or in that run."""
         row = await (
-            self._find(_ACTION, action_id) if run_id is None else self._find(_ACTION_IN_RUN, run_id, action_id)
+            self._fetch_one(_SELECT_ACTION, action_id)
+            if run_id is None
+            else self._fetch_one(_SELECT_ACTION_IN_RUN, run_id, action_id)
         )
-        return action_row(row) if row else None
+        return to_action_row(row) if row else None
 
-    async def runs(self, query: RunQuery) -> Page[RunRow]:
+    async def list_runs(self, query: RunQuery) -> Page[RunRow]:
         """Newest first, by when they were begun. `BadCursorError` for a cursor of something else."""
-        return await self._page(page_of_runs(query), run_row)
+        return await self._read_page(build_runs_statement(query), to_run_row)
 
-    async def actions(self, query: ActionQuery) -> Page[ActionRow]:
+    async def list_actions(self, query: ActionQuery) -> Page[ActionRow]:
         """Oldest first. Over all runs, PENDING is what somebody must still answer: questions of runs that are over are
         not among them. In one run it is what its log says."""
-        return await self._page(page_of_actions(query), action_row)
+        return await self._read_page(build_actions_statement(query), to_action_row)
 
-    async def counts(self, agents: Collection[str] | None = None, person: str | None = None) -> dict[str, int]:
+    async def count_runs(self, agents: Collection[str] | None = None, person: str | None = None) -> dict[str, int]:
         """How many runs have each status, without those inside of others."""
-        return dict.fromkeys(RUN_WORDS, 0) | await self._counted("status", "runs WHERE inside = 0", agents, person)
+        return dict.fromkeys(RUN_STATUSES, 0) | await self._count_by_column(
+            "status", "runs WHERE inside = 0", agents, person
+        )
 
-    async def open_questions(self, agents: Collection[str] | None = None, person: str | None = None) -> dict[str, int]:
+    async def count_open_questions(
+        self, agents: Collection[str] | None = None, person: str | None = None
+    ) -> dict[str, int]:
         """How many questions of each kind wait for an answer."""
-        found = await self._counted("kind", "actions WHERE status = 'PENDING'", agents, person)
-        return dict.fromkeys(KINDS, 0) | found
+        found = await self._count_by_column("kind", "actions WHERE status = 'PENDING'", agents, person)
+        return dict.fromkeys(QUESTION_KINDS, 0) | found
 
-    async def recent(
+    async def list_activity(
         self, limit: int = 50, agents: Collection[str] | None = None, person: str | None = None
     ) -> list[ActivityRow]:
         """What happened last in all runs, newest first."""
-        where = visible(agents, person)
+        where = build_visibility_condition(agents, person)
         sql = (
             "SELECT activity.number, activity.run_id, agent, status, seq, at, type, tool, action_id, text"  # noqa: S608
             " FROM activity CROSS JOIN runs ON runs.run_id = activity.run_id"
             f" WHERE {where.sql} ORDER BY activity.number DESC LIMIT ?"
         )
-        given = (*where.parameters, max(1, min(limit, activity.KEPT)))
-        found = await self._all(sql, given)
+        given = (*where.parameters, max(1, min(limit, activity.MAX_ACTIVITY_ROWS)))
+        found = await self._fetch_all(sql, given)
         names = ActivityRow.__struct_fields__
         return [ActivityRow(**dict(zip(names, row, strict=True))) for row in found]
 
-    async def next_expiry(self) -> int:
+    async def get_next_expiry(self) -> int:
         """When the next open question expires; 0: none does."""
-        row = await self._find(_NEXT_EXPIRY)
+        row = await self._fetch_one(_SELECT_NEXT_EXPIRY)
         return row[0] if row else 0
 
-    async def expired(self, now: int) -> list[str]:
+    async def list_expired_runs(self, now: int) -> list[str]:
         """The runs in which an open question has expired by then."""
-        found = await self._all(_EXPIRED, (now,))
+        found = await self._fetch_all(_SELECT_EXPIRED, (now,))
         return [run_id for (run_id,) in found]
 
     async def close(self) -> None:
         """Nothing can be read afterwards. Closing twice is fine."""
-        await self._pass.close()
+        await self._updater.close()
 
-    async def _page(self, statement: Statement, make: Callable[[Sequence[Any]], _T]) -> Page[_T]:
+    async def _read_page(self, statement: SqlStatement, make: Callable[[Sequence[Any]], _T]) -> Page[_T]:
         def read(connection: sqlite3.Connection) -> Page[_T]:
-            found = connection.execute(statement.sql, bound(statement.parameters)).fetchall()
+            found = connection.execute(statement.sql, to_sql_values(statement.parameters)).fetchall()
             rows = found[: statement.limit]
-            more = cursor_at(rows[-1][0]) if len(found) > statement.limit else ""
+            more = encode_cursor(rows[-1][0]) if len(found) > statement.limit else ""
             return Page(tuple(make(row[1:]) for row in rows), more)
 
         return await self._read(read)
 
-    async def _counted(
+    async def _count_by_column(
         self, column: str, rows: str, agents: Collection[str] | None, person: str | None
     ) -> Counter[str]:
         def count(connection: sqlite3.Connection) -> Counter[str]:
             counted: Counter[str] = Counter()
-            for part in visible_parts(agents, person):
+            for part in build_disjoint_visibility(agents, person):
                 sql = f"SELECT {column}, count(*) FROM {rows} AND {part.sql} GROUP BY {column}"  # noqa: S608
-                counted.update(dict(connection.execute(sql, bound(part.parameters)).fetchall()))
+                counted.update(dict(connection.execute(sql, to_sql_values(part.parameters)).fetchall()))
             return counted
 
         return await self._read(count)
 
-    async def _all(self, sql: str, parameters: Sequence[Value]) -> list[Any]:
-        return await self._read(lambda connection: connection.execute(sql, bound(parameters)).fetchall())
+    async def _fetch_all(self, sql: str, parameters: Sequence[SqlValue]) -> list[Any]:
+        return await self._read(lambda connection: connection.execute(sql, to_sql_values(parameters)).fetchall())
 
     async def _read(self, read: Callable[[sqlite3.Connection], _T]) -> _T:
         def locked(file: IndexFile) -> _T:
             with file.read_lock:
-                return read(file.reading)
+                return read(file.read_connection)
 
-        return await self._pass.on_file(lambda file: asyncio.to_thread(locked, file))
+        return await self._updater.read_from_file(lambda file: asyncio.to_thread(locked, file))
 
-    async def _find(self, sql: str, *parameters: Value) -> Sequence[Any] | None:
+    async def _fetch_one(self, sql: str, *parameters: SqlValue) -> Sequence[Any] | None:
         """One row by its key, in the event loop: it takes less than handing it to a thread."""
 
         async def find(file: IndexFile) -> Sequence[Any] | None:
-            return file.finding.execute(sql, bound(parameters)).fetchone()
+            return file.lookup_connection.execute(sql, to_sql_values(parameters)).fetchone()
 
-        return await self._pass.on_file(find)
+        return await self._updater.read_from_file(find)

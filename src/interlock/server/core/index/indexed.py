@@ -9,7 +9,7 @@ import msgspec
 from ....domain.state.lifecycle import RUN_STATUS, ActionState, RunState
 
 #: The status by which lists find a question that was never answered, in a run that is over: nobody need answer it.
-LEFT = "LEFT"
+UNANSWERED_STATUS = "LEFT"
 MAX_TEXT_CHARS = 300
 _MAX_INTEGER = (1 << 63) - 1
 
@@ -33,11 +33,11 @@ class IndexedRun(msgspec.Struct, kw_only=True):
     #: The first event that could not be read or did not fit; -1: none.
     damaged_at: int = -1
 
-    def damage(self, seq: int, why: str) -> None:
+    def mark_damaged(self, seq: int, reason: str) -> None:
         """The first damage is told; what comes after it may be its consequence."""
         if self.damaged_at < 0:
             self.damaged_at = seq
-            self.message = cut(f"The log of this run is damaged at event {seq}: {why}.")
+            self.message = truncate(f"The log of this run is damaged at event {seq}: {reason}.")
 
 
 class IndexedAction(msgspec.Struct, kw_only=True):
@@ -67,7 +67,7 @@ _ACTION_FIELDS = IndexedAction.__struct_fields__
 _RUN_EXTRA = ("status", "inside", "words")
 
 
-def _upsert(table: str, columns: Iterable[str]) -> str:
+def _build_upsert(table: str, columns: Iterable[str]) -> str:
     columns = tuple(columns)
     marks, changed = ", ".join("?" * len(columns)), ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
     return (
@@ -76,14 +76,14 @@ def _upsert(table: str, columns: Iterable[str]) -> str:
     )
 
 
-_FIND_RUN = f"SELECT {', '.join(_RUN_FIELDS)} FROM runs WHERE run_id = ?"  # noqa: S608
-_FIND_ACTION = f"SELECT {', '.join(_ACTION_FIELDS)} FROM actions WHERE run_id = ? AND action_id = ?"  # noqa: S608
-_FIND_PENDING = "SELECT action_id FROM actions WHERE run_id = ? AND state = 'pending'"
-_SAVE_RUN = _upsert("runs", (*_RUN_FIELDS, *_RUN_EXTRA))
-_SAVE_ACTION = _upsert("actions", _ACTION_FIELDS)
+_SELECT_RUN = f"SELECT {', '.join(_RUN_FIELDS)} FROM runs WHERE run_id = ?"  # noqa: S608
+_SELECT_ACTION = f"SELECT {', '.join(_ACTION_FIELDS)} FROM actions WHERE run_id = ? AND action_id = ?"  # noqa: S608
+_SELECT_PENDING = "SELECT action_id FROM actions WHERE run_id = ? AND state = 'pending'"
+_UPSERT_RUN = _build_upsert("runs", (*_RUN_FIELDS, *_RUN_EXTRA))
+_UPSERT_ACTION = _build_upsert("actions", _ACTION_FIELDS)
 
 
-class Rows:
+class RowBuffer:
     """The rows that one page of events touches."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -91,9 +91,9 @@ class Rows:
         self._runs: dict[str, IndexedRun] = {}
         self._actions: dict[tuple[str, str], IndexedAction] = {}
 
-    def run(self, run_id: str) -> IndexedRun | None:
+    def get_run(self, run_id: str) -> IndexedRun | None:
         if run_id not in self._runs:
-            found = self._connection.execute(_FIND_RUN, (run_id,)).fetchone()
+            found = self._connection.execute(_SELECT_RUN, (run_id,)).fetchone()
             if found is None:
                 return None
             self._runs[run_id] = msgspec.convert(dict(zip(_RUN_FIELDS, found, strict=True)), IndexedRun, strict=False)
@@ -103,10 +103,10 @@ class Rows:
         self._runs[run.run_id] = run
         return run
 
-    def action(self, run_id: str, action_id: str) -> IndexedAction | None:
+    def get_action(self, run_id: str, action_id: str) -> IndexedAction | None:
         key = (run_id, action_id)
         if key not in self._actions:
-            found = self._connection.execute(_FIND_ACTION, key).fetchone()
+            found = self._connection.execute(_SELECT_ACTION, key).fetchone()
             if found is None:
                 return None
             self._actions[key] = msgspec.convert(dict(zip(_ACTION_FIELDS, found, strict=True)), IndexedAction)
@@ -115,33 +115,33 @@ class Rows:
     def add_action(self, action: IndexedAction) -> None:
         self._actions[action.run_id, action.action_id] = action
 
-    def leave_pending(self, run_id: str) -> None:
+    def mark_unanswered(self, run_id: str) -> None:
         """The run is over: what was asked in it and not answered stays so."""
-        for (action_id,) in self._connection.execute(_FIND_PENDING, (run_id,)).fetchall():
-            self.action(run_id, action_id)
+        for (action_id,) in self._connection.execute(_SELECT_PENDING, (run_id,)).fetchall():
+            self.get_action(run_id, action_id)
         for action in self._actions.values():
             if action.run_id == run_id and action.state is ActionState.PENDING:
-                action.status = LEFT
+                action.status = UNANSWERED_STATUS
 
     def save(self) -> None:
-        self._connection.executemany(_SAVE_RUN, map(_run_values, self._runs.values()))
-        self._connection.executemany(_SAVE_ACTION, map(msgspec.structs.astuple, self._actions.values()))
+        self._connection.executemany(_UPSERT_RUN, map(_to_run_values, self._runs.values()))
+        self._connection.executemany(_UPSERT_ACTION, map(msgspec.structs.astuple, self._actions.values()))
 
 
-def cut(text: str) -> str:
+def truncate(text: str) -> str:
     return text if len(text) <= MAX_TEXT_CHARS else text[: MAX_TEXT_CHARS - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
-def stored_int(value: int) -> int:
+def clamp_integer(value: int) -> int:
     """Somebody may have written any number into a log by hand; a column holds 64 bits."""
     return min(max(value, -1), _MAX_INTEGER)
 
 
-def searched(text: str) -> str:
+def normalize_search_text(text: str) -> str:
     """Text as it is searched in and for: upper and lower case are one."""
     return text.casefold()
 
 
-def _run_values(run: IndexedRun) -> tuple[object, ...]:
-    words = searched(f"{run.task}\n{run.run_id}")
+def _to_run_values(run: IndexedRun) -> tuple[object, ...]:
+    words = normalize_search_text(f"{run.task}\n{run.run_id}")
     return *msgspec.structs.astuple(run), RUN_STATUS[run.state], bool(run.parent), words

@@ -13,47 +13,47 @@ import msgspec
 from ....domain import event as facts
 from ....domain.errors import IllegalTransitionError
 from ....domain.event import Event
-from ....domain.state.lifecycle import ACTION_TRANSITIONS, RUN_TRANSITIONS, ActionState, step
+from ....domain.state.lifecycle import ACTION_TRANSITIONS, RUN_TRANSITIONS, ActionState, next_state
 from ..live.event import LiveEvent
-from .indexed import LEFT, IndexedAction, IndexedRun, Rows, cut, stored_int
+from .indexed import UNANSWERED_STATUS, IndexedAction, IndexedRun, RowBuffer, truncate, clamp_integer
 
 _encode = msgspec.json.Encoder().encode
 
 
-class _Told(NamedTuple):
+class _EventContext(NamedTuple):
     """An event in its place, with the rows that it changes."""
 
     event: Event
     position: int
     run: IndexedRun
-    rows: Rows
+    rows: RowBuffer
 
 
-def apply(live: LiveEvent, rows: Rows) -> IndexedRun:
+def apply_event(live: LiveEvent, rows: RowBuffer) -> IndexedRun:
     """Change the rows as the event says. The row of its run is returned, damaged or not."""
     entry, event = live.entry, live.event
     run_id = str(entry.run_id)  # whoever edited the file by hand may have left anything there
-    run = rows.run(run_id) or rows.add_run(IndexedRun(number=live.position, run_id=run_id))
+    run = rows.get_run(run_id) or rows.add_run(IndexedRun(number=live.position, run_id=run_id))
     expected = run.last_seq + 1
     if entry.seq != expected:
-        run.damage(expected, f"event {entry.seq} comes in its place")
+        run.mark_damaged(expected, f"event {entry.seq} comes in its place")
     run.last_seq = entry.seq if type(entry.seq) is int else expected
     if event is None:
-        run.damage(run.last_seq, live.problem)
+        run.mark_damaged(run.last_seq, live.problem)
         return run
-    run.updated_at = stored_int(event.at)
+    run.updated_at = clamp_integer(event.at)
     run.created_at = run.created_at or run.updated_at
     try:
-        change = _CHANGES.get(type(event.fact))
-        if change is not None:
-            change(_Told(event, live.position, run, rows), event.fact)
+        handler = _HANDLERS.get(type(event.fact))
+        if handler is not None:
+            handler(_EventContext(event, live.position, run, rows), event.fact)
     except IllegalTransitionError as error:
-        run.damage(entry.seq, str(error))
+        run.mark_damaged(entry.seq, str(error))
     return run
 
 
-def _started(told: _Told, fact: facts.RunStarted) -> None:
-    run = told.run
+def _apply_run_started(context: _EventContext, fact: facts.RunStarted) -> None:
+    run = context.run
     if run.begun:
         raise IllegalTransitionError(f"{run.run_id} started twice")
     if fact.schema > facts.SCHEMA_VERSION:
@@ -61,43 +61,47 @@ def _started(told: _Told, fact: facts.RunStarted) -> None:
     run.begun = True
     run.agent, run.parent = fact.agent, fact.parent_run_id
     # A run inside a call acts for whoever the run around it acts for.
-    around = told.rows.run(fact.parent_run_id) if fact.parent_run_id else None
-    run.requester = fact.requester or (around.requester if around else "")
-    run.created_by = fact.created_by or (around.created_by if around else "")
+    parent = context.rows.get_run(fact.parent_run_id) if fact.parent_run_id else None
+    run.requester = fact.requester or (parent.requester if parent else "")
+    run.created_by = fact.created_by or (parent.created_by if parent else "")
 
 
-def _said(told: _Told, fact: facts.UserSaid) -> None:
-    told.run.task = told.run.task or cut(fact.text)
+def _apply_user_said(context: _EventContext, fact: facts.UserMessageReceived) -> None:
+    context.run.task = context.run.task or truncate(fact.text)
 
 
-def _paused(told: _Told, fact: facts.RunPaused) -> None:
-    told.run.state = step(RUN_TRANSITIONS, told.run.state, f"paused for {fact.kind}")
+def _apply_run_paused(context: _EventContext, fact: facts.RunPaused) -> None:
+    context.run.state = next_state(RUN_TRANSITIONS, context.run.state, f"paused for {fact.kind}")
 
 
-def _resumed(told: _Told, fact: facts.RunResumed) -> None:
-    told.run.state = step(RUN_TRANSITIONS, told.run.state, facts.type_of(fact))
+def _apply_run_resumed(context: _EventContext, fact: facts.RunResumed) -> None:
+    context.run.state = next_state(RUN_TRANSITIONS, context.run.state, facts.event_type(fact))
 
 
-def _ended(told: _Told, fact: facts.RunCompleted | facts.RunDegraded | facts.RunFailed | facts.RunCancelled) -> None:
-    run = told.run
-    run.state = step(RUN_TRANSITIONS, run.state, facts.type_of(fact))
+def _apply_run_ended(
+    context: _EventContext, fact: facts.RunCompleted | facts.RunDegraded | facts.RunFailed | facts.RunCancelled
+) -> None:
+    run = context.run
+    run.state = next_state(RUN_TRANSITIONS, run.state, facts.event_type(fact))
     if run.damaged_at < 0:
-        run.message = cut(fact.message)
+        run.message = truncate(fact.message)
     run.open_questions = 0
-    told.rows.leave_pending(run.run_id)
+    context.rows.mark_unanswered(run.run_id)
 
 
-def _asked(told: _Told, fact: facts.ApprovalRequested | facts.InputRequested | facts.ConsentRequested) -> None:
-    question, run = fact.question, told.run
-    if told.rows.action(run.run_id, question.action_id) is not None:
+def _apply_question_asked(
+    context: _EventContext, fact: facts.ApprovalRequested | facts.InputRequested | facts.ConsentRequested
+) -> None:
+    question, run = fact.question, context.run
+    if context.rows.get_action(run.run_id, question.action_id) is not None:
         raise IllegalTransitionError(f"{question.action_id} was asked twice")
     is_open = not run.state.is_over
-    told.rows.add_action(
+    context.rows.add_action(
         IndexedAction(
-            number=told.position,
+            number=context.position,
             action_id=question.action_id,
             run_id=run.run_id,
-            status=ActionState.PENDING.name if is_open else LEFT,
+            status=ActionState.PENDING.name if is_open else UNANSWERED_STATUS,
             agent=run.agent,
             requester=run.requester,
             created_by=run.created_by,
@@ -107,78 +111,78 @@ def _asked(told: _Told, fact: facts.ApprovalRequested | facts.InputRequested | f
             kind=question.kind,
             payload_hash=question.payload_hash,
             risk=_encode(question.risk).decode(),
-            asked_at=stored_int(question.asked_at),
-            expires_at=stored_int(question.expires_at),
-            asked_seq=told.event.seq,
+            asked_at=clamp_integer(question.asked_at),
+            expires_at=clamp_integer(question.expires_at),
+            asked_seq=context.event.seq,
         )
     )
     run.open_questions += is_open
 
 
-def _granted(told: _Told, fact: Any) -> None:
-    _decided(told, fact, "granted")
+def _apply_granted(context: _EventContext, fact: Any) -> None:
+    _apply_decision(context, fact, "granted")
 
 
-def _rejected(told: _Told, fact: Any) -> None:
-    _decided(told, fact, "rejected")
+def _apply_rejected(context: _EventContext, fact: Any) -> None:
+    _apply_decision(context, fact, "rejected")
 
 
-def _expired(told: _Told, fact: Any) -> None:
-    _decided(told, fact, "expired")
+def _apply_expired(context: _EventContext, fact: Any) -> None:
+    _apply_decision(context, fact, "expired")
 
 
-def _decided(told: _Told, fact: Any, word: str) -> None:
-    action = _moved(told, fact.action_id, word)
-    action.decided_at, action.decided_by = stored_int(told.event.at), fact.answer.by
+def _apply_decision(context: _EventContext, fact: Any, transition: str) -> None:
+    action = _transition_action(context, fact.action_id, transition)
+    action.decided_at, action.decided_by = clamp_integer(context.event.at), fact.answer.by
 
 
-def _voided(told: _Told, fact: facts.ActionVoided) -> None:
-    _moved(told, fact.action_id, "voided")
+def _apply_action_voided(context: _EventContext, fact: facts.ApprovalVoided) -> None:
+    _transition_action(context, fact.action_id, "voided")
 
 
-def _invoked(told: _Told, fact: facts.InvocationStarted) -> None:
+def _apply_invocation_started(context: _EventContext, fact: facts.InvocationStarted) -> None:
     if fact.action_id:
-        _moved(told, fact.action_id, "tool.invocation.started")
+        _transition_action(context, fact.action_id, "tool.invocation.started")
 
 
-def _moved(told: _Told, action_id: str, word: str) -> IndexedAction:
-    action = told.rows.action(told.run.run_id, action_id)
+def _transition_action(context: _EventContext, action_id: str, transition: str) -> IndexedAction:
+    action = context.rows.get_action(context.run.run_id, action_id)
     if action is None:
         raise IllegalTransitionError(f"{action_id} was never asked")
-    state = step(ACTION_TRANSITIONS, action.state, word)
+    state = next_state(ACTION_TRANSITIONS, action.state, transition)
     if action.status == ActionState.PENDING.name:
-        told.run.open_questions -= 1
+        context.run.open_questions -= 1
     action.state, action.status = state, state.name
     return action
 
 
-_Change = Callable[[_Told, Any], None]
+_EventHandler = Callable[[_EventContext, Any], None]
 
 #: Every other fact changes no row beyond its last event.
-_CHANGES = cast(
-    Mapping[type, _Change],
+_HANDLERS = cast(
+    Mapping[type, _EventHandler],
     {
-        facts.RunStarted: _started,
-        facts.UserSaid: _said,
-        facts.RunPaused: _paused,
-        facts.RunResumed: _resumed,
-        facts.RunCompleted: _ended,
-        facts.RunDegraded: _ended,
-        facts.RunFailed: _ended,
-        facts.RunCancelled: _ended,
-        facts.ApprovalRequested: _asked,
-        facts.InputRequested: _asked,
-        facts.ConsentRequested: _asked,
-        facts.ApprovalGranted: _granted,
-        facts.InputProvided: _granted,
-        facts.ConsentGranted: _granted,
-        facts.ApprovalRejected: _rejected,
-        facts.InputRefused: _rejected,
-        facts.ConsentRefused: _rejected,
-        facts.ApprovalExpired: _expired,
-        facts.InputExpired: _expired,
-        facts.ConsentExpired: _expired,
-        facts.ActionVoided: _voided,
-        facts.InvocationStarted: _invoked,
+        facts.RunStarted: _apply_run_started,
+        facts.UserMessageReceived: _apply_user_said,
+        facts.RunPaused: _apply_run_paused,
+        facts.RunResumed: _apply_run_resumed,
+        facts.RunCompleted: _apply_run_ended,
+        facts.RunDegraded: _apply_run_ended,
+        facts.RunFailed: _apply_run_ended,
+        facts.RunCancelled: _apply_run_ended,
+        facts.ApprovalRequested: _apply_question_asked,
+        facts.InputRequested: _apply_question_asked,
+        facts.ConsentRequested: _apply_question_asked,
+        facts.ApprovalGranted: _apply_granted,
+        facts.InputProvided: _apply_granted,
+        facts.ConsentGranted: _apply_granted,
+        facts.ApprovalRejected: _apply_rejected,
+        facts.InputRefused: _apply_rejected,
+        facts.ConsentRefused: _apply_rejected,
+        facts.ApprovalExpired: _apply_expired,
+        facts.InputExpired: _apply_expired,
+        facts.ConsentExpired: _apply_expired,
+        facts.ApprovalVoided: _apply_action_voided,
+        facts.InvocationStarted: _apply_invocation_started,
     },
 )

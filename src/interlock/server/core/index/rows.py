@@ -10,8 +10,8 @@ from ....domain.state.lifecycle import RUN_STATUS, ActionState, RunState
 _Row = TypeVar("_Row")
 
 #: The words for runs that may still go on, and for those that do right now.
-UNFINISHED = frozenset({"RUNNING", "PAUSED_APPROVAL", "PAUSED_CONSENT"})
-RUNNING = frozenset({"RUNNING"})
+UNFINISHED_STATUSES = frozenset({"RUNNING", "PAUSED_APPROVAL", "PAUSED_CONSENT"})
+RUNNING_STATUSES = frozenset({"RUNNING"})
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     requester: str | None = None
     parent_run_id: str | None = None
     #: Runs inside calls of others are left out unless asked for.
-    inside: bool = False
+    include_child_runs: bool = False
     #: Words in the task or the id.
     text: str | None = None
     limit: int = 50

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from ....domain.chain import Entry, decode_event
+from ....domain.chain import LogEntry, decode_event
 from ....domain.errors import LogCorruptError
 from ....domain.event import Event
-from ....storage.event_log import Placed
+from ....storage.event_log import FeedEntry
 
 _T = TypeVar("_T")
 
@@ -14,34 +14,34 @@ _T = TypeVar("_T")
 class LiveEvent:
     """One event of the log, with its place among the events of all runs (0: not known, it was read with its run)."""
 
-    __slots__ = ("_event", "_forms", "_is_read", "entry", "position", "problem")
+    __slots__ = ("_event", "_forms", "_is_decoded", "entry", "position", "problem")
 
-    def __init__(self, position: int, entry: Entry) -> None:
+    def __init__(self, position: int, entry: LogEntry) -> None:
         self.position = position
         self.entry = entry
         #: Why it cannot be read; empty for nearly all.
         self.problem = ""
         self._event: Event | None = None
-        self._is_read = False
-        self._forms: dict[str, object] = {}
+        self._is_decoded = False
+        self._rendered: dict[str, object] = {}
 
     @property
     def event(self) -> Event | None:
         """None when what the log has cannot be read: `problem` says why."""
-        if not self._is_read:
+        if not self._is_decoded:
             try:
                 self._event = decode_event(self.entry)
             except LogCorruptError as error:
                 self.problem = str(error)
-            self._is_read = True
+            self._is_decoded = True
         return self._event
 
-    def once(self, form: str, make: Callable[["LiveEvent"], _T]) -> _T:
+    def render_once(self, form: str, make: Callable[["LiveEvent"], _T]) -> _T:
         """What `make` returns for this event, made for the first who asks for that form."""
-        if form not in self._forms:
-            self._forms[form] = make(self)
-        return self._forms[form]  # pyright: ignore[reportReturnType]  # one form has one `make`
+        if form not in self._rendered:
+            self._rendered[form] = make(self)
+        return self._rendered[form]  # pyright: ignore[reportReturnType]  # one form has one `make`
 
 
-def live(placed: Placed) -> LiveEvent:
-    return LiveEvent(placed.position, placed.entry)
+def to_live_event(feed_entry: FeedEntry) -> LiveEvent:
+    return LiveEvent(feed_entry.position, feed_entry.entry)

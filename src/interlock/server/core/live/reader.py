@@ -20,28 +20,30 @@ MAX_QUEUED_BYTES = 2 << 20
 PAGE_EVENTS = 200
 
 #: The events of the log after a place, so many at most.
-ReadAfter: TypeAlias = Callable[[int, int], Awaitable[list[LiveEvent]]]
+PageLoader: TypeAlias = Callable[[int, int], Awaitable[list[LiveEvent]]]
 #: Those of them that may be shown.
-Pick: TypeAlias = Callable[[list[LiveEvent]], Awaitable[list[LiveEvent]]]
+EventFilter: TypeAlias = Callable[[list[LiveEvent]], Awaitable[list[LiveEvent]]]
 
 
-class Reader:
+class EventReader:
     """Iterate over it once: each item is a list of events in their order, never empty. It ends when the hub closes."""
 
-    def __init__(self, after: int, place: Callable[[LiveEvent], int], read_after: ReadAfter, pick: Pick) -> None:
+    def __init__(
+        self, after: int, position_of: Callable[[LiveEvent], int], read_after: PageLoader, filter_events: EventFilter
+    ) -> None:
         #: The place of the last event that was seen.
-        self.at = after
-        self._place = place
+        self.cursor = after
+        self._position_of = position_of
         self._read_after = read_after
-        self._pick = pick
+        self._filter_events = filter_events
         self._is_behind = True
-        self._is_over = False
+        self._is_closed = False
         self._queue: list[LiveEvent] = []
         self._queued_bytes = 0
-        self._woken = asyncio.Event()
+        self._wake_event = asyncio.Event()
 
     @property
-    def queued(self) -> int:
+    def queue_size(self) -> int:
         return len(self._queue)
 
     def push(self, page: Sequence[LiveEvent]) -> None:
@@ -51,49 +53,49 @@ class Reader:
         self._queue += page
         self._queued_bytes += sum(len(live.entry.body) for live in page)
         if len(self._queue) > MAX_QUEUED or self._queued_bytes > MAX_QUEUED_BYTES:
-            self._fall_behind()
-        self._woken.set()
+            self._drop_queue()
+        self._wake_event.set()
 
-    def end(self) -> None:
-        self._is_over = True
-        self._woken.set()
+    def close(self) -> None:
+        self._is_closed = True
+        self._wake_event.set()
 
-    def __aiter__(self) -> "Reader":
+    def __aiter__(self) -> "EventReader":
         return self
 
     async def __anext__(self) -> list[LiveEvent]:
-        while not self._is_over:
+        while not self._is_closed:
             try:
-                shown = await self._next()
+                shown = await self._read_next()
             except BaseException:
-                self._fall_behind()
+                self._drop_queue()
                 raise
             if shown:
                 return shown
         raise StopAsyncIteration
 
-    async def _next(self) -> list[LiveEvent]:
-        page = await (self._from_log() if self._is_behind else self._from_queue())
-        fresh = [live for live in page if self._place(live) > self.at]
-        shown = await self._pick(fresh) if fresh else []
-        if fresh:
-            self.at = self._place(fresh[-1])
+    async def _read_next(self) -> list[LiveEvent]:
+        page = await (self._read_from_log() if self._is_behind else self._read_from_queue())
+        new_events = [live for live in page if self._position_of(live) > self.cursor]
+        shown = await self._filter_events(new_events) if new_events else []
+        if new_events:
+            self.cursor = self._position_of(new_events[-1])
         return shown
 
-    async def _from_log(self) -> list[LiveEvent]:
+    async def _read_from_log(self) -> list[LiveEvent]:
         self._is_behind = False
-        page = await self._read_after(self.at, PAGE_EVENTS)
+        page = await self._read_after(self.cursor, PAGE_EVENTS)
         if len(page) == PAGE_EVENTS:
-            self._fall_behind()
+            self._drop_queue()
         return page
 
-    async def _from_queue(self) -> list[LiveEvent]:
+    async def _read_from_queue(self) -> list[LiveEvent]:
         if not self._queue:
-            self._woken.clear()
-            await self._woken.wait()
+            self._wake_event.clear()
+            await self._wake_event.wait()
         page, self._queue, self._queued_bytes = self._queue, [], 0
         return page
 
-    def _fall_behind(self) -> None:
+    def _drop_queue(self) -> None:
         self._is_behind = True
         self._queue, self._queued_bytes = [], 0

@@ -19,77 +19,84 @@ from ....domain.errors import ConfigurationError
 from ..settings import AgentTable
 from .agents import ServedAgent
 
-GROUP = "interlock.agents"
+ENTRY_POINT_GROUP = "interlock.agents"
 #: How an agent is called that nobody gave a name.
-_NAMELESS = "agent"
+_DEFAULT_AGENT_NAME = "agent"
 
 
-def load_agents(tables: Mapping[str, AgentTable], named: Iterable[str]) -> list[ServedAgent]:
+def load_agents(tables: Mapping[str, AgentTable], references: Iterable[str]) -> list[ServedAgent]:
     """What the configuration and the command name. Where they name nothing: what installed packages offer."""
-    _import_from_here()
-    found = [_with_table(_load(table.object), name, table) for name, table in tables.items()]
-    found += [_with_name(_load(each), each.replace(":", ".").rpartition(".")[2]) for each in named]
-    return found or [_with_name(_load(point.value), point.name) for point in entry_points(group=GROUP)]
+    _append_current_folder_to_path()
+    found = [_apply_table(_load_agent(table.object), name, table) for name, table in tables.items()]
+    found += [
+        _apply_default_name(_load_agent(reference), reference.replace(":", ".").rpartition(".")[2])
+        for reference in references
+    ]
+    return found or [
+        _apply_default_name(_load_agent(point.value), point.name) for point in entry_points(group=ENTRY_POINT_GROUP)
+    ]
 
 
-def _load(named: str) -> ServedAgent:
-    module, colon, name = named.partition(":")
+def _load_agent(reference: str) -> ServedAgent:
+    module, colon, name = reference.partition(":")
     if not (module and colon and name):
         raise ConfigurationError(
-            f"{named!r} names no agent: it has to be like `package.module:name`. Nothing was started."
+            f"{reference!r} names no agent: it has to be like `package.module:name`. Nothing was started."
         )
     try:
         loaded: Any = import_module(module)
         for part in name.split("."):
             loaded = getattr(loaded, part)
     except Exception as error:  # the module is somebody's code, and runs here
-        raise _not_loaded(named, error, _shadowed(module)) from error
-    return _served(loaded, named)
+        raise _build_loading_error(reference, error, _describe_shadowing(module)) from error
+    return _to_served_agent(loaded, reference)
 
 
-def _served(loaded: Any, named: str) -> ServedAgent:
+def _to_served_agent(loaded: Any, reference: str) -> ServedAgent:
     if callable(loaded) and not isinstance(loaded, Agent | ServedAgent):
         try:
             loaded = loaded()
         except Exception as error:
-            raise _not_loaded(named, error) from error
+            raise _build_loading_error(reference, error) from error
     if isinstance(loaded, Agent):
         return ServedAgent(agent=loaded)
     if isinstance(loaded, ServedAgent):
         return loaded
-    raise ConfigurationError(f"{named!r} is a {type(loaded).__name__}, and has to be an Agent. Nothing was started.")
+    raise ConfigurationError(
+        f"{reference!r} is a {type(loaded).__name__}, and has to be an Agent. Nothing was started."
+    )
 
 
-def _not_loaded(named: str, error: Exception, hint: str = "") -> ConfigurationError:
-    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return ConfigurationError(f"The agent {named!r} cannot be loaded: {words}.{hint} Nothing was started.")
+def _build_loading_error(reference: str, error: Exception, hint: str = "") -> ConfigurationError:
+    cause = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return ConfigurationError(f"The agent {reference!r} cannot be loaded: {cause}.{hint} Nothing was started.")
 
 
-def _with_table(served: ServedAgent, name: str, table: AgentTable) -> ServedAgent:
+def _apply_table(served: ServedAgent, name: str, table: AgentTable) -> ServedAgent:
     """The name in the configuration is the one that runs, keys and lists know."""
-    said = {
+    configured = {
         "description": table.description,
         "on_rejection": table.on_rejection,
         "mode": table.mode,
         "workspace": table.workspace,
     }
-    changes: dict[str, Any] = {key: value for key, value in said.items() if value}
+    changes: dict[str, Any] = {key: value for key, value in configured.items() if value}
     return msgspec.structs.replace(served, agent=msgspec.structs.replace(served.agent, name=name), **changes)
 
 
-def _with_name(served: ServedAgent, name: str) -> ServedAgent:
-    if served.name != _NAMELESS:
+def _apply_default_name(served: ServedAgent, name: str) -> ServedAgent:
+    if served.name != _DEFAULT_AGENT_NAME:
         return served
     return msgspec.structs.replace(served, agent=msgspec.structs.replace(served.agent, name=name))
 
 
-def _import_from_here() -> None:
+def _append_current_folder_to_path() -> None:
     """Let modules of the current folder be found, after all others: a `json.py` there replaces nothing."""
     here = os.getcwd()
     sys.path[:] = [*(entry for entry in sys.path if entry and entry != here), here]
 
 
-def _shadowed(module: str) -> str:
+def _describe_shadowing(module: str) -> str:
     """Say that a module of the current folder was not taken, where an installed one of its name was."""
     first = module.partition(".")[0]
     found = getattr(sys.modules.get(first), "__file__", None) or ""

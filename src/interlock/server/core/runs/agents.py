@@ -7,7 +7,7 @@ import msgspec
 from ....agent.agent import Agent
 from ....domain.decision import FailSafeConfig, FailurePolicy
 from ....domain.errors import ConfigurationError
-from ....domain.tool import Mode
+from ....domain.tool import PermissionMode
 
 
 class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,7 +17,7 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
     #: What a rejection, or an answer that does not come in time, does to a run. None: what the agent says, and it
     #: fails where the agent says nothing.
     on_rejection: FailurePolicy | None = None
-    mode: Mode = Mode.DEFAULT
+    mode: PermissionMode = PermissionMode.DEFAULT
     #: The folder that it works in, for agents without tools that say so themselves.
     workspace: str = ""
     secrets: Mapping[str, str] = {}
@@ -26,16 +26,18 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         return self.agent.name
 
-    def as_run_here(self) -> Agent:
+    def to_server_agent(self) -> Agent:
         """With the fail-safe rules of runs on a server: a person's no ends the run, unless somebody says otherwise."""
         own = self.agent.fail_safe
-        after = self.on_rejection or own.rejection_policy
-        if after is None and own.approval_denial_policy == FailSafeConfig().approval_denial_policy:
-            after = "fail"
-        return msgspec.structs.replace(self.agent, fail_safe=msgspec.structs.replace(own, rejection_policy=after))
+        rejection_policy = self.on_rejection or own.rejection_policy
+        if rejection_policy is None and own.approval_denial_policy == FailSafeConfig().approval_denial_policy:
+            rejection_policy = "fail"
+        return msgspec.structs.replace(
+            self.agent, fail_safe=msgspec.structs.replace(own, rejection_policy=rejection_policy)
+        )
 
 
-def by_name(served: "list[ServedAgent]") -> dict[str, ServedAgent]:
+def map_by_name(served: "list[ServedAgent]") -> dict[str, ServedAgent]:
     found: dict[str, ServedAgent] = {}
     for each in served:
         if each.name in found:

@@ -7,8 +7,8 @@ value that only a person has.
 from ....agent.agent import Agent
 from ....domain.decision import Decision, Verdict
 from ....domain.json import JsonObject
-from ....domain.tool import Situation
-from ....models.scripted import ScriptedProvider, Turn, proposed
+from ....domain.tool import CallContext
+from ....models.scripted import ScriptedModel, ScriptedTurn, tool_call
 from ....registry.decorator import tool
 from .agents import ServedAgent
 
@@ -37,7 +37,7 @@ def refund(order: str, amount: float, reason: str = "") -> str:
     return f"Paid back {amount:.2f} for {order}."
 
 
-def _ask_for_audience(arguments: JsonObject, situation: Situation) -> Decision:
+def _ask_for_audience(arguments: JsonObject, situation: CallContext) -> Decision:
     return Decision(
         verdict=Verdict.REQUEST_INPUT,
         reason="Only a person knows who should get it.",
@@ -59,13 +59,15 @@ def send_mailing(subject: str, audience: str = "") -> str:
 
 def refunds() -> ServedAgent:
     turns = [
-        Turn(text="I look the order up first.", calls=(proposed("find_order", {"number": "A-1042"}),)),
-        Turn(calls=(proposed("refund", {"order": "A-1042", "amount": 129.0, "reason": "The parcel was lost."}),)),
-        Turn(text="The order A-1042 was paid back."),
+        ScriptedTurn(text="I look the order up first.", calls=(tool_call("find_order", {"number": "A-1042"}),)),
+        ScriptedTurn(
+            calls=(tool_call("refund", {"order": "A-1042", "amount": 129.0, "reason": "The parcel was lost."}),)
+        ),
+        ScriptedTurn(text="The order A-1042 was paid back."),
     ]
     agent = Agent(
         name="refunds",
-        provider=ScriptedProvider(turns, by_position=True),
+        provider=ScriptedModel(turns, by_position=True),
         tools=[find_order, refund],
         instructions="You look after orders.",
     )
@@ -74,10 +76,10 @@ def refunds() -> ServedAgent:
 
 def mailings() -> ServedAgent:
     turns = [
-        Turn(calls=(proposed("send_mailing", {"subject": "Our new shop"}),)),
-        Turn(text="The mailing is on its way."),
+        ScriptedTurn(calls=(tool_call("send_mailing", {"subject": "Our new shop"}),)),
+        ScriptedTurn(text="The mailing is on its way."),
     ]
-    agent = Agent(name="mailings", provider=ScriptedProvider(turns, by_position=True), tools=[send_mailing])
+    agent = Agent(name="mailings", provider=ScriptedModel(turns, by_position=True), tools=[send_mailing])
     return ServedAgent(agent=agent, description="Sends mailings, to whom a person says.")
 
 

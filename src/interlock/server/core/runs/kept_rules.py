@@ -14,25 +14,25 @@ import msgspec
 
 from ....domain.call import Question
 from ....domain.errors import ConfigurationError
-from ....domain.tool import Mode, Situation, ToolDefinition
+from ....domain.tool import PermissionMode, CallContext, ToolDefinition
 from ....pipeline.parts import RuleChange
 from ....policy.engine.compiled import Compiled, compile_rule
-from ....policy.files.kept import find_rule_problem, load_rule, read_rule
-from ..audit.audit_log import MAX_TEXT_CHARS, Journal
+from ....policy.files.kept import find_rule_problem, load_rule, parse_rule
+from ..audit.audit_log import MAX_TEXT_CHARS, AuditLog
 from ..errors import ConflictError
-from ..identity.guard import Guard
-from ..identity.permissions import AboutRun, Operation, RunFacts, may
+from ..identity.guard import AccessGuard
+from ..identity.permissions import RunOwnership, Operation, RunOwnershipData, is_allowed
 from ..identity.principal import Principal
 from ..index.rows import RunRow
-from .runners import Fleet
+from .runners import AgentRunners
 
-_SITUATIONS = tuple(
-    Situation(run_id="run_rule", mode=mode, interactive=is_interactive)
-    for mode in Mode
+_CALL_CONTEXTS = tuple(
+    CallContext(run_id="run_rule", mode=mode, interactive=is_interactive)
+    for mode in PermissionMode
     for is_interactive in (False, True)
 )
 #: With the other details of a row this is as much as the journal takes. A suggested rule is shorter.
-_MAX_PIECES = 9
+_MAX_RULE_PARTS = 9
 
 
 class RuleTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,26 +47,30 @@ class RuleTarget(msgspec.Struct, frozen=True, kw_only=True):
     denied_reason: str = ""
 
 
-class RuleKeeping:
-    def __init__(self, fleet: Fleet, guard: Guard) -> None:
-        self._fleet = fleet
+class RuleKeeper:
+    def __init__(self, runners: AgentRunners, guard: AccessGuard) -> None:
+        self._runners = runners
         self._guard = guard
 
-    def describe(self, who: Principal, run: RunRow, question: Question) -> RuleTarget | None:
+    def describe_target(self, principal: Principal, run: RunRow, question: Question) -> RuleTarget | None:
         """Return where a rule of this question would be kept; None where none was suggested."""
         if question.kind != "approval" or question.scope != "rule" or not question.suggested_rule:
             return None
-        policy = self._policy(run)
-        others = tuple(self._sharing(policy, run.agent))
-        seen = tuple(name for name in others if may(who, Operation.READ_POLICY, RunFacts(agent=name)))
+        policy = self._get_policy(run)
+        others = tuple(self._list_sharing_agents(policy, run.agent))
+        seen = tuple(
+            name for name in others if is_allowed(principal, Operation.READ_POLICY, RunOwnershipData(agent=name))
+        )
         return RuleTarget(
             file=getattr(policy, "kept_in", ""),
             shared_with=seen,
             hidden_agents=len(others) - len(seen),
-            denied_reason=self._denied_reason(who, run, others) or _find_obstacle(policy),
+            denied_reason=self._find_denied_reason(principal, run, others) or _find_obstacle(policy),
         )
 
-    async def check(self, who: Principal, run: RunRow, question: Question, about: AboutRun, rule: str) -> RuleTarget:
+    async def check_rule(
+        self, principal: Principal, run: RunRow, question: Question, logged_run: RunOwnership, rule: str
+    ) -> RuleTarget:
         """Check everything that keeping this rule needs, and change nothing.
 
         Args:
@@ -77,79 +81,85 @@ class RuleKeeping:
             RefusedError: The rule is not the suggested one or narrower, or they may not keep it.
             ConflictError: The policy cannot keep it.
         """
-        refuse, name = self._guard.refuse, question.action_id
-        await self._guard.check(who, Operation.KEEP_RULE, run, name)
+        refuse, name = self._guard.record_refusal, question.action_id
+        await self._guard.check(principal, Operation.KEEP_RULE, run, name)
         problem = await asyncio.to_thread(find_rule_problem, rule, question.suggested_rule)
         if problem:
             message = f"{problem} Nothing was decided."
             suggested = {"suggested_rule": question.suggested_rule}
-            raise await refuse(who, Operation.KEEP_RULE, name, "rule_not_suggested", message, **suggested)
-        policy = self._policy(run)
-        others = tuple(self._sharing(policy, run.agent))
-        if denied := self._denied_reason(who, run, others):
-            raise await refuse(who, Operation.KEEP_RULE, name, "rule_not_permitted", f"{denied} Nothing was decided.")
-        await self._guard.second_person(who, question, about, self._risk(rule, (run.agent, *others)))
-        await _check_kept(policy, rule)
+            raise await refuse(principal, Operation.KEEP_RULE, name, "rule_not_suggested", message, **suggested)
+        policy = self._get_policy(run)
+        others = tuple(self._list_sharing_agents(policy, run.agent))
+        if denied := self._find_denied_reason(principal, run, others):
+            raise await refuse(
+                principal, Operation.KEEP_RULE, name, "rule_not_permitted", f"{denied} Nothing was decided."
+            )
+        await self._guard.require_second_person(
+            principal, question, logged_run, self._collect_risks(rule, (run.agent, *others))
+        )
+        await _check_keepable(policy, rule)
         return RuleTarget(file=getattr(policy, "kept_in", ""), shared_with=others)
 
-    async def record(self, journal: Journal, change: RuleChange) -> None:
+    async def record_change(self, audit_log: AuditLog, change: RuleChange) -> None:
         """Write the journal's row about a rule: before it is kept, or that it was not kept after all."""
-        runner = self._fleet.runners.get(change.agent)
+        runner = self._runners.by_agent.get(change.agent)
         policy = None if runner is None else runner.app.parts.policy
         detail = {
             "agent": change.agent,
             "run": change.run_id,
             "file": getattr(policy, "kept_in", ""),
-            "shared_with": ", ".join(self._sharing(policy, change.agent)),
+            "shared_with": ", ".join(self._list_sharing_agents(policy, change.agent)),
             "before": change.before,
             "after": change.after,
             **({"problem": change.problem} if change.problem else {}),
-            **dict(_pieces(change.rule)),
+            **dict(_split_rule(change.rule)),
         }
         outcome = "failed" if change.problem else "done"
-        await journal.add(change.by, "policy.rule_kept", change.action_id, outcome=outcome, detail=detail)
+        await audit_log.add(change.by, "policy.rule_kept", change.action_id, outcome=outcome, detail=detail)
 
-    def _policy(self, run: RunRow) -> Any:
+    def _get_policy(self, run: RunRow) -> Any:
         """Return the policy of a run; None where it is not known here, as for a run inside a call of another one."""
-        runner = None if run.parent_run_id else self._fleet.runners.get(run.agent)
+        runner = None if run.parent_run_id else self._runners.by_agent.get(run.agent)
         return None if runner is None else runner.app.parts.policy
 
-    def _sharing(self, policy: Any, agent: str) -> Iterator[str]:
+    def _list_sharing_agents(self, policy: Any, agent: str) -> Iterator[str]:
         kept_in = getattr(policy, "kept_in", "")
-        for name, runner in sorted(self._fleet.runners.items()):
+        for name, runner in sorted(self._runners.by_agent.items()):
             other = runner.app.parts.policy
             is_read = kept_in and kept_in in map(realpath, getattr(other, "own_paths", ()))
             if policy is not None and name != agent and (is_read or other is policy):
                 yield name
 
-    def _denied_reason(self, who: Principal, run: RunRow, others: tuple[str, ...]) -> str:
-        if not may(who, Operation.KEEP_RULE, run):
-            return f"{who.name} may not keep rules of the agent {run.agent} ({Operation.KEEP_RULE.value})."
-        if self._policy(run) is None:
+    def _find_denied_reason(self, principal: Principal, run: RunRow, others: tuple[str, ...]) -> str:
+        if not is_allowed(principal, Operation.KEEP_RULE, run):
+            return f"{principal.name} may not keep rules of the agent {run.agent} ({Operation.KEEP_RULE.value})."
+        if self._get_policy(run) is None:
             return "The policy of this run is not served here by itself, so no rule can be kept. Approve without one."
-        foreign = [name for name in others if not may(who, Operation.KEEP_RULE, RunFacts(agent=name))]
+        foreign = [
+            name for name in others if not is_allowed(principal, Operation.KEEP_RULE, RunOwnershipData(agent=name))
+        ]
         if not foreign:
             return ""
         agents = "another agent" if len(foreign) == 1 else f"{len(foreign)} other agents"
         return (
-            f"The policy file is also used by {agents} for which {who.name} may not keep rules. Approve without a "
+            f"The policy file is also used by {agents} for which {principal.name} may not keep rules. Approve without a "
             "rule, or ask someone who may."
         )
 
-    def _risk(self, rule: str, agents: tuple[str, ...]) -> set[str]:
+    def _collect_risks(self, rule: str, agents: tuple[str, ...]) -> set[str]:
         """Return every risk of every tool that the rule could allow a call of."""
-        compiled = _compiled(rule)
-        tools = (tool for name in agents for tool in self._fleet.runners[name].app.registry)
-        return {risk.value for tool in tools if compiled is None or _may_fit(compiled, tool) for risk in tool.risk}
+        compiled = _try_compile(rule)
+        tools = (tool for name in agents for tool in self._runners.by_agent[name].app.registry)
+        return {risk.value for tool in tools if compiled is None or _can_match(compiled, tool) for risk in tool.risk}
 
 
-def _pieces(rule: str) -> Iterator[tuple[str, str]]:
+def _split_rule(rule: str) -> Iterator[tuple[str, str]]:
     """The journal cuts what is longer than a line of it."""
-    for at in range(min(_MAX_PIECES, -(-len(rule) // MAX_TEXT_CHARS))):
+    for at in range(min(_MAX_RULE_PARTS, -(-len(rule) // MAX_TEXT_CHARS))):
         yield f"rule.{at + 1}" if at else "rule", rule[at * MAX_TEXT_CHARS : (at + 1) * MAX_TEXT_CHARS]
 
 
-async def _check_kept(policy: Any, rule: str) -> None:
+async def _check_keepable(policy: Any, rule: str) -> None:
     preview, problem = getattr(policy, "preview_keep", None), _find_obstacle(policy)
     try:
         if preview is not None and not problem:
@@ -167,14 +177,14 @@ def _find_obstacle(policy: Any) -> str:
     return "This policy has no file that rules can be kept in."
 
 
-def _compiled(rule: str) -> Compiled | None:
+def _try_compile(rule: str) -> Compiled | None:
     """Return the rule to be matched; None where it is in the words of another policy engine."""
     try:
-        return compile_rule(load_rule(read_rule(rule)))
+        return compile_rule(load_rule(parse_rule(rule)))
     except ConfigurationError:
         return None
 
 
-def _may_fit(rule: Compiled, tool: ToolDefinition) -> bool:
+def _can_match(rule: Compiled, tool: ToolDefinition) -> bool:
     """Could it allow a call of this tool, in whatever mode?"""
-    return any(rule.fits_tool(tool, situation) for situation in _SITUATIONS)
+    return any(rule.matches_tool(tool, context) for context in _CALL_CONTEXTS)

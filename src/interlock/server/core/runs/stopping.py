@@ -11,17 +11,17 @@ import msgspec
 
 from ....domain.errors import InterlockError
 from ....domain.state.lifecycle import RunState
-from ..index.index import Index
-from ..index.rows import RUNNING, UNFINISHED, RunQuery, RunRow
+from ..index.index import RunIndex
+from ..index.rows import RUNNING_STATUSES, UNFINISHED_STATUSES, RunQuery, RunRow
 
 #: How long is waited for all of them.
 STOP_SECONDS = 20.0
-_AT_ONCE = 25
-_PAGE = 1_000
-_MAX_LOOKS = 5
+_MAX_CONCURRENT_STOPS = 25
+_PAGE_SIZE = 1_000
+_MAX_ROUNDS = 5
 
 
-class Stopped(msgspec.Struct, frozen=True, kw_only=True):
+class AgentStopResult(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     #: How many runs were ended by it.
     cancelled: int
@@ -29,49 +29,59 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True):
     unfinished: tuple[str, ...]
 
 
-class Stopping:
+class AgentStop:
     """Of one agent, once."""
 
-    def __init__(self, index: Index, agent: str, end: Callable[[RunRow], Awaitable[RunRow]]) -> None:
+    def __init__(self, index: RunIndex, agent: str, cancel_run: Callable[[RunRow], Awaitable[RunRow]]) -> None:
         """`end`: ends one run and says how it is afterwards."""
         self._index = index
         self._agent = agent
-        self._end = end
-        self._ending: dict[str, asyncio.Task[RunRow | None]] = {}
+        self._cancel_run = cancel_run
+        self._cancel_tasks: dict[str, asyncio.Task[RunRow | None]] = {}
 
-    async def run(self) -> Stopped:
-        until = asyncio.get_running_loop().time() + STOP_SECONDS
-        for _ in range(_MAX_LOOKS):
-            if not (fresh := [row for row in await self._unfinished() if row.run_id not in self._ending]):
+    async def cancel_all(self) -> AgentStopResult:
+        deadline = asyncio.get_running_loop().time() + STOP_SECONDS
+        for _ in range(_MAX_ROUNDS):
+            if not (new_rows := [row for row in await self._list_unfinished() if row.run_id not in self._cancel_tasks]):
                 break
-            await self._all((row for row in fresh if row.status in RUNNING), len(fresh), until)
-            await self._all((row for row in fresh if row.status not in RUNNING), _AT_ONCE, until)
-        found = [task.result() for task in self._ending.values() if task.done()]
-        return Stopped(
+            await self._cancel_in_batches(
+                (row for row in new_rows if row.status in RUNNING_STATUSES), len(new_rows), deadline
+            )
+            await self._cancel_in_batches(
+                (row for row in new_rows if row.status not in RUNNING_STATUSES), _MAX_CONCURRENT_STOPS, deadline
+            )
+        found = [task.result() for task in self._cancel_tasks.values() if task.done()]
+        return AgentStopResult(
             agent=self._agent,
             cancelled=sum(row is not None and row.state is RunState.CANCELLED for row in found),
-            unfinished=tuple(row.run_id for row in await self._unfinished()),
+            unfinished=tuple(row.run_id for row in await self._list_unfinished()),
         )
 
-    async def _all(self, rows: Iterable[RunRow], at_once: int, until: float) -> None:
+    async def _cancel_in_batches(self, rows: Iterable[RunRow], max_concurrent: int, deadline: float) -> None:
         loop, waiting = asyncio.get_running_loop(), list(rows)
-        while waiting and (left := until - loop.time()) > 0:
-            now, waiting = waiting[:at_once], waiting[at_once:]
-            tasks = [asyncio.create_task(self._one(row)) for row in now]
-            self._ending |= {row.run_id: task for row, task in zip(now, tasks, strict=True)}
-            await asyncio.wait(tasks, timeout=left)
+        while waiting and (remaining := deadline - loop.time()) > 0:
+            batch, waiting = waiting[:max_concurrent], waiting[max_concurrent:]
+            tasks = [asyncio.create_task(self._try_cancel(row)) for row in batch]
+            self._cancel_tasks |= {row.run_id: task for row, task in zip(batch, tasks, strict=True)}
+            await asyncio.wait(tasks, timeout=remaining)
 
-    async def _one(self, row: RunRow) -> RunRow | None:
+    async def _try_cancel(self, row: RunRow) -> RunRow | None:
         try:
-            return await self._end(row)
+            return await self._cancel_run(row)
         except InterlockError:  # it came to its end in another way
             return None
 
-    async def _unfinished(self) -> list[RunRow]:
+    async def _list_unfinished(self) -> list[RunRow]:
         found, cursor = list[RunRow](), ""
         while True:
-            query = RunQuery(statuses=UNFINISHED, agent=self._agent, inside=True, limit=_PAGE, cursor=cursor)
-            page = await self._index.runs(query)
+            query = RunQuery(
+                statuses=UNFINISHED_STATUSES,
+                agent=self._agent,
+                include_child_runs=True,
+                limit=_PAGE_SIZE,
+                cursor=cursor,
+            )
+            page = await self._index.list_runs(query)
             found += page.rows
             cursor = page.next_cursor
             if not cursor:

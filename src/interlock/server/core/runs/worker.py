@@ -15,7 +15,7 @@ from time import time_ns
 
 from ....domain.errors import DecisionConflictError, InterlockError, RunClaimedError, RunEndedError
 from ....domain.event import (
-    RUN_ENDS,
+    TERMINAL_EVENTS,
     ApprovalGranted,
     ApprovalRejected,
     ConsentGranted,
@@ -24,106 +24,106 @@ from ....domain.event import (
     InputRefused,
 )
 from ....runs.handle import RunHandle
-from ....runs.inbox import AROUND_IS_OVER
-from ..index.index import Index
-from ..index.rows import RUNNING, UNFINISHED, RunQuery, RunRow
+from ....runs.inbox import PARENT_ENDED
+from ..index.index import RunIndex
+from ..index.rows import RUNNING_STATUSES, UNFINISHED_STATUSES, RunQuery, RunRow
 from ..live.event import LiveEvent
-from ..live.hub import Hub
-from .resume_check import Prospects
-from .runners import Fleet
+from ..live.hub import EventHub
+from .resume_check import ResumeCheck
+from .runners import AgentRunners
 
 logger = logging.getLogger("interlock.server")
 
 #: That nobody answered in time is written by whoever moves the run on, so nobody has to be told.
-_ANSWERS = (ApprovalGranted, ApprovalRejected, InputProvided, InputRefused, ConsentGranted, ConsentRefused)
-_PAGE = 500
+_ANSWER_EVENTS = (ApprovalGranted, ApprovalRejected, InputProvided, InputRefused, ConsentGranted, ConsentRefused)
+_PAGE_SIZE = 500
 #: How many runs are taken up at once: each is read from the log.
-_OPENED_AT_ONCE = 50
+_MAX_CONCURRENT_OPENS = 50
 #: Somebody who answers has a run for a moment; another process may have it for long, and then moves it on itself.
-_TRY_AGAIN_SECONDS = (0.02, 0.02, 0.04, 0.08, 0.16, 0.3, 0.5, 0.5, 0.5)
+_RETRY_SECONDS = (0.02, 0.02, 0.04, 0.08, 0.16, 0.3, 0.5, 0.5, 0.5)
 #: Timers are looked at this often at least, whatever the clock does; and when a question is late that nobody here can
 #: do anything about.
-_LOOK_SECONDS = 5.0
-_LATE_SECONDS = 1.0
+_POLL_SECONDS = 5.0
+_EXPIRED_POLL_SECONDS = 1.0
 #: How often it is looked for runs that another server left behind.
-_SEARCH_SECONDS = 15.0
+_RECOVERY_SECONDS = 15.0
 
 
-class Worker:
-    def __init__(self, fleet: Fleet, index: Index, hub: Hub, now: Callable[[], int] = time_ns) -> None:
-        self._fleet = fleet
+class RunWorker:
+    def __init__(self, runners: AgentRunners, index: RunIndex, hub: EventHub, now: Callable[[], int] = time_ns) -> None:
+        self._runners = runners
         self._index = index
         self._hub = hub
         self._now = now
-        self._prospects = Prospects(fleet, now)
-        self._moving: dict[str, asyncio.Task[None]] = {}
-        self._again: set[str] = set()
+        self._resume_check = ResumeCheck(runners, now)
+        self._run_tasks: dict[str, asyncio.Task[None]] = {}
+        self._woken_again: set[str] = set()
         #: In a run inside of these, somebody answered: they are opened whatever else is open in there.
-        self._answered_inside: set[str] = set()
+        self._parents_of_answered: set[str] = set()
         #: They could not be moved on, for a reason that will not go away by itself.
         self._failed: set[str] = set()
         #: The runs that were woken because of the time.
-        self._late: set[str] = set()
-        self._opening = asyncio.Semaphore(_OPENED_AT_ONCE)
+        self._woken_expired: set[str] = set()
+        self._open_limit = asyncio.Semaphore(_MAX_CONCURRENT_OPENS)
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._deaf: Callable[[], None] = lambda: None
-        self.stopping = False
+        self._unsubscribe: Callable[[], None] = lambda: None
+        self.is_stopping = False
         #: Were the runs looked at that were left behind?
-        self.recovered = asyncio.Event()
+        self.recovery_done = asyncio.Event()
 
     async def start(self) -> None:
-        self._deaf = self._hub.on_change(self._heard)
-        self._tasks = [asyncio.create_task(work()) for work in (self._search_on, self._mind_the_time)]
+        self._unsubscribe = self._hub.subscribe(self._on_events)
+        self._tasks = [asyncio.create_task(work()) for work in (self._recover_periodically, self._watch_expiries)]
 
     async def stop(self, seconds: float) -> None:
         """Let the calls under way end, as long as that takes no longer. Runs are kept as they are."""
-        self.stopping = True
-        self._deaf()
+        self.is_stopping = True
+        self._unsubscribe()
         for task in self._tasks:
             task.cancel()
-        for handle in self._fleet.moving():
+        for handle in self._runners.list_active_handles():
             handle.pause()
         loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
-        while self._moving and loop.time() < until:
-            await asyncio.wait(list(self._moving.values()), timeout=until - loop.time())
-        moving = list(self._moving.values())
-        for task in moving:
+        deadline = loop.time() + seconds
+        while self._run_tasks and loop.time() < deadline:
+            await asyncio.wait(list(self._run_tasks.values()), timeout=deadline - loop.time())
+        run_tasks = list(self._run_tasks.values())
+        for task in run_tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, *moving, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *run_tasks, return_exceptions=True)
 
-    def follow(self, handle: RunHandle) -> None:
+    def track(self, handle: RunHandle) -> None:
         """A run that was just started: whatever becomes of it is noticed."""
-        if handle.run_id in self._moving:
-            self._again.add(handle.run_id)
+        if handle.run_id in self._run_tasks:
+            self._woken_again.add(handle.run_id)
         else:
-            self._moving[handle.run_id] = asyncio.create_task(self._move(handle.run_id, handle))
+            self._run_tasks[handle.run_id] = asyncio.create_task(self._drive_run(handle.run_id, handle))
 
     def wake(self, run_id: str) -> None:
         """There may be something to do in it now."""
-        if self.stopping:
+        if self.is_stopping:
             return
         self._failed.discard(run_id)
-        if run_id in self._moving:
-            self._again.add(run_id)
+        if run_id in self._run_tasks:
+            self._woken_again.add(run_id)
         else:
-            self._moving[run_id] = asyncio.create_task(self._move(run_id))
+            self._run_tasks[run_id] = asyncio.create_task(self._drive_run(run_id))
 
-    def _heard(self, page: Sequence[LiveEvent]) -> None:
+    def _on_events(self, page: Sequence[LiveEvent]) -> None:
         self._changed.set()
         for live in page:
             event = live.event
             # The end of a run inside a call lets the run around it go on.
-            if event is not None and isinstance(event.fact, (*_ANSWERS, *RUN_ENDS)):
+            if event is not None and isinstance(event.fact, (*_ANSWER_EVENTS, *TERMINAL_EVENTS)):
                 self.wake(event.run_id)
 
-    async def _move(self, run_id: str, handle: RunHandle | None = None) -> None:
+    async def _drive_run(self, run_id: str, handle: RunHandle | None = None) -> None:
         try:
             while True:
-                self._again.discard(run_id)
+                self._woken_again.discard(run_id)
                 try:
-                    await self._move_once(run_id, handle)
+                    await self._drive_once(run_id, handle)
                 except (InterlockError, OSError) as error:
                     self._failed.add(run_id)
                     logger.warning("%s was not moved on: %s: %s", run_id, type(error).__name__, error)
@@ -132,115 +132,117 @@ class Worker:
                     logger.exception("%s was not moved on", run_id)
                 handle = None
                 # Nothing is awaited between this look and the end: a wake-up is heard here, or makes a new task.
-                if run_id not in self._again or self.stopping:
+                if run_id not in self._woken_again or self.is_stopping:
                     return
         finally:
-            del self._moving[run_id]
+            del self._run_tasks[run_id]
 
-    async def _move_once(self, run_id: str, handle: RunHandle | None) -> None:
+    async def _drive_once(self, run_id: str, handle: RunHandle | None) -> None:
         if handle is None:
-            row = await self._index.run(run_id)
+            row = await self._index.get_run(run_id)
             if row is None or not row.created_by:
                 return
             if row.parent_run_id:
-                await self._move_around(row)
+                await self._wake_parent(row)
                 return
-            handle = await self._open(row)
+            handle = await self._open_run(row)
         if handle is not None:
-            if self.stopping:
+            if self.is_stopping:
                 handle.pause()
             await handle.result()
 
-    async def _move_around(self, row: RunRow) -> None:
+    async def _wake_parent(self, row: RunRow) -> None:
         """It goes on inside the run around it. When that is over, nobody waits for it any more."""
-        around = await self._index.run(row.parent_run_id)
-        if around is None:
+        parent = await self._index.get_run(row.parent_run_id)
+        if parent is None:
             return
-        if not around.is_over:
+        if not parent.is_over:
             if not row.is_over:
-                self._answered_inside.add(around.run_id)
-            self.wake(around.run_id)
+                self._parents_of_answered.add(parent.run_id)
+            self.wake(parent.run_id)
         elif not row.is_over:
             with suppress(RunEndedError, DecisionConflictError):
-                await self._fleet.desk(row.agent).cancel(row.run_id, AROUND_IS_OVER)
+                await self._runners.get_inbox(row.agent).cancel(row.run_id, PARENT_ENDED)
 
-    async def _open(self, row: RunRow) -> RunHandle | None:
+    async def _open_run(self, row: RunRow) -> RunHandle | None:
         """On its way; None when there is nothing to do in it, or another process does it."""
-        runner = self._fleet.runners.get(row.agent)
+        runner = self._runners.by_agent.get(row.agent)
         if runner is None or row.is_over:
             return None
-        inside = row.run_id in self._answered_inside
-        self._answered_inside.discard(row.run_id)
-        for seconds in _TRY_AGAIN_SECONDS:
-            async with self._opening:
-                live = runner.live.get(row.run_id)
+        has_answered_child = row.run_id in self._parents_of_answered
+        self._parents_of_answered.discard(row.run_id)
+        for seconds in _RETRY_SECONDS:
+            async with self._open_limit:
+                live = runner.live_handles.get(row.run_id)
                 if live is not None:
                     return live
-                if self.stopping or not (inside or await self._prospects.can_go_on(row)):
+                if self.is_stopping or not (has_answered_child or await self._resume_check.can_resume(row)):
                     return None
                 with suppress(RunClaimedError):
                     return await runner.open(row.run_id)
             await asyncio.sleep(seconds)
-        if inside:
-            self._answered_inside.add(row.run_id)
+        if has_answered_child:
+            self._parents_of_answered.add(row.run_id)
         logger.info("%s is moved on by another process", row.run_id)
         return None
 
-    async def _search_on(self) -> None:
+    async def _recover_periodically(self) -> None:
         """What was left behind by a process that is gone. A run that waits for people is left alone."""
         while True:
-            wanted = RUNNING if self.recovered.is_set() else UNFINISHED
-            if await self._search(wanted):
-                self.recovered.set()
-            await asyncio.sleep(_SEARCH_SECONDS if self.recovered.is_set() else _LATE_SECONDS)
-            self._late.clear()
+            statuses = RUNNING_STATUSES if self.recovery_done.is_set() else UNFINISHED_STATUSES
+            if await self._recover_runs(statuses):
+                self.recovery_done.set()
+            await asyncio.sleep(_RECOVERY_SECONDS if self.recovery_done.is_set() else _EXPIRED_POLL_SECONDS)
+            self._woken_expired.clear()
 
-    async def _search(self, statuses: frozenset[str]) -> bool:
+    async def _recover_runs(self, statuses: frozenset[str]) -> bool:
         """False when the log or the index cannot be read now: it is looked again."""
         try:
-            held = await self._fleet.log.holders()
-            cursor, more = "", True
-            while more:
-                page = await self._index.runs(RunQuery(statuses=statuses, inside=True, limit=_PAGE, cursor=cursor))
+            leased = await self._runners.log.lease_holders()
+            cursor, has_more = "", True
+            while has_more:
+                page = await self._index.list_runs(
+                    RunQuery(statuses=statuses, include_child_runs=True, limit=_PAGE_SIZE, cursor=cursor)
+                )
                 for row in page.rows:
-                    if row.run_id not in held and await self._is_left(row):
+                    if row.run_id not in leased and await self._is_abandoned(row):
                         self.wake(row.run_id)
-                cursor, more = page.next_cursor, bool(page.next_cursor)
+                cursor, has_more = page.next_cursor, bool(page.next_cursor)
         except Exception as error:
             logger.warning("Runs that were left behind were not found: %s: %s", type(error).__name__, error)
             return False
         return True
 
-    async def _is_left(self, row: RunRow) -> bool:
-        if not row.created_by or row.run_id in self._moving or row.run_id in self._failed:
+    async def _is_abandoned(self, row: RunRow) -> bool:
+        if not row.created_by or row.run_id in self._run_tasks or row.run_id in self._failed:
             return False
         if not row.parent_run_id:
-            return await self._prospects.may_go_on(row)
-        around = await self._index.run(row.parent_run_id)
-        return around is not None and (around.is_over or bool(await self._fleet.log.notes(row.run_id)))
+            return await self._resume_check.is_resume_candidate(row)
+        parent = await self._index.get_run(row.parent_run_id)
+        return parent is not None and (parent.is_over or bool(await self._runners.log.queued_commands(row.run_id)))
 
-    async def _mind_the_time(self) -> None:
+    async def _watch_expiries(self) -> None:
         """Questions that nobody answered in time are over, whether anybody looks or not."""
         while True:
             self._changed.clear()
-            wait = _LOOK_SECONDS
+            wait = _POLL_SECONDS
             try:
-                wait = await self._wake_late()
+                wait = await self._wake_expired()
             except Exception as error:  # it is looked again
                 logger.warning("Questions that are late were not found: %s: %s", type(error).__name__, error)
             with suppress(TimeoutError):  # `wait_for` of Python 3.11 may lose that it was cancelled
                 async with asyncio.timeout(wait):
                     await self._changed.wait()
 
-    async def _wake_late(self) -> float:
+    async def _wake_expired(self) -> float:
         """Those whose time is over, once; how long until the next look."""
-        now, due = self._now(), await self._index.next_expiry()
+        now, due = self._now(), await self._index.get_next_expiry()
         if not due:
-            return _LOOK_SECONDS
+            return _POLL_SECONDS
         if due > now:
-            return min(_LOOK_SECONDS, (due - now) / 1e9 + 0.001)
-        late = set(await self._index.expired(now))
-        for run_id in late - self._late:
+            return min(_POLL_SECONDS, (due - now) / 1e9 + 0.001)
+        expired = set(await self._index.list_expired_runs(now))
+        for run_id in expired - self._woken_expired:
             self.wake(run_id)
-        self._late = late
-        return _LATE_SECONDS
+        self._woken_expired = expired
+        return _EXPIRED_POLL_SECONDS

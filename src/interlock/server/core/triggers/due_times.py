@@ -15,27 +15,27 @@ from cronsim import CronSim, CronSimError
 
 from ....domain.errors import ConfigurationError
 
-MAX_TASK_CHARS = 32_768
+MAX_TRIGGER_TASK_CHARS = 32_768
 
 is_trigger_name = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}").fullmatch
 
 
-def trigger_problem(name: str, agent: str, task: str) -> str:
+def find_trigger_problem(name: str, agent: str, task: str) -> str:
     """What is wrong with these; empty: nothing."""
     if not is_trigger_name(name):
         return "a name has up to 64 lower-case letters, digits, - and _"
-    if not agent or not task.strip() or len(task) > MAX_TASK_CHARS:
-        return f"it needs an agent, and a task of up to {MAX_TASK_CHARS} characters"
+    if not agent or not task.strip() or len(task) > MAX_TRIGGER_TASK_CHARS:
+        return f"it needs an agent, and a task of up to {MAX_TRIGGER_TASK_CHARS} characters"
     return ""
 
 
 MAX_EVERY_SECONDS = 366 * 86_400
 MAX_CRON_CHARS = 256
-SECOND = 1_000_000_000
+NANOSECONDS_PER_SECOND = 1_000_000_000
 #: To find the latest due time: how far to go back, a little first, so that few due times are counted through.
 _LOOK_BACK_SECONDS = (0, 3_600, 86_400, 7 * 86_400, 62 * 86_400, 366 * 86_400, 9 * 366 * 86_400)
 #: The 29th of February may be eight years away, and one on a Monday forty.
-_NEVER = timedelta(days=45 * 366)
+_MAX_CRON_GAP = timedelta(days=45 * 366)
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,22 +61,22 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def check_schedules(schedules: Sequence[Schedule]) -> None:
     names: set[str] = set()
     for schedule in schedules:
-        if problem := "another one has the same name" if schedule.name in names else _problem_of(schedule):
+        if problem := "another one has the same name" if schedule.name in names else _find_problem(schedule):
             raise ConfigurationError(f'The schedule "{schedule.name[:64]}" cannot work: {problem}.')
         names.add(schedule.name)
 
 
-def next_due(schedule: Schedule, after: int) -> int | None:
+def find_next_due(schedule: Schedule, after: int) -> int | None:
     """The first due time after that moment; None: there is none."""
-    return next(_due_times(schedule, after), None)
+    return next(_iterate_due_times(schedule, after), None)
 
 
-def latest_due(schedule: Schedule, after: int, until: int) -> int | None:
+def find_latest_due(schedule: Schedule, after: int, until: int) -> int | None:
     """The last due time after one moment and not after another."""
     for near, far in pairwise(_LOOK_BACK_SECONDS):
-        start, end = max(after, until - far * SECOND), until - near * SECOND
+        start, end = max(after, until - far * NANOSECONDS_PER_SECOND), until - near * NANOSECONDS_PER_SECOND
         found = None
-        for due_at in _due_times(schedule, start) if start < end else ():
+        for due_at in _iterate_due_times(schedule, start) if start < end else ():
             if due_at > end:
                 break
             found = due_at
@@ -85,28 +85,28 @@ def latest_due(schedule: Schedule, after: int, until: int) -> int | None:
     return None
 
 
-def _due_times(schedule: Schedule, after: int) -> Iterator[int]:
+def _iterate_due_times(schedule: Schedule, after: int) -> Iterator[int]:
     """Whole seconds, growing, all after that moment."""
     if schedule.every_seconds:
-        step = schedule.every_seconds * SECOND
+        step = schedule.every_seconds * NANOSECONDS_PER_SECOND
         due_at = after // step * step
         while True:
             due_at += step
             yield due_at
     last = after
-    moment = datetime.fromtimestamp(after // SECOND, UTC).astimezone(schedule.zone)
+    moment = datetime.fromtimestamp(after // NANOSECONDS_PER_SECOND, UTC).astimezone(schedule.zone)
     try:
         for due in CronSim(schedule.cron, moment):
             # Where clocks are set back, a time of day that comes twice counts when it comes first.
-            if (due_at := int(due.timestamp()) * SECOND) > last:
+            if (due_at := int(due.timestamp()) * NANOSECONDS_PER_SECOND) > last:
                 last = due_at
                 yield due_at
     except OverflowError:  # the year 9999
         return
 
 
-def _problem_of(schedule: Schedule) -> str:
-    if problem := trigger_problem(schedule.name, schedule.agent, schedule.task):
+def _find_problem(schedule: Schedule) -> str:
+    if problem := find_trigger_problem(schedule.name, schedule.agent, schedule.task):
         return problem
     if bool(schedule.cron) == bool(schedule.every_seconds):
         return "it needs either `cron` or `every_seconds`"
@@ -116,10 +116,10 @@ def _problem_of(schedule: Schedule) -> str:
         zone = schedule.zone
     except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError
         return f"{schedule.timezone[:64]!r} is not a time zone that this machine knows"
-    return _cron_problem(schedule.cron, zone) if schedule.cron else ""
+    return _find_cron_problem(schedule.cron, zone) if schedule.cron else ""
 
 
-def _cron_problem(cron: str, zone: tzinfo) -> str:
+def _find_cron_problem(cron: str, zone: tzinfo) -> str:
     if len(cron) > MAX_CRON_CHARS:
         return f"its cron expression has more than {MAX_CRON_CHARS} characters"
     start = datetime.now(zone)
@@ -127,4 +127,4 @@ def _cron_problem(cron: str, zone: tzinfo) -> str:
         due = next(CronSim(cron, start), None)
     except (CronSimError, ValueError, OverflowError) as error:
         return f"its cron expression cannot be read: {error}"
-    return "its cron expression is never due" if due is None or due - start > _NEVER else ""
+    return "its cron expression is never due" if due is None or due - start > _MAX_CRON_GAP else ""

@@ -16,7 +16,7 @@ import msgspec
 
 from ....domain.errors import InterlockError
 from ..database import Database
-from .due_times import SECOND, Schedule, check_schedules, latest_due, next_due
+from .due_times import NANOSECONDS_PER_SECOND, Schedule, check_schedules, find_latest_due, find_next_due
 
 TABLES = (
     """CREATE TABLE IF NOT EXISTS schedule_marks (
@@ -29,10 +29,10 @@ TABLES = (
 #: How long a schedule rests whose run could not be started.
 RETRY_SECONDS = 60
 #: A mark that lies further ahead was made by a clock that was wrong.
-_MAX_AHEAD_SECONDS = 3600
+_MAX_CLOCK_SKEW_SECONDS = 3600
 
 
-class Due(msgspec.Struct, frozen=True):
+class DueRun(msgspec.Struct, frozen=True):
     """A run to start now. The same one always has the same id: starting it twice must be starting it once."""
 
     schedule: Schedule
@@ -41,7 +41,7 @@ class Due(msgspec.Struct, frozen=True):
     run_id: str
 
 
-Start: TypeAlias = Callable[[Due], Awaitable[None]]
+RunStarter: TypeAlias = Callable[[DueRun], Awaitable[None]]
 
 
 class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 class Schedules:
     def __init__(
-        self, db: Database, schedules: Sequence[Schedule], start: Start, now: Callable[[], int] = time_ns
+        self, db: Database, schedules: Sequence[Schedule], start: RunStarter, now: Callable[[], int] = time_ns
     ) -> None:
         check_schedules(schedules)
         self._db = db
@@ -66,7 +66,7 @@ class Schedules:
         #: The due time that was dealt with last, by name.
         self._marks: dict[str, int] = {}
         self._problems: dict[str, str] = {}
-        self._rest_until: dict[str, int] = {}
+        self._retry_at: dict[str, int] = {}
 
     async def open(self) -> None:
         """Read what was started before, and begin to count for what is new or changed. Once, before anything else."""
@@ -82,69 +82,69 @@ class Schedules:
             for schedule in self._schedules:
                 if known.get(schedule.name, ("", 0))[0] != schedule.definition:
                     known[schedule.name] = (schedule.definition, now)
-                    _mark(connection, schedule, now)
+                    _save_mark(connection, schedule, now)
             return {name: due_at for name, (_, due_at) in known.items()}
 
         self._marks = await self._db.run(write)
 
-    def next_due(self) -> int | None:
+    def get_next_due(self) -> int | None:
         """When to call `fire_due` next; None: never."""
         now = self._now()
-        times = [self._next(schedule, now) for schedule in self._schedules if schedule.enabled]
+        times = [self._find_next_start(schedule, now) for schedule in self._schedules if schedule.enabled]
         return min((due_at for due_at in times if due_at is not None), default=None)
 
-    async def fire_due(self, now: int) -> list[Due]:
+    async def start_due_runs(self, now: int) -> list[DueRun]:
         """Start what is due, each for its latest due time. What could not be started is tried again later."""
-        fired: list[Due] = []
+        started: list[DueRun] = []
         for schedule in self._schedules:
-            if not schedule.enabled or self._rest_until.get(schedule.name, 0) > now:
+            if not schedule.enabled or self._retry_at.get(schedule.name, 0) > now:
                 continue
-            due_at = latest_due(schedule, self._mark_of(schedule, now), now)
+            due_at = find_latest_due(schedule, self._get_mark(schedule, now), now)
             if due_at is not None:
-                due = Due(schedule, due_at, f"sched-{schedule.name}-{due_at // SECOND}")
-                if await self._fire(due, now):
-                    fired.append(due)
-        return fired
+                due = DueRun(schedule, due_at, f"sched-{schedule.name}-{due_at // NANOSECONDS_PER_SECOND}")
+                if await self._start_due_run(due, now):
+                    started.append(due)
+        return started
 
-    def statuses(self) -> list[ScheduleStatus]:
+    def list_statuses(self) -> list[ScheduleStatus]:
         now = self._now()
         return [
             ScheduleStatus(
                 name=schedule.name,
                 agent=schedule.agent,
                 enabled=schedule.enabled,
-                next_due_at=(self._next(schedule, now) or 0) if schedule.enabled else 0,
+                next_due_at=(self._find_next_start(schedule, now) or 0) if schedule.enabled else 0,
                 problem=self._problems.get(schedule.name, ""),
             )
             for schedule in self._schedules
         ]
 
-    async def _fire(self, due: Due, now: int) -> bool:
+    async def _start_due_run(self, due: DueRun, now: int) -> bool:
         name = due.schedule.name
         try:
             await self._start(due)
-            await self._db.run(lambda connection: _mark(connection, due.schedule, due.due_at))
+            await self._db.run(lambda connection: _save_mark(connection, due.schedule, due.due_at))
         except (InterlockError, OSError, sqlite3.Error) as error:
             self._problems[name] = str(error)
-            self._rest_until[name] = now + RETRY_SECONDS * SECOND
+            self._retry_at[name] = now + RETRY_SECONDS * NANOSECONDS_PER_SECOND
             return False
         self._marks[name] = due.due_at
         self._problems.pop(name, None)
-        self._rest_until.pop(name, None)
+        self._retry_at.pop(name, None)
         return True
 
-    def _mark_of(self, schedule: Schedule, now: int) -> int:
-        if self._marks[schedule.name] > now + _MAX_AHEAD_SECONDS * SECOND:
+    def _get_mark(self, schedule: Schedule, now: int) -> int:
+        if self._marks[schedule.name] > now + _MAX_CLOCK_SKEW_SECONDS * NANOSECONDS_PER_SECOND:
             self._marks[schedule.name] = now
-            self._rest_until.pop(schedule.name, None)
+            self._retry_at.pop(schedule.name, None)
         return self._marks[schedule.name]
 
-    def _next(self, schedule: Schedule, now: int) -> int | None:
-        due_at = next_due(schedule, self._mark_of(schedule, now))
-        return None if due_at is None else max(due_at, self._rest_until.get(schedule.name, 0))
+    def _find_next_start(self, schedule: Schedule, now: int) -> int | None:
+        due_at = find_next_due(schedule, self._get_mark(schedule, now))
+        return None if due_at is None else max(due_at, self._retry_at.get(schedule.name, 0))
 
 
-def _mark(connection: sqlite3.Connection, schedule: Schedule, due_at: int) -> None:
+def _save_mark(connection: sqlite3.Connection, schedule: Schedule, due_at: int) -> None:
     connection.execute(
         "INSERT OR REPLACE INTO schedule_marks VALUES (?, ?, ?)", (schedule.name, schedule.definition, due_at)
     )

@@ -12,21 +12,21 @@ import hmac
 import re
 from hashlib import sha256
 
-TIMESTAMP = "X-Interlock-Timestamp"
-DELIVERY = "X-Interlock-Delivery"
-SIGNATURE = "X-Interlock-Signature"
+TIMESTAMP_HEADER = "X-Interlock-Timestamp"
+DELIVERY_HEADER = "X-Interlock-Delivery"
+SIGNATURE_HEADER = "X-Interlock-Signature"
 
-is_delivery = re.compile(r"[A-Za-z0-9_:-]{1,128}").fullmatch
+is_delivery_id = re.compile(r"[A-Za-z0-9_:-]{1,128}").fullmatch
 
 
-def signature(secret: str, timestamp: int, delivery: str, body: bytes) -> str:
+def compute_signature(secret: str, timestamp: int, delivery: str, body: bytes) -> str:
     signed = f"{timestamp}.{delivery}.".encode() + body
     return "v1=" + hmac.new(secret.encode(), signed, sha256).hexdigest()
 
 
-def signed_headers(secret: str, timestamp: int, delivery: str, body: bytes) -> dict[str, str]:
+def build_signed_headers(secret: str, timestamp: int, delivery: str, body: bytes) -> dict[str, str]:
     return {
-        TIMESTAMP: str(timestamp),
-        DELIVERY: delivery,
-        SIGNATURE: signature(secret, timestamp, delivery, body),
+        TIMESTAMP_HEADER: str(timestamp),
+        DELIVERY_HEADER: delivery,
+        SIGNATURE_HEADER: compute_signature(secret, timestamp, delivery, body),
     }

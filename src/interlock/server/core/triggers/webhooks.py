@@ -14,21 +14,21 @@ from typing import Literal
 import msgspec
 
 from ....domain.errors import ConfigurationError
-from ....domain.json import BadJson, parse
+from ....domain.json import InvalidJsonError, parse
 from ....domain.rendering import render_untrusted_tool_message
 from ..configured_secret import read_secret
-from .due_times import trigger_problem
-from .webhook_signature import DELIVERY, SIGNATURE, TIMESTAMP, is_delivery, signature
+from .due_times import find_trigger_problem
+from .webhook_signature import DELIVERY_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, is_delivery_id, compute_signature
 
-PAYLOAD = "{{payload}}"
+PAYLOAD_PLACEHOLDER = "{{payload}}"
 MAX_BODY_BYTES = 256 * 1024
 #: Quoting makes text longer: what nobody sees is written out.
-MAX_WRITTEN_CHARS = 1_000_000
+MAX_QUOTED_CHARS = 1_000_000
 _MAX_DIGITS = 12
-_SECOND = 1_000_000_000
+_NANOSECONDS_PER_SECOND = 1_000_000_000
 
-Code = Literal["unknown_webhook", "bad_signature", "too_old", "too_large", "bad_json"]
-STATUS_OF: dict[Code, int] = {
+WebhookErrorCode = Literal["unknown_webhook", "bad_signature", "too_old", "too_large", "bad_json"]
+HTTP_STATUS_BY_CODE: dict[WebhookErrorCode, int] = {
     "unknown_webhook": 404,
     "bad_signature": 401,
     "too_old": 401,
@@ -51,7 +51,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_body_bytes: int = MAX_BODY_BYTES
 
 
-class Triggered(msgspec.Struct, frozen=True, kw_only=True):
+class WebhookTrigger(msgspec.Struct, frozen=True, kw_only=True):
     """A run to start. It may exist already: then this is the same request again."""
 
     webhook: str
@@ -60,18 +60,18 @@ class Triggered(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
 
 
-class WebhookRefused(msgspec.Struct, frozen=True):
+class WebhookRejection(msgspec.Struct, frozen=True):
     """Nothing was started."""
 
-    code: Code
+    code: WebhookErrorCode
     message: str
 
     @property
     def status(self) -> int:
-        return STATUS_OF[self.code]
+        return HTTP_STATUS_BY_CODE[self.code]
 
 
-_UNSIGNED = WebhookRefused(
+_BAD_SIGNATURE = WebhookRejection(
     "bad_signature", "The request has no signature that fits its body. Nothing was started; check the shared secret."
 )
 
@@ -81,60 +81,64 @@ class Webhooks:
         self._webhooks: dict[str, Webhook] = {}
         self._secrets: dict[str, str] = {}
         for webhook in webhooks:
-            if problem := "another one has the same name" if webhook.name in self._webhooks else _problem_of(webhook):
+            if problem := "another one has the same name" if webhook.name in self._webhooks else _find_problem(webhook):
                 raise ConfigurationError(f'The webhook "{webhook.name[:64]}" cannot work: {problem}.')
-            whose = f'The webhook "{webhook.name}"'
-            self._secrets[webhook.name] = read_secret(whose, webhook.secret_env, webhook.secret_file, environ)
+            owner = f'The webhook "{webhook.name}"'
+            self._secrets[webhook.name] = read_secret(owner, webhook.secret_env, webhook.secret_file, environ)
             self._webhooks[webhook.name] = webhook
 
     def find(self, name: str) -> Webhook | None:
         """Before the body is read: how long it may be."""
         return self._webhooks.get(name)
 
-    def accept(self, name: str, headers: Mapping[str, str], body: bytes, now: int) -> Triggered | WebhookRefused:
+    def accept(self, name: str, headers: Mapping[str, str], body: bytes, now: int) -> WebhookTrigger | WebhookRejection:
         webhook = self._webhooks.get(name)
         if webhook is None:
-            return WebhookRefused("unknown_webhook", "There is no webhook of this name. Nothing was started.")
+            return WebhookRejection("unknown_webhook", "There is no webhook of this name. Nothing was started.")
         if len(body) > webhook.max_body_bytes:
-            return WebhookRefused(
+            return WebhookRejection(
                 "too_large", f"The body is longer than {webhook.max_body_bytes} bytes. Nothing was started."
             )
         lowered = {key.lower(): value for key, value in headers.items()}
-        key = _SCHEMES[webhook.scheme](webhook, self._secrets[name], lowered, body, now)
-        if isinstance(key, WebhookRefused):
+        key = _VERIFIERS[webhook.scheme](webhook, self._secrets[name], lowered, body, now)
+        if isinstance(key, WebhookRejection):
             return key
-        return _triggered(webhook, key, body)
+        return _build_trigger(webhook, key, body)
 
 
-def _triggered(webhook: Webhook, key: bytes, body: bytes) -> Triggered | WebhookRefused:
+def _build_trigger(webhook: Webhook, key: bytes, body: bytes) -> WebhookTrigger | WebhookRejection:
     try:
         parse(body)
         text = body.decode()
-    except (BadJson, UnicodeDecodeError) as error:
-        return WebhookRefused(
+    except (InvalidJsonError, UnicodeDecodeError) as error:
+        return WebhookRejection(
             "bad_json", f"The body is not JSON ({error}). Nothing was started; send it as application/json."
         )
     quoted = render_untrusted_tool_message(f"webhook {webhook.name}", text, "json")
-    task = webhook.task.replace(PAYLOAD, f"\n{quoted}\n").strip()
-    if len(task) > MAX_WRITTEN_CHARS:
-        return WebhookRefused(
+    task = webhook.task.replace(PAYLOAD_PLACEHOLDER, f"\n{quoted}\n").strip()
+    if len(task) > MAX_QUOTED_CHARS:
+        return WebhookRejection(
             "too_large",
-            f"The body has more than {MAX_WRITTEN_CHARS} characters when it is quoted. Nothing was started.",
+            f"The body has more than {MAX_QUOTED_CHARS} characters when it is quoted. Nothing was started.",
         )
-    known_by = sha256(webhook.name.encode() + bytes(1) + key).hexdigest()[:32]
-    return Triggered(webhook=webhook.name, agent=webhook.agent, task=task, run_id=f"hook-{webhook.name}-{known_by}")
+    request_digest = sha256(webhook.name.encode() + bytes(1) + key).hexdigest()[:32]
+    return WebhookTrigger(
+        webhook=webhook.name, agent=webhook.agent, task=task, run_id=f"hook-{webhook.name}-{request_digest}"
+    )
 
 
-def _interlock_key(
+def _verify_interlock_signature(
     webhook: Webhook, secret: str, headers: Mapping[str, str], body: bytes, now: int
-) -> bytes | WebhookRefused:
-    time, delivery = headers.get(TIMESTAMP.lower(), ""), headers.get(DELIVERY.lower(), "")
-    if not (time.isascii() and time.isdigit() and len(time) <= _MAX_DIGITS and is_delivery(delivery)):
-        return _UNSIGNED
-    if not _same(headers.get(SIGNATURE.lower(), ""), signature(secret, int(time), delivery, body)):
-        return _UNSIGNED
-    if abs(now - int(time) * _SECOND) > webhook.tolerance_seconds * _SECOND:
-        return WebhookRefused(
+) -> bytes | WebhookRejection:
+    time, delivery = headers.get(TIMESTAMP_HEADER.lower(), ""), headers.get(DELIVERY_HEADER.lower(), "")
+    if not (time.isascii() and time.isdigit() and len(time) <= _MAX_DIGITS and is_delivery_id(delivery)):
+        return _BAD_SIGNATURE
+    if not _is_equal_in_constant_time(
+        headers.get(SIGNATURE_HEADER.lower(), ""), compute_signature(secret, int(time), delivery, body)
+    ):
+        return _BAD_SIGNATURE
+    if abs(now - int(time) * _NANOSECONDS_PER_SECOND) > webhook.tolerance_seconds * _NANOSECONDS_PER_SECOND:
+        return WebhookRejection(
             "too_old",
             f"The request was signed more than {webhook.tolerance_seconds} s from now. Nothing was started; "
             "check both clocks, and sign each attempt anew.",
@@ -142,27 +146,27 @@ def _interlock_key(
     return delivery.encode()
 
 
-def _github_key(
+def _verify_github_signature(
     webhook: Webhook, secret: str, headers: Mapping[str, str], body: bytes, now: int
-) -> bytes | WebhookRefused:
+) -> bytes | WebhookRejection:
     expected = "sha256=" + hmac.new(secret.encode(), body, sha256).hexdigest()
-    return body if _same(headers.get("x-hub-signature-256", ""), expected) else _UNSIGNED
+    return body if _is_equal_in_constant_time(headers.get("x-hub-signature-256", ""), expected) else _BAD_SIGNATURE
 
 
 #: What a request is known by, once its signature fits.
-_SCHEMES = {"interlock": _interlock_key, "github": _github_key}
+_VERIFIERS = {"interlock": _verify_interlock_signature, "github": _verify_github_signature}
 
 
-def _same(given: str, expected: str) -> bool:
+def _is_equal_in_constant_time(given: str, expected: str) -> bool:
     """Takes as long whatever is given."""
     return hmac.compare_digest(given.encode(errors="replace"), expected.encode())
 
 
-def _problem_of(webhook: Webhook) -> str:
-    if problem := trigger_problem(webhook.name, webhook.agent, webhook.task):
+def _find_problem(webhook: Webhook) -> str:
+    if problem := find_trigger_problem(webhook.name, webhook.agent, webhook.task):
         return problem
-    if webhook.task.count(PAYLOAD) > 1:
-        return f"its task has {PAYLOAD} more than once"
+    if webhook.task.count(PAYLOAD_PLACEHOLDER) > 1:
+        return f"its task has {PAYLOAD_PLACEHOLDER} more than once"
     if not 0 < webhook.tolerance_seconds <= 86_400:  # noqa: PLR2004 - a day
         return "`tolerance_seconds` is between 1 and 86400"
     return "" if 0 < webhook.max_body_bytes <= MAX_BODY_BYTES else f"`max_body_bytes` is at most {MAX_BODY_BYTES}"

@@ -8,112 +8,138 @@ from starlette.responses import Response
 from ...core.identity.account_rows import Account
 from ...core.identity.permissions import Operation
 from ...core.identity.principal import Role
-from ...core.identity.trust import Refusal
+from ...core.identity.trust import IdentityProblem
 from ...core.service import Service
-from ..body import body, takes
-from ..caller import Caller, Served, caller
-from ..encoding import answer, answers
-from ..errors import ApiError, FieldProblem, invalid
-from ..schemas.accounts import AccountList, AccountShape, ApiKeyList, KeyShape, NewKeyShape
-from ..schemas.requests import AccountChange, AccountWish, KeyWish
-from .approvals import read_time
+from ..body import json_body, declare_body
+from ..caller import Caller, ServiceDep, require_permission
+from ..encoding import json_response, declare_responses
+from ..errors import ApiError, FieldProblem, invalid_request
+from ..schemas.accounts import AccountList, AccountResponse, ApiKeyList, ApiKeyResponse, NewApiKeyResponse
+from ..schemas.requests import UpdateAccountRequest, CreateAccountRequest, CreateKeyRequest
+from .approvals import parse_time
 
 router = APIRouter(tags=["people"])
 
-_KeyManager = Annotated[Caller, caller(Operation.MANAGE_KEYS)]
-_AccountManager = Annotated[Caller, caller(Operation.MANAGE_ACCOUNTS)]
+_KeyManager = Annotated[Caller, require_permission(Operation.MANAGE_KEYS)]
+_AccountManager = Annotated[Caller, require_permission(Operation.MANAGE_ACCOUNTS)]
 
 
-@router.get("/keys", operation_id="listKeys", **answers(ApiKeyList))
-async def list_keys(by: Annotated[Caller, caller(Operation.READ_KEYS)], service: Served) -> Response:
-    """The living ones first. Their secrets are not known."""
-    return answer(ApiKeyList(keys=list(map(KeyShape.of, await service.keys.list()))))
-
-
-@router.post("/keys", operation_id="createKey", **answers(NewKeyShape, status=201), **takes(KeyWish))
-async def create_key(by: _KeyManager, service: Served, wish: Annotated[KeyWish, body(KeyWish)]) -> Response:
-    """A new key. Its secret is in this answer and nowhere else."""
-    made = await service.keys.create(
-        wish.name,
-        roles=map(Role, wish.roles),
-        agents=_agents(wish.agents),
-        expires_at=0 if wish.expires_at is None else read_time("expires_at", wish.expires_at),
-        by=by.who.name,
-    )
-    if isinstance(made, Refusal):
-        raise _refused(made)
-    return answer(NewKeyShape.of(made), 201)
-
-
-@router.delete("/keys/{key_id}", operation_id="revokeKey", **answers(KeyShape))
-async def revoke_key(key_id: str, by: _KeyManager, service: Served) -> Response:
-    """From now on it opens nothing. Once more is the same."""
-    revoked = await service.keys.revoke(key_id, by=by.who.name)
-    if isinstance(revoked, Refusal):
-        raise _refused(revoked)
-    return answer(KeyShape.of(revoked))
-
-
-@router.get("/accounts", operation_id="listAccounts", **answers(AccountList))
-async def list_accounts(by: Annotated[Caller, caller(Operation.READ_ACCOUNTS)], service: Served) -> Response:
-    return answer(AccountList(accounts=list(map(AccountShape.of, await service.accounts.list()))))
-
-
-@router.post("/accounts", operation_id="createAccount", **answers(AccountShape, status=201), **takes(AccountWish))
-async def create_account(
-    by: _AccountManager, service: Served, wish: Annotated[AccountWish, body(AccountWish)]
+@router.get("/keys", operation_id="listKeys", **declare_responses(ApiKeyList))
+async def list_keys(
+    caller: Annotated[Caller, require_permission(Operation.READ_KEYS)], service: ServiceDep
 ) -> Response:
-    made = await service.accounts.create(
-        wish.name,
-        wish.password,
-        roles=map(Role, wish.roles or ()),
-        agents=_agents(wish.agents),
-        by=by.who.name,
+    """The living ones first. Their secrets are not known."""
+    return json_response(ApiKeyList(keys=list(map(ApiKeyResponse.from_domain, await service.api_keys.list()))))
+
+
+@router.post(
+    "/keys",
+    operation_id="createKey",
+    **declare_responses(NewApiKeyResponse, status=201),
+    **declare_body(CreateKeyRequest),
+)
+async def create_key(
+    caller: _KeyManager, service: ServiceDep, body: Annotated[CreateKeyRequest, json_body(CreateKeyRequest)]
+) -> Response:
+    """A new key. Its secret is in this answer and nowhere else."""
+    created = await service.api_keys.create(
+        body.name,
+        roles=map(Role, body.roles),
+        agents=_to_agent_set(body.agents),
+        expires_at=0 if body.expires_at is None else parse_time("expires_at", body.expires_at),
+        by=caller.principal.name,
     )
-    return answer(AccountShape.of(_done(made)), 201)
+    if isinstance(created, IdentityProblem):
+        raise _to_api_error(created)
+    return json_response(NewApiKeyResponse.from_domain(created), 201)
 
 
-@router.patch("/accounts/{name}", operation_id="changeAccount", **answers(AccountShape), **takes(AccountChange))
+@router.delete("/keys/{key_id}", operation_id="revokeKey", **declare_responses(ApiKeyResponse))
+async def revoke_key(key_id: str, caller: _KeyManager, service: ServiceDep) -> Response:
+    """From now on it opens nothing. Once more is the same."""
+    revoked = await service.api_keys.revoke(key_id, by=caller.principal.name)
+    if isinstance(revoked, IdentityProblem):
+        raise _to_api_error(revoked)
+    return json_response(ApiKeyResponse.from_domain(revoked))
+
+
+@router.get("/accounts", operation_id="listAccounts", **declare_responses(AccountList))
+async def list_accounts(
+    caller: Annotated[Caller, require_permission(Operation.READ_ACCOUNTS)], service: ServiceDep
+) -> Response:
+    return json_response(AccountList(accounts=list(map(AccountResponse.from_domain, await service.accounts.list()))))
+
+
+@router.post(
+    "/accounts",
+    operation_id="createAccount",
+    **declare_responses(AccountResponse, status=201),
+    **declare_body(CreateAccountRequest),
+)
+async def create_account(
+    caller: _AccountManager, service: ServiceDep, body: Annotated[CreateAccountRequest, json_body(CreateAccountRequest)]
+) -> Response:
+    created = await service.accounts.create(
+        body.name,
+        body.password,
+        roles=map(Role, body.roles or ()),
+        agents=_to_agent_set(body.agents),
+        by=caller.principal.name,
+    )
+    return json_response(AccountResponse.from_domain(_require_account(created)), 201)
+
+
+@router.patch(
+    "/accounts/{name}",
+    operation_id="changeAccount",
+    **declare_responses(AccountResponse),
+    **declare_body(UpdateAccountRequest),
+)
 async def change_account(
-    name: str, by: _AccountManager, service: Served, wish: Annotated[AccountChange, body(AccountChange)]
+    name: str,
+    caller: _AccountManager,
+    service: ServiceDep,
+    body: Annotated[UpdateAccountRequest, json_body(UpdateAccountRequest)],
 ) -> Response:
     """Roles and agents, password, disabled or not. What is not named stays as it is."""
-    return answer(AccountShape.of(await _changed(service, name, wish, by.who.name)))
+    return json_response(AccountResponse.from_domain(await _update_account(service, name, body, caller.principal.name)))
 
 
-async def _changed(service: Service, name: str, wish: AccountChange, by: str) -> Account:
+async def _update_account(service: Service, name: str, body: UpdateAccountRequest, by: str) -> Account:
     account = await service.accounts.get(name)
     if account is None:
-        raise _refused(Refusal("name", "there is no such account", "unknown"))
-    if wish.agents is not None and wish.roles is None:
-        raise invalid(FieldProblem(field="agents", problem="go with `roles`"))
-    if wish.roles is not None:
-        account = _done(await service.accounts.set_roles(name, map(Role, wish.roles), _agents(wish.agents), by=by))
-    if wish.password is not None:
-        account = _done(await service.accounts.set_password(name, wish.password, by=by))
-    if wish.disabled is not None:
-        change = service.accounts.disable if wish.disabled else service.accounts.enable
-        account = _done(await change(name, by=by))
+        raise _to_api_error(IdentityProblem("name", "there is no such account", "unknown"))
+    if body.agents is not None and body.roles is None:
+        raise invalid_request(FieldProblem(field="agents", problem="go with `roles`"))
+    if body.roles is not None:
+        account = _require_account(
+            await service.accounts.set_roles(name, map(Role, body.roles), _to_agent_set(body.agents), by=by)
+        )
+    if body.password is not None:
+        account = _require_account(await service.accounts.set_password(name, body.password, by=by))
+    if body.disabled is not None:
+        change = service.accounts.disable if body.disabled else service.accounts.enable
+        account = _require_account(await change(name, by=by))
     return account
 
 
-def _done(came: Account | Refusal) -> Account:
-    if isinstance(came, Refusal):
-        raise _refused(came)
-    return came
+def _require_account(result: Account | IdentityProblem) -> Account:
+    if isinstance(result, IdentityProblem):
+        raise _to_api_error(result)
+    return result
 
 
-def _refused(refusal: Refusal) -> ApiError:
+def _to_api_error(refusal: IdentityProblem) -> ApiError:
     message = f"{refusal.field}: {refusal.problem}. Nothing was changed."
     details: dict[str, Any] = {"fields": [{"field": refusal.field, "problem": refusal.problem}]}
     match refusal.kind:
         case "invalid":
-            return invalid(FieldProblem(field=refusal.field, problem=refusal.problem))
+            return invalid_request(FieldProblem(field=refusal.field, problem=refusal.problem))
         case "conflict":
             return ApiError(409, "conflict", message, details)
         case "unknown":
             return ApiError(404, f"unknown_{refusal.field}", message, details)
 
 
-def _agents(agents: list[str] | None) -> frozenset[str] | None:
+def _to_agent_set(agents: list[str] | None) -> frozenset[str] | None:
     return None if agents is None else frozenset(agents)

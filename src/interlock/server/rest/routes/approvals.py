@@ -11,97 +11,136 @@ from ...core.identity.permissions import Operation
 from ...core.index.rows import ActionQuery
 from ...core.runs.approvals import Approval
 from ...core.service import Service
-from ..body import body, takes
-from ..caller import Caller, Served, caller
-from ..encoding import answer, answers
-from ..errors import FieldProblem, invalid
-from ..schemas.requests import ApproveWish, ProvideWish, RefuseWish, RejectWish
-from ..schemas.runs import ActionList, ActionShape, ActionStatus, DecidedShape, QuestionShape
-from ..times import nanoseconds
-from .runs import Limited
+from ..body import json_body, declare_body
+from ..caller import Caller, ServiceDep, require_permission
+from ..encoding import json_response, declare_responses
+from ..errors import FieldProblem, invalid_request
+from ..schemas.requests import ApproveRequest, ProvideInputRequest, RefuseRequest, RejectRequest
+from ..schemas.runs import ActionList, ActionResponse, ActionStatus, DecisionResponse, ApprovalResponse
+from ..times import to_nanoseconds
+from .runs import PageFilters
 
 router = APIRouter(tags=["decisions"])
 
-_Looking = Annotated[Caller, caller(Operation.LIST_QUESTIONS)]
-_Reading = Annotated[Caller, caller(Operation.READ_QUESTION)]
-_Deciding = Annotated[Caller, caller(Operation.DECIDE)]
-_Answering = Annotated[Caller, caller(Operation.ANSWER)]
+_QuestionLister = Annotated[Caller, require_permission(Operation.LIST_QUESTIONS)]
+_QuestionReader = Annotated[Caller, require_permission(Operation.READ_QUESTION)]
+_Decider = Annotated[Caller, require_permission(Operation.DECIDE)]
+_Answerer = Annotated[Caller, require_permission(Operation.ANSWER)]
 
 
-class QuestionFilters(Limited):
+class QuestionFilters(PageFilters):
     status: list[ActionStatus] | None = Field(None, max_length=6, description="Default: PENDING.")
     agent: str | None = Field(None, max_length=256)
     run_id: str | None = Field(None, max_length=256)
 
 
-@router.get("/approvals", operation_id="listApprovals", **answers(ActionList))
-async def list_approvals(by: _Looking, service: Served, filters: Annotated[QuestionFilters, Query()]) -> Response:
+@router.get("/approvals", operation_id="listApprovals", **declare_responses(ActionList))
+async def list_approvals(
+    caller: _QuestionLister, service: ServiceDep, filters: Annotated[QuestionFilters, Query()]
+) -> Response:
     """What waits for a yes or a no, oldest first."""
-    return await _listed(by, service, filters, "approval")
+    return await _list_actions(caller, service, filters, "approval")
 
 
-@router.get("/approvals/{action_id}", operation_id="getApproval", **answers(QuestionShape))
-async def get_approval(action_id: str, by: _Reading, service: Served) -> Response:
+@router.get("/approvals/{action_id}", operation_id="getApproval", **declare_responses(ApprovalResponse))
+async def get_approval(action_id: str, caller: _QuestionReader, service: ServiceDep) -> Response:
     """A question with everything that the answer is bound to, and whether you may give it."""
-    return answer(QuestionShape.of(await service.reading.question(by.who, action_id)))
-
-
-@router.post("/approvals/{action_id}/approve", operation_id="approve", **answers(DecidedShape), **takes(ApproveWish))
-async def approve(
-    action_id: str, by: _Deciding, service: Served, wish: Annotated[ApproveWish, body(ApproveWish)]
-) -> Response:
-    """Let exactly what has this hash run. The run goes on by itself."""
-    approval = Approval(
-        payload_hash=wish.payload_hash,
-        reason=wish.reason,
-        scope=wish.scope,
-        until=_until(wish.until),
-        rule=wish.rule,
-        arguments=wish.arguments,
+    return json_response(
+        ApprovalResponse.from_domain(await service.run_queries.get_question(caller.principal, action_id))
     )
-    return answer(DecidedShape.of(await service.deciding.approve(by.who, action_id, approval)))
-
-
-@router.post("/approvals/{action_id}/reject", operation_id="reject", **answers(DecidedShape), **takes(RejectWish))
-async def reject(
-    action_id: str, by: _Deciding, service: Served, wish: Annotated[RejectWish, body(RejectWish)]
-) -> Response:
-    """Say no. What that does to the run is the agent's to say; by default it fails."""
-    decided = await service.deciding.reject(by.who, action_id, wish.reason, wish.payload_hash)
-    return answer(DecidedShape.of(decided))
-
-
-@router.get("/inputs", operation_id="listInputs", **answers(ActionList))
-async def list_inputs(by: _Looking, service: Served, filters: Annotated[QuestionFilters, Query()]) -> Response:
-    """What waits for a value, oldest first."""
-    return await _listed(by, service, filters, "input")
-
-
-@router.get("/inputs/{action_id}", operation_id="getInput", **answers(QuestionShape))
-async def get_input(action_id: str, by: _Reading, service: Served) -> Response:
-    return answer(QuestionShape.of(await service.reading.question(by.who, action_id)))
-
-
-@router.post("/inputs/{action_id}/provide", operation_id="provide", **answers(DecidedShape), **takes(ProvideWish))
-async def provide(
-    action_id: str, by: _Answering, service: Served, wish: Annotated[ProvideWish, body(ProvideWish)]
-) -> Response:
-    """Give the value that was asked for. The run goes on by itself."""
-    return answer(DecidedShape.of(await service.deciding.provide(by.who, action_id, wish.value, wish.payload_hash)))
 
 
 @router.post(
-    "/inputs/{action_id}/refuse", operation_id="refuse", **answers(DecidedShape), **takes(RefuseWish, required=False)
+    "/approvals/{action_id}/approve",
+    operation_id="approve",
+    **declare_responses(DecisionResponse),
+    **declare_body(ApproveRequest),
+)
+async def approve(
+    action_id: str, caller: _Decider, service: ServiceDep, body: Annotated[ApproveRequest, json_body(ApproveRequest)]
+) -> Response:
+    """Let exactly what has this hash run. The run goes on by itself."""
+    approval = Approval(
+        payload_hash=body.payload_hash,
+        reason=body.reason,
+        scope=body.scope,
+        until=_parse_until(body.until),
+        rule=body.rule,
+        arguments=body.arguments,
+    )
+    return json_response(
+        DecisionResponse.from_domain(await service.approval_service.approve(caller.principal, action_id, approval))
+    )
+
+
+@router.post(
+    "/approvals/{action_id}/reject",
+    operation_id="reject",
+    **declare_responses(DecisionResponse),
+    **declare_body(RejectRequest),
+)
+async def reject(
+    action_id: str, caller: _Decider, service: ServiceDep, body: Annotated[RejectRequest, json_body(RejectRequest)]
+) -> Response:
+    """Say no. What that does to the run is the agent's to say; by default it fails."""
+    decided = await service.approval_service.reject(caller.principal, action_id, body.reason, body.payload_hash)
+    return json_response(DecisionResponse.from_domain(decided))
+
+
+@router.get("/inputs", operation_id="listInputs", **declare_responses(ActionList))
+async def list_inputs(
+    caller: _QuestionLister, service: ServiceDep, filters: Annotated[QuestionFilters, Query()]
+) -> Response:
+    """What waits for a value, oldest first."""
+    return await _list_actions(caller, service, filters, "input")
+
+
+@router.get("/inputs/{action_id}", operation_id="getInput", **declare_responses(ApprovalResponse))
+async def get_input(action_id: str, caller: _QuestionReader, service: ServiceDep) -> Response:
+    return json_response(
+        ApprovalResponse.from_domain(await service.run_queries.get_question(caller.principal, action_id))
+    )
+
+
+@router.post(
+    "/inputs/{action_id}/provide",
+    operation_id="provide",
+    **declare_responses(DecisionResponse),
+    **declare_body(ProvideInputRequest),
+)
+async def provide(
+    action_id: str,
+    caller: _Answerer,
+    service: ServiceDep,
+    body: Annotated[ProvideInputRequest, json_body(ProvideInputRequest)],
+) -> Response:
+    """Give the value that was asked for. The run goes on by itself."""
+    return json_response(
+        DecisionResponse.from_domain(
+            await service.approval_service.provide_input(caller.principal, action_id, body.value, body.payload_hash)
+        )
+    )
+
+
+@router.post(
+    "/inputs/{action_id}/refuse",
+    operation_id="refuse",
+    **declare_responses(DecisionResponse),
+    **declare_body(RefuseRequest, required=False),
 )
 async def refuse(
-    action_id: str, by: _Answering, service: Served, wish: Annotated[RefuseWish, body(RefuseWish)]
+    action_id: str, caller: _Answerer, service: ServiceDep, body: Annotated[RefuseRequest, json_body(RefuseRequest)]
 ) -> Response:
-    return answer(DecidedShape.of(await service.deciding.refuse(by.who, action_id, wish.reason)))
+    return json_response(
+        DecisionResponse.from_domain(
+            await service.approval_service.refuse_input(caller.principal, action_id, body.reason)
+        )
+    )
 
 
-async def _listed(by: Caller, service: Service, filters: QuestionFilters, kind: str) -> Response:
-    page = await service.reading.questions(
-        by.who,
+async def _list_actions(caller: Caller, service: Service, filters: QuestionFilters, kind: str) -> Response:
+    page = await service.run_queries.list_questions(
+        caller.principal,
         ActionQuery(
             statuses=frozenset(filters.status or ("PENDING",)),
             kinds=frozenset((kind,)),
@@ -111,16 +150,20 @@ async def _listed(by: Caller, service: Service, filters: QuestionFilters, kind: 
             cursor=filters.cursor,
         ),
     )
-    return answer(ActionList(actions=list(map(ActionShape.of, page.rows)), next_cursor=page.next_cursor))
+    return json_response(
+        ActionList(actions=list(map(ActionResponse.from_domain, page.rows)), next_cursor=page.next_cursor)
+    )
 
 
-def _until(text: str | None) -> int:
-    return 0 if text is None else read_time("until", text)
+def _parse_until(text: str | None) -> int:
+    return 0 if text is None else parse_time("until", text)
 
 
-def read_time(field: str, text: str) -> int:
+def parse_time(field: str, text: str) -> int:
     """In nanoseconds since 1970."""
     try:
-        return nanoseconds(datetime.fromisoformat(text))
+        return to_nanoseconds(datetime.fromisoformat(text))
     except (ValueError, OverflowError, OSError) as error:
-        raise invalid(FieldProblem(field=field, problem=f"is no time like 2030-01-31T12:00:00Z: {error}")) from None
+        raise invalid_request(
+            FieldProblem(field=field, problem=f"is no time like 2030-01-31T12:00:00Z: {error}")
+        ) from None

@@ -6,28 +6,28 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response, StreamingResponse
 
-from ....audit.schemas import MEDIA_TYPES, FormName, SchemaName
+from ....audit.schemas import MEDIA_TYPES, ExportFormat, SchemaName
 from ...core.identity.permissions import Operation
-from ..body import body, takes
-from ..caller import Caller, Served, caller
-from ..encoding import answer, answers
+from ..body import json_body, declare_body
+from ..caller import Caller, ServiceDep, require_permission
+from ..encoding import json_response, declare_responses
 from ..schemas.audit import (
     CheckpointList,
-    CheckpointShape,
-    ForwardedShape,
+    CheckpointResponse,
+    ForwardRunResponse,
     ForwarderList,
-    ForwarderShape,
-    JournalList,
-    JournalShape,
-    KeyList,
-    ProofShape,
-    ServerCheckShape,
+    ForwarderResponse,
+    AuditLogEntryList,
+    AuditLogEntryResponse,
+    SigningKeyList,
+    ProofResponse,
+    ServerCheckResponse,
 )
-from ..schemas.requests import ForwardWish
+from ..schemas.requests import ForwardRunRequest
 
 router = APIRouter(tags=["audit"])
 
-_EXPORT: dict[int | str, dict[str, Any]] = {
+_EXPORT_RESPONSE: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Every event of the run. With the schema `interlock` it ends with a signed checkpoint.",
         "content": {media: {"schema": {}} for media in MEDIA_TYPES.values()},
@@ -38,26 +38,26 @@ _EXPORT: dict[int | str, dict[str, Any]] = {
 class ExportFilters(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    format: FormName | None = Field(None, description="Default: what readers of the schema take, `json` for most.")
+    format: ExportFormat | None = Field(None, description="Default: what readers of the schema take, `json` for most.")
     schema_: SchemaName = Field("interlock", alias="schema")
 
 
-class AfterFilters(BaseModel):
+class CursorFilters(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     after: int = Field(0, ge=0, le=2**53 - 1)
     limit: int = Field(100, ge=1, le=1_000)
 
 
-@router.get("/runs/{run_id}/audit/export", operation_id="exportRun", **answers(None, more=_EXPORT))
+@router.get("/runs/{run_id}/audit/export", operation_id="exportRun", **declare_responses(None, extra=_EXPORT_RESPONSE))
 async def export_run(
     run_id: str,
-    by: Annotated[Caller, caller(Operation.EXPORT_RUN)],
-    service: Served,
+    caller: Annotated[Caller, require_permission(Operation.EXPORT_RUN)],
+    service: ServiceDep,
     filters: Annotated[ExportFilters, Query()],
 ) -> Response:
     """The whole trail of a run, as a file."""
-    export = await service.auditing.export(by.who, run_id, filters.schema_, filters.format)
+    export = await service.audit_service.export_run(caller.principal, run_id, filters.schema_, filters.format)
     headers = {
         "Content-Disposition": f'attachment; filename="{export.file_name}"',
         "X-Interlock-Events": str(export.count),
@@ -66,59 +66,83 @@ async def export_run(
     return StreamingResponse(export.chunks, 200, headers, export.media_type)
 
 
-@router.get("/runs/{run_id}/audit/verify", operation_id="verifyRun", **answers(ProofShape))
-async def verify_run(run_id: str, by: Annotated[Caller, caller(Operation.VERIFY_RUN)], service: Served) -> Response:
+@router.get("/runs/{run_id}/audit/verify", operation_id="verifyRun", **declare_responses(ProofResponse))
+async def verify_run(
+    run_id: str, caller: Annotated[Caller, require_permission(Operation.VERIFY_RUN)], service: ServiceDep
+) -> Response:
     """Are its events what was written, and what was ever signed about them?"""
-    return answer(ProofShape.of(run_id, await service.auditing.verify_run(by.who, run_id)))
+    return json_response(
+        ProofResponse.from_domain(run_id, await service.audit_service.verify_run(caller.principal, run_id))
+    )
 
 
-@router.post("/runs/{run_id}/audit/forward", operation_id="forwardRun", **answers(ForwardedShape), **takes(ForwardWish))
+@router.post(
+    "/runs/{run_id}/audit/forward",
+    operation_id="forwardRun",
+    **declare_responses(ForwardRunResponse),
+    **declare_body(ForwardRunRequest),
+)
 async def forward_run(
     run_id: str,
-    by: Annotated[Caller, caller(Operation.FORWARD_RUN)],
-    service: Served,
-    wish: Annotated[ForwardWish, body(ForwardWish)],
+    caller: Annotated[Caller, require_permission(Operation.FORWARD_RUN)],
+    service: ServiceDep,
+    body: Annotated[ForwardRunRequest, json_body(ForwardRunRequest)],
 ) -> Response:
     """Send all of its events to a configured destination now. New events go to every destination by themselves."""
-    return answer(ForwardedShape.of(await service.auditing.forward(by.who, run_id, wish.destination)))
+    return json_response(
+        ForwardRunResponse.from_domain(
+            await service.audit_service.forward_run(caller.principal, run_id, body.destination)
+        )
+    )
 
 
-@router.get("/audit/forwarders", operation_id="listForwarders", **answers(ForwarderList))
-async def list_forwarders(by: Annotated[Caller, caller(Operation.READ_FORWARDERS)], service: Served) -> Response:
+@router.get("/audit/forwarders", operation_id="listForwarders", **declare_responses(ForwarderList))
+async def list_forwarders(
+    caller: Annotated[Caller, require_permission(Operation.READ_FORWARDERS)], service: ServiceDep
+) -> Response:
     """The destinations, how far each is behind, and what went wrong last."""
-    found = await service.auditing.forwarders(by.who)
-    return answer(ForwarderList(forwarders=list(map(ForwarderShape.of, found))))
+    found = await service.audit_service.list_forwarders(caller.principal)
+    return json_response(ForwarderList(forwarders=list(map(ForwarderResponse.from_domain, found))))
 
 
-@router.get("/audit/checkpoints", operation_id="listCheckpoints", **answers(CheckpointList))
+@router.get("/audit/checkpoints", operation_id="listCheckpoints", **declare_responses(CheckpointList))
 async def list_checkpoints(
-    by: Annotated[Caller, caller(Operation.READ_CHECKPOINTS)],
-    service: Served,
-    filters: Annotated[AfterFilters, Query()],
+    caller: Annotated[Caller, require_permission(Operation.READ_CHECKPOINTS)],
+    service: ServiceDep,
+    filters: Annotated[CursorFilters, Query()],
 ) -> Response:
     """What was signed, in order."""
-    found = await service.auditing.checkpoints(by.who, filters.after, filters.limit)
-    return answer(CheckpointList(checkpoints=list(map(CheckpointShape.of, found))))
+    found = await service.audit_service.list_checkpoints(caller.principal, filters.after, filters.limit)
+    return json_response(CheckpointList(checkpoints=list(map(CheckpointResponse.from_domain, found))))
 
 
-@router.get("/audit/key", operation_id="listSigningKeys", **answers(KeyList))
-async def list_signing_keys(by: Annotated[Caller, caller(Operation.READ_PUBLISHED)], service: Served) -> Response:
+@router.get("/audit/key", operation_id="listSigningKeys", **declare_responses(SigningKeyList))
+async def list_signing_keys(
+    caller: Annotated[Caller, require_permission(Operation.READ_PUBLISHED)], service: ServiceDep
+) -> Response:
     """The public keys that checkpoints are signed with."""
-    return answer(KeyList(keys=list(await service.auditing.keys())))
+    return json_response(SigningKeyList(keys=list(await service.audit_service.list_keys())))
 
 
-@router.get("/audit/journal", operation_id="listJournal", **answers(JournalList))
+@router.get("/audit/journal", operation_id="listJournal", **declare_responses(AuditLogEntryList))
 async def list_journal(
-    by: Annotated[Caller, caller(Operation.READ_JOURNAL)],
-    service: Served,
-    filters: Annotated[AfterFilters, Query()],
+    caller: Annotated[Caller, require_permission(Operation.READ_JOURNAL)],
+    service: ServiceDep,
+    filters: Annotated[CursorFilters, Query()],
 ) -> Response:
     """What people did to the server itself, oldest first."""
-    entries = list(map(JournalShape.of, await service.auditing.journal(by.who, filters.after, filters.limit)))
-    return answer(JournalList(entries=entries, next_after=entries[-1].seq if entries else filters.after))
+    entries = list(
+        map(
+            AuditLogEntryResponse.from_domain,
+            await service.audit_service.list_audit_log(caller.principal, filters.after, filters.limit),
+        )
+    )
+    return json_response(AuditLogEntryList(entries=entries, next_after=entries[-1].seq if entries else filters.after))
 
 
-@router.get("/audit/verify", operation_id="verifyAll", **answers(ServerCheckShape))
-async def verify_all(by: Annotated[Caller, caller(Operation.VERIFY_SERVER)], service: Served) -> Response:
+@router.get("/audit/verify", operation_id="verifyAll", **declare_responses(ServerCheckResponse))
+async def verify_all(
+    caller: Annotated[Caller, require_permission(Operation.VERIFY_SERVER)], service: ServiceDep
+) -> Response:
     """Every run, the journal, and everything that was signed."""
-    return answer(ServerCheckShape.of(await service.auditing.verify_all(by.who)))
+    return json_response(ServerCheckResponse.from_domain(await service.audit_service.verify_all(caller.principal)))

@@ -13,105 +13,130 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from ...core.consents import Answered, ConsentProblem, Goto, ProblemCode
-from ...core.errors import unknown
+from ...core.consents import ConsentDecision, ConsentProblem, ConsentRedirect, ConsentProblemCode
+from ...core.errors import not_found_error
 from ...core.identity.permissions import Operation
-from ..body import body, takes
-from ..caller import Caller, ForOperation, Served, caller, cookie_name, service_of
-from ..encoding import answer, answers
+from ..body import json_body, declare_body
+from ..caller import Caller, PermissionCheck, ServiceDep, require_permission, session_cookie_name, get_service
+from ..encoding import json_response, declare_responses
 from ..errors import ApiError
-from ..schemas.accounts import ConsentAnswered, ConsentList, ConsentRevoked, ConsentStarted, GivenShape, WaitingShape
-from ..schemas.requests import RefuseWish
+from ..schemas.accounts import (
+    ConsentAnswerResponse,
+    ConsentList,
+    ConsentRevocationResponse,
+    ConsentStartResponse,
+    GrantedConsentResponse,
+    PendingConsentResponse,
+)
+from ..schemas.requests import RefuseRequest
 
 router = APIRouter(tags=["consents"])
 
-_Own = Annotated[Caller, caller(Operation.OWN_CONSENTS)]
-_Giving = Annotated[Caller, caller(Operation.CONSENT)]
-_Name = Annotated[str, Path(max_length=256)]
-_Agent = Annotated[str | None, Query(max_length=8_192)]
-_STATUS: Mapping[ProblemCode, int] = {
+_ConsentOwner = Annotated[Caller, require_permission(Operation.OWN_CONSENTS)]
+_ConsentGiver = Annotated[Caller, require_permission(Operation.CONSENT)]
+_PathName = Annotated[str, Path(max_length=256)]
+_AgentQuery = Annotated[str | None, Query(max_length=8_192)]
+_STATUS_BY_PROBLEM: Mapping[ConsentProblemCode, int] = {
     "unknown": 404,
     "not_yours": 403,
     "closed": 409,
     "refused": 400,
     "unavailable": 503,
 }
-_ARRIVED = "arrived"
-_PARAMETERS = ("state", "code", "error", "error_description", "iss")
+_RELOADED = "arrived"
+_CALLBACK_PARAMETERS = ("state", "code", "error", "error_description", "iss")
 _MAX_PARAMETER_CHARS = 4_096
 
 
-@router.get("/consents", operation_id="listConsents", **answers(ConsentList))
-async def list_consents(by: _Own, service: Served) -> Response:
+@router.get("/consents", operation_id="listConsents", **declare_responses(ConsentList))
+async def list_consents(caller: _ConsentOwner, service: ServiceDep) -> Response:
     """What you are asked for, and what you gave. No tokens."""
-    if service.consenting is None:
-        return answer(ConsentList(waiting=[], given=[]))
-    waiting, given = await service.consenting.waiting(by.who), await service.consenting.given(by.who)
-    return answer(ConsentList(waiting=list(map(WaitingShape.of, waiting)), given=list(map(GivenShape.of, given))))
+    if service.consent_service is None:
+        return json_response(ConsentList(waiting=[], given=[]))
+    waiting, given = (
+        await service.consent_service.list_pending(caller.principal),
+        await service.consent_service.list_granted(caller.principal),
+    )
+    return json_response(
+        ConsentList(
+            waiting=list(map(PendingConsentResponse.from_domain, waiting)),
+            given=list(map(GrantedConsentResponse.from_domain, given)),
+        )
+    )
 
 
 @router.get("/consents/callback", operation_id="finishConsent", include_in_schema=False)
 async def finish_consent(request: Request) -> Response:
     """Where providers send people back to."""
-    if _ARRIVED not in request.query_params and not request.cookies.get(cookie_name(request)):
-        return load_again(f"/consents/callback?{urlencode([*_given(request).items(), (_ARRIVED, '1')])}")
-    service = service_of(request)
-    if not request.cookies.get(cookie_name(request)):  # nobody is signed in: what was begun is over
+    if _RELOADED not in request.query_params and not request.cookies.get(session_cookie_name(request)):
+        return reload_same_site(
+            f"/consents/callback?{urlencode([*_read_callback_parameters(request).items(), (_RELOADED, '1')])}"
+        )
+    service = get_service(request)
+    if not request.cookies.get(session_cookie_name(request)):  # nobody is signed in: what was begun is over
         return RedirectResponse("/console/consents", 303)
-    by = await ForOperation(Operation.OWN_CONSENTS)(request)
-    if service.consenting is None or by.session is None:
-        raise unknown("consent", "callback")
-    came = await service.consenting.callback(_given(request), by.who, by.session.session_id)
-    if isinstance(came, Answered):
-        return RedirectResponse(f"/console/runs/{quote(came.run_id, safe='')}", 303)
-    return RedirectResponse(f"/console/consents?problem={came.code}", 303)
+    caller = await PermissionCheck(Operation.OWN_CONSENTS)(request)
+    if service.consent_service is None or caller.session is None:
+        raise not_found_error("consent", "callback")
+    result = await service.consent_service.handle_callback(
+        _read_callback_parameters(request), caller.principal, caller.session.session_id
+    )
+    if isinstance(result, ConsentDecision):
+        return RedirectResponse(f"/console/runs/{quote(result.run_id, safe='')}", 303)
+    return RedirectResponse(f"/console/consents?problem={result.code}", 303)
 
 
-@router.post("/consents/{action_id}/start", operation_id="startConsent", **answers(ConsentStarted))
-async def start_consent(action_id: str, by: _Giving, service: Served) -> Response:
+@router.post("/consents/{action_id}/start", operation_id="startConsent", **declare_responses(ConsentStartResponse))
+async def start_consent(action_id: str, caller: _ConsentGiver, service: ServiceDep) -> Response:
     """Where your browser has to go to give it. Where you gave it meanwhile, the question is answered at once."""
-    action, _ = await service.guard.action(by.who, action_id, Operation.CONSENT)
-    if service.consenting is None or by.session is None:
-        raise unknown("action", action_id)
-    began = await service.consenting.start(by.who, action_id, by.session.session_id)
-    if isinstance(began, ConsentProblem):
-        raise _problem(began)
-    url = began.url if isinstance(began, Goto) else None
-    return answer(ConsentStarted(url=url, run_id=action.run_id, action_id=action_id))
+    action, _ = await service.guard.get_action(caller.principal, action_id, Operation.CONSENT)
+    if service.consent_service is None or caller.session is None:
+        raise not_found_error("action", action_id)
+    started = await service.consent_service.start(caller.principal, action_id, caller.session.session_id)
+    if isinstance(started, ConsentProblem):
+        raise _to_api_error(started)
+    url = started.url if isinstance(started, ConsentRedirect) else None
+    return json_response(ConsentStartResponse(url=url, run_id=action.run_id, action_id=action_id))
 
 
 @router.post(
     "/consents/{action_id}/refuse",
     operation_id="refuseConsent",
-    **answers(ConsentAnswered),
-    **takes(RefuseWish, required=False),
+    **declare_responses(ConsentAnswerResponse),
+    **declare_body(RefuseRequest, required=False),
 )
 async def refuse_consent(
-    action_id: str, by: _Giving, service: Served, wish: Annotated[RefuseWish, body(RefuseWish)]
+    action_id: str, caller: _ConsentGiver, service: ServiceDep, body: Annotated[RefuseRequest, json_body(RefuseRequest)]
 ) -> Response:
-    await service.guard.action(by.who, action_id, Operation.CONSENT)
-    if service.consenting is None:
-        raise unknown("action", action_id)
-    came = await service.consenting.refuse(by.who, action_id, wish.reason)
-    if isinstance(came, ConsentProblem):
-        raise _problem(came)
-    return answer(
-        ConsentAnswered(run_id=came.run_id, action_id=came.action_id, approved=came.approved, also=list(came.also))
+    await service.guard.get_action(caller.principal, action_id, Operation.CONSENT)
+    if service.consent_service is None:
+        raise not_found_error("action", action_id)
+    result = await service.consent_service.refuse(caller.principal, action_id, body.reason)
+    if isinstance(result, ConsentProblem):
+        raise _to_api_error(result)
+    return json_response(
+        ConsentAnswerResponse(
+            run_id=result.run_id, action_id=result.action_id, approved=result.approved, also=list(result.also)
+        )
     )
 
 
-@router.delete("/consents/{provider}/{tool}", operation_id="revokeConsent", **answers(ConsentRevoked))
-async def revoke_consent(provider: _Name, tool: _Name, by: _Own, service: Served, agent: _Agent = None) -> Response:
+@router.delete(
+    "/consents/{provider}/{tool}", operation_id="revokeConsent", **declare_responses(ConsentRevocationResponse)
+)
+async def revoke_consent(
+    provider: _PathName, tool: _PathName, caller: _ConsentOwner, service: ServiceDep, agent: _AgentQuery = None
+) -> Response:
     """Take back what you gave to the tool: of one agent, or of every agent when `agent` is left out."""
-    if service.consenting is None:
-        raise unknown("consent", f"{provider}/{tool}")
-    came = await service.consenting.revoke(by.who, provider, tool, agent)
-    if isinstance(came, ConsentProblem):
-        raise _problem(came)
-    return answer(ConsentRevoked(confirmed=came))
+    if service.consent_service is None:
+        raise not_found_error("consent", f"{provider}/{tool}")
+    result = await service.consent_service.revoke(caller.principal, provider, tool, agent)
+    if isinstance(result, ConsentProblem):
+        raise _to_api_error(result)
+    return json_response(ConsentRevocationResponse(confirmed=result))
 
 
-def load_again(path: str) -> HTMLResponse:
+def reload_same_site(path: str) -> HTMLResponse:
     """A page that leads to an address of this server, from here."""
     return HTMLResponse(
         f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={escape(path)}">'
@@ -119,13 +144,13 @@ def load_again(path: str) -> HTMLResponse:
     )
 
 
-def _given(request: Request) -> dict[str, str]:
+def _read_callback_parameters(request: Request) -> dict[str, str]:
     return {
         name: value
-        for name in _PARAMETERS
+        for name in _CALLBACK_PARAMETERS
         if (value := request.query_params.get(name)) is not None and len(value) <= _MAX_PARAMETER_CHARS
     }
 
 
-def _problem(problem: ConsentProblem) -> ApiError:
-    return ApiError(_STATUS[problem.code], f"consent_{problem.code}", problem.message, problem.details)
+def _to_api_error(problem: ConsentProblem) -> ApiError:
+    return ApiError(_STATUS_BY_PROBLEM[problem.code], f"consent_{problem.code}", problem.message, problem.details)

@@ -5,46 +5,57 @@ from typing import Annotated
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from ....domain.tool import Mode
+from ....domain.tool import PermissionMode
 from ...core.identity.permissions import Operation
-from ...core.policies import Backtested, Explained, PolicyShown, WhatIf
-from ..body import body, takes
-from ..caller import Caller, Served, caller
-from ..encoding import answer, answers
-from ..schemas.requests import BacktestWish, ExplainWish
+from ...core.policies import BacktestReport, PolicyExplanation, PolicyDetails, ExampleCall
+from ..body import json_body, declare_body
+from ..caller import Caller, ServiceDep, require_permission
+from ..encoding import json_response, declare_responses
+from ..schemas.requests import BacktestPolicyRequest, ExplainPolicyRequest
 
 router = APIRouter(tags=["policy"])
 
-_Reading = Annotated[Caller, caller(Operation.READ_POLICY)]
+_PolicyReader = Annotated[Caller, require_permission(Operation.READ_POLICY)]
 
 
-@router.get("/policy/{agent}", operation_id="getPolicy", **answers(PolicyShown))
-async def get_policy(agent: str, by: _Reading, service: Served) -> Response:
-    return answer(await service.policies.show(by.who, agent))
+@router.get("/policy/{agent}", operation_id="getPolicy", **declare_responses(PolicyDetails))
+async def get_policy(agent: str, caller: _PolicyReader, service: ServiceDep) -> Response:
+    return json_response(await service.policy_service.show(caller.principal, agent))
 
 
-@router.post("/policy/{agent}/explain", operation_id="explainPolicy", **answers(Explained), **takes(ExplainWish))
+@router.post(
+    "/policy/{agent}/explain",
+    operation_id="explainPolicy",
+    **declare_responses(PolicyExplanation),
+    **declare_body(ExplainPolicyRequest),
+)
 async def explain_policy(
-    agent: str, by: _Reading, service: Served, wish: Annotated[ExplainWish, body(ExplainWish)]
+    agent: str,
+    caller: _PolicyReader,
+    service: ServiceDep,
+    body: Annotated[ExplainPolicyRequest, json_body(ExplainPolicyRequest)],
 ) -> Response:
     """How a call would be decided, and why. Nothing is executed."""
-    what = WhatIf(
-        tool=wish.tool,
-        arguments=wish.arguments,
-        mode=None if wish.mode is None else Mode(wish.mode),
-        requester=wish.requester,
+    query = ExampleCall(
+        tool=body.tool,
+        arguments=body.arguments,
+        mode=None if body.mode is None else PermissionMode(body.mode),
+        requester=body.requester,
     )
-    return answer(await service.policies.explain(by.who, agent, what))
+    return json_response(await service.policy_service.explain(caller.principal, agent, query))
 
 
 @router.post(
     "/policy/{agent}/backtest",
     operation_id="backtestPolicy",
-    **answers(Backtested),
-    **takes(BacktestWish, required=False),
+    **declare_responses(BacktestReport),
+    **declare_body(BacktestPolicyRequest, required=False),
 )
 async def backtest_policy(
-    agent: str, by: _Reading, service: Served, wish: Annotated[BacktestWish, body(BacktestWish)]
+    agent: str,
+    caller: _PolicyReader,
+    service: ServiceDep,
+    body: Annotated[BacktestPolicyRequest, json_body(BacktestPolicyRequest)],
 ) -> Response:
     """What a policy would have said about recorded calls of this agent. Nothing is executed."""
-    return answer(await service.policies.backtest(by.who, agent, wish.policy, wish.runs))
+    return json_response(await service.policy_service.backtest(caller.principal, agent, body.policy, body.runs))

@@ -9,41 +9,43 @@ from starlette.responses import Response, StreamingResponse
 
 from ...core.identity.permissions import Operation
 from ...core.service import Service
-from ..caller import Caller, Served, caller
-from ..encoding import JSON, answer, answers, ref
-from ..ranges import Span, read_range
-from ..schemas.run_contents import CallList, CallShape, StateShape
+from ..caller import Caller, ServiceDep, require_permission
+from ..encoding import JSON_MEDIA_TYPE, json_response, declare_responses, register_schema
+from ..ranges import ByteRange, parse_range
+from ..schemas.run_contents import CallList, CallResponse, RunStateResponse
 from ..schemas.runs import (
     ArtifactList,
-    ArtifactShape,
-    AskedList,
-    AskedShape,
+    ArtifactResponse,
+    ActionDetailList,
+    ActionDetailResponse,
     EventList,
-    EventShape,
-    StoredEvent,
+    EventResponse,
+    StoredEventResponse,
     StoredEventList,
-    asked_list,
+    list_action_details,
 )
 
 router = APIRouter(tags=["runs"])
 
-_Reader = Annotated[Caller, caller(Operation.READ_RUN)]
+_RunReader = Annotated[Caller, require_permission(Operation.READ_RUN)]
 _MAX_SEQ = 2**53 - 1
 _CHUNK_BYTES = 256 * 1024
-_EVENTS: dict[int | str, dict[str, Any]] = {
+_EVENTS_RESPONSE: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Done.",
-        "content": {JSON: {"schema": {"anyOf": [ref(EventList), ref(StoredEventList)]}}},
+        "content": {
+            JSON_MEDIA_TYPE: {"schema": {"anyOf": [register_schema(EventList), register_schema(StoredEventList)]}}
+        },
     }
 }
-_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-_ARTIFACT: dict[int | str, dict[str, Any]] = {
-    200: {"description": "All of it.", "content": _BYTES},
-    206: {"description": "The part that was asked for.", "content": _BYTES},
+_BINARY_CONTENT = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_ARTIFACT_RESPONSE: dict[int | str, dict[str, Any]] = {
+    200: {"description": "All of it.", "content": _BINARY_CONTENT},
+    206: {"description": "The part that was asked for.", "content": _BINARY_CONTENT},
     416: {"description": "The range is not in it."},
 }
 #: An artifact is data of whoever made it: no browser may take it for a page of this server.
-_AS_DATA = {"Content-Security-Policy": "sandbox; default-src 'none'", "Accept-Ranges": "bytes"}
+_DOWNLOAD_HEADERS = {"Content-Security-Policy": "sandbox; default-src 'none'", "Accept-Ranges": "bytes"}
 
 
 class EventFilters(BaseModel):
@@ -60,92 +62,112 @@ class StateFilters(BaseModel):
     at: int | None = Field(None, ge=0, le=_MAX_SEQ, description="As of this event; else as of the last one.")
 
 
-@router.get("/runs/{run_id}/events", operation_id="listEvents", **answers(EventList, more=_EVENTS))
-async def list_events(run_id: str, by: _Reader, service: Served, filters: Annotated[EventFilters, Query()]) -> Response:
+@router.get("/runs/{run_id}/events", operation_id="listEvents", **declare_responses(EventList, extra=_EVENTS_RESPONSE))
+async def list_events(
+    run_id: str, caller: _RunReader, service: ServiceDep, filters: Annotated[EventFilters, Query()]
+) -> Response:
     """In the order in which they happened."""
     if filters.view == "log":
-        stored = await service.reading.events(by.who, run_id, filters.after_seq, filters.limit)
-        return answer(
+        stored = await service.run_queries.list_events(caller.principal, run_id, filters.after_seq, filters.limit)
+        return json_response(
             StoredEventList(
-                events=list(map(StoredEvent.of, stored.entries)),
+                events=list(map(StoredEventResponse.from_domain, stored.entries)),
                 next_after_seq=stored.next_after_seq,
                 last_seq=stored.last_seq,
             )
         )
-    page = await service.reading.run_events(by.who, run_id, filters.after_seq, filters.limit)
-    shown = [EventShape.of(run_id, event) for event in page.events]
-    return answer(EventList(events=shown, next_after_seq=page.next_after_seq, last_seq=page.last_seq))
+    page = await service.run_queries.list_run_events(caller.principal, run_id, filters.after_seq, filters.limit)
+    events = [EventResponse.from_domain(run_id, event) for event in page.events]
+    return json_response(EventList(events=events, next_after_seq=page.next_after_seq, last_seq=page.last_seq))
 
 
-@router.get("/runs/{run_id}/state", operation_id="getState", **answers(StateShape))
-async def get_state(run_id: str, by: _Reader, service: Served, filters: Annotated[StateFilters, Query()]) -> Response:
+@router.get("/runs/{run_id}/state", operation_id="getState", **declare_responses(RunStateResponse))
+async def get_state(
+    run_id: str, caller: _RunReader, service: ServiceDep, filters: Annotated[StateFilters, Query()]
+) -> Response:
     """The state of the run as of one of its events."""
-    return answer(StateShape.of(await service.reading.state(by.who, run_id, filters.at)))
+    return json_response(
+        RunStateResponse.from_domain(await service.run_queries.get_state(caller.principal, run_id, filters.at))
+    )
 
 
-@router.get("/runs/{run_id}/calls", operation_id="listCalls", **answers(CallList))
-async def list_calls(run_id: str, by: _Reader, service: Served) -> Response:
+@router.get("/runs/{run_id}/calls", operation_id="listCalls", **declare_responses(CallList))
+async def list_calls(run_id: str, caller: _RunReader, service: ServiceDep) -> Response:
     """In the order in which the model proposed them."""
-    return answer(CallList(calls=list(await service.reading.calls(by.who, run_id))))
+    return json_response(CallList(calls=list(await service.run_queries.list_calls(caller.principal, run_id))))
 
 
-@router.get("/runs/{run_id}/calls/{call_id}", operation_id="getCall", **answers(CallShape))
-async def get_call(run_id: str, call_id: str, by: _Reader, service: Served) -> Response:
+@router.get("/runs/{run_id}/calls/{call_id}", operation_id="getCall", **declare_responses(CallResponse))
+async def get_call(run_id: str, call_id: str, caller: _RunReader, service: ServiceDep) -> Response:
     """One call in three lenses: what the model saw, what the person saw, what happened."""
-    return answer(CallShape.of(await service.reading.call(by.who, run_id, call_id)))
+    return json_response(
+        CallResponse.from_domain(await service.run_queries.get_call(caller.principal, run_id, call_id))
+    )
 
 
-@router.get("/runs/{run_id}/actions", operation_id="listActions", **answers(AskedList))
-async def list_actions(run_id: str, by: _Reader, service: Served) -> Response:
+@router.get("/runs/{run_id}/actions", operation_id="listActions", **declare_responses(ActionDetailList))
+async def list_actions(run_id: str, caller: _RunReader, service: ServiceDep) -> Response:
     """The questions of a run, oldest first."""
-    return answer(asked_list(await service.reading.actions(by.who, run_id)))
+    return json_response(list_action_details(await service.run_queries.list_actions(caller.principal, run_id)))
 
 
-@router.get("/runs/{run_id}/actions/{action_id}", operation_id="getAction", **answers(AskedShape))
-async def get_action(run_id: str, action_id: str, by: _Reader, service: Served) -> Response:
-    return answer(AskedShape.of(await service.reading.action(by.who, run_id, action_id)))
+@router.get("/runs/{run_id}/actions/{action_id}", operation_id="getAction", **declare_responses(ActionDetailResponse))
+async def get_action(run_id: str, action_id: str, caller: _RunReader, service: ServiceDep) -> Response:
+    return json_response(
+        ActionDetailResponse.from_domain(await service.run_queries.get_action(caller.principal, run_id, action_id))
+    )
 
 
-@router.get("/runs/{run_id}/artifacts", operation_id="listArtifacts", **answers(ArtifactList))
-async def list_artifacts(run_id: str, by: _Reader, service: Served) -> Response:
+@router.get("/runs/{run_id}/artifacts", operation_id="listArtifacts", **declare_responses(ArtifactList))
+async def list_artifacts(run_id: str, caller: _RunReader, service: ServiceDep) -> Response:
     """What the run keeps in full."""
-    found = await service.reading.artifacts(by.who, run_id)
-    return answer(ArtifactList(artifacts=list(map(ArtifactShape.of, found))))
+    found = await service.run_queries.list_artifacts(caller.principal, run_id)
+    return json_response(ArtifactList(artifacts=list(map(ArtifactResponse.from_domain, found))))
 
 
-@router.get("/runs/{run_id}/artifacts/{artifact_id}", operation_id="getArtifact", **answers(None, more=_ARTIFACT))
+@router.get(
+    "/runs/{run_id}/artifacts/{artifact_id}",
+    operation_id="getArtifact",
+    **declare_responses(None, extra=_ARTIFACT_RESPONSE),
+)
 async def get_artifact(
     run_id: str,
     artifact_id: Annotated[str, Path(max_length=200)],
-    by: _Reader,
-    service: Served,
+    caller: _RunReader,
+    service: ServiceDep,
     range: Annotated[str, Header(max_length=100)] = "",
 ) -> Response:
     """Its bytes, or one range of them. It is always a download."""
-    size = await service.reading.artifact_size(by.who, run_id, artifact_id)
-    span = read_range(range, size)
+    size = await service.run_queries.get_artifact_size(caller.principal, run_id, artifact_id)
+    byte_range = parse_range(range, size)
     name = artifact_id.rpartition(":")[2][:16]
-    headers = _AS_DATA | {
+    headers = _DOWNLOAD_HEADERS | {
         "Content-Disposition": f'attachment; filename="artifact-{name}.bin"',
-        "Content-Length": str(span.length),
+        "Content-Length": str(byte_range.length),
     }
-    if span.is_part:
-        headers["Content-Range"] = f"bytes {span.start}-{span.end - 1}/{size}"
-    first = await service.reading.artifact_bytes(artifact_id, span.start, min(span.length, _CHUNK_BYTES))
+    if byte_range.is_partial:
+        headers["Content-Range"] = f"bytes {byte_range.start}-{byte_range.end - 1}/{size}"
+    first_chunk = await service.run_queries.read_artifact(
+        artifact_id, byte_range.start, min(byte_range.length, _CHUNK_BYTES)
+    )
     return StreamingResponse(
-        _pieces(service, artifact_id, span, first),
-        206 if span.is_part else 200,
+        _read_chunks(service, artifact_id, byte_range, first_chunk),
+        206 if byte_range.is_partial else 200,
         headers,
         "application/octet-stream",
     )
 
 
-async def _pieces(service: Service, artifact_id: str, span: Span, first: bytes) -> AsyncGenerator[bytes]:
-    yield first
-    at = span.start + len(first)
-    while at < span.end:
-        piece = await service.reading.artifact_bytes(artifact_id, at, min(_CHUNK_BYTES, span.end - at))
-        if not piece:
+async def _read_chunks(
+    service: Service, artifact_id: str, byte_range: ByteRange, first_chunk: bytes
+) -> AsyncGenerator[bytes]:
+    yield first_chunk
+    position = byte_range.start + len(first_chunk)
+    while position < byte_range.end:
+        chunk = await service.run_queries.read_artifact(
+            artifact_id, position, min(_CHUNK_BYTES, byte_range.end - position)
+        )
+        if not chunk:
             return
-        yield piece
-        at += len(piece)
+        yield chunk
+        position += len(chunk)

@@ -9,24 +9,26 @@ from starlette.responses import Response
 from ...core.identity.permissions import Operation
 from ...core.index.rows import RunQuery
 from ...core.runs.starting import NewRun
-from ...core.runs.stopping import Stopped
-from ..body import body, takes
-from ..caller import Caller, Served, caller
-from ..encoding import answer, answers, described
-from ..schemas.requests import CancelWish, NewRunWish, RunTask, StopWish
-from ..schemas.runs import AgentList, AgentShape, OverviewShape, RunList, RunShape, Status
+from ...core.runs.stopping import AgentStopResult
+from ..body import json_body, declare_body
+from ..caller import Caller, ServiceDep, require_permission
+from ..encoding import json_response, declare_responses, describe_response
+from ..schemas.requests import CancelRunRequest, CreateRunRequest, InvokeAgentRequest, StopAgentRequest
+from ..schemas.runs import AgentList, AgentResponse, OverviewResponse, RunList, RunResponse, RunStatus
 
 router = APIRouter(tags=["runs"])
 
-_Key = Annotated[
+_IdempotencyKey = Annotated[
     str,
     Header(alias="Idempotency-Key", max_length=200, description="Sent again, it is the same run and not another one."),
 ]
-_Text = Annotated[str | None, Field(max_length=256)]
-_MADE_BEFORE: dict[int | str, dict[str, Any]] = {200: described(RunShape, "It was made before, with the same key.")}
+_TextFilter = Annotated[str | None, Field(max_length=256)]
+_EXISTING_RUN_RESPONSE: dict[int | str, dict[str, Any]] = {
+    200: describe_response(RunResponse, "It was made before, with the same key.")
+}
 
 
-class Limited(BaseModel):
+class PageFilters(BaseModel):
     """What every list can be asked for."""
 
     model_config = ConfigDict(extra="forbid")
@@ -35,11 +37,11 @@ class Limited(BaseModel):
     cursor: str = Field("", max_length=64, description="`next_cursor` of the page before.")
 
 
-class RunFilters(Limited):
-    status: list[Status] | None = Field(None, max_length=5)
-    agent: _Text = None
-    requester: _Text = None
-    parent: _Text = Field(None, description="Runs inside calls of this run.")
+class RunFilters(PageFilters):
+    status: list[RunStatus] | None = Field(None, max_length=5)
+    agent: _TextFilter = None
+    requester: _TextFilter = None
+    parent: _TextFilter = Field(None, description="Runs inside calls of this run.")
     q: str | None = Field(None, max_length=200, description="Words in the task or the id.")
 
 
@@ -49,47 +51,58 @@ class ActivityFilters(BaseModel):
     limit: int = Field(50, ge=1, le=1_000)
 
 
-@router.get("/agents", operation_id="listAgents", **answers(AgentList))
-async def list_agents(by: Annotated[Caller, caller(Operation.LIST_RUNS)], service: Served) -> Response:
+@router.get("/agents", operation_id="listAgents", **declare_responses(AgentList))
+async def list_agents(
+    caller: Annotated[Caller, require_permission(Operation.LIST_RUNS)], service: ServiceDep
+) -> Response:
     """The agents whose runs you may see."""
-    return answer(AgentList(agents=list(map(AgentShape.of, await service.reading.agents(by.who)))))
+    return json_response(
+        AgentList(agents=list(map(AgentResponse.from_domain, await service.run_queries.list_agents(caller.principal))))
+    )
 
 
-@router.post("/runs", operation_id="createRun", **answers(RunShape, status=201, more=_MADE_BEFORE), **takes(NewRunWish))
+@router.post(
+    "/runs",
+    operation_id="createRun",
+    **declare_responses(RunResponse, status=201, extra=_EXISTING_RUN_RESPONSE),
+    **declare_body(CreateRunRequest),
+)
 async def create_run(
-    by: Annotated[Caller, caller(Operation.CREATE_RUN)],
-    service: Served,
-    wish: Annotated[NewRunWish, body(NewRunWish)],
-    idempotency_key: _Key = "",
+    caller: Annotated[Caller, require_permission(Operation.CREATE_RUN)],
+    service: ServiceDep,
+    body: Annotated[CreateRunRequest, json_body(CreateRunRequest)],
+    idempotency_key: _IdempotencyKey = "",
 ) -> Response:
     """Begin a run. It goes on by itself; follow its events, or look at its status."""
-    return await _created(by, service, wish.agent, wish, idempotency_key)
+    return await _create_run(caller, service, body.agent, body, idempotency_key)
 
 
 @router.post(
     "/agents/{agent}/invoke",
     operation_id="invokeAgent",
-    **answers(RunShape, status=201, more=_MADE_BEFORE),
-    **takes(RunTask),
+    **declare_responses(RunResponse, status=201, extra=_EXISTING_RUN_RESPONSE),
+    **declare_body(InvokeAgentRequest),
 )
 async def invoke_agent(
     agent: str,
-    by: Annotated[Caller, caller(Operation.CREATE_RUN)],
-    service: Served,
-    wish: Annotated[RunTask, body(RunTask)],
-    idempotency_key: _Key = "",
+    caller: Annotated[Caller, require_permission(Operation.CREATE_RUN)],
+    service: ServiceDep,
+    body: Annotated[InvokeAgentRequest, json_body(InvokeAgentRequest)],
+    idempotency_key: _IdempotencyKey = "",
 ) -> Response:
     """Begin a run of this agent."""
-    return await _created(by, service, agent, wish, idempotency_key)
+    return await _create_run(caller, service, agent, body, idempotency_key)
 
 
-@router.get("/runs", operation_id="listRuns", **answers(RunList))
+@router.get("/runs", operation_id="listRuns", **declare_responses(RunList))
 async def list_runs(
-    by: Annotated[Caller, caller(Operation.LIST_RUNS)], service: Served, filters: Annotated[RunFilters, Query()]
+    caller: Annotated[Caller, require_permission(Operation.LIST_RUNS)],
+    service: ServiceDep,
+    filters: Annotated[RunFilters, Query()],
 ) -> Response:
     """Newest first. Runs inside calls of others are left out, unless `parent` asks for them."""
-    page = await service.reading.runs(
-        by.who,
+    page = await service.run_queries.list_runs(
+        caller.principal,
         RunQuery(
             statuses=frozenset(filters.status) if filters.status else None,
             agent=filters.agent,
@@ -100,48 +113,64 @@ async def list_runs(
             cursor=filters.cursor,
         ),
     )
-    return answer(RunList(runs=list(map(RunShape.of, page.rows)), next_cursor=page.next_cursor))
+    return json_response(RunList(runs=list(map(RunResponse.from_domain, page.rows)), next_cursor=page.next_cursor))
 
 
-@router.get("/runs/{run_id}", operation_id="getRun", **answers(RunShape))
-async def get_run(run_id: str, by: Annotated[Caller, caller(Operation.READ_RUN)], service: Served) -> Response:
+@router.get("/runs/{run_id}", operation_id="getRun", **declare_responses(RunResponse))
+async def get_run(
+    run_id: str, caller: Annotated[Caller, require_permission(Operation.READ_RUN)], service: ServiceDep
+) -> Response:
     """A run with its status and its times."""
-    return answer(RunShape.of(await service.reading.run(by.who, run_id)))
+    return json_response(RunResponse.from_domain(await service.run_queries.get_run(caller.principal, run_id)))
 
 
 @router.post(
-    "/runs/{run_id}/cancel", operation_id="cancelRun", **answers(RunShape), **takes(CancelWish, required=False)
+    "/runs/{run_id}/cancel",
+    operation_id="cancelRun",
+    **declare_responses(RunResponse),
+    **declare_body(CancelRunRequest, required=False),
 )
 async def cancel_run(
     run_id: str,
-    by: Annotated[Caller, caller(Operation.CANCEL_RUN)],
-    service: Served,
-    wish: Annotated[CancelWish, body(CancelWish)],
+    caller: Annotated[Caller, require_permission(Operation.CANCEL_RUN)],
+    service: ServiceDep,
+    body: Annotated[CancelRunRequest, json_body(CancelRunRequest)],
 ) -> Response:
     """End it, and the runs inside its calls. Once more is the same."""
-    return answer(RunShape.of(await service.starting.cancel(by.who, run_id, wish.reason)))
+    return json_response(
+        RunResponse.from_domain(await service.run_service.cancel(caller.principal, run_id, body.reason))
+    )
 
 
-@router.post("/agents/{agent}/stop", operation_id="stopAgent", **answers(Stopped), **takes(StopWish))
+@router.post(
+    "/agents/{agent}/stop",
+    operation_id="stopAgent",
+    **declare_responses(AgentStopResult),
+    **declare_body(StopAgentRequest),
+)
 async def stop_agent(
     agent: str,
-    by: Annotated[Caller, caller(Operation.STOP_AGENT)],
-    service: Served,
-    wish: Annotated[StopWish, body(StopWish)],
+    caller: Annotated[Caller, require_permission(Operation.STOP_AGENT)],
+    service: ServiceDep,
+    body: Annotated[StopAgentRequest, json_body(StopAgentRequest)],
 ) -> Response:
     """End all of its runs at once. To keep it from beginning others, revoke its keys first."""
-    return answer(await service.starting.stop(by.who, agent, wish.reason))
+    return json_response(await service.run_service.stop_agent(caller.principal, agent, body.reason))
 
 
-@router.get("/activity", operation_id="getActivity", **answers(OverviewShape))
+@router.get("/activity", operation_id="getActivity", **declare_responses(OverviewResponse))
 async def get_activity(
-    by: Annotated[Caller, caller(Operation.LIST_RUNS)], service: Served, filters: Annotated[ActivityFilters, Query()]
+    caller: Annotated[Caller, require_permission(Operation.LIST_RUNS)],
+    service: ServiceDep,
+    filters: Annotated[ActivityFilters, Query()],
 ) -> Response:
     """What happened last in all runs that you may see, and how many of them wait for what."""
-    return answer(OverviewShape.of(await service.reading.overview(by.who, filters.limit)))
+    return json_response(
+        OverviewResponse.from_domain(await service.run_queries.get_overview(caller.principal, filters.limit))
+    )
 
 
-async def _created(by: Caller, service: Served, agent: str, wish: RunTask, key: str) -> Response:
-    new = NewRun(agent=agent, task=wish.task, on_behalf_of=wish.on_behalf_of, idempotency_key=key)
-    row, is_new = await service.starting.create(by.who, new)
-    return answer(RunShape.of(row), 201 if is_new else 200, {"Location": f"/runs/{row.run_id}"})
+async def _create_run(caller: Caller, service: ServiceDep, agent: str, body: InvokeAgentRequest, key: str) -> Response:
+    new = NewRun(agent=agent, task=body.task, on_behalf_of=body.on_behalf_of, idempotency_key=key)
+    row, is_new = await service.run_service.create(caller.principal, new)
+    return json_response(RunResponse.from_domain(row), 201 if is_new else 200, {"Location": f"/runs/{row.run_id}"})

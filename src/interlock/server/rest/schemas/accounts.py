@@ -1,14 +1,14 @@
 """Who there is, as REST shows it: keys, accounts, sign-ins and consents. No secret, but that of a key just made."""
 
-from ...core.consents import Given, WaitingConsent
+from ...core.consents import GrantSummary, PendingConsent
 from ...core.identity.account_rows import Account
-from ...core.identity.api_keys import ApiKey, NewKey
+from ...core.identity.api_keys import ApiKey, NewApiKey
 from ...core.identity.principal import Principal
-from ..times import moment, when
-from .runs import ActionShape, Shape
+from ..times import format_time, format_optional_time
+from .runs import ActionResponse, ResponseModel
 
 
-class KeyShape(Shape, frozen=True, kw_only=True):
+class ApiKeyResponse(ResponseModel, frozen=True, kw_only=True):
     key_id: str
     name: str
     roles: list[str]
@@ -21,35 +21,35 @@ class KeyShape(Shape, frozen=True, kw_only=True):
     revoked_at: str | None
 
     @classmethod
-    def of(cls, key: ApiKey) -> "KeyShape":
+    def from_domain(cls, key: ApiKey) -> "ApiKeyResponse":
         return cls(
             key_id=key.key_id,
             name=key.name,
             roles=sorted(key.roles),
-            agents=_agents(key.agents),
+            agents=_sort_agents(key.agents),
             created_by=key.created_by,
-            created_at=moment(key.created_at),
-            expires_at=when(key.expires_at),
-            last_used_at=when(key.last_used_at),
-            revoked_at=when(key.revoked_at),
+            created_at=format_time(key.created_at),
+            expires_at=format_optional_time(key.expires_at),
+            last_used_at=format_optional_time(key.last_used_at),
+            revoked_at=format_optional_time(key.revoked_at),
         )
 
 
-class ApiKeyList(Shape, frozen=True, kw_only=True):
-    keys: list[KeyShape]
+class ApiKeyList(ResponseModel, frozen=True, kw_only=True):
+    keys: list[ApiKeyResponse]
 
 
-class NewKeyShape(Shape, frozen=True, kw_only=True):
-    key: KeyShape
+class NewApiKeyResponse(ResponseModel, frozen=True, kw_only=True):
+    key: ApiKeyResponse
     #: Shown this once; nobody can find it out later.
     secret: str
 
     @classmethod
-    def of(cls, new: NewKey) -> "NewKeyShape":
-        return cls(key=KeyShape.of(new.key), secret=new.secret)
+    def from_domain(cls, new: NewApiKey) -> "NewApiKeyResponse":
+        return cls(key=ApiKeyResponse.from_domain(new.key), secret=new.secret)
 
 
-class AccountShape(Shape, frozen=True, kw_only=True):
+class AccountResponse(ResponseModel, frozen=True, kw_only=True):
     name: str
     roles: list[str]
     agents: list[str] | None
@@ -60,23 +60,23 @@ class AccountShape(Shape, frozen=True, kw_only=True):
     issuer: str
 
     @classmethod
-    def of(cls, account: Account) -> "AccountShape":
+    def from_domain(cls, account: Account) -> "AccountResponse":
         return cls(
             name=account.name,
             roles=sorted(account.roles),
-            agents=_agents(account.agents),
+            agents=_sort_agents(account.agents),
             disabled=account.disabled,
-            created_at=moment(account.created_at),
+            created_at=format_time(account.created_at),
             has_password=account.has_password,
             issuer=account.issuer,
         )
 
 
-class AccountList(Shape, frozen=True, kw_only=True):
-    accounts: list[AccountShape]
+class AccountList(ResponseModel, frozen=True, kw_only=True):
+    accounts: list[AccountResponse]
 
 
-class MeShape(Shape, frozen=True, kw_only=True):
+class MeResponse(ResponseModel, frozen=True, kw_only=True):
     name: str
     kind: str
     roles: list[str]
@@ -86,19 +86,19 @@ class MeShape(Shape, frozen=True, kw_only=True):
     signed_in_until: str | None
 
     @classmethod
-    def of(cls, who: Principal, csrf: str | None = None, until: int = 0) -> "MeShape":
+    def from_domain(cls, principal: Principal, csrf: str | None = None, until: int = 0) -> "MeResponse":
         return cls(
-            name=who.name,
-            kind=who.kind,
-            roles=sorted(who.roles),
-            agents=_agents(who.agents),
+            name=principal.name,
+            kind=principal.kind,
+            roles=sorted(principal.roles),
+            agents=_sort_agents(principal.agents),
             csrf=csrf,
-            signed_in_until=when(until),
+            signed_in_until=format_optional_time(until),
         )
 
 
-class WaitingShape(Shape, frozen=True, kw_only=True):
-    action: ActionShape
+class PendingConsentResponse(ResponseModel, frozen=True, kw_only=True):
+    action: ActionResponse
     #: What the consent would be given for: this definition of this agent's tool, and no other.
     agent: str
     tool: str
@@ -109,19 +109,19 @@ class WaitingShape(Shape, frozen=True, kw_only=True):
     earlier_since: str | None
 
     @classmethod
-    def of(cls, waiting: WaitingConsent) -> "WaitingShape":
+    def from_domain(cls, waiting: PendingConsent) -> "PendingConsentResponse":
         return cls(
-            action=ActionShape.of(waiting.question),
+            action=ActionResponse.from_domain(waiting.question),
             agent=waiting.binding.agent,
             tool=waiting.binding.tool,
             definition=waiting.binding.definition,
             provider=waiting.consent.provider,
             scopes=list(waiting.consent.scopes),
-            earlier_since=when(waiting.earlier_since),
+            earlier_since=format_optional_time(waiting.earlier_since),
         )
 
 
-class GivenShape(Shape, frozen=True, kw_only=True):
+class GrantedConsentResponse(ResponseModel, frozen=True, kw_only=True):
     provider: str
     agent: str
     tool: str
@@ -131,31 +131,31 @@ class GivenShape(Shape, frozen=True, kw_only=True):
     expires_at: str | None
 
     @classmethod
-    def of(cls, given: Given) -> "GivenShape":
+    def from_domain(cls, given: GrantSummary) -> "GrantedConsentResponse":
         return cls(
             provider=given.provider,
             agent=given.agent,
             tool=given.tool,
             definition=given.definition,
             scopes=list(given.scopes),
-            since=when(given.since),
-            expires_at=when(given.expires_at),
+            since=format_optional_time(given.since),
+            expires_at=format_optional_time(given.expires_at),
         )
 
 
-class ConsentList(Shape, frozen=True, kw_only=True):
-    waiting: list[WaitingShape]
-    given: list[GivenShape]
+class ConsentList(ResponseModel, frozen=True, kw_only=True):
+    waiting: list[PendingConsentResponse]
+    given: list[GrantedConsentResponse]
 
 
-class ConsentStarted(Shape, frozen=True, kw_only=True):
+class ConsentStartResponse(ResponseModel, frozen=True, kw_only=True):
     #: Where the person's browser goes next; null: it was given before, and the question is answered.
     url: str | None
     run_id: str
     action_id: str
 
 
-class ConsentAnswered(Shape, frozen=True, kw_only=True):
+class ConsentAnswerResponse(ResponseModel, frozen=True, kw_only=True):
     run_id: str
     action_id: str
     approved: bool
@@ -163,10 +163,10 @@ class ConsentAnswered(Shape, frozen=True, kw_only=True):
     also: list[str]
 
 
-class ConsentRevoked(Shape, frozen=True, kw_only=True):
+class ConsentRevocationResponse(ResponseModel, frozen=True, kw_only=True):
     #: False: it is forgotten here, and the provider did not confirm it.
     confirmed: bool
 
 
-def _agents(agents: frozenset[str] | None) -> list[str] | None:
+def _sort_agents(agents: frozenset[str] | None) -> list[str] | None:
     return None if agents is None else sorted(agents)

@@ -5,22 +5,22 @@ from typing import Any
 import msgspec
 
 from ....audit.keys import PublicKey
-from ....audit.proof import Proof
+from ....audit.proof import SignedVerification
 from ....audit.signed_line import SignedCheckpoint
-from ...core.audit.audit_log import JournalEntry, Outcome
+from ...core.audit.audit_log import AuditLogEntry, AuditOutcome
 from ...core.audit.service import RunFlaw, ServerCheck
-from ...core.audit_sinks.forwarder import ForwardStatus, RunForwarded
-from ..times import moment, when
-from .runs import Shape
+from ...core.audit_sinks.forwarder import ForwarderStatus, RunForwardResult
+from ..times import format_time, format_optional_time
+from .runs import ResponseModel
 
 
-class FlawShape(Shape, frozen=True, kw_only=True):
+class FlawResponse(ResponseModel, frozen=True, kw_only=True):
     seq: int
     problem: str
     message: str
 
 
-class ProofShape(Shape, frozen=True, kw_only=True):
+class ProofResponse(ResponseModel, frozen=True, kw_only=True):
     run_id: str
     #: Nothing is wrong. That is not to say that all of it is there: see `complete`.
     ok: bool
@@ -28,7 +28,7 @@ class ProofShape(Shape, frozen=True, kw_only=True):
     complete: bool
     count: int
     head: str
-    flaw: FlawShape | None
+    flaw: FlawResponse | None
     #: What is wrong with a signature; empty: nothing.
     problem: str
     #: How many events were signed, when, by which key, and as which checkpoint. Later events are not covered.
@@ -39,8 +39,8 @@ class ProofShape(Shape, frozen=True, kw_only=True):
     doubts: list[str]
 
     @classmethod
-    def of(cls, run_id: str, proof: Proof) -> "ProofShape":
-        audit, said = proof.audit, proof.statement
+    def from_domain(cls, run_id: str, proof: SignedVerification) -> "ProofResponse":
+        audit, statement = proof.audit, proof.statement
         flaw = audit.flaw
         return cls(
             run_id=run_id,
@@ -48,24 +48,24 @@ class ProofShape(Shape, frozen=True, kw_only=True):
             complete=proof.complete,
             count=audit.count,
             head=audit.head_hash.hex(),
-            flaw=None if flaw is None else FlawShape(seq=flaw.seq, problem=flaw.problem, message=flaw.message),
+            flaw=None if flaw is None else FlawResponse(seq=flaw.seq, problem=flaw.problem, message=flaw.message),
             problem=proof.problem,
             signed_count=proof.signed_count,
-            signed_at=None if said is None else said.at,
-            signed_by=None if said is None else said.key,
-            checkpoint=None if said is None else said.number,
+            signed_at=None if statement is None else statement.at,
+            signed_by=None if statement is None else statement.key,
+            checkpoint=None if statement is None else statement.number,
             doubts=list(proof.doubts),
         )
 
 
-class JournalCheckShape(Shape, frozen=True, kw_only=True):
+class AuditLogCheckResponse(ResponseModel, frozen=True, kw_only=True):
     count: int
     head: str
     broken_at: int | None
     problem: str
 
 
-class CheckpointCheckShape(Shape, frozen=True, kw_only=True):
+class CheckpointCheckResponse(ResponseModel, frozen=True, kw_only=True):
     ok: bool
     checkpoints: int
     runs: int
@@ -73,18 +73,18 @@ class CheckpointCheckShape(Shape, frozen=True, kw_only=True):
     contradictions: list[str]
 
 
-class ServerCheckShape(Shape, frozen=True, kw_only=True):
+class ServerCheckResponse(ResponseModel, frozen=True, kw_only=True):
     ok: bool
     #: False: it took too long, and only so many runs were looked at.
     finished: bool
     runs: int
     events: int
     flaws: list[RunFlaw]
-    checkpoints: CheckpointCheckShape
-    journal: JournalCheckShape
+    checkpoints: CheckpointCheckResponse
+    journal: AuditLogCheckResponse
 
     @classmethod
-    def of(cls, check: ServerCheck) -> "ServerCheckShape":
+    def from_domain(cls, check: ServerCheck) -> "ServerCheckResponse":
         signed, journal = check.checkpoints, check.journal
         return cls(
             ok=check.ok,
@@ -92,20 +92,20 @@ class ServerCheckShape(Shape, frozen=True, kw_only=True):
             runs=check.runs,
             events=check.events,
             flaws=list(check.flaws),
-            checkpoints=CheckpointCheckShape(
+            checkpoints=CheckpointCheckResponse(
                 ok=signed.ok,
                 checkpoints=signed.checkpoints,
                 runs=signed.runs,
                 problem="" if signed.flaw is None else signed.flaw.message,
                 contradictions=list(signed.contradictions),
             ),
-            journal=JournalCheckShape(
+            journal=AuditLogCheckResponse(
                 count=journal.count, head=journal.head, broken_at=journal.broken_at or None, problem=journal.problem
             ),
         )
 
 
-class CheckpointShape(Shape, frozen=True, kw_only=True):
+class CheckpointResponse(ResponseModel, frozen=True, kw_only=True):
     """The signature is over exactly the bytes of the document."""
 
     checkpoint: dict[str, Any]
@@ -113,15 +113,15 @@ class CheckpointShape(Shape, frozen=True, kw_only=True):
     signature: str
 
     @classmethod
-    def of(cls, signed: SignedCheckpoint) -> "CheckpointShape":
+    def from_domain(cls, signed: SignedCheckpoint) -> "CheckpointResponse":
         return cls(
-            checkpoint=_read(signed.document),
+            checkpoint=_decode_document(signed.document),
             document=signed.document.decode(errors="replace"),
             signature=signed.signature.hex(),
         )
 
 
-def _read(document: bytes) -> dict[str, Any]:
+def _decode_document(document: bytes) -> dict[str, Any]:
     """Empty where something else was put in its place, which `/audit/verify` tells of."""
     try:
         return msgspec.json.decode(document, type=dict[str, Any])
@@ -129,17 +129,17 @@ def _read(document: bytes) -> dict[str, Any]:
         return {}
 
 
-class CheckpointList(Shape, frozen=True, kw_only=True):
-    checkpoints: list[CheckpointShape]
+class CheckpointList(ResponseModel, frozen=True, kw_only=True):
+    checkpoints: list[CheckpointResponse]
 
 
-class KeyList(Shape, frozen=True, kw_only=True):
+class SigningKeyList(ResponseModel, frozen=True, kw_only=True):
     """Ed25519, in hex, the oldest first; the one without an end is in use."""
 
     keys: list[PublicKey]
 
 
-class ForwarderShape(Shape, frozen=True, kw_only=True):
+class ForwarderResponse(ResponseModel, frozen=True, kw_only=True):
     name: str
     kind: str
     schema: str
@@ -153,27 +153,27 @@ class ForwarderShape(Shape, frozen=True, kw_only=True):
     set_aside: int
 
     @classmethod
-    def of(cls, status: ForwardStatus) -> "ForwarderShape":
+    def from_domain(cls, status: ForwarderStatus) -> "ForwarderResponse":
         return cls(
             name=status.name,
             kind=status.kind,
             schema=status.schema,
             position=status.position,
             waiting=status.waiting,
-            oldest_waiting_at=when(status.oldest_waiting_at),
-            last_success_at=when(status.last_success_at),
+            oldest_waiting_at=format_optional_time(status.oldest_waiting_at),
+            last_success_at=format_optional_time(status.last_success_at),
             last_error=status.last_error,
-            last_error_at=when(status.last_error_at),
+            last_error_at=format_optional_time(status.last_error_at),
             failures=status.failures,
             set_aside=status.set_aside,
         )
 
 
-class ForwarderList(Shape, frozen=True, kw_only=True):
-    forwarders: list[ForwarderShape]
+class ForwarderList(ResponseModel, frozen=True, kw_only=True):
+    forwarders: list[ForwarderResponse]
 
 
-class ForwardedShape(Shape, frozen=True, kw_only=True):
+class ForwardRunResponse(ResponseModel, frozen=True, kw_only=True):
     run_id: str
     destination: str
     sent: int
@@ -182,26 +182,30 @@ class ForwardedShape(Shape, frozen=True, kw_only=True):
     problem: str
 
     @classmethod
-    def of(cls, came: RunForwarded) -> "ForwardedShape":
+    def from_domain(cls, result: RunForwardResult) -> "ForwardRunResponse":
         return cls(
-            run_id=came.run_id, destination=came.destination, sent=came.sent, total=came.total, problem=came.problem
+            run_id=result.run_id,
+            destination=result.destination,
+            sent=result.sent,
+            total=result.total,
+            problem=result.problem,
         )
 
 
-class JournalShape(Shape, frozen=True, kw_only=True):
+class AuditLogEntryResponse(ResponseModel, frozen=True, kw_only=True):
     seq: int
     at: str
     by: str
     action: str
     target: str
-    outcome: Outcome
+    outcome: AuditOutcome
     detail: dict[str, str]
 
     @classmethod
-    def of(cls, entry: JournalEntry) -> "JournalShape":
+    def from_domain(cls, entry: AuditLogEntry) -> "AuditLogEntryResponse":
         return cls(
             seq=entry.seq,
-            at=moment(entry.at),
+            at=format_time(entry.at),
             by=entry.by,
             action=entry.action,
             target=entry.target,
@@ -210,7 +214,7 @@ class JournalShape(Shape, frozen=True, kw_only=True):
         )
 
 
-class JournalList(Shape, frozen=True, kw_only=True):
-    entries: list[JournalShape]
+class AuditLogEntryList(ResponseModel, frozen=True, kw_only=True):
+    entries: list[AuditLogEntryResponse]
     #: What to ask for next, as `after`.
     next_after: int

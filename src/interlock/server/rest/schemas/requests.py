@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ..body import Wish
+from ..body import RequestBody
 
 _Name = Annotated[str, Field(min_length=1, max_length=256)]
 _Reason = Annotated[str, Field(max_length=2_000)]
@@ -16,25 +16,25 @@ _Agents = Annotated[list[_Name], Field(max_length=1_000)]
 _Time = Annotated[str, Field(max_length=40, examples=["2030-01-31T12:00:00Z"])]
 
 
-class RunTask(Wish):
+class InvokeAgentRequest(RequestBody):
     task: Annotated[str, Field(min_length=1, max_length=100_000, examples=["Refund order 1234."])]
     #: The person it acts for, where a program makes it.
     on_behalf_of: Annotated[str, Field(max_length=80, examples=["ada"])] = ""
 
 
-class NewRunWish(RunTask):
+class CreateRunRequest(InvokeAgentRequest):
     agent: _Name
 
 
-class CancelWish(Wish):
+class CancelRunRequest(RequestBody):
     reason: _Reason = ""
 
 
-class StopWish(Wish):
+class StopAgentRequest(RequestBody):
     reason: Annotated[str, Field(min_length=1, max_length=2_000)]
 
 
-class ApproveWish(Wish):
+class ApproveRequest(RequestBody):
     """A yes to exactly what has this hash."""
 
     payload_hash: _Hash
@@ -49,38 +49,38 @@ class ApproveWish(Wish):
     arguments: dict[str, Any] | None = None
 
 
-class RejectWish(Wish):
+class RejectRequest(RequestBody):
     reason: Annotated[str, Field(min_length=1, max_length=2_000)]
     payload_hash: _Hash = ""
 
 
-class ProvideWish(Wish):
+class ProvideInputRequest(RequestBody):
     value: Any
     payload_hash: _Hash = ""
 
 
-class RefuseWish(Wish):
+class RefuseRequest(RequestBody):
     reason: _Reason = ""
 
 
-class ForwardWish(Wish):
+class ForwardRunRequest(RequestBody):
     destination: _Name
 
 
-class ExplainWish(Wish):
+class ExplainPolicyRequest(RequestBody):
     tool: _Name
     arguments: dict[str, Any] = Field(default_factory=dict)
     mode: Literal["read_only", "default", "accept_edits", "trusted"] | None = None
     requester: Annotated[str, Field(max_length=80)] = ""
 
 
-class BacktestWish(Wish):
+class BacktestPolicyRequest(RequestBody):
     #: YAML; empty: the policy that is in force.
     policy: Annotated[str, Field(max_length=128 << 10)] = ""
     runs: Annotated[int, Field(ge=1, le=500)] = 500
 
 
-class KeyWish(Wish):
+class CreateKeyRequest(RequestBody):
     name: Annotated[str, Field(min_length=1, max_length=64)]
     roles: _KeyRoles
     #: Null: all of them. A key of an agent names its own.
@@ -88,14 +88,14 @@ class KeyWish(Wish):
     expires_at: _Time | None = None
 
 
-class AccountWish(Wish):
+class CreateAccountRequest(RequestBody):
     name: Annotated[str, Field(min_length=1, max_length=64)]
     password: _Password
     roles: _Roles | None = None
     agents: _Agents | None = None
 
 
-class AccountChange(Wish):
+class UpdateAccountRequest(RequestBody):
     """What is not named stays as it is."""
 
     roles: _Roles | None = None
@@ -105,11 +105,11 @@ class AccountChange(Wish):
     disabled: bool | None = None
 
 
-class SignInWish(Wish):
+class SignInRequest(RequestBody):
     name: Annotated[str, Field(min_length=1, max_length=64)]
     password: _Password
 
 
-class PasswordWish(Wish):
+class ChangePasswordRequest(RequestBody):
     current: _Password
     new: _Password

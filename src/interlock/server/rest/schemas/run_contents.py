@@ -7,13 +7,13 @@ from ....domain.event import InvocationCompleted, InvocationStarted
 from ....domain.messages import Usage
 from ....domain.observation import Observation
 from ....domain.state.verification import Verification
-from ....history.call_view import Asked, CallView, Judged, ModelSaw, Ran
-from ....history.state_view import CallThen, QuestionThen, StateThen
-from ..times import moment, when
-from .runs import ActionStatus, AnswerShape, AskedShape, Shape, action_status, of_question
+from ....history.call_view import QuestionView, CallView, DecisionView, ModelView, InvocationView
+from ....history.state_view import CallStateView, QuestionStateView, RunStateView
+from ..times import format_time, format_optional_time
+from .runs import ActionStatus, AnswerResponse, ActionDetailResponse, ResponseModel, to_action_status, question_fields
 
 
-class QuestionThenShape(Shape, frozen=True, kw_only=True):
+class QuestionStateResponse(ResponseModel, frozen=True, kw_only=True):
     action_id: str
     call_id: str
     tool: str
@@ -30,25 +30,25 @@ class QuestionThenShape(Shape, frozen=True, kw_only=True):
     reason: str
 
     @classmethod
-    def of(cls, then: QuestionThen) -> "QuestionThenShape":
+    def from_domain(cls, question: QuestionStateView) -> "QuestionStateResponse":
         return cls(
-            action_id=then.action_id,
-            call_id=then.call_id,
-            tool=then.tool,
-            kind=then.kind,
-            status=action_status(then.status),
-            payload_hash=then.payload_hash,
-            created_at=moment(then.asked_at),
-            expires_at=when(then.expires_at),
-            asked_seq=then.asked_seq,
-            answered_seq=then.answered_seq,
-            executed_seq=then.executed_seq,
-            by=then.by,
-            reason=then.reason,
+            action_id=question.action_id,
+            call_id=question.call_id,
+            tool=question.tool,
+            kind=question.kind,
+            status=to_action_status(question.status),
+            payload_hash=question.payload_hash,
+            created_at=format_time(question.asked_at),
+            expires_at=format_optional_time(question.expires_at),
+            asked_seq=question.asked_seq,
+            answered_seq=question.answered_seq,
+            executed_seq=question.executed_seq,
+            by=question.by,
+            reason=question.reason,
         )
 
 
-class StateShape(Shape, frozen=True, kw_only=True):
+class RunStateResponse(ResponseModel, frozen=True, kw_only=True):
     run_id: str
     at_seq: int
     at: str
@@ -61,8 +61,8 @@ class StateShape(Shape, frozen=True, kw_only=True):
     parent_run_id: str
     started_at: str
     message: str
-    calls: list[CallThen]
-    questions: list[QuestionThenShape]
+    calls: list[CallStateView]
+    questions: list[QuestionStateResponse]
     message_count: int
     model_requests: int
     model_answers: int
@@ -71,52 +71,52 @@ class StateShape(Shape, frozen=True, kw_only=True):
     verification: Verification
 
     @classmethod
-    def of(cls, then: StateThen) -> "StateShape":
+    def from_domain(cls, state: RunStateView) -> "RunStateResponse":
         return cls(
-            run_id=then.run_id,
-            at_seq=then.at_seq,
-            at=moment(then.at),
-            status=then.status,
-            state=then.state,
-            agent=then.agent,
-            speaker=then.speaker,
-            requester=then.requester,
-            created_by=then.created_by,
-            parent_run_id=then.parent_run_id,
-            started_at=moment(then.started_at),
-            message=then.message,
-            calls=list(then.calls),
-            questions=list(map(QuestionThenShape.of, then.questions)),
-            message_count=then.message_count,
-            model_requests=then.model_requests,
-            model_answers=then.model_answers,
-            tool_calls=then.tool_calls,
-            usage=then.usage,
-            verification=then.verification,
+            run_id=state.run_id,
+            at_seq=state.at_seq,
+            at=format_time(state.at),
+            status=state.status,
+            state=state.state,
+            agent=state.agent,
+            speaker=state.speaker,
+            requester=state.requester,
+            created_by=state.created_by,
+            parent_run_id=state.parent_run_id,
+            started_at=format_time(state.started_at),
+            message=state.message,
+            calls=list(state.calls),
+            questions=list(map(QuestionStateResponse.from_domain, state.questions)),
+            message_count=state.message_count,
+            model_requests=state.model_requests,
+            model_answers=state.model_answers,
+            tool_calls=state.tool_calls,
+            usage=state.usage,
+            verification=state.verification,
         )
 
 
-class CallList(Shape, frozen=True, kw_only=True):
-    calls: list[CallThen]
+class CallList(ResponseModel, frozen=True, kw_only=True):
+    calls: list[CallStateView]
 
 
-class PersonSawShape(Shape, frozen=True, kw_only=True):
-    questions: list[AskedShape]
+class PersonViewResponse(ResponseModel, frozen=True, kw_only=True):
+    questions: list[ActionDetailResponse]
     #: The one line about the outcome.
     line: str
 
 
-class JudgedShape(Shape, frozen=True, kw_only=True):
+class PolicyEvaluationResponse(ResponseModel, frozen=True, kw_only=True):
     seq: int
     at: str
     decision: Decision
 
     @classmethod
-    def of(cls, judged: Judged) -> "JudgedShape":
-        return cls(seq=judged.seq, at=moment(judged.at), decision=judged.decision)
+    def from_domain(cls, evaluation: DecisionView) -> "PolicyEvaluationResponse":
+        return cls(seq=evaluation.seq, at=format_time(evaluation.at), decision=evaluation.decision)
 
 
-class RanShape(Shape, frozen=True, kw_only=True):
+class InvocationResponse(ResponseModel, frozen=True, kw_only=True):
     started_seq: int
     started_at: str
     started: InvocationStarted
@@ -128,28 +128,28 @@ class RanShape(Shape, frozen=True, kw_only=True):
     child_run_id: str
 
     @classmethod
-    def of(cls, ran: Ran) -> "RanShape":
+    def from_domain(cls, invocation: InvocationView) -> "InvocationResponse":
         return cls(
-            started_seq=ran.started_seq,
-            started_at=moment(ran.started_at),
-            started=ran.started,
-            arguments=ran.arguments,
-            ended_seq=ran.ended_seq if ran.ended_seq >= 0 else None,
-            ended_at=when(ran.ended_at),
-            ended=ran.ended,
-            child_run_id=ran.child_run_id,
+            started_seq=invocation.started_seq,
+            started_at=format_time(invocation.started_at),
+            started=invocation.started,
+            arguments=invocation.arguments,
+            ended_seq=invocation.ended_seq if invocation.ended_seq >= 0 else None,
+            ended_at=format_optional_time(invocation.ended_at),
+            ended=invocation.ended,
+            child_run_id=invocation.child_run_id,
         )
 
 
-class HappenedShape(Shape, frozen=True, kw_only=True):
+class ExecutionViewResponse(ResponseModel, frozen=True, kw_only=True):
     validation_errors: list[str]
-    decisions: list[JudgedShape]
-    runs: list[RanShape]
+    decisions: list[PolicyEvaluationResponse]
+    runs: list[InvocationResponse]
     observation: Observation | None
     warnings: list[str]
 
 
-class CallShape(Shape, frozen=True, kw_only=True):
+class CallResponse(ResponseModel, frozen=True, kw_only=True):
     run_id: str
     call_id: str
     tool: str
@@ -159,43 +159,43 @@ class CallShape(Shape, frozen=True, kw_only=True):
     observed_seq: int | None
     observed_at: str | None
     repeated: int
-    model_saw: ModelSaw
-    person_saw: PersonSawShape
-    happened: HappenedShape
+    model_saw: ModelView
+    person_saw: PersonViewResponse
+    happened: ExecutionViewResponse
 
     @classmethod
-    def of(cls, view: CallView) -> "CallShape":
-        happened = view.happened
+    def from_domain(cls, view: CallView) -> "CallResponse":
+        execution = view.happened
         return cls(
             run_id=view.run_id,
             call_id=view.call_id,
             tool=view.tool,
             tool_version=view.tool_version,
             proposed_seq=view.proposed_seq,
-            proposed_at=moment(view.proposed_at),
+            proposed_at=format_time(view.proposed_at),
             observed_seq=view.observed_seq if view.observed_seq >= 0 else None,
-            observed_at=when(view.observed_at),
+            observed_at=format_optional_time(view.observed_at),
             repeated=view.repeated,
             model_saw=view.model_saw,
-            person_saw=PersonSawShape(
-                questions=list(map(_asked, view.person_saw.questions)), line=view.person_saw.line
+            person_saw=PersonViewResponse(
+                questions=list(map(_to_action_detail, view.person_saw.questions)), line=view.person_saw.line
             ),
-            happened=HappenedShape(
-                validation_errors=list(happened.validation_errors),
-                decisions=list(map(JudgedShape.of, happened.decisions)),
-                runs=list(map(RanShape.of, happened.runs)),
-                observation=happened.observation,
-                warnings=list(happened.warnings),
+            happened=ExecutionViewResponse(
+                validation_errors=list(execution.validation_errors),
+                decisions=list(map(PolicyEvaluationResponse.from_domain, execution.decisions)),
+                runs=list(map(InvocationResponse.from_domain, execution.runs)),
+                observation=execution.observation,
+                warnings=list(execution.warnings),
             ),
         )
 
 
-def _asked(asked: Asked) -> AskedShape:
-    return AskedShape(
-        status=action_status(asked.status),
-        answer=None if asked.answer is None else AnswerShape.of(asked.answer),
+def _to_action_detail(asked: QuestionView) -> ActionDetailResponse:
+    return ActionDetailResponse(
+        status=to_action_status(asked.status),
+        answer=None if asked.answer is None else AnswerResponse.from_domain(asked.answer),
         asked_seq=asked.asked_seq,
         answered_seq=asked.answered_seq if asked.answered_seq >= 0 else None,
         executed_seq=None,
-        **of_question(asked.question),
+        **question_fields(asked.question),
     )

@@ -6,32 +6,32 @@ from typing import Any, Literal, cast
 import msgspec
 
 from ....domain.call import Answer, Question
-from ....domain.chain import Entry
-from ....domain.decision import Scope
+from ....domain.chain import LogEntry
+from ....domain.decision import ApprovalScope
 from ....domain.json import JsonObject
-from ....domain.payload import Bound, Change
+from ....domain.payload import ApprovalBinding, BindingChange
 from ....domain.state.lifecycle import RunState
 from ....history.actions import Action
 from ....history.run_view import RunEvent, RunEventType
 from ...core.index.index import ActivityRow
 from ...core.index.rows import ActionRow, RunRow
-from ...core.runs.approvals import Decided
+from ...core.runs.approvals import DecisionResult
 from ...core.runs.kept_rules import RuleTarget
 from ...core.runs.queries import AgentRow, ArtifactRow, Overview, QuestionView
-from ..times import moment, when
+from ..times import format_time, format_optional_time
 
-Status = Literal["RUNNING", "PAUSED_APPROVAL", "PAUSED_CONSENT", "COMPLETED", "FAILED"]
+RunStatus = Literal["RUNNING", "PAUSED_APPROVAL", "PAUSED_CONSENT", "COMPLETED", "FAILED"]
 ActionStatus = Literal["PENDING", "APPROVED", "REJECTED", "EXPIRED", "EXECUTED", "VOID"]
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
+class ResponseModel(msgspec.Struct, frozen=True, kw_only=True):
     pass
 
 
-class RunShape(Shape, frozen=True, kw_only=True):
+class RunResponse(ResponseModel, frozen=True, kw_only=True):
     run_id: str
     agent: str
     status: str
@@ -52,7 +52,7 @@ class RunShape(Shape, frozen=True, kw_only=True):
     open_questions: int
 
     @classmethod
-    def of(cls, row: RunRow) -> "RunShape":
+    def from_domain(cls, row: RunRow) -> "RunResponse":
         return cls(
             run_id=row.run_id,
             agent=row.agent,
@@ -65,34 +65,34 @@ class RunShape(Shape, frozen=True, kw_only=True):
             parent_run_id=row.parent_run_id,
             task=row.task,
             message=row.message,
-            created_at=moment(row.created_at),
-            updated_at=moment(row.updated_at),
+            created_at=format_time(row.created_at),
+            updated_at=format_time(row.updated_at),
             last_seq=row.last_seq,
             open_questions=row.open_questions,
         )
 
 
-class RunList(Shape, frozen=True, kw_only=True):
-    runs: list[RunShape]
+class RunList(ResponseModel, frozen=True, kw_only=True):
+    runs: list[RunResponse]
     #: Empty: there are no more.
     next_cursor: str
 
 
-class AgentShape(Shape, frozen=True, kw_only=True):
+class AgentResponse(ResponseModel, frozen=True, kw_only=True):
     name: str
     description: str
     tools: list[str]
 
     @classmethod
-    def of(cls, row: AgentRow) -> "AgentShape":
+    def from_domain(cls, row: AgentRow) -> "AgentResponse":
         return cls(name=row.name, description=row.description, tools=list(row.tools))
 
 
-class AgentList(Shape, frozen=True, kw_only=True):
-    agents: list[AgentShape]
+class AgentList(ResponseModel, frozen=True, kw_only=True):
+    agents: list[AgentResponse]
 
 
-class EventShape(Shape, frozen=True, kw_only=True):
+class EventResponse(ResponseModel, frozen=True, kw_only=True):
     type: RunEventType
     run_id: str
     seq: int
@@ -100,11 +100,11 @@ class EventShape(Shape, frozen=True, kw_only=True):
     data: JsonObject
 
     @classmethod
-    def of(cls, run_id: str, event: RunEvent) -> "EventShape":
-        return cls(type=event.type, run_id=run_id, seq=event.seq, at=moment(event.at), data=event.data)
+    def from_domain(cls, run_id: str, event: RunEvent) -> "EventResponse":
+        return cls(type=event.type, run_id=run_id, seq=event.seq, at=format_time(event.at), data=event.data)
 
 
-class StoredEvent(Shape, frozen=True, kw_only=True):
+class StoredEventResponse(ResponseModel, frozen=True, kw_only=True):
     """An event as the log has it; its own times are nanoseconds since 1970."""
 
     seq: int
@@ -112,7 +112,7 @@ class StoredEvent(Shape, frozen=True, kw_only=True):
     event: msgspec.Raw
 
     @classmethod
-    def of(cls, entry: Entry) -> "StoredEvent":
+    def from_domain(cls, entry: LogEntry) -> "StoredEventResponse":
         try:
             _decode(entry.body)
             event = msgspec.Raw(entry.body)
@@ -121,21 +121,21 @@ class StoredEvent(Shape, frozen=True, kw_only=True):
         return cls(seq=entry.seq, hash=entry.hash.hex(), event=event)
 
 
-class EventList(Shape, frozen=True, kw_only=True):
+class EventList(ResponseModel, frozen=True, kw_only=True):
     #: As operators see them.
-    events: list[EventShape]
+    events: list[EventResponse]
     #: What to ask for next, as `after_seq`.
     next_after_seq: int
     last_seq: int
 
 
-class StoredEventList(Shape, frozen=True, kw_only=True):
-    events: list[StoredEvent]
+class StoredEventList(ResponseModel, frozen=True, kw_only=True):
+    events: list[StoredEventResponse]
     next_after_seq: int
     last_seq: int
 
 
-class ActionShape(Shape, frozen=True, kw_only=True):
+class ActionResponse(ResponseModel, frozen=True, kw_only=True):
     action_id: str
     run_id: str
     agent: str
@@ -156,21 +156,21 @@ class ActionShape(Shape, frozen=True, kw_only=True):
     decided_by: str
 
     @classmethod
-    def of(cls, row: ActionRow) -> "ActionShape":
-        return cls(**_of_row(row))
+    def from_domain(cls, row: ActionRow) -> "ActionResponse":
+        return cls(**_action_fields(row))
 
 
-class ActionList(Shape, frozen=True, kw_only=True):
-    actions: list[ActionShape]
+class ActionList(ResponseModel, frozen=True, kw_only=True):
+    actions: list[ActionResponse]
     next_cursor: str
 
 
-class AnswerShape(Shape, frozen=True, kw_only=True):
+class AnswerResponse(ResponseModel, frozen=True, kw_only=True):
     approved: bool
     by: str
     reason: str
     expired: bool
-    scope: Scope
+    scope: ApprovalScope
     until: str | None
     rule: str
     #: What a person wrote instead, and the value that they gave.
@@ -178,21 +178,21 @@ class AnswerShape(Shape, frozen=True, kw_only=True):
     value: Any
 
     @classmethod
-    def of(cls, answer: Answer) -> "AnswerShape":
+    def from_domain(cls, answer: Answer) -> "AnswerResponse":
         return cls(
             approved=answer.approved,
             by=answer.by,
             reason=answer.reason,
             expired=answer.expired,
             scope=answer.scope,
-            until=when(answer.until),
+            until=format_optional_time(answer.until),
             rule=answer.rule,
             arguments=answer.arguments,
             value=answer.value,
         )
 
 
-class AskedShape(Shape, frozen=True, kw_only=True):
+class ActionDetailResponse(ResponseModel, frozen=True, kw_only=True):
     """A question with everything that the answer is bound to."""
 
     action_id: str
@@ -213,8 +213,8 @@ class AskedShape(Shape, frozen=True, kw_only=True):
     layer: str
     rule_ids: list[str]
     arguments: JsonObject
-    bound: Bound
-    scope: Scope
+    bound: ApprovalBinding
+    scope: ApprovalScope
     suggested_rule: str
     target_arg: str
     provider: str
@@ -222,35 +222,35 @@ class AskedShape(Shape, frozen=True, kw_only=True):
     #: For a consent: where the user goes to give or refuse it, on this server. Empty: it is not waited for.
     authorize_at: str = ""
     #: What changed since it was asked before, and the question that this one replaces.
-    changes: list[Change]
+    changes: list[BindingChange]
     replaces: str
     #: Who edited the arguments, where somebody else has to approve the result.
     edited_by: str
-    answer: AnswerShape | None
+    answer: AnswerResponse | None
     asked_seq: int
     answered_seq: int | None
     executed_seq: int | None
 
     @classmethod
-    def of(cls, action: Action) -> "AskedShape":
+    def from_domain(cls, action: Action) -> "ActionDetailResponse":
         return cls(
-            status=action_status(action.status),
+            status=to_action_status(action.status),
             authorize_at="/console/consents" if (action.question.kind, action.status) == ("consent", "PENDING") else "",
-            answer=None if action.answer is None else AnswerShape.of(action.answer),
+            answer=None if action.answer is None else AnswerResponse.from_domain(action.answer),
             asked_seq=action.asked_seq,
             answered_seq=action.answered_seq,
             executed_seq=action.executed_seq,
-            **of_question(action.question),
+            **question_fields(action.question),
         )
 
 
-class AskedList(Shape, frozen=True, kw_only=True):
-    actions: list[AskedShape]
+class ActionDetailList(ResponseModel, frozen=True, kw_only=True):
+    actions: list[ActionDetailResponse]
 
 
-class QuestionShape(Shape, frozen=True, kw_only=True):
-    action: AskedShape
-    run: RunShape
+class ApprovalResponse(ResponseModel, frozen=True, kw_only=True):
+    action: ActionDetailResponse
+    run: RunResponse
     #: May whoever asks decide it, and if not, why.
     may_decide: bool
     why_not: str
@@ -258,29 +258,33 @@ class QuestionShape(Shape, frozen=True, kw_only=True):
     rule_target: RuleTarget | None
 
     @classmethod
-    def of(cls, view: QuestionView) -> "QuestionShape":
+    def from_domain(cls, view: QuestionView) -> "ApprovalResponse":
         return cls(
-            action=AskedShape.of(view.action),
-            run=RunShape.of(view.run),
+            action=ActionDetailResponse.from_domain(view.action),
+            run=RunResponse.from_domain(view.run),
             may_decide=not view.why_not,
             why_not=view.why_not,
             rule_target=view.rule_target,
         )
 
 
-class DecidedShape(Shape, frozen=True, kw_only=True):
-    action: ActionShape
+class DecisionResponse(ResponseModel, frozen=True, kw_only=True):
+    action: ActionResponse
     #: `left`: another process has the run, and takes the answer from there.
     taken: Literal["recorded", "left"]
     #: With the scope `rule`: where the rule is kept when the call starts, and which other agents use that file.
     rule_target: RuleTarget | None
 
     @classmethod
-    def of(cls, decided: Decided) -> "DecidedShape":
-        return cls(action=ActionShape.of(decided.action), taken=decided.taken, rule_target=decided.rule_target)
+    def from_domain(cls, decision: DecisionResult) -> "DecisionResponse":
+        return cls(
+            action=ActionResponse.from_domain(decision.action),
+            taken=decision.delivery,
+            rule_target=decision.rule_target,
+        )
 
 
-class ArtifactShape(Shape, frozen=True, kw_only=True):
+class ArtifactResponse(ResponseModel, frozen=True, kw_only=True):
     artifact_id: str
     kind: str
     #: Null: the store does not have it any more.
@@ -289,7 +293,7 @@ class ArtifactShape(Shape, frozen=True, kw_only=True):
     seq: int
 
     @classmethod
-    def of(cls, row: ArtifactRow) -> "ArtifactShape":
+    def from_domain(cls, row: ArtifactRow) -> "ArtifactResponse":
         return cls(
             artifact_id=row.artifact_id,
             kind=row.kind,
@@ -299,11 +303,11 @@ class ArtifactShape(Shape, frozen=True, kw_only=True):
         )
 
 
-class ArtifactList(Shape, frozen=True, kw_only=True):
-    artifacts: list[ArtifactShape]
+class ArtifactList(ResponseModel, frozen=True, kw_only=True):
+    artifacts: list[ArtifactResponse]
 
 
-class ActivityShape(Shape, frozen=True, kw_only=True):
+class ActivityResponse(ResponseModel, frozen=True, kw_only=True):
     position: int
     run_id: str
     agent: str
@@ -317,14 +321,14 @@ class ActivityShape(Shape, frozen=True, kw_only=True):
     text: str
 
     @classmethod
-    def of(cls, row: ActivityRow) -> "ActivityShape":
+    def from_domain(cls, row: ActivityRow) -> "ActivityResponse":
         return cls(
             position=row.position,
             run_id=row.run_id,
             agent=row.agent,
             status=row.status,
             seq=row.seq,
-            at=moment(row.at),
+            at=format_time(row.at),
             type=row.type,
             tool=row.tool,
             action_id=row.action_id,
@@ -332,26 +336,26 @@ class ActivityShape(Shape, frozen=True, kw_only=True):
         )
 
 
-class OverviewShape(Shape, frozen=True, kw_only=True):
+class OverviewResponse(ResponseModel, frozen=True, kw_only=True):
     #: How many runs have each status, and how many questions of each kind wait.
     runs: dict[str, int]
     open_questions: dict[str, int]
-    recent: list[ActivityShape]
+    recent: list[ActivityResponse]
 
     @classmethod
-    def of(cls, overview: Overview) -> "OverviewShape":
+    def from_domain(cls, overview: Overview) -> "OverviewResponse":
         return cls(
             runs=overview.runs,
             open_questions=overview.open_questions,
-            recent=list(map(ActivityShape.of, overview.recent)),
+            recent=list(map(ActivityResponse.from_domain, overview.recent)),
         )
 
 
-def asked_list(actions: Iterable[Action]) -> AskedList:
-    return AskedList(actions=list(map(AskedShape.of, actions)))
+def list_action_details(actions: Iterable[Action]) -> ActionDetailList:
+    return ActionDetailList(actions=list(map(ActionDetailResponse.from_domain, actions)))
 
 
-def _of_row(row: ActionRow) -> dict[str, Any]:
+def _action_fields(row: ActionRow) -> dict[str, Any]:
     return {
         "action_id": row.action_id,
         "run_id": row.run_id,
@@ -363,17 +367,17 @@ def _of_row(row: ActionRow) -> dict[str, Any]:
         "capability": row.capability,
         "kind": row.kind,
         "payload_hash": row.payload_hash,
-        "status": action_status(row.status),
+        "status": to_action_status(row.status),
         "risk": list(row.risk),
-        "created_at": moment(row.asked_at),
-        "expires_at": when(row.expires_at),
+        "created_at": format_time(row.asked_at),
+        "expires_at": format_optional_time(row.expires_at),
         "asked_seq": row.asked_seq,
-        "decided_at": when(row.decided_at),
+        "decided_at": format_optional_time(row.decided_at),
         "decided_by": row.decided_by,
     }
 
 
-def of_question(question: Question) -> dict[str, Any]:
+def question_fields(question: Question) -> dict[str, Any]:
     return {
         "action_id": question.action_id,
         "run_id": question.run_id,
@@ -384,8 +388,8 @@ def of_question(question: Question) -> dict[str, Any]:
         "kind": question.kind,
         "payload_hash": question.payload_hash,
         "risk": list(question.risk),
-        "created_at": moment(question.asked_at),
-        "expires_at": when(question.expires_at),
+        "created_at": format_time(question.asked_at),
+        "expires_at": format_optional_time(question.expires_at),
         "prompt": question.prompt,
         "reason": question.reason,
         "layer": question.layer,
@@ -403,6 +407,6 @@ def of_question(question: Question) -> dict[str, Any]:
     }
 
 
-def action_status(word: str) -> ActionStatus:
+def to_action_status(status: str) -> ActionStatus:
     """As it is told from the names of its states."""
-    return cast(ActionStatus, word)
+    return cast(ActionStatus, status)
